@@ -24,9 +24,9 @@ from konvene.groups.consumer import targets
 from konvene.groups.streams import targets as tasks
 from konvene.pipeline.sweeps.simulated_log import tables_of
 from konvene.records.audit import Cause
-from konvene.sim.invariants.liveness import calm
+from konvene.sim.invariants.liveness import check_liveness
 from konvene.sim.runs.run import Run
-from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.event import Event, Invariant
 from konvene.sim.world.world import MembershipListener, World
 
 KINDS: tuple[tuple[str, ...], ...] = (
@@ -80,7 +80,7 @@ class Score:
         return self.right / max(self.right + self.missed.total(), 1)
 
 
-class _Listens(Promise):
+class _Listens(Invariant):
     """Hears each decision, also of those that a crash keeps from the audit."""
 
     def __init__(self) -> None:
@@ -107,12 +107,13 @@ def life(run: Run) -> tuple[World, _Listens, _Audits]:
     listens, audits = _Listens(), _Audits()
     try:
         world = World(
-            Random(f"world {run.seed}"), options, kinds=run.kinds, promises=(listens,), settings=run.settings,
+            Random(f"world {run.seed}"), options, kinds=run.kinds, invariants=(listens,),
+            settings=run.settings,
             measure=audits,
         )  # fmt: skip
         world.begin()
         world.chaos(round(run.steps * 0.8))
-        calm(world)
+        check_liveness(world)
     finally:
         targets.HEAVY, tasks.HEAVY = heavy
     return world, listens, audits

@@ -1,9 +1,9 @@
-"""Rows 24 to 26, 38 to 42, 45 and 46 of the hostile inputs, on the core: no request breaks a promise.
+"""Rows 24 to 26, 38 to 42, 45 and 46 of the hostile inputs, on the core: no request violates an invariant.
 
 What is answered to each is told through a socket, and compared with Kafka
-(`tests/broker/hostile/test_groups.py`).
-Here requests are made of edges and nonsense, in the middle of the life of a group, and every promise is held
-against every one of them; and what a row is about is looked at from the inside.
+(`tests/broker/hostile/test_groups.py`). Here requests are made of edges and nonsense, in the middle of the
+life of a group, and every invariant is held against every one of them; and what a row is about is looked at
+from the inside.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from konvene.messages.offset_fetch import (
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from konvene.sim.world.compaction import assert_compaction_changes_nothing, assert_every_prefix_loads
 
-LIVES = int(os.environ.get("KONVENE_PROMISES", "0"))
+LIVES = int(os.environ.get("KONVENE_INVARIANTS", "0"))
 LONGEST = 2**31 - 1
 
 # --- requests made of edges ------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def fields_of(value: Any) -> list[str]:
     asked=st.lists(st.tuples(requests, st.sampled_from([0, 0, 0, 1, 3000, 31_000])), min_size=5, max_size=25),
     until=st.sampled_from(["empty", "joining", "completing", "stable"]),
 )
-def test_no_request_breaks_a_promise(asked: list[Any], until: str) -> None:
+def test_no_request_violates_an_invariant(asked: list[Any], until: str) -> None:
     """Whatever is asked, in whatever state: an answer or a refusal, never an exception; and afterwards two
     members who do as they should come to a stable group."""
     cast = Cast(group_max_size="6")
@@ -229,8 +229,8 @@ def test_no_request_breaks_a_promise(asked: list[Any], until: str) -> None:
     for (request, version), ms in asked:
         cast.life.ask("other", named(request, cast), version)
         cast.advance(ms)
-    assert_every_prefix_loads(cast.life.shell)
-    assert_compaction_changes_nothing(cast.life.shell)
+    assert_every_prefix_loads(cast.life.runtime)
+    assert_compaction_changes_nothing(cast.life.runtime)
     cast.advance(3_600_000)
     cast.life.config = Cast().life.config
     group = cast.group_or_none
@@ -259,7 +259,7 @@ def test_row_38_ids_that_are_handed_out_are_forgotten_again() -> None:
     assert len(cast.group.pending_joins) == 100
     cast.advance(6000)
     assert cast.group.pending_joins == set()
-    assert [key for key in cast.life.shell.timers if key != RETENTION] == []
+    assert [key for key in cast.life.runtime.timers if key != RETENTION] == []
 
 
 def test_row_40_a_subscription_that_cannot_be_read_keeps_offsets() -> None:

@@ -1,4 +1,4 @@
-"""Random lives of classic groups: whatever members, timers, settings and restarts do, the promises hold.
+"""Random lives of classic groups: whatever members, timers, settings and restarts do, the invariants hold.
 
 Six clients, three of them static, and two groups. What they do is drawn by hypothesis: a round in which
 all behave well; single requests, early, late and twice; ids and generations of others; silence;
@@ -6,7 +6,7 @@ time, and a wall clock that steps; other settings; a restart at any moment, with
 tail lost; failing appends. After every event each invariant of `konvene.sim.invariants` is checked, and at
 the end every prefix of the log is replayed, and what compaction leaves of it.
 
-`KONVENE_PROMISES=2000` plays that many lives, different each time, instead of a few fixed ones.
+`KONVENE_INVARIANTS=2000` plays that many lives, different each time, instead of a few fixed ones.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from konvene.messages.offset_fetch import (
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from konvene.shard.image import Topic, Topics
 from konvene.sim.invariants import classes_of
-from konvene.sim.runtime import Log
+from konvene.sim.journal import Log
 from konvene.sim.transcript.sandbox import Sandbox
 from konvene.sim.world.compaction import (
     assert_compaction_changes_nothing,
@@ -56,7 +56,7 @@ from konvene.sim.world.compaction import (
 )
 from konvene.sim.world.event import Event
 
-LIVES = int(os.environ.get("KONVENE_PROMISES", "0"))
+LIVES = int(os.environ.get("KONVENE_INVARIANTS", "0"))
 
 NAMES = ("ann", "bob", "cas", "dan", "eve", "fay")
 STATIC = ("dan", "eve", "fay")
@@ -78,7 +78,7 @@ def count(event: Event) -> None:
     COUNTED["lost a tail"] += event.lost
     for group in event.after.groups.values():
         COUNTED[f"state {group.state}"] += 1
-    if event.kind == "asked":
+    if event.kind == "request":
         told = "waits" if event.error is None else event.error.name
         COUNTED[f"{event.api} {told}"] += 1
 
@@ -123,8 +123,8 @@ class Lives(RuleBasedStateMachine):
     def teardown(self) -> None:
         COUNTED["lives"] += 1
         self.life.durable()
-        assert_every_prefix_loads(self.life.shell)
-        assert_compaction_changes_nothing(self.life.shell)
+        assert_every_prefix_loads(self.life.runtime)
+        assert_compaction_changes_nothing(self.life.runtime)
 
     # --- one request ---
 
@@ -438,7 +438,7 @@ class Lives(RuleBasedStateMachine):
         elif what == "settings":
             self.life.set_config(("group.max.size", most), ("group.initial.rebalance.delay.ms", delay))
         elif what == "clock":
-            self.life.agenda.wall_off_ms = (int(delay) - 1000) * int(most) * 180
+            self.life.event_queue.wall_off_ms = (int(delay) - 1000) * int(most) * 180
 
     @staticmethod
     def compact(log: Log) -> None:
@@ -477,7 +477,7 @@ TestLives.settings = settings(
 
 REACHED = {
     *(f"state {state}" for state in State if state is not State.DEAD),
-    "asked", "timer", "loaded", "look", "append failed", "too large", "lost a tail",
+    "request", "timer", "loaded", "audit", "append failed", "too large", "lost a tail",
     "JoinGroup waits", "JoinGroup NONE", "JoinGroup MEMBER_ID_REQUIRED", "JoinGroup UNKNOWN_MEMBER_ID",
     "JoinGroup GROUP_MAX_SIZE_REACHED", "JoinGroup FENCED_INSTANCE_ID", "JoinGroup INVALID_SESSION_TIMEOUT",
     "JoinGroup INCONSISTENT_GROUP_PROTOCOL",
@@ -495,6 +495,6 @@ def test_the_lives_went_through_everything() -> None:
     if not COUNTED["lives"]:
         pytest.skip("the lives were not played in this process")
     assert set(COUNTED) >= REACHED, sorted(REACHED - set(COUNTED))
-    promises = classes_of()
-    assert len(promises) == len({p.__doc__ for p in promises})
-    assert COUNTED["asked"] + COUNTED["timer"] > 20 * COUNTED["lives"]
+    invariants = classes_of()
+    assert len(invariants) == len({p.__doc__ for p in invariants})
+    assert COUNTED["request"] + COUNTED["timer"] > 20 * COUNTED["lives"]

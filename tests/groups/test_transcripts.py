@@ -14,7 +14,7 @@ SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios").glob("*/*.txt"))
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_transcript(path: Path) -> None:
-    """What happens is what the file says happens, and every promise is kept; KONVENE_REWRITE=1 writes it
+    """What happens is what the file says happens, and every invariant holds; KONVENE_REWRITE=1 writes it
     down anew."""
     text = path.read_text()
     happened = run_file(text)

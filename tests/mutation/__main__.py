@@ -1,9 +1,9 @@
 """`python -m tests.mutation`: plants each bug of the table in a copy of the source, and simulates it.
 
 The source without any bug goes first, and has to be clean: else nothing is proved, and nothing is run. Then
-one bug at a time. It is caught where the run breaks a promise, where it ends with an error, or where it does
-not end. What is printed is by what, at which seed and step; the survivors come last, with what would find
-them. The exit status is 1 where fewer than 95 of 100 are caught, 2 where nothing could be proved.
+one bug at a time. It is caught where the run violates an invariant, where it ends with an error, or where it
+does not end. What is printed is by what, at which seed and step; the survivors come last, with what would
+find them. The exit status is 1 where fewer than 95 of 100 are caught, 2 where nothing could be proved.
 
 `--check tests` runs the unit tests instead, to see what they alone find.
 """

@@ -1,7 +1,7 @@
 """Holding one copy of the source, mutated or not, against a check, and reading what the check found.
 
 A check is a command for each level. It runs in a process of its own, on a copy of `src/konvene` that stands
-first in its path; whoever runs it sees to that. What it finds it says as its last line of JSON: the promise
+first in its path; whoever runs it sees to that. What it finds it says as its last line of JSON: the invariant
 that was broken, the seed and the step. A check of unit tests says it in pytest's words.
 """
 
@@ -58,8 +58,8 @@ LIVES = (
     "tests/groups/streams/classic/test_conversion_midway.py",
     "tests/groups/streams/classic/test_changelog_ends.py",
 )  # fmt: skip
-"""Level 4, whatever the check: random lives of the core, held against the simulator's promises; and tests of
-racks, warm-ups and changes of the protocol, which no promise of these looks at."""
+"""Level 4, whatever the check: random lives of the core, held against the simulator's invariants; and tests
+of racks, warm-ups and changes of the protocol, which no invariant of these looks at."""
 
 CLEAN, FOUND = 0, 1
 """What a check exits with."""
@@ -116,7 +116,7 @@ class Verdict:
     name: str
     caught: bool
     by: str = ""
-    """The promise that was broken; "hang", or "crash" and the error, where it came to no promise."""
+    """The invariant that was violated; "hang", or "crash" and the error, where it came to no invariant."""
     level: int = 1
     seed: int | None = None
     step: int | None = None
@@ -224,7 +224,7 @@ Found = tuple[str, int | None, int | None]
 
 
 def read_sim(output: str) -> Found | None:
-    """What the simulator says in JSON: the last object that names a promise, however deep."""
+    """What the simulator says in JSON: the last object that names an invariant, however deep."""
     for line in (output, *reversed(output.splitlines())):
         try:
             told = json.loads(line)
@@ -236,11 +236,11 @@ def read_sim(output: str) -> Found | None:
 
 
 def _violation(told: Any, seed: int | None = None) -> Found | None:
-    """The first object that names a promise; the seed may stand around it."""
+    """The first object that names an invariant; the seed may stand around it."""
     if isinstance(told, dict):
         seed = told.get("seed", seed)
-        if told.get("promise"):
-            return str(told["promise"]), seed, told.get("step")
+        if told.get("invariant"):
+            return str(told["invariant"]), seed, told.get("step")
     inside = told.values() if isinstance(told, dict) else told if isinstance(told, list) else ()
     return next((found for each in inside if (found := _violation(each, seed)) is not None), None)
 

@@ -33,7 +33,8 @@ class Mutant:
     file: str
     """Below `src/konvene`."""
     ids: tuple[str, ...]
-    """The promise that it breaks, by its number, and the known bug of another broker that it brings back."""
+    """The invariant that it breaks, by its number, and the known bug of another broker that it brings
+    back."""
     breaks: str
     """What goes wrong, in Kafka's terms."""
     old: str

@@ -43,7 +43,7 @@ INVARIANTS = frozenset(
     )
     for number in range(first, last + 1)
 )
-"""The promises by their numbers: log and state, classic groups, static members, offsets, liveness;
+"""The invariants by their numbers: log and state, classic groups, static members, offsets, liveness;
 consumer groups, migration, streams groups, transactions, share groups."""
 
 KNOWN_BUGS = frozenset(

@@ -1,6 +1,7 @@
 """Bugs in where copies of tasks are put, by tags and racks, and in what is said of it.
 
-Tests of the assignors and of the core's racks show them by name; random lives of the core do not look at tags.
+Tests of the assignors and of the core's racks show them by name; random lives of the core do not look at
+tags.
 """
 
 # Lines of the source are quoted as they are.

@@ -1,6 +1,6 @@
 """Bugs in streams groups: tasks and processes, epochs, targets, topologies, static members, what is told.
 
-They are shown by random lives of the core (`tests/groups/streams`), held against the promises that the
+They are shown by random lives of the core (`tests/groups/streams`), held against the invariants that the
 simulator asks as well.
 """
 

@@ -42,7 +42,7 @@ def test_there_are_enough_and_no_two_are_the_same() -> None:
     assert sum(m.level == 2 for m in MUTANTS) <= FEW_NEED_A_BROKER
 
 
-def test_every_known_bug_and_every_kind_of_promise_has_a_row() -> None:
+def test_every_known_bug_and_every_kind_of_invariant_has_a_row() -> None:
     """No number is listed for nothing."""
     used = {number for mutant in MUTANTS for number in mutant.ids}
     assert used >= KNOWN_BUGS
@@ -94,15 +94,15 @@ def test_what_does_not_end_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("output", "found"),
     [
-        ('{"seed": 3, "step": 77, "promise": "G1"}\n', ("G1", 3, 77)),
-        ('...\n{"runs": [{"seed": 1}, {"seed": 2, "x": {"promise": "C2", "step": 5}}]}', ("C2", 2, 5)),
-        ('{\n  "promise": "O2",\n  "seed": 0\n}\n', ("O2", 0, None)),
-        ('{"violations": [], "promise": null}\n', None),
+        ('{"seed": 3, "step": 77, "invariant": "G1"}\n', ("G1", 3, 77)),
+        ('...\n{"runs": [{"seed": 1}, {"seed": 2, "x": {"invariant": "C2", "step": 5}}]}', ("C2", 2, 5)),
+        ('{\n  "invariant": "O2",\n  "seed": 0\n}\n', ("O2", 0, None)),
+        ('{"violations": [], "invariant": null}\n', None),
         ("no JSON\n", None),
     ],
 )  # fmt: skip
 def test_the_simulator_is_understood(output: str, found: object) -> None:
-    """Promise, seed and step, wherever in the document they stand."""
+    """Invariant, seed and step, wherever in the document they stand."""
     assert read_sim(output) == found
 
 

@@ -1,6 +1,7 @@
 """Bugs in the assignor that lets tasks with state wait for their copies: who moves, who warms up, and when.
 
-Its own tests show them: a promise of random groups, a group whose members restore, or a sentence of its text.
+Its own tests show them: an invariant of random groups, a group whose members restore, or a sentence of its
+text.
 """
 
 # Lines of the source are quoted as they are.

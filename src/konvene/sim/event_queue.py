@@ -32,7 +32,7 @@ class Entry:
         self.call, self.args = None, ()
 
 
-class Agenda:
+class EventQueue:
     """See the top of this file. `now_ms` is the monotonic time; the wall clock is off by `wall_off_ms`."""
 
     def __init__(self, random: Random | None = None, now_ms: int = 1_000_000) -> None:
@@ -44,7 +44,7 @@ class Agenda:
         self._called_s = 0.0
 
     def __repr__(self) -> str:
-        return f"<agenda at {self.now_ms} ms: {len(self._entries)} entries>"
+        return f"<event queue at {self.now_ms} ms: {len(self._entries)} entries>"
 
     def wall_clock_ms(self) -> int:
         return self.now_ms + self.wall_off_ms

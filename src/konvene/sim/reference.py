@@ -1,8 +1,8 @@
-"""What the simulator does and looks at, as rows: for `konvene sim promises` and for the reference page.
+"""What the simulator does and looks at, as rows: for `konvene sim invariants` and for the reference page.
 
 `python -m konvene.sim.reference FILE` writes the page; a test compares the one in the repository with it.
-What is promised per event stands in the docstrings of `sim.invariants`; the few promises that are looked at
-elsewhere, by the oracle or when it is calm, are rows here.
+What is promised per event stands in the docstrings of `sim.invariants`; the few invariants that are looked at
+elsewhere, by the oracle or in the liveness phase, are rows here.
 """
 
 from __future__ import annotations
@@ -14,38 +14,40 @@ from pathlib import Path
 
 from konvene.sim.invariants import classes_of
 from konvene.sim.members import kinds, shares, transacts
-from konvene.sim.share.invariants import PROMISES as OF_SHARE_STATE
-from konvene.sim.transactions.invariants import PROMISES as OF_TRANSACTIONS
+from konvene.sim.share.invariants import INVARIANTS as OF_SHARE_STATE
+from konvene.sim.transactions.invariants import INVARIANTS as OF_TRANSACTIONS
 from konvene.sim.world.faults import ALL_FAULTS, ALL_PARAMETERS
 
-__all__ = ["ELSEWHERE", "promise_rows", "render_reference"]
+__all__ = ["ELSEWHERE", "invariant_rows", "render_reference"]
 
 Row = tuple[str, str, str]
-"""A promise, the file that looks after it, its sentence."""
+"""An invariant, the file that looks after it, its sentence."""
 
 ELSEWHERE: tuple[Row, ...] = (
     ("NothingIsRaised", "run", "ours: nothing is raised that nobody expected."),
-    ("AnswersWaitForTheDisk", "shell", "G6, G12: an answer leaves when all decided before it is durable,"
+    ("AnswersWaitForTheDisk", "runtime", "G6, G12: an answer leaves when all decided before it is durable,"
      " and nobody's is held while nothing is on its way to the disk."),
-    ("WhoLoadsSaysSo", "shell", "L7: who reads its log says COORDINATOR_LOAD_IN_PROGRESS, who lost it"
+    ("WhoLoadsSaysSo", "runtime", "L7: who reads its log says COORDINATOR_LOAD_IN_PROGRESS, who lost it"
      " NOT_COORDINATOR."),
-    ("CoordinatorsServe", "calm", "L7: once it is calm the coordinator has read its log and answers."),
-    ("NobodySharesAPartition", "oracle", "C3: no two members own a partition in the generation that stands."),
-    ("NobodySharesATask", "oracle", "T1, T2: no two members run a task, restored or not, and no two"
-     " members of a process have the same state open."),
-    ("CommitsStay", "oracle", "O2: an offset that is fetched is not below one acknowledged before."),
-    ("NothingIsSkipped", "oracle", "O2: nobody goes on behind a record that nobody has read."),
-    ("GroupsBecomeStable", "calm", "L3, L4: once it is calm a group is stable within two rebalance timeouts,"
-     " with exactly the members that live, and every partition is somebody's."),
-    ("MembersConverge", "calm", "L1: once it is calm all members of a consumer group are at the new target"
+    ("CoordinatorsServe", "liveness", "L7: without faults the coordinator has read its log and answers."),
+    ("NobodySharesAPartition", "offset_oracle", "C3: no two members own a partition in the"
+     " current generation."),
+    ("NobodySharesATask", "offset_oracle", "T1, T2: no two members run a task, restored or not, and"
+     " no two members of a process have the same state open."),
+    ("CommitsStay", "offset_oracle", "O2: an offset that is fetched is not below one acknowledged before."),
+    ("NothingIsSkipped", "offset_oracle", "O2: nobody goes on behind a record that nobody has read."),
+    ("GroupsBecomeStable", "liveness", "L3, L4: without faults a group is stable within two rebalance"
+     " timeouts, with exactly the members that live, and every partition is somebody's."),
+    ("MembersConverge", "liveness", "L1: without faults all members of a consumer group are at the new target"
      " within four heartbeats and the assignment interval of a change, or of the end of a session."),
-    ("TasksConverge", "calm", "L2: once it is calm all tasks of a streams group are run and restored, and all"
-     " standbys have caught up, within four heartbeats and the time that restoring takes, of a change."),
-    ("EverythingIsRead", "calm", "L6: once it is calm everything that there is gets read and committed."),
-    ("NothingMovesInTheEnd", "calm", "L5: then three sessions pass without another generation."),
-    ("LeftGroupsAreEmpty", "calm", "G11: a group that all have left is empty."),
-    ("EveryRequestIsAnswered", "calm, shell", "G12: when all have left, nobody waits for an answer; nor when"
-     " a coordinator reads its log again."),
+    ("TasksConverge", "liveness", "L2: without faults all tasks of a streams group are run and restored,"
+     " and all standbys have caught up, within four heartbeats and the time of restoring,"
+     " of a change."),
+    ("EverythingIsRead", "liveness", "L6: without faults everything that there is gets read and committed."),
+    ("NothingMovesInTheEnd", "liveness", "L5: then three sessions pass without another generation."),
+    ("LeftGroupsAreEmpty", "liveness", "G11: a group that all have left is empty."),
+    ("EveryRequestIsAnswered", "liveness, runtime", "G12: when all have left, nobody waits for an answer;"
+     " nor when a coordinator reads its log again."),
     ("TransactionsAreWhole", "ledger", "TX1: all that is written in a transaction counts, records and"
      " offsets, in whichever log; or nothing of it."),
     ("ExactlyOnce", "ledger", "TX2: what counts in the output was made of each record once: each transaction"
@@ -58,7 +60,7 @@ ELSEWHERE: tuple[Row, ...] = (
      " offset of it is pending."),
     ("ZombiesWriteNothing", "ledger", "TX5: who was followed by another one of the same transactional id"
      " writes nothing."),
-    ("TransactionsEnd", "calm", "TX6: once it is calm, every transaction that was left open ends when its"
+    ("TransactionsEnd", "liveness", "TX6: without faults every transaction that was left open ends when its"
      " time is up, and is open in no log."),
     ("RecordsAreHeldOnce", "ledger", "SH1, SH2, SH7: nobody gets a record that another one has, or that is"
      " acknowledged, given up, or not of the log; and only one share partition gives out records."),
@@ -77,20 +79,20 @@ ELSEWHERE: tuple[Row, ...] = (
      " and knows of nothing before; and who is answered that it is altered finds it so."),
     ("AbortedIsForNobody", "ledger", "TX4, SH7: in a group that reads what is committed nobody gets a record"
      " that was aborted, or whose transaction is open."),
-    ("WhatIsCutIsSuperfluous", "shell", "SH10: when the beginning of the log of share state is cut off, the"
+    ("WhatIsCutIsSuperfluous", "runtime", "SH10: when the beginning of the log of share state is cut off, the"
      " rest says all that is known."),
     ("ShareSessionsAreLimited", "node", "SH12: there are not more share sessions than may be, and nobody is"
      " turned away while there is room."),
     ("MembersThatAreGoneHoldNothing", "ledger", "SH12: who left, was put out or closed its session has"
      " nothing any more."),
     ("LocksEnd", "node", "SH2, SH8: a lock whose time is over is taken off, whatever is being written."),
-    ("DeletedTopicsAreForgotten", "calm", "SH13: in the end nothing is known of topics that are gone."),
+    ("DeletedTopicsAreForgotten", "liveness", "SH13: in the end nothing is known of topics that are gone."),
     ("CompactionChangesNothing", "run", "G2: whatever compaction leaves of the log, it says the same."),
 )  # fmt: skip
 
 
-def promise_rows(wanted: Sequence[str] = ()) -> list[Row]:
-    """All promises, or those for these kinds of groups. Raises ValueError for a kind that there is not."""
+def invariant_rows(wanted: Sequence[str] = ()) -> list[Row]:
+    """All invariants, or those for these kinds of groups. Raises ValueError for a kind that there is not."""
     for kind in wanted:
         if kind not in kinds():
             raise ValueError(f"there are no groups of the kind {kind}; there are {', '.join(kinds())}")
@@ -99,8 +101,8 @@ def promise_rows(wanted: Sequence[str] = ()) -> list[Row]:
     return [_row(each) for each in (*classes_of(wanted), *of_transactions, *of_share_state)] + list(ELSEWHERE)
 
 
-def _row(promise: type) -> Row:
-    return promise.__name__, promise.__module__.rpartition(".")[2], first_sentence(promise)
+def _row(invariant: type) -> Row:
+    return invariant.__name__, invariant.__module__.rpartition(".")[2], first_sentence(invariant)
 
 
 def first_sentence(thing: type) -> str:
@@ -110,7 +112,7 @@ def first_sentence(thing: type) -> str:
 
 # --- the page ------------------------------------------------------------------------------------
 
-HEAD = """# Knobs, faults and promises
+HEAD = """# Knobs, faults and invariants
 
 What a run draws from its seed, what strikes now and then, and what is looked at; rendered from the tables and
 docstrings of `konvene.sim`. Change it there and run
@@ -127,9 +129,9 @@ def render_reference() -> str:
 def _page() -> Iterator[str]:
     yield HEAD
     yield "## Knobs\n"
-    yield "A run draws a value for each; `--set NAME=VALUE` sets one. Calm is where nothing goes wrong.\n"
+    yield "A run draws a value for each; `--set NAME=VALUE` sets one. The second column: without faults.\n"
     yield from _table(
-        ("Knob", "Calm", "What it is"),
+        ("Knob", "Fault-free", "What it is"),
         ((f"`{k.name}`", f"`{k.fault_free}`", k.sentence) for k in ALL_PARAMETERS),
     )
     yield "## Faults\n"
@@ -137,12 +139,12 @@ def _page() -> Iterator[str]:
     yield "weight, which is drawn below the one here. `--set fault.NAME=WEIGHT` sets it by hand.\n"
     faults = ((f"`{f.name}`", f"{f.weight:g}", f.sentence) for f in ALL_FAULTS)
     yield from _table(("Fault", "Weight", "What happens"), faults)
-    yield "## Promises\n"
+    yield "## Invariants\n"
     yield "The letters are those of the project's catalogue of invariants: G log and state machine, C classic"
     yield "groups, ST static members, M consumer groups, MG moves of them, T streams groups, O offsets,"
     yield "L liveness; TX transactions; SH share groups.\n"
-    promises = ((f"`{name}`", file, sentence) for name, file, sentence in promise_rows())
-    yield from _table(("Promise", "Looked after in", "What holds"), promises)
+    invariants = ((f"`{name}`", file, sentence) for name, file, sentence in invariant_rows())
+    yield from _table(("Invariant", "Looked after in", "What holds"), invariants)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -26,12 +26,18 @@ from konvene.runtime.ports import ExplainedRebalance, Ports
 from konvene.shard.contract import NO_ASSIGNORS, Context, Effect, Outcome
 from konvene.shard.errors import Refusal
 from konvene.shard.image import Topic, Topics
-from konvene.sim.event_queue import Agenda
-from konvene.sim.journal import SPEECH, Batch, Journal, Log, batch_of, replayed
-from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Broken, Event, OffsetKey, View, full_view
+from konvene.sim.event_queue import EventQueue
+from konvene.sim.journal import SPEECH, Journal, Log, replayed
+from konvene.sim.world.event import (
+    EMPTY_VIEW,
+    MODERN_GROUP_TYPES,
+    Event,
+    InvariantViolation,
+    OffsetKey,
+    View,
+    full_view,
+)
 from konvene.sim.world.process_loop import ProcessLoop, TimerReportingCoordinator
-
-__all__ = ["TOPICS", "Batch", "Log", "Shell", "batch_of", "replayed"]
 
 TOPICS = Topics(
     [Topic("orders", Uuid(b"orders".ljust(16, b"-")), 6), Topic("audit", Uuid(b"audit".ljust(16, b"-")), 2)]
@@ -46,29 +52,29 @@ NOBODY_DECIDED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS)
 class _Watched:
     """A core with somebody looking over its shoulder."""
 
-    def __init__(self, core: GroupShard, shell: Shell) -> None:
+    def __init__(self, core: GroupShard, runtime: GroupRuntime) -> None:
         self.core = core
-        self._shell = shell
+        self._runtime = runtime
         self.replay = core.replay
         self.cacheable = core.cacheable
         self.is_current = core.is_current
 
     def handle(self, request: Struct, context: Context) -> Outcome:
-        shell = self._shell
-        shell.end_event()
+        runtime = self._runtime
+        runtime.end_event()
         if not context.waiter:
             return self._hear(request, context)
-        shell.undecided[context.waiter] = request
-        shell.last_waiter = context.waiter
+        runtime.undecided[context.waiter] = request
+        runtime.last_waiter = context.waiter
         try:
             outcome = self.core.handle(request, context)
         except Refusal as refused:
-            shell.decided(None, request=request, context=context, refused=refused.error)
+            runtime.decided(None, request=request, context=context, refused=refused.error)
             raise
         except Exception as error:
-            shell.failed(error)
+            runtime.failed(error)
             raise
-        shell.decided(outcome, request=request, context=context)
+        runtime.decided(outcome, request=request, context=context)
         return outcome
 
     def _hear(self, news: Any, context: Context) -> Outcome:
@@ -76,32 +82,32 @@ class _Watched:
         try:
             outcome = self.core.handle(news, context)
         except Exception as error:
-            self._shell.failed(error)
+            self._runtime.failed(error)
             raise
-        self._shell.decided(outcome, key=("news", type(news).__name__), context=context, news=news)
+        self._runtime.decided(outcome, key=("completion", type(news).__name__), context=context, news=news)
         return outcome
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        self._shell.end_event()
+        self._runtime.end_event()
         try:
             outcome = self.core.expire(key, context)
         except Exception as error:
-            self._shell.failed(error)
+            self._runtime.failed(error)
             raise
-        self._shell.decided(outcome, key=key)
+        self._runtime.decided(outcome, key=key)
         return outcome
 
     def load(self, context: Context) -> Outcome:
         try:
             outcome = self.core.load(context)
         except Exception as error:
-            self._shell.failed(error)
+            self._runtime.failed(error)
             raise
-        self._shell.loading(self.core, outcome)
+        self._runtime.loading(self.core, outcome)
         return outcome
 
 
-class Shell:
+class GroupRuntime:
     """A coordinator, its log and its shadow.
 
     `at_once`: what is appended is durable at once. `load_ms`: how long reading the log takes, each time.
@@ -111,7 +117,7 @@ class Shell:
 
     def __init__(
         self,
-        agenda: Agenda,
+        event_queue: EventQueue,
         config: Callable[[], Any],
         *,
         log: Log | None = None,
@@ -123,7 +129,7 @@ class Shell:
         tell: Callable[[ExplainedRebalance], None] = lambda explained: None,
         perform: Callable[[Effect], None] = lambda effect: None,
     ) -> None:
-        self.agenda = agenda
+        self.event_queue = event_queue
         self.log = log if log is not None else Log()
         self.journal = Journal(self.log, at_once)
         self.observe = observe
@@ -141,7 +147,7 @@ class Shell:
         self.last_waiter = 0
         """The number of who asked last."""
         self.failure: Exception | None = None
-        """What went wrong first: a promise that was not kept, or an error that no core may raise. The
+        """What went wrong first: an invariant that was violated, or an error that no core may raise. The
         coordinator goes on after an error; `finish` raises it where the coordinator cannot catch it."""
         self._unheard: set[int] = set()
         """The numbers of those who asked and have no answer yet, or one that waits for the disk."""
@@ -152,7 +158,7 @@ class Shell:
         self._config = config
         self._topics = topics
         self._loop = ProcessLoop(
-            agenda, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.finish
+            event_queue, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.finish
         )
         self.coordinator = TimerReportingCoordinator(
             "sim",
@@ -162,7 +168,7 @@ class Shell:
                 journal=cast("Any", self.journal),
                 config=config,
                 loop=cast("Any", self._loop),
-                wall_clock_ms=agenda.wall_clock_ms,
+                wall_clock_ms=event_queue.wall_clock_ms,
                 topics=topics,
                 assignors=OFFERED,
                 task_assignors=task_assignors,
@@ -173,7 +179,7 @@ class Shell:
         self.coordinator.fired = self.end_event
 
     def __repr__(self) -> str:
-        return f"<shell: {self.coordinator!r}, {self.log!r}>"
+        return f"<group runtime: {self.coordinator!r}, {self.log!r}>"
 
     @property
     def config(self) -> Any:
@@ -191,7 +197,7 @@ class Shell:
     @property
     def now_ms(self) -> int:
         """The wall clock, as decisions know it."""
-        return self.agenda.wall_clock_ms()
+        return self.event_queue.wall_clock_ms()
 
     @property
     def timers(self) -> Mapping[Any, int]:
@@ -201,7 +207,7 @@ class Shell:
     def due_ms(self, key: Any) -> int | None:
         """In how many milliseconds a timer rings; None if it is not armed."""
         at = self.coordinator.deadlines.get(key)
-        return None if at is None else round(at * 1000) - self.agenda.now_ms
+        return None if at is None else round(at * 1000) - self.event_queue.now_ms
 
     # --- what is done to it ---
 
@@ -216,7 +222,7 @@ class Shell:
         self._loop.end()
         self.ended = self.last_state()
 
-    def succeeds(self, old: Shell, lost: int) -> None:
+    def succeeds(self, old: GroupRuntime, lost: int) -> None:
         """Follow one that is gone or deposed; so many batches of the log that it had were lost."""
         self.ended, self.lost = old.last_state(), old.lost + lost
 
@@ -250,7 +256,9 @@ class Shell:
         expected = Errors.COORDINATOR_LOAD_IN_PROGRESS if loads else Errors.NOT_COORDINATOR
         if state == "active" or answer is not expected:
             self.failed(
-                Broken("WhoLoadsSaysSo", f"a coordinator that is {state} answers {answer!r} undecided")
+                InvariantViolation(
+                    "WhoLoadsSaysSo", f"a coordinator that is {state} answers {answer!r} undecided"
+                )
             )
 
     def _leaves(self, waiter: int, answer: Struct | Errors, answered: Callable[[Any], None]) -> None:
@@ -260,7 +268,7 @@ class Shell:
         end = self._ends.pop(waiter, 0)
         if end > self.log.durable and self.journal.online and answer not in NOBODY_DECIDED:
             why = f"answered when {self.log.durable} batches were durable, decided behind {end}: {answer}"
-            self.failed(Broken("AnswersWaitForTheDisk", why))
+            self.failed(InvariantViolation("AnswersWaitForTheDisk", why))
         answered(answer)
 
     def made_durable(self, but: int = 0) -> None:
@@ -272,7 +280,7 @@ class Shell:
             self._end_sync(None)
             if self._ends and not (self.waits_for_disk or self.coordinator.lingers):
                 why = f"{len(self._ends)} answers wait for the disk, and no sync is under way"
-                raise Broken("AnswersWaitForTheDisk", why)
+                raise InvariantViolation("AnswersWaitForTheDisk", why)
 
     def sync_fails(self) -> None:
         """The disk says no; nobody knows what of it is there."""
@@ -309,7 +317,7 @@ class Shell:
         if outcome is not None:
             event.answered = outcome.replies
         if request is None or context is None:
-            event.kind = "timer" if news is None else "news"
+            event.kind = "timer" if news is None else "completion"
             event.news, event.context = news, context
         else:
             event.api = type(request).__name__.removesuffix("Request")
@@ -405,7 +413,7 @@ class Shell:
         self.end_event()
         if self._unheard:
             why = f"the shard is loaded again, {len(self._unheard)} who asked the last one were told nothing"
-            self.failed(Broken("EveryRequestIsAnswered", why))
+            self.failed(InvariantViolation("EveryRequestIsAnswered", why))
         self.core, self.shadow = core, replayed(self.log.batches)
         self.undecided.clear()
         self._ends.clear()
@@ -421,7 +429,7 @@ class Shell:
                 groups[name] = known = self.kept.get(name)
                 if known != group:
                     why = f"group {name} was changed without a record: {known!r} is {group!r}"
-                    self.failed(Broken("DecisionsChangeNothing", why))
+                    self.failed(InvariantViolation("DecisionsChangeNothing", why))
         return View(groups, view.offsets)
 
     def _view(self, about: tuple[tuple[str, ...], tuple[OffsetKey, ...]]) -> View:

@@ -57,7 +57,7 @@ class TestAMove:
             lost = {p: o for p, o in before.committed.items() if after.committed.get(p, -1) < o}
             assert lost == {}, f"{before.what} -> {after.what}"
 
-    def test_the_group_keeps_its_promises(self, played: Played) -> None:
+    def test_the_group_holds_its_invariants(self, played: Played) -> None:
         """Each acknowledged value was read, no partition had two owners, nothing committed was read again."""
         played.group.keeps()
 

@@ -59,7 +59,7 @@ def refuses(spec: GroupSpec) -> GroupAssignment:
     raise PartitionAssignorError("no")
 
 
-def asked_of(assign: Callable[[GroupSpec], GroupAssignment]) -> AssignmentToCompute:
+def group_before(assign: Callable[[GroupSpec], GroupAssignment]) -> AssignmentToCompute:
     return AssignmentToCompute("g", 3, Assignor("mine", assign), SPEC)
 
 
@@ -96,9 +96,11 @@ def test_expressions_that_could_not_be_matched_are_left_as_they_were(
 def test_an_assignor_that_fails_is_an_answer() -> None:
     """Its own words, and whatever else it raises in words."""
     given = {"m": {ORDERS: (0, 1)}}
-    assert compute(asked_of(lambda spec: given), lambda *q: True) == AssignmentComputed("g", 3, "mine", given)
+    assert compute(group_before(lambda spec: given), lambda *q: True) == AssignmentComputed(
+        "g", 3, "mine", given
+    )
     for assign, why in ((refuses, "no"), (fails, "Assignor mine: KeyError: 'm'")):
-        failed = compute(asked_of(assign), lambda *q: True).given
+        failed = compute(group_before(assign), lambda *q: True).given
         assert isinstance(failed, PartitionAssignorError)
         assert failed.message == why
 
@@ -200,7 +202,7 @@ def test_what_comes_too_late_is_dropped(
         async with running(tmp_path) as broker:
             coordinator = await ready(broker)
             work = broker.groups._work
-            work.perform(coordinator, Effect(COMPUTE_ASSIGNMENT, asked_of(waits)))
+            work.perform(coordinator, Effect(COMPUTE_ASSIGNMENT, group_before(waits)))
             await until(begun.is_set)
             if end == "stopped":
                 return
@@ -251,7 +253,7 @@ def test_in_virtual_time_it_takes_virtual_time() -> None:
         async def main() -> None:
             for verb, subject in (
                 (RESOLVE_REGEXES, EVERYTHING),
-                (COMPUTE_ASSIGNMENT, asked_of(lambda s: {})),
+                (COMPUTE_ASSIGNMENT, group_before(lambda s: {})),
             ):
                 work.perform(coordinator, Effect(verb, subject))
             await asyncio.sleep(1)

@@ -9,13 +9,13 @@ import pytest
 from tests.cli.commands import call
 
 import konvene.sim.runs.run
-from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.event import Event, Invariant
 
 FEW = ("--steps", "300")
 
 
-class NobodyIsEverWell(Promise):
-    """A promise that is not kept from some event on."""
+class NobodyIsEverWell(Invariant):
+    """An invariant that is violated from some event on."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -27,8 +27,8 @@ class NobodyIsEverWell(Promise):
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every run breaks a promise."""
-    monkeypatch.setattr(konvene.sim.runs.run, "promises_of", lambda kinds: [NobodyIsEverWell()])
+    """Every run violates an invariant."""
+    monkeypatch.setattr(konvene.sim.runs.run, "invariants_of", lambda kinds: [NobodyIsEverWell()])
 
 
 # run ----------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def test_a_run_says_what_was_drawn_and_what_happened() -> None:
     assert "Drawn: " in said.out
     heads = [line for line in said.lines if line and line[0].isupper() and len(line[0]) > 2]
     assert ["API", "ANSWER", "COUNT"] in heads and ["STATE", "CHANGES"] in heads
-    assert said.out.endswith("Every promise was kept.\n")
+    assert said.out.endswith("All invariants held.\n")
 
 
 def test_a_run_as_json_is_the_same_run() -> None:
@@ -74,7 +74,7 @@ def test_a_violation_is_told_with_what_came_before_and_how_to_see_it_again() -> 
     again = call(None, *command.split()[1:])
     assert again.out.splitlines()[1:] == said.out.splitlines()[1:] or again.out.endswith(shrink)
     violation = call(None, *command.split()[1:], "--json").json["violation"]
-    assert violation["promise"] == "NobodyIsEverWell" and len(violation["recent"]) == 30
+    assert violation["invariant"] == "NobodyIsEverWell" and len(violation["recent"]) == 30
 
 
 def test_many_runs_are_a_table_of_totals() -> None:
@@ -164,7 +164,7 @@ def test_replay_prints_steps_from_one_on_or_the_last() -> None:
     whole = call(None, "sim", "replay", "4", *FEW).out.splitlines()
     late = call(None, "sim", "replay", "4", *FEW, "--from-step", "100").out.splitlines()
     last = call(None, "sim", "replay", "4", *FEW, "--last", "5").out.splitlines()
-    assert whole[-1] == late[-1] == last[-1] == "Every promise was kept."
+    assert whole[-1] == late[-1] == last[-1] == "All invariants held."
     assert 0 < len(late) < len(whole) and int(late[0].split()[0]) >= 100
     assert last[:5] == whole[-7:-2]
     told = call(None, "sim", "replay", "4", *FEW, "--last", "5", "--json").json
@@ -193,7 +193,7 @@ def test_a_soak_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (again.json["runs"], again.json["runs_now"], again.json["found"]) == (4, 2, [])
     assert "2 runs are done already" in again.err
     assert call(None, *words, "--minutes", "0").json["runs_now"] == 0
-    assert call(None, *words[:-1], "--seeds", "0..3").out.endswith("Every promise was kept.\n")
+    assert call(None, *words[:-1], "--seeds", "0..3").out.endswith("All invariants held.\n")
 
 
 @pytest.mark.usefixtures("broken")
@@ -212,37 +212,37 @@ def test_a_soak_tells_of_violations_as_it_finds_them_and_in_the_end(tmp_path: Pa
 # shrink, exhaust ----------------------------------------------------------------------------------
 
 
-def test_a_seed_that_keeps_its_promises_has_nothing_to_shrink() -> None:
+def test_a_seed_without_a_violation_has_nothing_to_shrink() -> None:
     said = call(None, "sim", "shrink", "0", *FEW)
     assert (said.code, said.out) == (1, "")
-    assert "keeps every promise" in said.err
+    assert "violates no invariant" in said.err
 
 
 def test_a_small_model_is_looked_at_whole(tmp_path: Path) -> None:
     states, graph = tmp_path / "states.jsonl", tmp_path / "states.dot"
-    words = ("sim", "exhaust", "--members", "1", "--partitions", "1", "--faults", "0")
+    words = ("sim", "model-check", "--members", "1", "--partitions", "1", "--faults", "0")
     said = call(None, *words, "--export", str(states), "--dot", str(graph))
     assert said.code == 0
-    assert said.out.endswith("every promise was kept\n")
+    assert said.out.endswith("all invariants held\n")
     assert len(states.read_text().splitlines()) > 10
     assert graph.read_text().startswith("digraph")
     told = call(None, *words, "--json").json
     assert told["complete"] is True and told["violation"] is None
-    assert call(None, "sim", "exhaust", "--members", "1", "--static", "2").code == 2
+    assert call(None, "sim", "model-check", "--members", "1", "--static", "2").code == 2
 
 
 @pytest.mark.parametrize(("kind", "more"), [("consumer", ""), ("streams", ", standbys 1")])
 def test_a_small_group_whose_coordinator_assigns_is_looked_at_whole(kind: str, more: str) -> None:
-    words = ("sim", "exhaust", "--groups", kind, "--members", "1", "--partitions", "1", "--faults", "0")
+    words = ("sim", "model-check", "--groups", kind, "--members", "1", "--partitions", "1", "--faults", "0")
     said = call(None, *words)
     assert said.code == 0
     assert said.out.startswith(f"members 1, partitions 1, faults 0, static 0, starts 1{more}\n")
-    assert said.out.endswith("every promise was kept\n")
+    assert said.out.endswith("all invariants held\n")
     told = call(None, *words, "--depth", "2", "--json").json
     assert (told["complete"], told["depth"], told["violation"]) == (False, 1, None)
     assert call(None, *words, "--dot", "states.dot").code == 2
-    assert call(None, "sim", "exhaust", "--depth", "2").code == 2
-    assert call(None, "sim", "exhaust", "--groups", kind, "--members", "9").code == 2
+    assert call(None, "sim", "model-check", "--depth", "2").code == 2
+    assert call(None, "sim", "model-check", "--groups", kind, "--members", "9").code == 2
 
 
 # scenarios ----------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_a_scenario_that_cannot_be_played_is_told(tmp_path: Path) -> None:
     assert "is no text" in call(None, "sim", "scenario", str(file)).err
 
 
-# faults, promises ---------------------------------------------------------------------------------
+# faults, invariants ---------------------------------------------------------------------------------
 
 
 def test_the_fault_model_is_printed() -> None:
@@ -287,13 +287,13 @@ def test_the_fault_model_is_printed() -> None:
     assert {"name", "weight", "sentence"} == set(told["faults"][0])
 
 
-def test_the_promises_are_printed() -> None:
-    said = call(None, "sim", "promises")
+def test_the_invariants_are_printed() -> None:
+    said = call(None, "sim", "invariants")
     assert ["NothingIsSkipped", "oracle"] in [line[:2] for line in said.lines]
-    rows = call(None, "sim", "promises", "--json").json
-    assert {row["promise"] for row in rows} >= {"ReplayEqualsLive", "GroupsBecomeStable"}
+    rows = call(None, "sim", "invariants", "--json").json
+    assert {row["invariant"] for row in rows} >= {"ReplayEqualsLive", "GroupsBecomeStable"}
     assert all(row["sentence"] for row in rows)
-    assert call(None, "sim", "promises", "--groups", "shares").code == 2
+    assert call(None, "sim", "invariants", "--groups", "shares").code == 2
 
 
 # what-if ------------------------------------------------------------------------------------------

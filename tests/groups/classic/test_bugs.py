@@ -1,7 +1,7 @@
 """What once went wrong with classic groups, static members and offsets, in Kafka and elsewhere: 45 to 60.
 
 Each test says what the bug was, and that it does not happen here. Those about transactions, 60 to 67, are in
-`test_bugs_transactions.py`. The lives of these tests keep all of `promises` at every event, too.
+`test_bugs_transactions.py`. The lives of these tests keep all of `invariants` at every event, too.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def test_bug_51_new_rebalance_timeout_was_ignored_at_static_rejoin() -> None:
     cast.life.restart()
     assert cast.group.rebalance_timeout_ms == 8000
     cast.join("ANN", protocols=("range", "sticky"), rebalance_timeout_ms=7000)
-    assert cast.life.shell.due_ms(("join", "g")) == 8000
+    assert cast.life.runtime.due_ms(("join", "g")) == 8000
 
 
 @pytest.mark.parametrize(("version", "skips"), [(9, True), (8, False)])
@@ -327,9 +327,9 @@ def test_ours_pending_member_of_a_deleted_group_left_its_timer() -> None:
     out went on."""
     cast = Cast()
     assert cast.ask("ann", join_request(), 9).error_code == Errors.MEMBER_ID_REQUIRED
-    assert len(cast.life.shell.timers) == 2
+    assert len(cast.life.runtime.timers) == 2
     assert not cast.ask("admin", DeleteGroupsRequest(groups_names=("g",)), 2).results[0].error_code
-    assert list(cast.life.shell.timers) == [RETENTION_KEY]
+    assert list(cast.life.runtime.timers) == [RETENTION_KEY]
 
 
 def test_ours_pending_member_of_an_expired_group_left_its_timer() -> None:
@@ -372,7 +372,7 @@ def test_ours_static_member_back_before_its_sync_is_waited_for() -> None:
     assert cast.group.pending_syncs == {cast.ids[other]}
     assert cast.sync(other).error_code == NONE
     assert not cast.group.pending_syncs
-    assert ("sync", "g") not in cast.life.shell.timers
+    assert ("sync", "g") not in cast.life.runtime.timers
 
 
 def test_ours_static_member_back_that_never_syncs_is_out() -> None:

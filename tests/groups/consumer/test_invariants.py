@@ -5,7 +5,7 @@ silent, topics that come, grow and go, work that comes late or fails, restarts w
 each step the numbered invariants of the project's catalogue are asked (M: consumer groups, MG: migration),
 and the state is held against the one that is replayed from the encoded records.
 
-`KONVENE_PROMISES=2000` plays so many lives, differently each time, instead of the few that are always the
+`KONVENE_INVARIANTS=2000` plays so many lives, differently each time, instead of the few that are always the
 same.
 """
 
@@ -31,7 +31,7 @@ from konvene.groups.consumer.group import ConsumerGroup, Member, State
 from konvene.shard.contract import Outcome
 from konvene.shard.image import Topic, Topics
 
-LIVES = int(os.environ.get("KONVENE_PROMISES", "0"))
+LIVES = int(os.environ.get("KONVENE_INVARIANTS", "0"))
 MOST_CLASSIC = 2
 """`group.max.size`."""
 

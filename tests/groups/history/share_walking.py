@@ -32,8 +32,8 @@ from konvene.runtime.coordinator import Call
 from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
-from konvene.sim.event_queue import Agenda
-from konvene.sim.runtime import Shell
+from konvene.sim.event_queue import EventQueue
+from konvene.sim.runtime import GroupRuntime
 
 OFTEN_ENOUGH_MS = 5_000
 NAMES = ("a", "b", "c")
@@ -56,21 +56,21 @@ class ShareWalk:
         self.random = Random(seed)
         interval_ms = self.random.choice(("0", "1000"))
         config, _ = BrokerConfig.load(overrides=[("group.share.assignment.interval.ms", interval_ms)])
-        self.agenda = Agenda()
+        self.event_queue = EventQueue()
         self.explained: list[ExplainedRebalance] = []
         self.pending: list[StateToInitialize] = []
         self.sizes = {"a": 2, "b": 3}
         self.made = 0
         self.topics = Topics(())
         self._know_topics()
-        self.shell = Shell(
-            self.agenda,
+        self.runtime = GroupRuntime(
+            self.event_queue,
             lambda: config,
             topics=lambda: self.topics,
             tell=self.explained.append,
             perform=self._perform,
         )
-        self.shell.load()
+        self.runtime.load()
         self.walkers: list[Walker] = []
         self.count = 0
 
@@ -82,7 +82,7 @@ class ShareWalk:
 
     @property
     def batches(self) -> list[Any]:
-        return self.shell.log.batches
+        return self.runtime.log.batches
 
     @property
     def first(self) -> list[int]:
@@ -106,14 +106,14 @@ class ShareWalk:
     def walk(self, steps: int) -> None:
         for _ in range(steps):
             self.random.choice(STEPS)(self)
-            self.agenda.run_until(self.agenda.now_ms + self.random.choice((0, 7, 900)))
+            self.event_queue.run_until(self.event_queue.now_ms + self.random.choice((0, 7, 900)))
 
     # --- what members do ---
 
     def _ask(self, name: str, request: Any, version: int = 1) -> Any:
         heard: list[Any] = []
-        self.shell.ask(request, Call(version, f"client {name}", "/127.0.0.1", ("",)), heard.append)
-        self.shell.look()
+        self.runtime.ask(request, Call(version, f"client {name}", "/127.0.0.1", ("",)), heard.append)
+        self.runtime.look()
         return heard[0] if heard else None
 
     def _say(self, walker: Walker, epoch: int, **more: Any) -> None:
@@ -159,7 +159,7 @@ class ShareWalk:
         if walker := self._any():
             self.walkers.remove(walker)
             for _ in range(10):
-                self.agenda.run_until(self.agenda.now_ms + OFTEN_ENOUGH_MS)
+                self.event_queue.run_until(self.event_queue.now_ms + OFTEN_ENOUGH_MS)
                 self.beat()
 
     def read_others(self) -> None:
@@ -193,7 +193,7 @@ class ShareWalk:
             gone = self.topics.by_name[name].id
             del self.sizes[name]
             self._know_topics()
-            self.shell.inform(TopicsGone(frozenset({gone})))
+            self.runtime.inform(TopicsGone(frozenset({gone})))
 
     def begin(self) -> None:
         """The share coordinator answers, and not always well."""
@@ -201,9 +201,9 @@ class ShareWalk:
         for wanted in pending:
             keys = tuple(request.key for request in wanted.requests)
             if self.random.random() < 0.8:
-                self.shell.inform(StateInitialized(wanted.group_id, keys))
+                self.runtime.inform(StateInitialized(wanted.group_id, keys))
             else:
-                self.shell.inform(StateInitialized(wanted.group_id, (), keys))
+                self.runtime.inform(StateInitialized(wanted.group_id, (), keys))
 
     def alter(self) -> None:
         """Somebody sets the offsets of a group anew, which is refused if it has members."""

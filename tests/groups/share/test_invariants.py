@@ -137,7 +137,7 @@ class Life:
         event()
         self.check()
 
-    # --- promises ---
+    # --- invariants ---
 
     def check(self) -> None:
         room = self.room
@@ -197,7 +197,7 @@ class Life:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_every_promise_holds_after_every_event(seed: int) -> None:
+def test_every_invariant_holds_after_every_event(seed: int) -> None:
     life = Life(seed)
     for _ in range(120):
         life.step()

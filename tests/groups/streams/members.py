@@ -24,7 +24,7 @@ DROPS = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_MEMBER_EPOCH, Errors.FENCED_INS
 
 
 class Play:
-    """A scenario that ends at the first promise that is broken, and then tells all that was said."""
+    """A scenario that ends at the first invariant that is violated, and then tells all that was said."""
 
     def __init__(self, **settings: str) -> None:
         self.scenario = Scenario()

@@ -1,7 +1,7 @@
 """What once went wrong with streams groups, in Kafka: 2, 23, 24, 33 and 89 to 96 of the catalogue.
 
 Each test says what the bug was, and that it does not happen here; each is played as a scenario, so every
-promise is asked as well.
+invariant is asked as well.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 Up to four members on three processes, two of them static, that behave (`members`), answers that are lost,
 members that are slow or silent, topics that come, grow and go, internal topics that are made or not, settings
 that change, targets that come late or do not come, restarts with a compacted log, and the classic protocol in
-a group that is empty. Each step is held against every promise (`sim.invariants.streams.state`), and what
+a group that is empty. Each step is held against every invariant (`sim.invariants.streams.state`), and what
 members run
 against what the coordinator knows. In `HostileLives` somebody sends again what was sent before, at other
 epochs, with other tasks, or with parts of it left out.
 
-What fails is told as a scenario, which can be played. `KONVENE_PROMISES=2000` plays so many lives,
+What fails is told as a scenario, which can be played. `KONVENE_INVARIANTS=2000` plays so many lives,
 differently each time, instead of the few that are always the same.
 """
 
@@ -25,7 +25,7 @@ from tests.groups.streams.members import Member, Play
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 
-LIVES = int(os.environ.get("KONVENE_PROMISES", "0"))
+LIVES = int(os.environ.get("KONVENE_INVARIANTS", "0"))
 MEMBERS = 4
 WHO = st.integers(0, MEMBERS - 1)
 ODDS = st.sampled_from((False, False, True))

@@ -12,7 +12,7 @@ def test_what_one_reports_changes_nothing_for_the_others() -> None:
     play = Play()
     for member in 6 * (Member("ann", "p", "0:orders"), Member("bob", "q", "0:orders")):
         member.beat(play)
-    group, coordinator = play.group, play.life.shell.coordinator
+    group, coordinator = play.group, play.life.runtime.coordinator
     assert group is not None
     assert group.state == "Stable"
     beat = StreamsGroupHeartbeatRequest(group_id="g", member_id="ann-1", member_epoch=group.epoch)

@@ -173,8 +173,8 @@ def test_every_rule_has_its_breach() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.id))
 def test_a_breach_is_refused_by_whom_it_may_concern(rule: validate.Rule) -> None:
-    """With the row's code and these words; rules of the KIP alone only in its mode, and what it promises and
-    Kafka cannot do yet is refused with Kafka's alone."""
+    """With the row's code and these words; rules of the KIP alone only in its mode, and what it invariants
+    and Kafka cannot do yet is refused with Kafka's alone."""
     broken, words = BREACHES[rule.id]
     if rule in validate.NO_EXPRESSIONS:
         check_request(broken, KIP)

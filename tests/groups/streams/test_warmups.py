@@ -205,7 +205,7 @@ def test_a_heartbeat_is_the_same_again_as_long_as_no_copy_has_caught_up() -> Non
     """A member that waits for its state costs no more than any other."""
     story, ann, bob = scaled_out()
     rounds(story, [ann, bob], 3)
-    group, core = story.group, story.life.shell.coordinator
+    group, core = story.group, story.life.runtime.coordinator
     assert group is not None
     quiet = StreamsGroupHeartbeatRequest(group_id="g", member_id="bob-1", member_epoch=group.epoch)
     assert core.keeps_alive(quiet) is not None
@@ -219,7 +219,7 @@ def test_a_report_is_never_the_same_again() -> None:
     """When it was said counts: of two members of one process the later one is right."""
     story, ann, bob = scaled_out()
     rounds(story, [ann, bob], 3)
-    group, core = story.group, story.life.shell.coordinator
+    group, core = story.group, story.life.runtime.coordinator
     assert group is not None
     beat = StreamsGroupHeartbeatRequest(group_id="g", member_id="bob-1", member_epoch=group.epoch)
     assert core.keeps_alive(beat.replace(task_offsets=())) is None

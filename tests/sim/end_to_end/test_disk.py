@@ -207,4 +207,4 @@ def test_readers_that_see_what_is_not_synced_miss_what_takes_its_place(
     with pytest.raises(Violation) as found:
         for seed in range(40):
             run_whole(seed, 4_000)
-    assert found.value.promise in ("ReadInOrder", "Settles")
+    assert found.value.invariant in ("ReadInOrder", "Settles")

@@ -1,4 +1,4 @@
-"""Whole runs: they hold, they are the same every time, and what they promise can be broken."""
+"""Whole runs: they hold, they are the same every time, and what they invariant can be broken."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def traced(seed: int, steps: int = STEPS) -> str:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_chaos_breaks_no_promise(seed: int) -> None:
+def test_chaos_violates_no_invariant(seed: int) -> None:
     """What acknowledged is stays, what is promised is kept, and in the end all is well."""
     report = run_whole(seed, STEPS)
     assert report.steps >= STEPS
@@ -43,7 +43,7 @@ def test_chaos_breaks_no_promise(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_without_faults_nothing_is_refused(seed: int) -> None:
-    report = run_whole(seed, STEPS, calm=True)
+    report = run_whole(seed, STEPS, fault_free=True)
     assert report.faults == {}
     assert report.broker_lives == 2  # The last one shows that a proper stop keeps everything.
     assert not [answer for answer in report.answers if "ConnectionLost" in answer or "TimedOut" in answer]
@@ -66,16 +66,16 @@ def test_a_report_is_for_people_and_for_programs() -> None:
     assert any(line.startswith("  deeds: ") for line in report.lines())
 
 
-# --- promises can be broken ----------------------------------------------------------------------
+# --- invariants can be broken ----------------------------------------------------------------------
 
 
-def broken(promise: str, seeds: range = range(25), steps: int = 4_000) -> Violation:
-    """The first violation among these seeds; it must be of this promise."""
+def broken(invariant: str, seeds: range = range(25), steps: int = 4_000) -> Violation:
+    """The first violation among these seeds; it must be of this invariant."""
     for seed in seeds:
         try:
             run_whole(seed, steps)
         except Violation as violation:
-            assert violation.promise == promise, violation
+            assert violation.invariant == invariant, violation
             return violation
     pytest.fail(f"nobody noticed within {len(seeds)} seeds")
 
@@ -103,7 +103,7 @@ def test_a_disk_that_is_not_asked_loses_what_was_acknowledged(monkeypatch: pytes
     with pytest.raises(Violation) as found:
         for seed in range(25):
             run_whole(seed, 4_000)
-    assert found.value.promise in ("AcknowledgedRecordsStay", "CommitsStay", "ReadInOrder", "NobodyDies")
+    assert found.value.invariant in ("AcknowledgedRecordsStay", "CommitsStay", "ReadInOrder", "NobodyDies")
 
 
 def test_a_producer_that_is_not_remembered_writes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +133,8 @@ def test_a_request_that_is_not_answered_is_noticed_in_the_calm(monkeypatch: pyte
     monkeypatch.setattr(Connection, "_send", deaf)
     with pytest.raises(Violation) as found:
         for seed in range(5):
-            run_whole(seed, STEPS, calm=True)
-    assert found.value.promise in ("StaysQuiet", "Settles", "NothingIsLeft")
+            run_whole(seed, STEPS, fault_free=True)
+    assert found.value.invariant in ("StaysQuiet", "Settles", "NothingIsLeft")
 
 
 def test_sessions_that_never_end_keep_groups_from_settling(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,17 +143,17 @@ def test_sessions_that_never_end_keep_groups_from_settling(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "promise"),
+    ("where", "name", "invariant"),
     [(Connection, "connection_lost", "NobodyDies"), (Timers, "disarm", "NobodyDies")],
 )
 def test_an_error_that_nobody_expects_ends_the_run(
-    monkeypatch: pytest.MonkeyPatch, where: type, name: str, promise: str
+    monkeypatch: pytest.MonkeyPatch, where: type, name: str, invariant: str
 ) -> None:
     def wrong(*_args: Any) -> None:
         raise ValueError("planted")
 
     monkeypatch.setattr(where, name, wrong)
-    assert "ValueError: planted" in str(broken(promise))
+    assert "ValueError: planted" in str(broken(invariant))
 
 
 def test_a_connection_that_is_not_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
 """Whole brokers with share consumers: no record is lost, had by two, or seen again after it was acknowledged,
-whatever dies; and what is promised of that can be broken."""
+whatever dies; and invariants of that can be broken."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def traced(seed: int, steps: int = STEPS) -> str:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3])
-def test_chaos_breaks_no_promise(seed: int) -> None:
+def test_chaos_violates_no_invariant(seed: int) -> None:
     """Every record comes to somebody, and ends."""
     report = run_whole(seed, STEPS, share=True)
     assert report.records_shared
@@ -68,7 +68,7 @@ def test_a_job_says_how_to_run_it_again() -> None:
     assert job.groups == "whole broker, transactional, share"
 
 
-# --- promises can be broken ----------------------------------------------------------------------
+# --- invariants can be broken ----------------------------------------------------------------------
 
 
 def broken(seeds: range = range(12), steps: int = STEPS, **more: Any) -> str:
@@ -77,7 +77,7 @@ def broken(seeds: range = range(12), steps: int = STEPS, **more: Any) -> str:
             run_whole(seed, steps, share=True, **more)
         except Violation as violation:
             assert "--groups share" in str(violation)
-            return violation.promise
+            return violation.invariant
     pytest.fail(f"nobody noticed within {len(seeds)} seeds")
 
 
@@ -96,7 +96,7 @@ def test_what_is_answered_before_it_is_written_is_noticed(monkeypatch: pytest.Mo
 def test_locks_that_never_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharePartitionServer, "_set_alarm", lambda self: None)
     monkeypatch.setattr(share_clients, "_habits", lambda chance: Habits(stalls=0.5))
-    assert broken(calm=True) == "BooksAreKept"
+    assert broken(fault_free=True) == "BooksAreKept"
 
 
 def test_a_start_that_passes_over_what_is_held_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,4 +116,4 @@ def test_fetches_that_nobody_wakes_are_noticed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(SharePartitionServer, "wake", lambda self: None)
     patient = Habits(explicit=True, terms=FetchTerms(max_wait_ms=5_000), weights=(1, 4, 0, 0))
     monkeypatch.setattr(share_clients, "_habits", lambda chance: patient)
-    assert broken(calm=True) == "NobodyWaitsInVain"
+    assert broken(fault_free=True) == "NobodyWaitsInVain"

@@ -1,5 +1,5 @@
 """Whole brokers with clients that consume, transform and produce in transactions: of each record one is made,
-whatever dies; and what is promised of that can be broken."""
+whatever dies; and invariants of that can be broken."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = 2_500
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_chaos_breaks_no_promise(seed: int) -> None:
+def test_chaos_violates_no_invariant(seed: int) -> None:
     """What is in the output is there once, and nothing stays open."""
     report = run_whole(seed, STEPS, transactions=True)
     assert report.answers["EndTxn NONE"]
@@ -36,7 +36,7 @@ def broken(seeds: range = range(20)) -> str:
             run_whole(seed, 4_000, transactions=True)
         except Violation as violation:
             assert "--groups transactional" in str(violation)
-            return violation.promise
+            return violation.invariant
     pytest.fail(f"nobody noticed within {len(seeds)} seeds")
 
 

@@ -25,7 +25,7 @@ def all_of_them() -> tuple[Outcome, Outcome]:
 
 
 def watched(settings: Mapping[str, str]) -> Coordinator:
-    """A coordinator that is held against every promise."""
+    """A coordinator that is held against every invariant."""
     return Sandbox(settings, kinds=("streams",))
 
 
@@ -69,8 +69,8 @@ def test_nobody_warms_up_where_there_are_to_be_no_warmups() -> None:
 
 
 @pytest.mark.parametrize("scenario", PROMISED, ids=lambda scenario: str(scenario.seed))
-def test_promises_hold_on_the_way(scenario: Scenario) -> None:
-    """With every promise held against it, and requests through the codec, it comes out the same."""
+def test_invariants_hold_on_the_way(scenario: Scenario) -> None:
+    """With every invariant held against it, and requests through the codec, it comes out the same."""
     assert run(scenario, host=watched) == run(scenario)
 
 

@@ -1,4 +1,4 @@
-"""Promises of consumer groups that seeds alone would break too seldom: planted bugs, a few lines each."""
+"""Invariants of consumer groups that seeds alone would break too seldom: planted bugs, a few lines each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from konvene.groups.modern.decision import ModernDecision
 from konvene.sim.runs.run import Run, simulate
 from konvene.sim.transcript.scenario import Scenario
 from konvene.sim.world.compaction import assert_compaction_changes_nothing
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 
 HANDED_OVER = [
     "kinds consumer",
@@ -42,8 +42,8 @@ def test_an_owner_that_stands_in_front_of_who_had_it_before_is_found_out(
     scenario = Scenario()
     scenario.run(HANDED_OVER)
     assert scenario.broken is None
-    shell = scenario.life.shell
-    assert_compaction_changes_nothing(shell, Random(1), most=40)
+    runtime = scenario.life.runtime
+    assert_compaction_changes_nothing(runtime, Random(1), most=40)
 
     def release(group: ConsumerGroup, member_id: str, current: CurrentAssignment) -> None:
         for topic, partitions in (*current.assigned.items(), *current.pending_revocation.items()):
@@ -54,7 +54,7 @@ def test_an_owner_that_stands_in_front_of_who_had_it_before_is_found_out(
 
     monkeypatch.setattr(ConsumerGroup, "_release", release)
     with pytest.raises(AssertionError, match="the compacted log shows"):
-        assert_compaction_changes_nothing(shell, Random(1), most=40)
+        assert_compaction_changes_nothing(runtime, Random(1), most=40)
 
 
 @pytest.mark.parametrize(("word", "commands"), [
@@ -77,8 +77,8 @@ def test_who_waits_for_what_has_come_is_found_out(
     monkeypatch.setattr(ModernDecision, "remember", forgets)
     scenario = Scenario()
     scenario.run(first)
-    assert isinstance(scenario.broken, Broken)
-    assert scenario.broken.promise == "WhatCameIsNotWaitedFor"
+    assert isinstance(scenario.broken, InvariantViolation)
+    assert scenario.broken.invariant == "WhatCameIsNotWaitedFor"
 
 
 def test_members_of_both_protocols_read_other_topics_as_they_run() -> None:
@@ -126,5 +126,5 @@ def test_a_classic_member_that_is_not_told_to_give_something_up_is_found_out(
     monkeypatch.setattr(classic_members, "_has_to_rejoin", forgets)
     scenario = Scenario()
     scenario.run(CHANGES_ITS_MIND)
-    assert isinstance(scenario.broken, Broken)
-    assert scenario.broken.promise == "ClassicMembersAreServed"
+    assert isinstance(scenario.broken, InvariantViolation)
+    assert scenario.broken.invariant == "ClassicMembersAreServed"

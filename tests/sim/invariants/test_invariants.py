@@ -1,4 +1,5 @@
-"""Promises can be broken: a core in which one thing is wrong is found out, by the promise that says so."""
+"""Invariants can be broken: a core in which one thing is wrong is found out, by the invariant that says
+so."""
 
 from __future__ import annotations
 
@@ -29,12 +30,13 @@ from konvene.runtime.coordinator import Call, Coordinator
 from konvene.runtime.deferred import Deferred
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Outcome
-from konvene.sim.event_queue import Agenda
-from konvene.sim.invariants import classes_of, observer, promises_of
+from konvene.sim.event_queue import EventQueue
+from konvene.sim.invariants import classes_of, invariants_of, observer
 from konvene.sim.invariants.classic.state import SilentMembersGo
-from konvene.sim.runtime import Log, Shell
+from konvene.sim.journal import Log
+from konvene.sim.runtime import GroupRuntime
 from konvene.sim.transcript.scenario import Scenario
-from konvene.sim.world.event import Broken, Event, Promise
+from konvene.sim.world.event import Event, Invariant, InvariantViolation
 
 Patch = pytest.MonkeyPatch
 
@@ -383,19 +385,19 @@ WRONG: list[tuple[Callable[[Patch], None], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wrong", "then", "promise"), WRONG, ids=lambda x: getattr(x, "__name__", None))
+@pytest.mark.parametrize(("wrong", "then", "invariant"), WRONG, ids=lambda x: getattr(x, "__name__", None))
 def test_what_is_wrong_is_found_out(
-    wrong: Callable[[Patch], None], then: str, promise: str, monkeypatch: Patch
+    wrong: Callable[[Patch], None], then: str, invariant: str, monkeypatch: Patch
 ) -> None:
-    """With one thing wrong in the core the same scenario breaks this promise; without it, none."""
+    """With one thing wrong in the core the same scenario breaks this invariant; without it, none."""
     sound = Scenario()
     sound.run([*STABLE, *then.split("\n")])
     assert sound.broken is None
     wrong(monkeypatch)
     scenario = Scenario()
     scenario.run([*STABLE, *then.split("\n")])
-    assert isinstance(scenario.broken, Broken), scenario.broken
-    assert scenario.broken.promise == promise, scenario.broken
+    assert isinstance(scenario.broken, InvariantViolation), scenario.broken
+    assert scenario.broken.invariant == invariant, scenario.broken
 
 
 def test_an_error_of_the_core_is_not_hidden(monkeypatch: Patch) -> None:
@@ -408,7 +410,7 @@ def test_an_error_of_the_core_is_not_hidden(monkeypatch: Patch) -> None:
 
 
 def test_each_file_speaks_for_its_kinds() -> None:
-    """`promises_of` gives the promises of a kind and of all kinds, each made anew."""
+    """`invariants_of` gives the invariants of a kind and of all kinds, each made anew."""
     files = {cls.__module__.rpartition(".")[2] for cls in classes_of(["classic"])}
     assert files == {"classic", "generations", "log", "offsets", "rebalances"}
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of()} == files | {
@@ -417,7 +419,7 @@ def test_each_file_speaks_for_its_kinds() -> None:
         "share",
     }  # fmt: skip
     assert {cls.__module__.rpartition(".")[2] for cls in classes_of(["no such kind"])} == {"log", "offsets"}
-    first, second = promises_of(["static"]), promises_of(["static"])
+    first, second = invariants_of(["static"]), invariants_of(["static"])
     assert [type(p) for p in first] == [type(p) for p in second]
     assert not any(a is b for a, b in zip(first, second, strict=True))
 
@@ -425,7 +427,7 @@ def test_each_file_speaks_for_its_kinds() -> None:
 NUMBERS = ("G", "C", "ST", "M", "MG", "O", "L", "T", "SH")
 
 
-def test_each_promise_says_which_it_is() -> None:
+def test_each_invariant_names_itself() -> None:
     """The first line of its docstring begins with its numbers in the catalogue."""
     said = Counter((cls.__doc__ or "").partition(":")[0] for cls in classes_of())
     for numbers in said:
@@ -433,35 +435,35 @@ def test_each_promise_says_which_it_is() -> None:
             assert one == "Ours" or one.rstrip("0123456789") in NUMBERS, numbers
 
 
-def test_a_broken_promise_says_who_and_what() -> None:
+def test_a_violation_names_the_invariant_and_the_cause() -> None:
     """`observer` gives the name of the class and the text of its assertion."""
 
-    class Never(Promise):
+    class Never(Invariant):
         """Ours: never kept."""
 
         def after(self, event: Event) -> None:
             assert event is None, "there is an event"
 
     scenario = Scenario()
-    shell: Shell = scenario.life.shell
-    event = Event("audit", shell, *[shell.ended] * 2)
-    with pytest.raises(Broken) as broken:
-        observer([*promises_of(), Never()])(event)
-    assert broken.value.promise in ("Never", "OffsetsExpireLate", "ReplayEqualsLive")
-    with pytest.raises(Broken, match="Never: there is an event"):
+    runtime: GroupRuntime = scenario.life.runtime
+    event = Event("audit", runtime, *[runtime.ended] * 2)
+    with pytest.raises(InvariantViolation) as broken:
+        observer([*invariants_of(), Never()])(event)
+    assert broken.value.invariant in ("Never", "OffsetsExpireLate", "ReplayEqualsLive")
+    with pytest.raises(InvariantViolation, match="Never: there is an event"):
         observer([Never()])(event)
 
 
 def test_a_coordinator_that_loads_says_so(monkeypatch: Patch) -> None:
     """Who is asked while it reads its log answers so, and not that it is somebody else's group."""
     config = BrokerConfig.load(overrides=[])[0]
-    shell = Shell(Agenda(Random(1)), lambda: config, load_ms=lambda: 100)
-    shell.load()
+    runtime = GroupRuntime(EventQueue(Random(1)), lambda: config, load_ms=lambda: 100)
+    runtime.load()
     heard: list[Any] = []
-    shell.ask(OffsetFetchRequest(), Call(9), heard.append)
+    runtime.ask(OffsetFetchRequest(), Call(9), heard.append)
     assert heard == [Errors.COORDINATOR_LOAD_IN_PROGRESS]
-    shell.agenda.run_until(shell.agenda.now_ms + 200)
-    shell.ask(OffsetFetchRequest(), Call(9), heard.append)
+    runtime.event_queue.run_until(runtime.event_queue.now_ms + 200)
+    runtime.ask(OffsetFetchRequest(), Call(9), heard.append)
     assert heard[1] == OffsetFetchResponse()
 
     def lies(coordinator: Coordinator, request: Any, call: Call) -> Deferred[Any]:
@@ -470,8 +472,8 @@ def test_a_coordinator_that_loads_says_so(monkeypatch: Patch) -> None:
         return later
 
     monkeypatch.setattr(Coordinator, "submit", lies)
-    with pytest.raises(Broken, match="WhoLoadsSaysSo"):
-        shell.ask(OffsetFetchRequest(), Call(9))
+    with pytest.raises(InvariantViolation, match="WhoLoadsSaysSo"):
+        runtime.ask(OffsetFetchRequest(), Call(9))
 
 
 def test_who_is_handed_an_id_by_what_makes_a_group_classic_has_its_own_time(monkeypatch: Patch) -> None:

@@ -8,22 +8,25 @@ import pytest
 
 from konvene.client.streams.tasks import Task
 from konvene.groups.streams.group import StreamsGroup
-from konvene.sim.invariants import promises_of
+from konvene.sim.invariants import invariants_of
 from konvene.sim.members.streams.member import StreamsMember
 from konvene.sim.members.streams.state import Stores
 from konvene.sim.members.streams.topologies import NAMES, is_internal, topology_of
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 from konvene.sim.world.faults import Options
 from konvene.sim.world.world import World
 
 TASK, OTHER = Task("0", 0), Task("0", 1)
 
 
-def world_of(*promises: str, **parameters: object) -> World:
+def world_of(*invariants: str, **parameters: object) -> World:
     sets = [(name.replace("_", "."), str(value)) for name, value in parameters.items()]
     options = Options.without_faults().with_set([("members", "2"), ("partitions", "4"), *sets])
     world = World(
-        Random("streams"), options, kinds=("streams",), promises=promises_of(promises) if promises else ()
+        Random("streams"),
+        options,
+        kinds=("streams",),
+        invariants=invariants_of(invariants) if invariants else (),
     )
     world.begin()
     return world
@@ -58,7 +61,7 @@ def test_every_application_of_the_catalogue_runs(name: str) -> None:
     """Its topics are made, and every task is run by one."""
     world = world_of("streams", topology=name)
     world.run_for(60_000)
-    group = world.shell.core.groups["g1"]
+    group = world.runtime.core.groups["g1"]
     assert isinstance(group, StreamsGroup) and group.state == "Stable", group
     tasks = [task for member in members(world) for task in sorted(member.running)]
     assert len(tasks) == len(set(tasks)) == sum(group.soft.configured.tasks.values())  # type: ignore[union-attr]
@@ -89,7 +92,7 @@ def test_a_task_is_run_when_it_is_restored_and_a_copy_makes_that_short() -> None
 def test_topics_that_cannot_be_made_are_made_when_it_is_calm() -> None:
     world = world_of("streams", topology="chain", create_fails=1.0)
     world.run_for(30_000)
-    group = world.shell.core.groups["g1"]
+    group = world.runtime.core.groups["g1"]
     assert group.state == "NotReady" and not any(map(is_internal, world.topics.by_name))
     world.conditions = Options.without_faults()
     world.run_for(30_000)
@@ -101,7 +104,7 @@ def test_what_does_not_fit_its_sources_is_deleted_and_made_again() -> None:
     world.run_for(30_000)
     world.set_topic("orders", 7, recreate=False)
     world.run_for(30_000)
-    group = world.shell.core.groups["g1"]
+    group = world.runtime.core.groups["g1"]
     assert group.state == "NotReady"
     world.internal_topics.delete_misfits()
     world.run_for(30_000)
@@ -116,7 +119,7 @@ def test_two_that_run_the_same_task_are_found_out_by_what_they_believe(
     world = world_of(topology="stateless", members=1)
     world.run_for(20_000)
     world.new_member().start()
-    with pytest.raises(Broken, match="NobodySharesATask"):
+    with pytest.raises(InvariantViolation, match="NobodySharesATask"):
         world.run_for(60_000)
 
 
@@ -143,7 +146,7 @@ def test_an_application_rolls_to_its_next_topologies(name: str) -> None:
         world.faults_disabled = True  # Who is behind is started anew.
         world.run_for(90_000)
         world.faults_disabled = False
-        group = world.shell.core.groups["g1"]
+        group = world.runtime.core.groups["g1"]
         assert isinstance(group, StreamsGroup) and group.state == "Stable", group
         assert {member.topology_epoch for member in group.members.values()} == {epoch}
         tasks = [task for member in members(world) for task in sorted(member.running)]

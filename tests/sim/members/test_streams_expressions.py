@@ -1,4 +1,4 @@
-"""Streams groups whose members send expressions, under the faults of seeds: every promise is kept as if they
+"""Streams groups whose members send expressions, under the faults of seeds: every invariant holds as if they
 named their topics. What members read is the same; only how they say it is another."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Expressing(StreamsMembership):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_promise_is_kept(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_invariant_holds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(member, "StreamsMembership", Expressing)
     with quiet():
         report = simulate(Run(seed, ("streams",), STEPS, (("streams.mode", "kip"),)))

@@ -8,8 +8,8 @@ import pytest
 
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.streams.group import StreamsGroup
-from konvene.sim.invariants import promises_of
-from konvene.sim.invariants.liveness import calm
+from konvene.sim.invariants import invariants_of
+from konvene.sim.invariants.liveness import check_liveness
 from konvene.sim.members.streams.classic import ClassicApplication
 from konvene.sim.members.streams.member import StreamsMember
 from konvene.sim.runs.run import Run, simulate
@@ -25,7 +25,7 @@ def world(**sets: str) -> World:
     options = Options.without_faults().with_set(
         [(name.replace("_", "."), value) for name, value in told.items()]
     )
-    found = World(Random(7), options, kinds=(KIND,), promises=promises_of((KIND,)))
+    found = World(Random(7), options, kinds=(KIND,), invariants=invariants_of((KIND,)))
     found.begin()
     return found
 
@@ -38,13 +38,13 @@ def actives(there: World) -> list[str]:
 def test_a_leader_gives_every_task_to_one_member(topology: str) -> None:
     there = world(topology=topology, streams_upgraded="0")
     there.run_for(120_000)
-    group = there.shell.core.groups["g1"]
+    group = there.runtime.core.groups["g1"]
     assert isinstance(group, ClassicGroup)
     assert all(isinstance(m, ClassicApplication) and m.state == "in" for m in there.live_members()), (
         there.live_members()
     )
     assert len(actives(there)) == len(set(actives(there))) > 0
-    calm(there)
+    check_liveness(there)
 
 
 def test_a_rolling_upgrade_and_the_way_back_keep_every_task() -> None:
@@ -58,8 +58,8 @@ def test_a_rolling_upgrade_and_the_way_back_keep_every_task() -> None:
             member.leave()
             there.restart_member(member)
             there.run_for(60_000)
-            seen.append(type(there.shell.core.groups["g1"]).__name__)
-        assert isinstance(there.shell.core.groups["g1"], kind), seen
+            seen.append(type(there.runtime.core.groups["g1"]).__name__)
+        assert isinstance(there.runtime.core.groups["g1"], kind), seen
         assert actives(there) == before
     assert seen == ["StreamsGroup"] * 7 + ["ClassicGroup"], seen
     assert (there.counts["became StreamsGroup"], there.counts["became ClassicGroup"]) == (1, 1)
@@ -79,7 +79,7 @@ def test_who_comes_back_with_the_other_protocol_has_its_process_and_its_name() -
 
 
 def test_runs_move_groups_both_ways() -> None:
-    """Seeds that never move a group would promise nothing."""
+    """Seeds that never move a group would invariant nothing."""
     counts = [simulate(Run(seed, (KIND,), 3_000)).counts for seed in range(12)]
     there = sum(found.get("became StreamsGroup", 0) for found in counts)
     back = sum(found.get("became ClassicGroup", 0) for found in counts)

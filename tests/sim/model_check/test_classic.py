@@ -24,7 +24,7 @@ from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.shard import HANDLERS
 from konvene.messages.offset_commit import OffsetCommitRequest
 from konvene.messages.sync_group import SyncGroupRequest
-from konvene.sim.model_check import exhaust
+from konvene.sim.model_check import check_model
 from konvene.sim.model_check.core import Steps
 from konvene.sim.model_check.model import Model, check, is_stable
 from konvene.sim.model_check.scenario import scenario
@@ -41,7 +41,7 @@ Patch = pytest.MonkeyPatch
 
 def test_nothing_is_wrong_with_two_members_two_partitions_and_a_fault() -> None:
     """The default model is looked at to its end and is clean; the numbers are the known ones."""
-    report = exhaust()
+    report = check_model()
     assert report.violation is None, "\n".join(report.lines())
     assert report.complete
     found = (report.states, report.transitions, report.depth, report.stable)
@@ -61,13 +61,13 @@ def test_nothing_is_wrong_with_two_members_two_partitions_and_a_fault() -> None:
     ],
 )
 def test_smaller_models_are_clean_as_well(bounds: dict[str, int], states: int) -> None:
-    report = exhaust(**{"faults": 0, **bounds})  # type: ignore[arg-type]
+    report = check_model(**{"faults": 0, **bounds})  # type: ignore[arg-type]
     assert report.complete, "\n".join(report.lines())
     assert report.states == states
 
 
 def test_a_limit_leaves_states_and_says_so() -> None:
-    report = exhaust(limit=100)
+    report = check_model(limit=100)
     assert not report.complete
     assert report.violation is None
     assert report.left == report.states - 100
@@ -76,7 +76,7 @@ def test_a_limit_leaves_states_and_says_so() -> None:
 
 def test_progress_is_told() -> None:
     told: list[tuple[int, int, int]] = []
-    report = exhaust(records=0, limit=5_000, progress=lambda *seen: told.append(seen))
+    report = check_model(records=0, limit=5_000, progress=lambda *seen: told.append(seen))
     assert [seen[0] for seen in told] == [5_000]
     assert told[0][1] == report.states
 
@@ -84,14 +84,14 @@ def test_progress_is_told() -> None:
 @pytest.mark.parametrize("bounds", [{"members": 0}, {"static": 3}, {"partitions": 9}, {"faults": -1}])
 def test_bounds_that_make_no_model_are_refused(bounds: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="no such model"):
-        exhaust(**bounds)  # type: ignore[arg-type]
+        check_model(**bounds)  # type: ignore[arg-type]
 
 
 def test_hash_order_changes_nothing(tmp_path: Path) -> None:
     """Whatever PYTHONHASHSEED says, states and transitions are the same to the byte."""
     code = (
-        "import sys; from konvene.sim.model_check import exhaust\n"
-        "report = exhaust(records=0, limit=1500); print(report.export(sys.argv[1]))"
+        "import sys; from konvene.sim.model_check import check_model\n"
+        "report = check_model(records=0, limit=1500); print(report.export(sys.argv[1]))"
     )
     written = []
     for seed in ("1", "2"):
@@ -108,7 +108,7 @@ def test_hash_order_changes_nothing(tmp_path: Path) -> None:
 
 def test_what_is_exported_is_the_graph(tmp_path: Path) -> None:
     """Every state once and in order, every transition between two of them, and the bounds in front."""
-    report = exhaust(faults=0)
+    report = check_model(faults=0)
     path = tmp_path / "states.jsonl"
     count = report.export(path)
     head, *lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -127,14 +127,14 @@ def test_what_is_exported_is_the_graph(tmp_path: Path) -> None:
 
 
 def test_a_tiny_model_can_be_drawn() -> None:
-    report = exhaust(members=1, faults=0, records=0)
+    report = check_model(members=1, faults=0, records=0)
     dot = report.dot().splitlines()
-    assert dot[0] == "digraph exhaust {"
+    assert dot[0] == "digraph model_check {"
     assert len(dot) == report.transitions + 2
 
 
 def test_the_report_is_json_with_everything_that_is_told() -> None:
-    report = exhaust(members=1, faults=0)
+    report = check_model(members=1, faults=0)
     told = json.loads(json.dumps(report.as_dict()))
     assert told["bounds"] == {
         "members": 1, "partitions": 2, "faults": 0, "static": 0, "starts": 1, "records": 1,
@@ -143,10 +143,10 @@ def test_the_report_is_json_with_everything_that_is_told() -> None:
     assert told["violation"] is None
     remembers = {"OffsetsAreTheLastCommitted", "MembersHoldWhatTheLeaderGave", "EveryGenerationWasToldWhy"}
     assert {"ReplayEqualsLive", "InstancesAreMembers", "TimersHaveAReason", *remembers} <= set(
-        told["promises"]
+        told["invariants"]
     )
     assert "SilentMembersGo" in told["left_out"]
-    assert report.lines()[-1] == "every promise was kept"
+    assert report.lines()[-1] == "all invariants held"
 
 
 # --- names -----------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_a_search_under_all_names_finds_the_same_states(members: int, faults: in
             if move.state not in named:
                 named.add(move.state)
                 todo.append(move.state)
-    report = exhaust(members, 2, faults, static, records=0)
+    report = check_model(members, 2, faults, static, records=0)
     assert len({names.canonical(state) for state in named}) == report.states
     assert len(named) > report.states
 
@@ -206,20 +206,20 @@ def test_a_way_through_the_model_ends_in_the_same_group_on_a_whole_coordinator(s
     played = Scenario()
     played.run(text.splitlines())
     assert played.broken is None, text
-    shell = played.life.shell
-    live = small_group(shell.core.groups["g"])
+    runtime = played.life.runtime
+    live = small_group(runtime.core.groups["g"])
     group = state.coordinator.group
     assert group
     assert (live.state, live.generation) == (group.state, group.generation), text
     assert [_seen(seat) for seat in live.seats] == [_seen(seat) for seat in group.seats], text
     assert len(live.handed_out) == len(group.handed_out), text
     assert len(live.to_sync) == len(group.to_sync), text
-    armed = sorted(key[0] for key in shell.timers if key[0] != "retention")
+    armed = sorted(key[0] for key in runtime.timers if key[0] != "retention")
     coordinator = state.coordinator
     assert armed.count("session") == len(coordinator.sessions), text
     assert armed.count("join") == coordinator.join_timer, text
     assert armed.count("sync") == coordinator.sync_timer, text
-    held = {p: told.offset for p, told in shell.core.offsets.get("g", {}).get("t", {}).items()}
+    held = {p: told.offset for p, told in runtime.core.offsets.get("g", {}).get("t", {}).items()}
     assert [held.get(p, -1) for p in range(2)] == list(coordinator.offsets), text
 
 
@@ -236,7 +236,8 @@ def test_a_generation_that_was_not_stored_is_made_again_and_its_old_leader_is_be
 
     Generation 2 is told and not yet stored when the coordinator dies. The next coordinator has generation 1,
     and makes another generation 2. A leader that hears of the first one only now, while a second copy of its
-    JoinGroup is in the other, assigns partitions to members that are no more. `exhaust(faults=2)` finds it.
+    JoinGroup is in the other, assigns partitions to members that are no more. `check_model(faults=2)` finds
+    it.
     """
     model = Model(2, 2, 2, 0, 1, 0, Steps(2))
     state = model.first()
@@ -402,15 +403,15 @@ BUGS: list[tuple[Callable[[Patch], None], dict[str, int], str, int]] = [
 
 
 @pytest.mark.parametrize(
-    ("plant", "bounds", "promise", "steps"), BUGS, ids=[bug[0].__name__[1:] for bug in BUGS]
+    ("plant", "bounds", "invariant", "steps"), BUGS, ids=[bug[0].__name__[1:] for bug in BUGS]
 )
 def test_a_planted_bug_is_found_by_a_short_way(
-    monkeypatch: Patch, plant: Callable[[Patch], None], bounds: dict[str, int], promise: str, steps: int
+    monkeypatch: Patch, plant: Callable[[Patch], None], bounds: dict[str, int], invariant: str, steps: int
 ) -> None:
     plant(monkeypatch)
-    violation = exhaust(**bounds).violation  # type: ignore[arg-type]
+    violation = check_model(**bounds).violation  # type: ignore[arg-type]
     assert violation is not None
-    assert (violation.promise, len(violation.path)) == (promise, steps), "\n".join(violation.lines())
+    assert (violation.invariant, len(violation.path)) == (invariant, steps), "\n".join(violation.lines())
 
 
 @pytest.mark.parametrize(
@@ -422,16 +423,16 @@ def test_a_planted_bug_is_found_by_a_short_way(
         _syncs_of_strangers, _accepts_another_generation,
     ],
 )  # fmt: skip
-def test_a_violation_is_a_scenario_that_ends_in_the_same_promise(
+def test_a_violation_is_a_scenario_that_violates_the_same_invariant(
     monkeypatch: Patch, plant: Callable[[Patch], None]
 ) -> None:
-    """The way there is played on a whole coordinator, which breaks the promise at the last command."""
-    bounds, promise = next((bug[1], bug[2]) for bug in BUGS if bug[0] is plant)
+    """The way there is played on a whole coordinator, which violates the invariant at the last command."""
+    bounds, invariant = next((bug[1], bug[2]) for bug in BUGS if bug[0] is plant)
     plant(monkeypatch)
-    violation = exhaust(**bounds).violation  # type: ignore[arg-type]
+    violation = check_model(**bounds).violation  # type: ignore[arg-type]
     assert violation is not None
     *before, last = violation.scenario.splitlines()
     played = Scenario()
     played.run(before)
     assert played.broken is None, violation.scenario
-    assert played.run([last])[-1].startswith(f"broken {promise}:"), violation.scenario
+    assert played.run([last])[-1].startswith(f"broken {invariant}:"), violation.scenario

@@ -25,7 +25,7 @@ def searched(members: int = 2, partitions: int = 2, faults: int = 0, *, static: 
     ("members", "partitions", "faults", "static", "states"),
     [(2, 2, 0, 0, 5_682), (2, 1, 1, 0, 10_000), (2, 1, 0, 1, 5_000)],
 )
-def test_every_promise_is_kept_and_everybody_settles(
+def test_every_invariant_holds_and_every_member_settles(
     members: int, partitions: int, faults: int, static: int, states: int
 ) -> None:
     """Two members, answers that are lost, sessions that end, restarts, a topic that grows: all of it."""
@@ -52,13 +52,13 @@ def test_members_who_stand_for_one_another_are_as_many_states_fewer(
 
 
 def test_three_members_as_far_as_twelve_steps() -> None:
-    """The whole of it is 76,854 states: `konvene sim exhaust --groups consumer --members 3 --partitions 1
+    """The whole of it is 76,854 states: `konvene sim model-check --groups consumer --members 3 --partitions 1
     --faults 0`."""
     found = Consumers(3, 1, 0).search(depth=12)
     assert found.violation is None
     assert (found.depth, found.left > 0) == (11, True)
     assert found.states > 1_000
-    assert found.lines()[-1] == "every promise was kept"
+    assert found.lines()[-1] == "all invariants held"
 
 
 def test_a_world_that_cannot_be_is_told() -> None:
@@ -125,7 +125,7 @@ def keeps_the_old_target(m: Patch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "faults", "promise"),
+    ("wrong", "faults", "invariant"),
     [
         (grants_what_others_have, 0, "PartitionsHaveOneOwner"),
         (takes_silence_for_a_word, 0, "NothingIsTakenUnheard"),
@@ -137,13 +137,13 @@ def keeps_the_old_target(m: Patch) -> None:
     ids=lambda x: getattr(x, "__name__", None),
 )
 def test_a_planted_bug_is_found_by_a_short_way(
-    wrong: Callable[[Patch], None], faults: int, promise: str, monkeypatch: Patch
+    wrong: Callable[[Patch], None], faults: int, invariant: str, monkeypatch: Patch
 ) -> None:
-    """The promise that it breaks, or that somebody is stuck; the way is told step by step."""
+    """The invariant that it breaks, or that somebody is stuck; the way is told step by step."""
     wrong(monkeypatch)
     found = searched(partitions=1 + (not faults), faults=faults)
     assert found.violation is not None
-    assert found.violation.promise == promise, found
+    assert found.violation.invariant == invariant, found
     assert found.as_dict()["violation"]["path"] == list(found.stuck or found.path)
     assert 0 < len(found.stuck or found.path) < 20
 

@@ -31,7 +31,7 @@ def searched(
     ("members", "faults", "admin", "joins", "states"),
     [(1, 0, 1, 1, 900), (1, 1, 0, 1, 3_000)],
 )
-def test_every_promise_is_kept_and_everybody_settles(
+def test_every_invariant_holds_and_every_member_settles(
     members: int, faults: int, admin: int, joins: int, states: int
 ) -> None:
     """With an administrator who alters offsets, deletes them or the group; with a fault, whatever it is."""
@@ -43,8 +43,8 @@ def test_every_promise_is_kept_and_everybody_settles(
 
 
 @pytest.mark.parametrize(("members", "faults", "admin"), [(2, 0, 1), (2, 1, 1), (1, 2, 2)])
-def test_what_is_near_the_beginning_keeps_every_promise(members: int, faults: int, admin: int) -> None:
-    """The whole of it takes minutes: `konvene sim exhaust --groups share --partitions 1`."""
+def test_states_near_the_start_violate_no_invariant(members: int, faults: int, admin: int) -> None:
+    """The whole of it takes minutes: `konvene sim check_model --groups share --partitions 1`."""
     found = searched(members, faults, admin, limit=1_500)
     assert found.violation is None, (found.violation, found.path)
     assert found.left
@@ -128,7 +128,7 @@ def leaves_the_epoch_behind(m: Patch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "joins", "promise"),
+    ("wrong", "joins", "invariant"),
     [
         (has_added_ones_begin_by_the_reset, 1, "NewTopicsBegin"),
         (forgets_that_it_asked, 1, "PartitionsBeginWhereTheyShould"),
@@ -144,11 +144,11 @@ def leaves_the_epoch_behind(m: Patch) -> None:
     ids=lambda x: getattr(x, "__name__", None),
 )
 def test_a_planted_bug_is_found_by_a_short_way(
-    wrong: Callable[[Patch], None], joins: int, promise: str, monkeypatch: Patch
+    wrong: Callable[[Patch], None], joins: int, invariant: str, monkeypatch: Patch
 ) -> None:
-    """The promise that it breaks, or that somebody is stuck; the way is told step by step."""
+    """The invariant that it breaks, or that somebody is stuck; the way is told step by step."""
     wrong(monkeypatch)
     found = searched(joins=joins)
     assert found.violation is not None
-    assert found.violation.promise == promise, (found.violation, found.path)
+    assert found.violation.invariant == invariant, (found.violation, found.path)
     assert 0 < len(found.stuck or found.path) < 20

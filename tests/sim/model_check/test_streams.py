@@ -23,7 +23,7 @@ def searched(members: int = 2, faults: int = 0, *, static: int = 0, limit: int |
 @pytest.mark.parametrize(
     ("members", "faults", "static", "states"), [(2, 0, 0, 3_139), (1, 1, 0, 300), (1, 1, 1, 300)]
 )
-def test_every_promise_is_kept_and_everybody_settles(
+def test_every_invariant_holds_and_every_member_settles(
     members: int, faults: int, static: int, states: int
 ) -> None:
     """Members of two processes, a standby, a changelog that is made; one of them with a fault, whatever it
@@ -36,8 +36,8 @@ def test_every_promise_is_kept_and_everybody_settles(
 
 
 @pytest.mark.parametrize(("members", "faults", "static"), [(2, 1, 0), (3, 0, 0), (2, 1, 1)])
-def test_what_is_near_the_beginning_keeps_every_promise(members: int, faults: int, static: int) -> None:
-    """The whole of it takes minutes: `konvene sim exhaust --groups streams --partitions 1`."""
+def test_states_near_the_start_violate_no_invariant(members: int, faults: int, static: int) -> None:
+    """The whole of it takes minutes: `konvene sim check_model --groups streams --partitions 1`."""
     found = searched(members, faults, static=static, limit=1_500)
     assert found.violation is None, (found.violation, found.path)
     assert found.left
@@ -87,7 +87,7 @@ def leaves_an_emptied_group_behind(m: Patch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "members", "faults", "promise"),
+    ("wrong", "members", "faults", "invariant"),
     [
         (grants_what_others_run, 2, 0, "TasksHaveOneActive"),
         (takes_silence_for_a_word, 2, 0, "NoTaskIsTakenUnheard"),
@@ -98,22 +98,22 @@ def leaves_an_emptied_group_behind(m: Patch) -> None:
     ids=lambda x: getattr(x, "__name__", None),
 )
 def test_a_planted_bug_is_found_by_a_short_way(
-    wrong: Callable[[Patch], None], members: int, faults: int, promise: str, monkeypatch: Patch
+    wrong: Callable[[Patch], None], members: int, faults: int, invariant: str, monkeypatch: Patch
 ) -> None:
-    """The promise that it breaks, or that somebody is stuck; the way is told step by step."""
+    """The invariant that it breaks, or that somebody is stuck; the way is told step by step."""
     wrong(monkeypatch)
     found = searched(members, faults)
     assert found.violation is not None
-    assert found.violation.promise == promise, found
+    assert found.violation.invariant == invariant, found
     assert 0 < len(found.stuck or found.path) < 20
 
 
 def test_an_answer_that_is_lost_leaves_nobody_behind(monkeypatch: Patch) -> None:
     """Kafka tells a member its tasks when they change, and if that answer is lost never again: without the
-    promise that tells at once, the search finds that nobody runs them."""
+    invariant that tells at once, the search finds that nobody runs them."""
     never_tells_who_lost_an_answer(monkeypatch)
     world = Streams(1, 1, 1)
     monkeypatch.setattr(world, "audit", lambda event: None)
     found = world.search()
-    assert found.violation is not None and found.violation.promise == EVERYONE_SETTLES
+    assert found.violation is not None and found.violation.invariant == EVERYONE_SETTLES
     assert any("loses an answer" in step for step in found.stuck), found.stuck

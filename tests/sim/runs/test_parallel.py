@@ -72,7 +72,7 @@ def test_what_comes_of_a_run_does_not_depend_on_where_it_ran() -> None:
 def test_totals_are_sums() -> None:
     totals = Totals()
     totals.add(Result(1, "classic", 10, 2.0, 0.5, 0.25, {"request": 3, "state Stable": 1}, None, {}))
-    totals.add(Result(2, "classic", 20, 3.0, 0.5, 0.25, {"request": 4}, {"promise": "X"}, {}))
+    totals.add(Result(2, "classic", 20, 3.0, 0.5, 0.25, {"request": 4}, {"invariant": "X"}, {}))
     totals.add(Lost("it hung"))
     assert totals.as_dict() == {
         "runs": 3, "lost": 1, "violations": 1, "steps": 30, "simulated_s": 5.0, "wall_s": 1.0,

@@ -1,4 +1,4 @@
-"""What a run promises itself: the same seed is the same run, and what goes wrong is told so that it can be
+"""What a run invariants itself: the same seed is the same run, and what goes wrong is told so that it can be
 met again."""
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ REACHED = {
 
 
 def test_every_fault_strikes_and_every_state_and_answer_is_reached() -> None:
-    """L8: what is promised of a state means little if no seed reaches it."""
+    """L8: invariants of a state means little if no seed reaches it."""
     drawn = [Options.drawn(Random(seed)) for seed in range(200)]
     for parameter in PARAMETERS:
         values = {str(options[parameter.name]) for options in drawn}
@@ -125,10 +125,10 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Run:
     raise AssertionError("no seed finds it")
 
 
-def test_a_broken_promise_is_told_with_all_it_takes_to_meet_it_again(broken: Run) -> None:
+def test_a_violation_is_reported_with_all_that_reproduces_it(broken: Run) -> None:
     found = simulate(broken).violation
     assert found is not None
-    assert found.promise == "TimersHaveAReason"
+    assert found.invariant == "TimersHaveAReason"
     assert len(found.recent) == 30
     assert found.command == f"konvene sim run --seed {broken.seed} --steps 5000 --groups static"
     told = "\n".join(found.lines())
@@ -137,11 +137,11 @@ def test_a_broken_promise_is_told_with_all_it_takes_to_meet_it_again(broken: Run
     assert simulate(broken).violation == found
 
 
-def test_a_broken_promise_shrinks_to_a_scenario(broken: Run) -> None:
-    """A handful of commands that break the same promise, and are a scenario file of their own."""
+def test_a_violation_shrinks_to_a_scenario(broken: Run) -> None:
+    """A handful of commands that violate the same invariant, and are a scenario file of their own."""
     said: list[str] = []
     shrunk = shrink(broken, said.append)
-    assert shrunk.promise == "TimersHaveAReason"
+    assert shrunk.invariant == "TimersHaveAReason"
     assert simulate(shrunk.run).violation is not None
     assert shrunk.run.steps < broken.steps
     assert shrunk.scenario is not None
@@ -158,7 +158,7 @@ def test_a_broken_promise_shrinks_to_a_scenario(broken: Run) -> None:
 def test_what_only_clients_see_shrinks_to_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions that never end are no one event's fault: the group does not become stable."""
     monkeypatch.setattr(expiry, "session_expired", lambda groups, group_id, member_id, context: NOTHING)
-    monkeypatch.setattr("konvene.sim.runs.run.promises_of", lambda kinds: [])
+    monkeypatch.setattr("konvene.sim.runs.run.invariants_of", lambda kinds: [])
     for seed in range(1, 60):
         run = Run(seed, ("static",), 1_000)
         report = simulate(run)
@@ -170,12 +170,12 @@ def test_what_only_clients_see_shrinks_to_a_run(monkeypatch: pytest.MonkeyPatch)
     assert "No conversation with the coordinator alone shows it." in shrunk.lines()
 
 
-def test_a_run_that_keeps_its_promises_cannot_be_shrunk() -> None:
-    with pytest.raises(NothingToShrink, match="keeps every promise"):
+def test_a_run_without_a_violation_cannot_be_shrunk() -> None:
+    with pytest.raises(NothingToShrink, match="violates no invariant"):
         shrink(Run(1, steps=200))
 
 
-def test_an_error_that_nobody_expects_is_told_like_a_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_reported_like_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     """And can be met again from its seed."""
 
     def breaks(*_: object) -> None:
@@ -184,5 +184,5 @@ def test_an_error_that_nobody_expects_is_told_like_a_broken_promise(monkeypatch:
     monkeypatch.setattr(expiry, "session_expired", breaks)
     found = simulate(Run(3, BOTH)).violation
     assert found is not None
-    assert found.promise == "NothingIsRaised"
+    assert found.invariant == "NothingIsRaised"
     assert found.why.startswith("ZeroDivisionError: by zero (test_run.py, line ")

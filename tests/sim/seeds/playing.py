@@ -16,7 +16,7 @@ STEPS = 5_000
 each_seed = pytest.mark.parametrize("seed", SEEDS)
 
 
-def assert_promises_are_kept(seed: int, *kinds: str) -> None:
+def assert_invariants_hold(seed: int, *kinds: str) -> None:
     """Run it, and fail with what came before and the command that runs it again."""
     with quiet():
         report = simulate(Run(seed, kinds, STEPS))

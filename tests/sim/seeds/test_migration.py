@@ -1,18 +1,18 @@
-"""Members of both protocols in one group keep every promise, under the faults of each seed."""
+"""Members of both protocols in one group uphold every invariant, under the faults of each seed."""
 
 from __future__ import annotations
 
 from random import Random
 
-from tests.sim.seeds.playing import assert_promises_are_kept, each_seed
+from tests.sim.seeds.playing import assert_invariants_hold, each_seed
 
 from konvene.sim.world.faults import Options
 from konvene.sim.world.world import World
 
 
 @each_seed
-def test_every_promise_is_kept(seed: int) -> None:
-    assert_promises_are_kept(seed, "migration")
+def test_every_invariant_holds(seed: int) -> None:
+    assert_invariants_hold(seed, "migration")
 
 
 def test_who_is_started_again_has_another_id_whatever_it_speaks_meanwhile() -> None:

@@ -1,5 +1,5 @@
-"""Members of share groups (KIP-932) under the faults of each seed keep every promise: fewer steps, and fewer
-seeds, since each step is looked at record by record."""
+"""Members of share groups (KIP-932) under the faults of each seed uphold every invariant: fewer steps, and
+fewer seeds, since each step is looked at record by record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from konvene.sim.runs.run import Run, simulate
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_every_promise_is_kept(seed: int) -> None:
+def test_every_invariant_holds(seed: int) -> None:
     with quiet():
         report = simulate(Run(seed, ("share",), 3_000))
     assert report.violation is None, "\n".join(report.violation.lines())

@@ -1,10 +1,10 @@
-"""Classic groups of static members, under the faults of each seed, keep every promise."""
+"""Classic groups of static members, under the faults of each seed, uphold every invariant."""
 
 from __future__ import annotations
 
-from tests.sim.seeds.playing import assert_promises_are_kept, each_seed
+from tests.sim.seeds.playing import assert_invariants_hold, each_seed
 
 
 @each_seed
-def test_every_promise_is_kept(seed: int) -> None:
-    assert_promises_are_kept(seed, "static")
+def test_every_invariant_holds(seed: int) -> None:
+    assert_invariants_hold(seed, "static")

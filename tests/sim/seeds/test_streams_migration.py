@@ -1,12 +1,12 @@
-"""Applications that move between the classic and the streams protocol keep every promise, under the faults of
-each seed."""
+"""Applications that move between the classic and the streams protocol uphold every invariant, under the
+faults of each seed."""
 
 from __future__ import annotations
 
 import pytest
-from tests.sim.seeds.playing import assert_promises_are_kept
+from tests.sim.seeds.playing import assert_invariants_hold
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_every_promise_is_kept(seed: int) -> None:
-    assert_promises_are_kept(seed, "streams-migration")
+def test_every_invariant_holds(seed: int) -> None:
+    assert_invariants_hold(seed, "streams-migration")

@@ -1,22 +1,22 @@
-"""Members that consume, transform and produce in transactions keep every promise under the faults of each
+"""Members that consume, transform and produce in transactions uphold every invariant under the faults of each
 seed, in classic groups and in consumer groups."""
 
 from __future__ import annotations
 
 import pytest
-from tests.sim.seeds.playing import assert_promises_are_kept
+from tests.sim.seeds.playing import assert_invariants_hold
 
 from konvene.sim.runs.parallel import quiet
 from konvene.sim.runs.run import Run, simulate
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_every_promise_is_kept(seed: int) -> None:
-    assert_promises_are_kept(seed, "transactional")
+def test_every_invariant_holds(seed: int) -> None:
+    assert_invariants_hold(seed, "transactional")
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_every_promise_is_kept_in_consumer_groups(seed: int) -> None:
+def test_every_invariant_holds_in_consumer_groups(seed: int) -> None:
     """Fewer steps, and fewer seeds."""
     with quiet():
         report = simulate(Run(seed, ("transactional-consumer",), 3_000))

@@ -8,7 +8,7 @@ import pytest
 
 from konvene.sim.share import marathon
 from konvene.sim.share.marathon import Way
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 
 
 def test_none_is_lost_and_none_is_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,5 +27,5 @@ def test_it_sees_what_is_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marathon, "RECORDS", 20_000)
     way = Way(1, Counter())
     way.fates[5] = 2
-    with pytest.raises(Broken, match="RecordsAreHeldOnce"):
+    with pytest.raises(InvariantViolation, match="RecordsAreHeldOnce"):
         way.go()

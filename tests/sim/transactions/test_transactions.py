@@ -15,7 +15,7 @@ from konvene.sim.runs.run import Run, simulate
 from konvene.sim.transactions.ledger import Output
 from konvene.sim.transactions.node import Transactions
 from konvene.sim.transactions.producer import Producer
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 from konvene.sim.world.faults import TRANSACTION_FAULTS, TRANSACTION_PARAMETERS, Options
 from konvene.transactions.shard import TransactionShard
 
@@ -59,7 +59,7 @@ REACHED = {
 
 
 def test_every_fault_strikes_and_every_answer_is_reached() -> None:
-    """L8: what is promised of a state means little if no seed reaches it."""
+    """L8: invariants of a state means little if no seed reaches it."""
     counts: Counter[str] = Counter()
     with quiet():
         for seed in range(12):
@@ -95,18 +95,18 @@ def test_where_nothing_goes_wrong_every_record_comes_once() -> None:
     assert sum(upto.values()) > 1_000
 
 
-# --- promises can be broken ------------------------------------------------------------------------
+# --- invariants can be broken ------------------------------------------------------------------------
 
 
 def found(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Callable[..., Any]) -> set[str]:
-    """Which promises are broken by this among some seeds."""
+    """Which invariants are broken by this among some seeds."""
     monkeypatch.setattr(owner, name, wrong)
     broken: set[str] = set()
     with quiet():
         for seed in range(25):
             report = simulate(Run(seed, ("transactional",), 3_000))
             if report.violation is not None:
-                broken.add(report.violation.promise)
+                broken.add(report.violation.invariant)
                 break
     return broken
 
@@ -139,7 +139,7 @@ def test_a_client_that_reads_on_after_an_abort_is_noticed(monkeypatch: pytest.Mo
     assert names
 
 
-def test_a_broken_promise_of_transactions_says_what_it_is() -> None:
+def test_a_violated_invariant_of_transactions_is_named() -> None:
     """It is raised by name, as every other is."""
-    assert issubclass(Broken, Exception)
+    assert issubclass(InvariantViolation, Exception)
     assert Producer.begin.__doc__

@@ -92,7 +92,7 @@ def recorded(seed: int, kind: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["consumer", "consumer-static", "migration"])
 def test_a_run_is_played_from_its_lines(kind: str) -> None:
-    """Every line is a command, and none of them breaks a promise that the run has kept."""
+    """Every line is a command, and none of them violates an invariant that the run has kept."""
     beats, epochs = 0, 0
     for seed in (0, 3):
         commands = [line for line in recorded(seed, kind) if not line.startswith("#")]
@@ -112,7 +112,7 @@ def test_a_bug_in_consumer_groups_shrinks_to_a_scenario(monkeypatch: pytest.Monk
         run for seed in range(20) if simulate(run := Run(seed, ("consumer",), 1_000)).violation is not None
     )
     shrunk = shrink(run)
-    assert shrunk.promise == "PartitionsHaveOneOwner"
+    assert shrunk.invariant == "PartitionsHaveOneOwner"
     assert shrunk.scenario is not None
     commands = shrunk.scenario.partition("\n----\n")[0].splitlines()
     beats = [line for line in commands if line.startswith("consumer-heartbeat")]

@@ -166,7 +166,7 @@ def test_compaction_is_not_seen(tombstones: str) -> None:
     assert "committed_offset=2 " in play(*written, f"compact tombstones={tombstones}", "fetch x")[-1]
 
 
-def test_nothing_is_played_after_a_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_played_after_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the last line of what happened, and `broken` says what it was."""
     from konvene.groups.classic.decision import Decision
 

@@ -83,7 +83,7 @@ def test_news_in_words_are_the_same_news(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_run_is_played_from_its_lines() -> None:
-    """Every line is a command, and none of them breaks a promise that the run has kept."""
+    """Every line is a command, and none of them violates an invariant that the run has kept."""
     beats = epochs = begun = 0
     for seed in (0, 2, 3, 8):
         found: list[Recorder] = []
@@ -116,7 +116,7 @@ def test_a_bug_in_share_groups_shrinks_to_a_scenario(monkeypatch: pytest.MonkeyP
             if simulate(run := Run(seed, ("share",), 600, sets=sets)).violation is not None
         )
         shrunk = shrink(run)
-    assert shrunk.promise == "OnlyEmptyGroupsAreAltered"
+    assert shrunk.invariant == "OnlyEmptyGroupsAreAltered"
     assert shrunk.scenario is not None
     commands = shrunk.scenario.partition("\n----\n")[0].splitlines()
     assert sum(line.startswith("share-heartbeat") for line in commands) == 1

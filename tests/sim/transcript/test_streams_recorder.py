@@ -101,7 +101,7 @@ def test_what_there_are_no_words_for_is_a_remark(request_: StreamsGroupHeartbeat
 
 
 def test_a_run_is_played_from_its_lines() -> None:
-    """Every line is a command, and none of them breaks a promise that the run has kept."""
+    """Every line is a command, and none of them violates an invariant that the run has kept."""
     beats = epochs = 0
     for seed in (0, 3, 6):
         found: list[Recorder] = []
@@ -128,7 +128,7 @@ def test_a_bug_in_streams_groups_shrinks_to_a_scenario(monkeypatch: pytest.Monke
             if simulate(run := Run(seed, ("streams",), 600, sets=sets)).violation is not None
         )
         shrunk = shrink(run)
-    assert shrunk.promise == "TasksHaveOneActive"
+    assert shrunk.invariant == "TasksHaveOneActive"
     assert shrunk.scenario is not None
     commands = shrunk.scenario.partition("\n----\n")[0].splitlines()
     beats = [line for line in commands if line.startswith("streams-heartbeat")]

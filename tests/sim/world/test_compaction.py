@@ -11,7 +11,7 @@ from tests.sim.invariants.test_invariants import STABLE
 
 from konvene.groups import shard as shard_module
 from konvene.records.commits import Committed, OffsetCommitted
-from konvene.sim.runtime import replayed
+from konvene.sim.journal import replayed
 from konvene.sim.transcript.scenario import Scenario
 from konvene.sim.world import compaction
 from konvene.sim.world.compaction import (
@@ -42,14 +42,14 @@ def test_what_compaction_would_show_is_found_out(
     """A replay that rests on more than the last record of a key, or on how often it stands there."""
     scenario = Scenario()
     scenario.run([*STABLE, "commit ann orders-0:8", "commit tool audit-1:1 group=s", "delete s", "restart"])
-    shell = scenario.life.shell
-    assert_compaction_changes_nothing(shell)
-    assert_compaction_changes_nothing(shell, Random(1), most=3)
-    assert_every_prefix_loads(shell)
+    runtime = scenario.life.runtime
+    assert_compaction_changes_nothing(runtime)
+    assert_compaction_changes_nothing(runtime, Random(1), most=3)
+    assert_every_prefix_loads(runtime)
     monkeypatch.setattr(shard_module, "replay", wrong)
     monkeypatch.setattr(compaction, "read_in_bulk", replayed)
     with pytest.raises(AssertionError, match=why):
-        assert_compaction_changes_nothing(shell)
+        assert_compaction_changes_nothing(runtime)
 
 
 def test_a_log_compacted_has_the_same_batches() -> None:

@@ -5,38 +5,38 @@ from __future__ import annotations
 import gc
 import warnings
 
-from konvene.sim.event_queue import Agenda
+from konvene.sim.event_queue import EventQueue
 from konvene.sim.world.process_loop import ProcessLoop
 
 
 def test_whatever_has_not_begun_is_gone_with_its_process() -> None:
     """One after another, as where a coordinator loads anew while its disk is asked: none is left over."""
-    agenda, done = Agenda(), list[str]()
+    event_queue, done = EventQueue(), list[str]()
 
     async def work(name: str) -> None:
         done.append(name)
 
-    loop = ProcessLoop(agenda, lambda: 10, lambda: None)
+    loop = ProcessLoop(event_queue, lambda: 10, lambda: None)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         loop.create_task(work("one"))
         loop.create_task(work("two"))
         loop.end()
-        agenda.step()
-        agenda.step()
+        event_queue.step()
+        event_queue.step()
         gc.collect()
     assert (done, told) == ([], [])
 
 
 def test_what_has_begun_ends_before_its_process() -> None:
-    agenda, done = Agenda(), list[str]()
+    event_queue, done = EventQueue(), list[str]()
 
     async def work(name: str) -> None:
         done.append(name)
 
-    loop = ProcessLoop(agenda, lambda: 10, lambda: None)
+    loop = ProcessLoop(event_queue, lambda: 10, lambda: None)
     tasks = [loop.create_task(work(name)) for name in ("one", "two")]
-    agenda.step()
-    agenda.step()
+    event_queue.step()
+    event_queue.step()
     loop.end()
     assert (done, [task.done for task in tasks]) == (["one", "two"], [True, True])

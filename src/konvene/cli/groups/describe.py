@@ -345,7 +345,7 @@ def _document(found: Described, part: str | None) -> dict[str, Any]:
     if g.heartbeat_policy:
         out["heartbeat_policy"] = g.heartbeat_policy
     if part in (None, "members", "reconciliation"):
-        out["members"] = [_member(each, of_consumers=g.type == "consumer") for each in standings(g)]
+        out["members"] = [_member(each, concerns_modern_group=g.type == "consumer") for each in standings(g)]
     if part in (None, "offsets"):
         out["offsets"] = [
             {
@@ -365,7 +365,7 @@ def _document(found: Described, part: str | None) -> dict[str, Any]:
     return out
 
 
-def _member(standing: Standing, *, of_consumers: bool) -> dict[str, Any]:
+def _member(standing: Standing, *, concerns_modern_group: bool) -> dict[str, Any]:
     m = standing.member
     out: dict[str, Any] = {
         "member_id": m.member_id,
@@ -378,7 +378,7 @@ def _member(standing: Standing, *, of_consumers: bool) -> dict[str, Any]:
     }
     if m.heartbeats is not None:
         out["heartbeats"] = {"told_interval_ms": m.heartbeats.told_ms, "held": m.heartbeats.held}
-    if of_consumers:
+    if concerns_modern_group:
         out |= {
             "state": standing.state,
             "rack_id": m.rack_id,

@@ -1,10 +1,10 @@
 """`konvene sim`: the simulator, which runs the coordinator that serves under faults drawn from a seed.
 
-Here are the group and what looks at seeds: `run`, `replay`, and `faults` and `promises`, which print what the
-simulator does and what it looks at. Each other command has its file: `sim_soak`, `sim_shrink`, `sim_exhaust`,
-`sim_scenario`, `sim_what_if`, `sim_sweep`. The simulator is imported when a command is called.
+The command group and the commands that run seeds: `run`, `replay`; `faults` and `invariants` print the
+fault model and the catalogue of checks. Each other command has its file: `soak`, `shrink`, `model_check`,
+`scenario`, `what_if`, `sweep`. The simulator is imported when a command is called.
 
-Exit code 1 says that a promise was not kept, or that a run came to no end.
+Exit code 1 says that an invariant was violated, or that a run came to no end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import click
 
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, print_json, print_tables
-from konvene.cli.sim.model_check import exhaust
+from konvene.cli.sim.model_check import model_check
 from konvene.cli.sim.options import Asked, Seeds, jobs_option, run_options, seeds_of
 from konvene.cli.sim.scenario import scenario
 from konvene.cli.sim.show import failure_line, print_one, print_totals, violation_lines
@@ -36,7 +36,7 @@ VIOLATED = 1
 
 
 class Interruptible(click.Group):
-    """Ctrl-C is exit code 130, here too: 1 would say that a promise was not kept."""
+    """Ctrl-C is exit code 130, here too: 1 would say that an invariant was violated."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -50,7 +50,7 @@ def sim() -> None:
     """Run groups under faults from a seed, replay and shrink what went wrong, and try settings out."""
 
 
-for _command in (soak, shrink, exhaust, scenario, what_if, sweep):
+for _command in (soak, shrink, model_check, scenario, what_if, sweep):
     sim.add_command(_command)
 
 
@@ -74,7 +74,7 @@ def run(
     seed: int | None, seeds: str | None, asked: Asked, workers: int, until_violation: bool,
     trace: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run seeds, and hold every event against every promise.
+    """Run seeds, and hold every event against every invariant.
 
     \b
     konvene sim run --seed 7
@@ -223,7 +223,7 @@ def replay(seed: int, asked: Asked, from_step: int, last: int | None, as_json: b
     else:
         _tell(list(kept))
         if result.violation is None:
-            _tell(["", "Every promise was kept."])
+            _tell(["", "All invariants held."])
         else:
             _tell(["", *violation_lines(result.violation)])
     if result.violation is not None:
@@ -250,7 +250,7 @@ def faults(seed: int | None, as_json: bool) -> None:
     knobs = [(k.name, options[k.name], k.sentence) for k in PARAMETERS]
     weights = [(f.name, f.weight if seed is None else options.faults[f.name], f.sentence) for f in FAULTS]
     if as_json:
-        names = ("name", "calm" if seed is None else "drawn", "sentence")
+        names = ("name", "fault_free" if seed is None else "drawn", "sentence")
         print_json(
             {
                 "knobs": [dict(zip(names, row, strict=True)) for row in knobs],
@@ -258,24 +258,22 @@ def faults(seed: int | None, as_json: bool) -> None:
             }
         )
         return
-    value = "CALM" if seed is None else "DRAWN"
+    value = "FAULT-FREE" if seed is None else "DRAWN"
     print_tables([Table(("KNOB", value, "WHAT"), knobs), Table(("FAULT", "WEIGHT", "WHAT"), weights)])
 
 
 @sim.command()
-@click.option(
-    "--groups", default="", metavar="KIND[,KIND]", help="Only what is promised of these kinds of groups."
-)
+@click.option("--groups", default="", metavar="KIND[,KIND]", help="Only invariants of these kinds of groups.")
 @json_option
-def promises(groups: str, as_json: bool) -> None:
-    """Print the promises that every event is held against."""
-    from konvene.sim.reference import promise_rows
+def invariants(groups: str, as_json: bool) -> None:
+    """Print the invariants that every event is held against."""
+    from konvene.sim.reference import invariant_rows
 
     try:
-        rows = promise_rows([word.strip() for word in groups.split(",") if word.strip()])
+        rows = invariant_rows([word.strip() for word in groups.split(",") if word.strip()])
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if as_json:
-        print_json([dict(zip(("promise", "file", "sentence"), row, strict=True)) for row in rows])
+        print_json([dict(zip(("invariant", "file", "sentence"), row, strict=True)) for row in rows])
         return
-    print_tables([Table(("PROMISE", "FILE", "WHAT"), rows)])
+    print_tables([Table(("INVARIANT", "FILE", "WHAT"), rows)])

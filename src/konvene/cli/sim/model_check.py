@@ -1,4 +1,4 @@
-"""`konvene sim exhaust`: all that can happen to a small group, one state after another."""
+"""`konvene sim model-check`: all that can happen to a small group, one state after another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VIOLATED = 1
 CLASSIC, CONSUMER, STREAMS, SHARE = "classic", "consumer", "streams", "share"
 
 
-@click.command()
+@click.command("model-check")
 @click.option("--groups", "kind", type=click.Choice([CLASSIC, CONSUMER, STREAMS, SHARE]), default=CLASSIC,
               show_default=True, help="The kind of group.")  # fmt: skip
 @click.option("--members", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Clients.")
@@ -36,20 +36,20 @@ CLASSIC, CONSUMER, STREAMS, SHARE = "classic", "consumer", "streams", "share"
 @click.option("--dot", type=click.Path(path_type=Path, dir_okay=False, writable=True), metavar="FILE.dot",
               help="Write the graph for Graphviz; of use for tiny models.")  # fmt: skip
 @json_option
-def exhaust(
+def model_check(
     kind: str, members: int, partitions: int, faults: int, static: int, starts: int, records: int,
     limit: int | None, depth: int | None, export: Path | None, dot: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Look at every state of a small model on the real core, and at everything that can happen in it.
 
     \b
-    konvene sim exhaust
-    konvene sim exhaust --members 3 --faults 2 --limit 1000000
-    konvene sim exhaust --groups consumer --members 3 --partitions 1 --depth 12
-    konvene sim exhaust --groups streams --partitions 1 --faults 0
-    konvene sim exhaust --groups share --partitions 1 --faults 0
+    konvene sim model-check
+    konvene sim model-check --members 3 --faults 2 --limit 1000000
+    konvene sim model-check --groups consumer --members 3 --partitions 1 --depth 12
+    konvene sim model-check --groups streams --partitions 1 --faults 0
+    konvene sim model-check --groups share --partitions 1 --faults 0
     """
-    from konvene.sim.model_check import exhaust as all_of_it
+    from konvene.sim.model_check import check_model
     from konvene.sim.model_check.consumer_groups import Consumers
     from konvene.sim.model_check.share_groups import Shares
     from konvene.sim.model_check.streams_groups import Streams
@@ -73,7 +73,7 @@ def exhaust(
                 world = worlds[kind](members, partitions, faults, static=static, joins=starts)
                 report = world.search(limit, depth=depth, progress=told)
             else:
-                report = all_of_it(
+                report = check_model(
                     members, partitions, faults, static,
                     starts=starts, records=records, limit=limit, progress=told,
                 )  # fmt: skip

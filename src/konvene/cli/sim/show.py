@@ -46,7 +46,7 @@ def print_one(result: Result) -> None:
     print_tables(_count_tables(result.counts))
     click.echo()
     if result.violation is None:
-        click.echo("Every promise was kept.")
+        click.echo("All invariants held.")
     else:
         for line in violation_lines(result.violation):
             click.echo(line)
@@ -62,8 +62,8 @@ def _head(result: Result) -> Iterable[str]:
     every = result.document.get("look_every")
     if every:
         yield (
-            f"Promises took {result.checking_s / wall_s:.0%} of the time: what changed is looked at in every"
-            f" event, everything there is every {every} events."
+            f"Invariants took {result.checking_s / wall_s:.0%} of the time: every event checks what it"
+            f" changed, every {every}th event the whole shard."
         )
 
 
@@ -74,10 +74,10 @@ def _drawn(result: Result) -> list[str]:
 
 
 def violation_lines(found: Mapping[str, Any]) -> list[str]:
-    """A promise that was not kept, what came before, and how to see it again."""
+    """An invariant that was violated, what came before, and how to see it again."""
     where = "" if found["step"] is None else f" at step {found['step']}"
     command = found["command"]
-    told = [f"{found['promise']} was not kept{where}: {found['why']}", "", "What came before:"]
+    told = [f"{found['invariant']} was violated{where}: {found['why']}", "", "What came before:"]
     told += [f"  {shortened(entry)}" for entry in found["recent"]]
     told += ["", f"Run it again: {command}"]
     if " --level 2 " not in command:
@@ -119,7 +119,7 @@ def _count_tables(counts: Mapping[str, int]) -> list[Table]:
 
 
 def failure_line(job: Job, result: Result | Lost) -> list[str]:
-    """One line, and the command, for a run that was lost or broke a promise; nothing for the others."""
+    """One line, and the command, for a run that was lost or broke an invariant; nothing for the others."""
     from konvene.sim.runs.parallel import Lost
 
     if isinstance(result, Lost):
@@ -130,7 +130,7 @@ def failure_line(job: Job, result: Result | Lost) -> list[str]:
     if found is None:
         return []
     where = "" if found["step"] is None else f", step {found['step']}"
-    text = f"seed {job.run.seed}, {job.groups}{where}: {found['promise']}: {found['why']}"
+    text = f"seed {job.run.seed}, {job.groups}{where}: {found['invariant']}: {found['why']}"
     return [textwrap.shorten(text, 300, placeholder=" …"), f"    {found['command']}"]
 
 
@@ -138,7 +138,7 @@ def print_totals(totals: Mapping[str, Totals], took_s: float, *, workers: int) -
     """A row for each kind of group, what all of them met, and how long it took."""
     columns = (
         "GROUPS", "RUNS", "VIOLATIONS", "LOST", "STEPS", "SIMULATED", "STEPS/S", "TIMES-REAL-TIME",
-        "PROMISES",
+        "INVARIANTS",
     )  # fmt: skip
     rows = []
     counts: dict[str, int] = {}

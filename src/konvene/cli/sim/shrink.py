@@ -1,4 +1,4 @@
-"""`konvene sim shrink`: from a seed that breaks a promise to the least that breaks it."""
+"""`konvene sim shrink`: from a seed that violates an invariant to the least that breaks it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from konvene.cli.sim.options import Asked, run_options
               metavar="FILE.txt", help="Where to write the scenario [default: standard output].")  # fmt: skip
 @json_option
 def shrink(seed: int, asked: Asked, output: Path | None, as_json: bool) -> None:
-    """Find the least that breaks the promise which a seed breaks: fewer steps, fewer faults, a scenario.
+    """Find the least that violates the invariant which a seed breaks: fewer steps, fewer faults, a scenario.
 
     \b
     konvene sim shrink 7 -o tests/scenarios/lost-commit.txt

@@ -96,8 +96,8 @@ def _tell(summary: dict[str, Any], as_json: bool) -> None:
     )
     for row in summary["found"]:
         found = row.get("violation")
-        what = f"{found['promise']}: {found['why']}" if found else row["lost"].splitlines()[-1]
+        what = f"{found['invariant']}: {found['why']}" if found else row["lost"].splitlines()[-1]
         click.echo(f"seed {row['seed']}, {row['groups']}: {what[:300]}")
         click.echo(f"    {row['command']}")
     if not summary["found"]:
-        click.echo("Every promise was kept.")
+        click.echo("All invariants held.")

@@ -78,7 +78,7 @@ class World(Protocol):
     history: History
     timeouts: Timeouts
     topics: Mapping[str, int]
-    calm: bool
+    faults_disabled: bool
 
     def wall_ms(self) -> int: ...
 
@@ -152,7 +152,7 @@ class Client:
 
     @property
     def _stops(self) -> bool:
-        return self.leaving or self.world.calm
+        return self.leaving or self.world.faults_disabled
 
     async def _produce(self, cluster: Cluster) -> None:
         t = self.world.timeouts

@@ -1,4 +1,4 @@
-"""What a promise about a whole run is, and how it is broken."""
+"""What an invariant about a whole run is, and how it is broken."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from konvene.sim.end_to_end.run import Whole
 
-__all__ = ["Promise", "Violation"]
+__all__ = ["Invariant", "Violation"]
 
 
 class Violation(Exception):
-    """A promise was broken."""
+    """An invariant was violated."""
 
-    def __init__(self, promise: str, message: str) -> None:
-        super().__init__(f"{promise}: {message}")
-        self.promise = promise
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
         self.message = message
 
 
-class Promise:
-    """One promise about one run."""
+class Invariant:
+    """One invariant about one run."""
 
     def __init__(self, run: Whole) -> None:
         self.run = run
 
     def __repr__(self) -> str:
-        return f"<promise {type(self).__name__}>"
+        return f"<invariant {type(self).__name__}>"
 
     def broken(self, message: str) -> None:
         raise Violation(type(self).__name__, message)

@@ -1,6 +1,6 @@
-"""What a whole broker promises to whole clients, one class for each promise.
+"""What a whole broker invariants to whole clients, one class for each invariant.
 
-A promise's docstring is the promise. The run calls those of its methods that it has:
+An invariant's docstring is the invariant. The run calls those of its methods that it has:
 
 - `started`: the broker has begun a new life and serves;
 - `settled`: some steps were taken (`check_every` of the run), and nobody is in the middle of anything;
@@ -8,9 +8,9 @@ A promise's docstring is the promise. The run calls those of its methods that it
   replies go; somebody's code raised;
 - `made`: there is a broker that has not begun; `answered`, `shared`, `acknowledged`: a client has an answer;
   a share consumer got a record, or was told that offsets are acknowledged;
-- `calm`: the faults are over, everybody had time; `ended`: the clients are gone, the broker is not.
+- `liveness`: the faults are over, everybody had time; `ended`: the clients are gone, the broker is not.
 
-A promise that is broken raises `Violation`, which the run completes with the seed, the step and the last
+An invariant that is violated raises `Violation`, which the run completes with the seed, the step and the last
 events.
 """
 
@@ -29,9 +29,9 @@ from konvene.log.disk.memory import PowerCut
 from konvene.log.errors import LogError
 from konvene.share_state.requests import StateAnswer
 from konvene.sim.end_to_end.broker import BROKER, DATA
-from konvene.sim.end_to_end.invariant import Promise, Violation
+from konvene.sim.end_to_end.invariant import Invariant, Violation
 from konvene.sim.end_to_end.mirror import Shadow
-from konvene.sim.end_to_end.share_invariants import SHARE_PROMISES
+from konvene.sim.end_to_end.share_invariants import SHARE_INVARIANTS
 from konvene.sim.end_to_end.transactional_clients import TRANSACTS, ExactlyOnce, NothingStaysOpen
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from konvene.sim.end_to_end.run import Whole
     from konvene.sim.machine.loop import Host
 
-__all__ = ["PROMISES", "Promise", "Violation"]
+__all__ = ["INVARIANTS", "Invariant", "Violation"]
 
 
-class AcknowledgedRecordsStay(Promise):
+class AcknowledgedRecordsStay(Invariant):
     """A record that was acknowledged stands at the offset that was told, whatever dies; where topics are not
     synced, whatever dies but the machine."""
 
@@ -65,7 +65,7 @@ class AcknowledgedRecordsStay(Promise):
         for place, offset, value in news:
             self._check(place, offset, value)
 
-    def calm(self) -> None:
+    def liveness(self) -> None:
         self.started()
 
     def ended(self) -> None:
@@ -80,7 +80,7 @@ class AcknowledgedRecordsStay(Promise):
             )
 
 
-class OnlyWhatWasSent(Promise):
+class OnlyWhatWasSent(Invariant):
     """A log holds what its producers sent to this partition; an idempotent producer's records once each and
     in the order in which they were sent."""
 
@@ -105,7 +105,7 @@ class OnlyWhatWasSent(Promise):
             self._last[place, sent.producer] = sent.number
 
 
-class AcknowledgedInOrder(Promise):
+class AcknowledgedInOrder(Invariant):
     """What one producer had acknowledged in a partition lies in the order in which it was sent."""
 
     def ended(self) -> None:
@@ -120,7 +120,7 @@ class AcknowledgedInOrder(Promise):
                 last[sent.producer] = sent.number
 
 
-class CommitsStay(Promise):
+class CommitsStay(Invariant):
     """What a group is told that it committed is the last commit that was acknowledged, or one whose answer
     was lost; so is what the coordinator has."""
 
@@ -165,11 +165,11 @@ class CommitsStay(Promise):
             if lost and not self.run.history.may_be_committed(place, -1, now):
                 self.broken(f"{place} is gone; {self.run.history.committed(place)}")
 
-    def calm(self) -> None:
+    def liveness(self) -> None:
         self._all_there()
 
 
-class ReadInOrder(Promise):
+class ReadInOrder(Invariant):
     """A consumer reads each partition from where its group is, one offset behind the other, and what it reads
     is what stands there."""
 
@@ -190,7 +190,7 @@ class ReadInOrder(Promise):
             )
 
 
-class ReadAtLeastOnce(Promise):
+class ReadAtLeastOnce(Invariant):
     """Each record of a topic is read by each group that reads the topic."""
 
     def __init__(self, run: Whole) -> None:
@@ -213,7 +213,7 @@ class ReadAtLeastOnce(Promise):
                     found.append((group, place, lost))
         return found
 
-    def calm(self) -> None:
+    def liveness(self) -> None:
         for group, place, offset in self.missing():
             self.broken(
                 f"group {group} never read {place} offset {offset} of {self.run.mirror.end(place)}:"
@@ -222,7 +222,7 @@ class ReadAtLeastOnce(Promise):
             )
 
 
-class ShardIsItsLog(Promise):
+class ShardIsItsLog(Invariant):
     """The state of a group coordinator is the fold of replay over its log, as it stands on the disk.
 
     It is looked at when nothing is kept for the next sync (`runtime.journal`)."""
@@ -275,7 +275,7 @@ class ShardIsItsLog(Promise):
             self.broken(f"group {name} in partition {index} stands in its log alone")
 
 
-class RepliesAreDurable(Promise):
+class RepliesAreDurable(Invariant):
     """No reply of a coordinator leaves before the records that it rests on are on the disk; but that a leader
     has read the state of a share partition is enough if it is written."""
 
@@ -288,7 +288,7 @@ class RepliesAreDurable(Promise):
             self.broken(f"{coordinator!r} answers up to {needed}, synced to {journal.synced_offset}")
 
 
-class RequestsEnd(Promise):
+class RequestsEnd(Invariant):
     """Every request of a client that lives ends, with an answer or without, in its own time."""
 
     slack_s = 5.0
@@ -303,7 +303,7 @@ class RequestsEnd(Promise):
                 break
 
 
-class NobodyDies(Promise):
+class NobodyDies(Invariant):
     """No code of broker or client raises what nobody expects: no task dies of it, no traceback is logged. No
     partition goes offline while its disk is sound."""
 
@@ -329,7 +329,7 @@ class NobodyDies(Promise):
             self.broken(f"offline without a reason: {sorted(broker.partitions.offline)}")
 
 
-class NothingIsLeft(Promise):
+class NothingIsLeft(Invariant):
     """When all clients are gone, the broker has no connection, no request that waits, no bytes that are being
     read, and of timers those that its state demands."""
 
@@ -361,7 +361,7 @@ class NothingIsLeft(Promise):
             self.broken(", ".join(f"{name}: {count}" for name, count in left.items() if count))
 
 
-PROMISES: tuple[type[Promise], ...] = (
+INVARIANTS: tuple[type[Invariant], ...] = (
     NobodyDies,
     OnlyWhatWasSent,
     AcknowledgedRecordsStay,
@@ -375,7 +375,7 @@ PROMISES: tuple[type[Promise], ...] = (
     NothingIsLeft,
     ExactlyOnce,
     NothingStaysOpen,
-    *SHARE_PROMISES,
+    *SHARE_INVARIANTS,
 )
 
 

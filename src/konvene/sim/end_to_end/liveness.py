@@ -32,14 +32,14 @@ from konvene.sim.machine.network import NetworkFaults
 if TYPE_CHECKING:
     from konvene.sim.end_to_end.run import Whole
 
-__all__ = ["Calm"]
+__all__ = ["LivenessPhase"]
 
 QUIET_SESSIONS = 3
 READERS = ("consume", TRANSACTS, SHARES)
 """The jobs of who is a member of a group."""
 
 
-class Calm:
+class LivenessPhase:
     """See the top of this file."""
 
     def __init__(self, run: Whole) -> None:
@@ -49,7 +49,7 @@ class Calm:
         self.bound_s = (3 * (t.rebalance_ms + t.session_ms) + 2 * t.api_ms) / 1000 + 60
 
     def __repr__(self) -> str:
-        return f"<calm, bound {self.bound_s:.0f} s>"
+        return f"<liveness phase, bound {self.bound_s:.0f} s>"
 
     async def run(self) -> None:
         self._heal()
@@ -64,7 +64,7 @@ class Calm:
         await self._stay_quiet()
         self.run_.check()
         self.run_.look_everywhere()
-        self.run_.ask("calm")
+        self.run_.ask("liveness")
         await self._leave()
         self.run_.check()
         self.run_.ask("ended")
@@ -83,7 +83,7 @@ class Calm:
 
     def _heal(self) -> None:
         run = self.run_
-        run.calm = True
+        run.faults_disabled = True
         self.loop.network.faults = NetworkFaults()
         self.loop.network.heal()
         run.host.disk.die_at = None
@@ -190,7 +190,7 @@ class Calm:
 
     def _unread(self) -> list[object]:
         self.run_.look_everywhere()
-        return list(next(p for p in self.run_.promises if isinstance(p, ReadAtLeastOnce)).missing())
+        return list(next(p for p in self.run_.invariants if isinstance(p, ReadAtLeastOnce)).missing())
 
     def _all_settled(self) -> bool:
         if not self._broker_serves() or not all(map(self._shares, self.run_.parameters.share.groups)):

@@ -93,9 +93,9 @@ def _told(client: ClientSpec) -> str:
     return " ".join([*words, *(["auto-commit"] if client.auto_commit else [])])
 
 
-def draw(seed: int, *, calm: bool = False, transactions: bool = False, share: bool = False) -> Knobs:
-    """The knobs of a seed. `calm`: the same clients, and nothing that goes wrong. `transactions`: beside them
-    clients that work in transactions; `share`: beside them share groups."""
+def draw(seed: int, *, fault_free: bool = False, transactions: bool = False, share: bool = False) -> Knobs:
+    """The knobs of a seed. `fault_free`: the same clients, and nothing that goes wrong. `transactions`:
+    beside them clients that work in transactions; `share`: beside them share groups."""
     chance = Random(f"knobs {seed}")
     topics = {f"topic-{i}": chance.randint(1, 4) for i in range(chance.randint(1, 2))}
     synced = chance.random() < 0.75
@@ -124,9 +124,9 @@ def draw(seed: int, *, calm: bool = False, transactions: bool = False, share: bo
         | _cleaning(Random(f"cleaning {seed}"))
         | (_of_transactions(Random(f"transactions {seed}")) if transactions else {})
         | dict(shared.settings),
-        network=NetworkFaults() if calm else network,
-        disk=DiskFaults() if calm else disk,
-        faults={} if calm else faults,
+        network=NetworkFaults() if fault_free else network,
+        disk=DiskFaults() if fault_free else disk,
+        faults={} if fault_free else faults,
         gap_s=chance.choice((1.0, 3.0, 10.0)),
         sync_ms=chance.choice((0.2, 3.0, 30.0)),
         look_ms=chance.choice((0.0, 0.0, 0.5, 3.0)),

@@ -4,8 +4,8 @@ Everything that runs is production code: the broker from its sockets to its file
 Chaos lasts `steps` steps, where a step is one delivery of bytes, one timer, one completion of a disk or one
 fault, and does what the seed drew (`parameters`). Then all is healed, everybody is started again, and
 within bounded time each group has to be stable with all its members, to have read everything and to stay as
-it is; in the end the clients leave, and nothing of them may be left. What is promised is in
-`promises.whole`.
+it is; in the end the clients leave, and nothing of them may be left. Its invariants are in
+`konvene.sim.end_to_end.invariants`.
 
 The faults, in words. Network: latency, pieces cut anywhere, clogs, resets at any byte, refused connects,
 partitions of one way or both, peers that do not read. So a request is lost before the broker had it, or its
@@ -42,8 +42,8 @@ from konvene.sim.end_to_end.broker import BROKER, DATA, PORT, BrokerHost
 from konvene.sim.end_to_end.chaos import Chaos
 from konvene.sim.end_to_end.clients import Client
 from konvene.sim.end_to_end.history import History, connecting
-from konvene.sim.end_to_end.invariants import PROMISES, Promise, ReadAtLeastOnce, Violation
-from konvene.sim.end_to_end.liveness import Calm
+from konvene.sim.end_to_end.invariants import INVARIANTS, Invariant, ReadAtLeastOnce, Violation
+from konvene.sim.end_to_end.liveness import LivenessPhase
 from konvene.sim.end_to_end.mirror import Mirror
 from konvene.sim.end_to_end.parameters import Knobs, draw
 from konvene.sim.end_to_end.share_clients import SHARES
@@ -55,10 +55,10 @@ __all__ = ["Violation", "Whole", "WholeReport", "groups_option", "run_whole"]
 
 LAST_EVENTS = 30
 CALLS = (
-    "began", "started", "settled", "came", "read", "offsets", "released", "failed", "calm", "ended",
+    "began", "started", "settled", "came", "read", "offsets", "released", "failed", "liveness", "ended",
     "made", "answered", "shared", "acknowledged",
 )  # fmt: skip
-"""What a promise may have; see `promises.whole`."""
+"""What an invariant may have; see `invariants.whole`."""
 COLLECT_EVERY = 20_000
 
 Trace = Callable[[str], None]
@@ -115,7 +115,7 @@ def _counted(counts: dict[str, int]) -> str:
 
 
 class Whole:
-    """One run. Its clients' `World`, and what promises look at."""
+    """One run. Its clients' `World`, and what invariants look at."""
 
     def __init__(self, seed: int, steps: int, parameters: Knobs, trace: Trace | None) -> None:
         self.seed = seed
@@ -134,7 +134,7 @@ class Whole:
         self.history = History(lambda: self.loop.now)
         self.timeouts = parameters.timeouts
         self.topics = parameters.topics
-        self.calm = False
+        self.faults_disabled = False
         self.last_error: BaseException | None = None
         config, _ = BrokerConfig.load(overrides=list(parameters.settings.items()))
         self._disk_failed = False
@@ -143,14 +143,16 @@ class Whole:
         self.loop.network.counts = self.counts
         self.mirror = Mirror(self.host.disk, DATA)
         self.clients = {spec.name: Client(self, spec, seed) for spec in parameters.clients}
-        self.promises: list[Promise] = [promise(self) for promise in PROMISES]
+        self.invariants: list[Invariant] = [invariant(self) for invariant in INVARIANTS]
         self.checks = self.records_shared = 0
         self.may_lose_records = False
         self._events: deque[tuple[int, float, str, str]] = deque(maxlen=LAST_EVENTS)
         self._trace = trace
         self._next_check = parameters.check_every
         self._when_loaded: list[Callable[[], None]] = []
-        self._calls = {name: [getattr(p, name) for p in self.promises if hasattr(p, name)] for name in CALLS}
+        self._calls = {
+            name: [getattr(p, name) for p in self.invariants if hasattr(p, name)] for name in CALLS
+        }
         self.history.on_offsets = lambda place, offset, began: self.ask("offsets", place, offset, began)
         self.host.on_release = lambda coordinator, held: self.ask("released", coordinator, held)
         self.history.on_answer = lambda asked, answer: self.ask("answered", asked, answer)
@@ -180,10 +182,10 @@ class Whole:
     def acknowledged(self, client: Client, place: TopicPartition, offsets: tuple[int, ...]) -> None:
         self.ask("acknowledged", client, place, offsets)
 
-    # --- promises ---
+    # --- invariants ---
 
     def ask(self, name: str, *args: Any) -> None:
-        """Ask every promise; one that is broken ends the run, whoever is in between."""
+        """Ask every invariant; one that is broken ends the run, whoever is in between."""
         try:
             for call in self._calls[name]:
                 call(*args)
@@ -222,7 +224,7 @@ class Whole:
         return [TopicPartition(t, i) for t in topics if t in known for i in range(known[t].partitions)]
 
     def look(self, place: TopicPartition) -> None:
-        """Read on in a log, and show every promise what came."""
+        """Read on in a log, and show every invariant what came."""
         for offset, value in self.mirror.look(place):
             for call in self._calls["came"]:
                 call(place, offset, value)
@@ -268,7 +270,7 @@ class Whole:
             gc.collect()
 
     def check(self) -> None:
-        """Ask every promise now."""
+        """Ask every invariant now."""
         self.checks += 1
         self.host.watch()
         self._disk_failed = self.disk_has_failed
@@ -336,7 +338,7 @@ class Whole:
 
     def report(self, wall_s: float) -> WholeReport:
         simulated_s = self.loop.now - self.loop.began
-        seen = next(p for p in self.promises if isinstance(p, ReadAtLeastOnce)).seen
+        seen = next(p for p in self.invariants if isinstance(p, ReadAtLeastOnce)).seen
         return WholeReport(
             seed=self.seed,
             steps=self.loop.steps,
@@ -370,7 +372,7 @@ class Whole:
         for name in self.clients:
             self.start_client(name)
         await self.chaos.run()
-        await Calm(self).run()
+        await LivenessPhase(self).run()
 
     def start_client(self, name: str) -> None:
         if not self.loop.is_up(name):
@@ -406,15 +408,15 @@ def run_whole(
     steps: int = 20_000,
     *,
     trace: Trace | None = None,
-    calm: bool = False,
+    fault_free: bool = False,
     transactions: bool = False,
     share: bool = False,
 ) -> WholeReport:
     """One run. Raises `Violation`, whose text ends with the command that plays it again.
 
-    `trace` is given a line for each step; `calm`: the same clients, and no faults; `transactions`: with some
-    that work in transactions; `share`: with share groups."""
-    parameters = draw(seed, calm=calm, transactions=transactions, share=share)
+    `trace` is given a line for each step; `fault_free`: the same clients, and no faults; `transactions`: with
+    some that work in transactions; `share`: with share groups."""
+    parameters = draw(seed, fault_free=fault_free, transactions=transactions, share=share)
     began = time.perf_counter()
     with _quiet() as told:
         run = Whole(seed, steps, parameters, trace)
@@ -422,7 +424,7 @@ def run_whole(
         try:
             run.loop.run_until_complete(run.run())
         except Violation as violation:
-            raise Violation(violation.promise, run.story(violation)) from run.last_error
+            raise Violation(violation.invariant, run.story(violation)) from run.last_error
         finally:
             run.loop.close()
         report = run.report(time.perf_counter() - began)

@@ -5,7 +5,7 @@ accepts, gives back, rejects, asks for more time, sleeps past its locks, leaves 
 decided on; some records it cannot stand and always gives back, until they are given up. In the calm it
 accepts the others.
 
-What is promised of it is in `share_promises`.
+Its invariants are in `share_invariants`.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ async def share(client: Client, cluster: Cluster) -> None:
 
 async def _work(client: Client, consumer: ShareConsumer, found: Sequence[ShareRecord]) -> None:
     """Do something with records, and say what became of them. Who is told to leave may leave it at that."""
-    habits, chance, calm = client.spec.habits, client.chance, client.world.calm
-    if not calm:
+    habits, chance, faults_disabled = client.spec.habits, client.chance, client.world.faults_disabled
+    if not faults_disabled:
         if habits.work_s and chance.random() < 0.5:
             await asyncio.sleep(chance.expovariate(1.0) * habits.work_s)
         if chance.random() < habits.stalls:
@@ -187,6 +187,6 @@ async def _work(client: Client, consumer: ShareConsumer, found: Sequence[ShareRe
 def _decide(client: Client, record: ShareRecord) -> AcknowledgeType:
     if record.offset % EVERY == BAD:
         return AcknowledgeType.RELEASE
-    if client.world.calm:
+    if client.world.faults_disabled:
         return AcknowledgeType.ACCEPT
     return client.chance.choices(KINDS, client.spec.habits.weights)[0]

@@ -1,4 +1,4 @@
-"""What a whole broker promises to share groups, one class for each promise.
+"""What a whole broker invariants to share groups, one class for each invariant.
 
 The books of level 1 (`sim.share.ledger`) are kept here as well: they hear each decision of the broker's share
 partitions, live longer than it, and know each offset by themselves. Beside them stands what clients see on
@@ -31,13 +31,13 @@ from konvene.share_state.requests import SharePartitionKey
 from konvene.share_state.shard import ShareStateShard
 from konvene.share_state.state import SharePartitionState
 from konvene.sim.end_to_end.broker import BROKER, DATA
-from konvene.sim.end_to_end.invariant import Promise, Violation
+from konvene.sim.end_to_end.invariant import Invariant, Violation
 from konvene.sim.end_to_end.mirror import LogReader
 from konvene.sim.end_to_end.transactional_clients import OUTPUT
 from konvene.sim.machine.disk import SimDisk
 from konvene.sim.share.ledger import DONE, FINAL, Book, Entry, each
 from konvene.sim.share.recording import WatchedSharing
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 
 if TYPE_CHECKING:
     from konvene.runtime.coordinator import Coordinator
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from konvene.sim.end_to_end.history import Asked
     from konvene.sim.end_to_end.run import Whole
 
-__all__ = ["SHARE_PROMISES", "BooksAreKept", "unread"]
+__all__ = ["SHARE_INVARIANTS", "BooksAreKept", "unread"]
 
 TERMINAL = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVING, RecordState.ARCHIVED)
 SELDOM = 20
@@ -97,8 +97,8 @@ class KeptBook(Book):
         self.often: dict[int, int] = {}
         """For the how manieth time an offset was delivered at most."""
 
-    def _tell(self, broken: Broken) -> None:
-        self.run.loop.halt(Violation(broken.promise, broken.why))
+    def _tell(self, broken: InvariantViolation) -> None:
+        self.run.loop.halt(Violation(broken.invariant, broken.why))
 
     def _look(self) -> Contents | None:
         if self.place.topic != OUTPUT:
@@ -143,7 +143,7 @@ class KeptBook(Book):
         super().moved(start, log_start)
 
 
-class BooksAreKept(Promise):
+class BooksAreKept(Invariant):
     """Nobody gets what another one has within its lock, nor what was acknowledged; deliveries are counted and
     are not more than may be; the start passes over nothing but what is done. A lock that ended is taken off
     within a second, and who has what is what the books say."""
@@ -187,7 +187,7 @@ class BooksAreKept(Promise):
                 self.broken(f"{served.key}: {wrong}")
 
 
-class AcceptedIsSeenNoMore(Promise):
+class AcceptedIsSeenNoMore(Invariant):
     """What a member was answered that it acknowledged for good comes with no answer to a ShareFetch that was
     sent after that; and no delivery is counted higher than the limit. A consumer hears of nothing as
     acknowledged but what its broker took."""
@@ -265,7 +265,7 @@ class AcceptedIsSeenNoMore(Promise):
             self._told.append((self.run.loop.now, client.who, topic_id, place.partition, offsets))
 
     def settled(self) -> None:
-        """Who waits for an answer may hear of it before this promise does, at the same time."""
+        """Who waits for an answer may hear of it before this invariant does, at the same time."""
         while self._told and self._told[0][0] < self.run.loop.now:
             _, who, topic_id, index, offsets = self._told.popleft()
             for offset in offsets:
@@ -274,7 +274,7 @@ class AcceptedIsSeenNoMore(Promise):
                 self._taken[who, topic_id, index, offset] -= 1
 
 
-class AcknowledgedIsWritten(Promise):
+class AcknowledgedIsWritten(Invariant):
     """What was answered as acknowledged is so in the state of the share coordinator, in every life."""
 
     def started(self) -> None:
@@ -284,7 +284,7 @@ class AcknowledgedIsWritten(Promise):
         if self.run.checks % SELDOM == 0:
             self._all_there()
 
-    def calm(self) -> None:
+    def liveness(self) -> None:
         self._all_there()
 
     def ended(self) -> None:
@@ -303,10 +303,10 @@ class AcknowledgedIsWritten(Promise):
                     self.broken(f"{key} offset {offset} was answered {said}, and what is written is {state}")
 
 
-class EveryRecordEnds(Promise):
+class EveryRecordEnds(Invariant):
     """When all is calm each record was accepted, rejected, or delivered as often as may be."""
 
-    def calm(self) -> None:
+    def liveness(self) -> None:
         left = unread(self.run)
         if left:
             self.broken("; ".join(left[:5]))
@@ -320,7 +320,7 @@ class EveryRecordEnds(Promise):
                     )
 
 
-class NobodyWaitsInVain(Promise):
+class NobodyWaitsInVain(Invariant):
     """No ShareFetch waits for as much as a second while there is a record that it could have."""
 
     def __init__(self, run: Whole) -> None:
@@ -350,7 +350,7 @@ class NobodyWaitsInVain(Promise):
                     )
 
 
-class ShareStateIsItsLog(Promise):
+class ShareStateIsItsLog(Invariant):
     """What a share coordinator knows is the fold of replay over its log, as it stands on the disk."""
 
     def __init__(self, run: Whole) -> None:
@@ -387,7 +387,7 @@ def _written(state: SharePartitionState | None) -> SharePartitionState | None:
     return None if state is None else state._replace(updates=0)
 
 
-SHARE_PROMISES: tuple[type[Promise], ...] = (
+SHARE_INVARIANTS: tuple[type[Invariant], ...] = (
     BooksAreKept,
     AcceptedIsSeenNoMore,
     AcknowledgedIsWritten,
@@ -402,7 +402,7 @@ SHARE_PROMISES: tuple[type[Promise], ...] = (
 
 def books(run: Whole) -> dict[SharePartitionKey, KeptBook]:
     """The books of this run."""
-    return next(p for p in run.promises if isinstance(p, BooksAreKept)).books
+    return next(p for p in run.invariants if isinstance(p, BooksAreKept)).books
 
 
 def serving(run: Whole) -> Iterator[SharePartitionServer]:

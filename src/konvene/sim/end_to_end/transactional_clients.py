@@ -1,4 +1,4 @@
-"""Clients of a whole run that consume, transform and produce in transactions, and what is promised of them.
+"""Clients of a whole run that consume, transform and produce in transactions, and invariants of them.
 
 A client reads, writes one record to the output for each that it read, and commits how far it has come, all in
 one transaction of `konvene.client`. Where a transaction comes to nothing it goes back to where it began. Its
@@ -20,7 +20,7 @@ from konvene.client.producer.transaction_state import State
 from konvene.client.producer.transactional import TransactionalProducer
 from konvene.codec.batches import read_end_marker, records
 from konvene.sim.end_to_end.broker import DATA
-from konvene.sim.end_to_end.invariant import Promise
+from konvene.sim.end_to_end.invariant import Invariant
 from konvene.sim.end_to_end.mirror import LogReader
 from konvene.transactions.shard import TransactionShard
 from konvene.transactions.state import AT_REST
@@ -107,7 +107,7 @@ def _go_back(client: Client, consumer: Consumer, found: Sequence[Consumed]) -> N
             client.read_to.pop(place, None)
 
 
-class ExactlyOnce(Promise):
+class ExactlyOnce(Invariant):
     """Of each record that was read in transactions there is one record in the output, among those whose
     transactions were committed."""
 
@@ -139,7 +139,7 @@ class ExactlyOnce(Promise):
                 self.broken(f"{value!r} stands {count} times in the output")
         return counts
 
-    def calm(self) -> None:
+    def liveness(self) -> None:
         if not self.run.parameters.transactors or self.run.may_lose_records:
             return
         counts = self._at_most_once()
@@ -152,7 +152,7 @@ class ExactlyOnce(Promise):
                         self.broken(f"{group} read {place} offset {offset}, and made nothing of it")
 
 
-class NothingStaysOpen(Promise):
+class NothingStaysOpen(Invariant):
     """When all clients are gone, and the time of what they left open is up, no transaction is open: not in a
     coordinator, not in a partition, and no offset is pending."""
 

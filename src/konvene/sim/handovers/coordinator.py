@@ -1,7 +1,7 @@
 """A coordinator for scenarios of hand-overs: the shard that serves, its log, its timers and a clock.
 
 It is asked one thing at a time, everything that is written is durable at once, and there is no network. That
-is a tenth of what `sim.transcript.sandbox` costs, which holds everything against every promise on the way;
+is a tenth of what `sim.transcript.sandbox` costs, which holds everything against every invariant on the way;
 both are asked
 in the same words, and a run is the same on either (`tests/sim/handovers/test_handovers.py`).
 """

@@ -1,4 +1,4 @@
-"""What must come about in the end: the liveness promises, L of the catalogue.
+"""What must come about in the end: the liveness invariants, L of the catalogue.
 
 When it is calm nothing fails and nobody comes or goes, so that
 
@@ -40,7 +40,7 @@ from konvene.sim.invariants.streams.state import matched
 from konvene.sim.members import assigns, runs_applications
 from konvene.sim.members.streams.application import Application
 from konvene.sim.share.faults import SHARE_SETTINGS
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 from konvene.sim.world.fault_actions import forget_shutdowns, topic_back
 from konvene.sim.world.faults import SECRET, Options
 from konvene.sim.world.settings import CONSUMER_SETTINGS, STREAMS_SETTINGS
@@ -62,14 +62,17 @@ SLACK_MS = 30_000
 """For requests that were lost before it became calm, backing off, and members that begin anew."""
 
 
-def calm(world: World) -> None:
-    """Let everything heal, and hold the end of the run against the promises. Raises `Broken`."""
+def check_liveness(world: World) -> None:
+    """Let everything heal, and hold the end of the run against the invariants. Raises
+    `InvariantViolation`."""
     _heal(world)
-    _within(world, LOADING_MS, lambda: _serves(world), "CoordinatorsServe", lambda: f"{world.shell!r}")
+    _within(world, LOADING_MS, lambda: _serves(world), "CoordinatorsServe", lambda: f"{world.runtime!r}")
     session_ms, rebalance_ms = _longest(world)  # Of all that were read from the log as well.
     bound_ms = session_ms + 2 * rebalance_ms + SLACK_MS + _restoring_ms(world) + _ending_ms(world)
     bound_ms += _sharing_ms(world)
-    bound_ms += max(0, world.works_until_ms - world.agenda.now_ms)  # A target, for one, that takes its time.
+    bound_ms += max(
+        0, world.works_until_ms - world.event_queue.now_ms
+    )  # A target, for one, that takes its time.
     _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
     _within(world, bound_ms, lambda: _drained(world), "EverythingIsRead", lambda: _backlog(world))
     world.run_for(SETTLING_MS)
@@ -78,13 +81,15 @@ def calm(world: World) -> None:
     generations = [_generation(world, m.group) for m in world.live_members()]
     world.run_for(3 * session_ms)
     if [_generation(world, m.group) for m in world.live_members()] != generations or not _stable(world):
-        raise Broken("NothingMovesInTheEnd", f"after {3 * session_ms} ms of calm: {_why_not(world)}")
-    world.shell.look()
+        raise InvariantViolation(
+            "NothingMovesInTheEnd", f"after {3 * session_ms} ms of calm: {_why_not(world)}"
+        )
+    world.runtime.look()
     _everybody_leaves(world, *_longest(world))  # Who joined since it is calm may have asked for more time.
 
 
 def _generation(world: World, name: str) -> int:
-    group = world.shell.core.groups.get(name)
+    group = world.runtime.core.groups.get(name)
     if isinstance(group, ConsumerGroup | StreamsGroup | ShareGroup):
         return group.epoch
     return world.group(name).generation
@@ -99,7 +104,7 @@ def _converges(world: World) -> None:
         _streams_converge(world)
         return
     if not assigns(world.kinds) or not all(
-        isinstance(world.shell.core.groups.get(name), ConsumerGroup) for name in _groups(world)
+        isinstance(world.runtime.core.groups.get(name), ConsumerGroup) for name in _groups(world)
     ):
         return
     config = world.config
@@ -122,7 +127,7 @@ def _streams_converge(world: World) -> None:
 
     A member looks at each tick how far it has restored."""
     config = world.config
-    groups = [world.shell.core.groups.get(name) for name in _groups(world)]
+    groups = [world.runtime.core.groups.get(name) for name in _groups(world)]
     if not all(isinstance(group, StreamsGroup) for group in groups):
         return
     beat_ms: int = config["group.streams.heartbeat.interval.ms"]
@@ -173,11 +178,11 @@ def _heal(world: World) -> None:
     world.conditions = Options.without_faults()
     world.cuts = {}
     world.reset_settings()
-    for shell in world.deposed:
-        shell.die()
+    for runtime in world.deposed:
+        runtime.die()
     world.deposed = []
-    if world.transactions is not None and world.agenda.wall_off_ms:
-        world.agenda.wall_off_ms = CLOCK_MS  # A transaction is open until its time is up, by the clock.
+    if world.transactions is not None and world.event_queue.wall_off_ms:
+        world.event_queue.wall_off_ms = CLOCK_MS  # A transaction is open until its time is up, by the clock.
     for member in world.members:
         if member.paused:
             member.resume()
@@ -214,7 +219,7 @@ def _longest(world: World) -> tuple[int, int]:
             if "session" in name
             for value in values
         )
-    for group in world.shell.core.groups.values():
+    for group in world.runtime.core.groups.values():
         if isinstance(group, ConsumerGroup):
             rebalances += (m.rebalance_timeout_ms for m in group.members.values())
             sessions += (m.classic.session_timeout_ms for m in group.members.values() if m.classic)
@@ -227,10 +232,10 @@ def _longest(world: World) -> tuple[int, int]:
 
 
 def _within(
-    world: World, bound_ms: int, done: Callable[[], bool], promise: str, why_not: Callable[[], str]
+    world: World, bound_ms: int, done: Callable[[], bool], invariant: str, why_not: Callable[[], str]
 ) -> None:
-    if not world.run_until(done, world.agenda.now_ms + bound_ms):
-        raise Broken(promise, f"not within {bound_ms} ms of calm: {why_not()}")
+    if not world.run_until(done, world.event_queue.now_ms + bound_ms):
+        raise InvariantViolation(invariant, f"not within {bound_ms} ms of calm: {why_not()}")
 
 
 def _groups(world: World) -> dict[str, list[Member]]:
@@ -242,7 +247,7 @@ def _groups(world: World) -> dict[str, list[Member]]:
 
 
 def _serves(world: World) -> bool:
-    return world.shell.coordinator.state == "active"
+    return world.runtime.coordinator.state == "active"
 
 
 def _stable(world: World) -> bool:
@@ -252,7 +257,7 @@ def _stable(world: World) -> bool:
 
 
 def _group_stable(world: World, name: str, members: list[Member]) -> bool:
-    found = world.shell.core.groups.get(name)
+    found = world.runtime.core.groups.get(name)
     if isinstance(found, ConsumerGroup):
         return _consumers_stable(world, found, members)
     if isinstance(found, StreamsGroup):
@@ -427,8 +432,8 @@ def _may_be_left_out(world: World, members: list[Member]) -> bool:
 
 
 def _why_not(world: World) -> str:
-    groups = [f"{world.shell.core.groups.get(name)!r}" for name in _groups(world)]
-    return f"{world.shell.coordinator!r}; {', '.join(groups)}; {', '.join(map(repr, world.live_members()))}"
+    groups = [f"{world.runtime.core.groups.get(name)!r}" for name in _groups(world)]
+    return f"{world.runtime.coordinator!r}; {', '.join(groups)}; {', '.join(map(repr, world.live_members()))}"
 
 
 def _drained(world: World) -> bool:
@@ -461,7 +466,7 @@ def _everybody_leaves(world: World, session_ms: int, rebalance_ms: int) -> None:
     for member in world.live_members():
         member.leave()
     names = sorted({m.group for m in world.members})
-    groups = world.shell.core.groups
+    groups = world.runtime.core.groups
     _within(
         world,
         2 * session_ms + rebalance_ms,
@@ -469,17 +474,17 @@ def _everybody_leaves(world: World, session_ms: int, rebalance_ms: int) -> None:
         "LeftGroupsAreEmpty",
         lambda: ", ".join(repr(groups.get(name)) for name in names),
     )
-    if world.shell.undecided:
-        raise Broken("EveryRequestIsAnswered", f"{world.shell.undecided} still wait")
+    if world.runtime.undecided:
+        raise InvariantViolation("EveryRequestIsAnswered", f"{world.runtime.undecided} still wait")
     always = (("retention",), TIDY)
-    left = [key for key in world.shell.timers if key not in always and not _pending(world, key)]
+    left = [key for key in world.runtime.timers if key not in always and not _pending(world, key)]
     if left:
-        raise Broken("TimersHaveAReason", f"armed in empty groups: {left}")
-    world.shell.look()
+        raise InvariantViolation("TimersHaveAReason", f"armed in empty groups: {left}")
+    world.runtime.look()
     if world.transactions is not None:
         _transactions_end(world)
     if world.share is not None and world.share.orphans():
-        raise Broken("DeletedTopicsAreForgotten", f"{world.share.orphans()[:3]} is known")
+        raise InvariantViolation("DeletedTopicsAreForgotten", f"{world.share.orphans()[:3]} is known")
 
 
 def _transactions_end(world: World) -> None:

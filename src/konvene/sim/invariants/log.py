@@ -1,4 +1,4 @@
-"""What is promised of the log and of the state that it stands for, whatever kind of group it is.
+"""Invariants of the log and of the state that it stands for, whatever kind of group it is.
 
 The shadow is a shard that was given nothing but what was decoded from the log. Of what changed it is held
 against the live shard at once, of all there is at every look. What of a group the log has to say is for
@@ -19,26 +19,26 @@ from konvene.records.classic import GroupMetadataKey
 from konvene.records.coordinator import Record
 from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.shard.contract import Outcome
-from konvene.sim.world.event import EMPTY_VIEW, Event, Promise, View, all_offsets
+from konvene.sim.world.event import EMPTY_VIEW, Event, Invariant, View, all_offsets
 
 KINDS = ()
 
 
-class ReplayEqualsLive(Promise):
+class ReplayEqualsLive(Invariant):
     """G1: the offsets replayed from the log are the live ones, and so are the groups; in the same order."""
 
     def after(self, event: Event) -> None:
         if event.is_complete:
-            live, stored = event.after.offsets, all_offsets(event.shell.shadow)
+            live, stored = event.after.offsets, all_offsets(event.runtime.shadow)
             if live != stored or list(live) != list(stored):
                 assert dict(live) == stored, f"offsets are not those of the log: {_differ(live, stored)}"
                 raise AssertionError(f"offsets in another order: {list(live)}, in the log {list(stored)}")
-            names, known = list(event.after.groups), list(event.shell.shadow.groups)
+            names, known = list(event.after.groups), list(event.runtime.shadow.groups)
             assert names == known, f"the groups are {names}, in the log {known}"
-            pending, logged = event.shell.core.pending.by_group, event.shell.shadow.pending.by_group
+            pending, logged = event.runtime.core.pending.by_group, event.runtime.shadow.pending.by_group
             assert pending == logged, f"pending is {pending}, in the log {logged}"
         elif event.changed:
-            shadow = event.shell.shadow
+            shadow = event.runtime.shadow
             for view in (event.before, event.after):
                 for name in view.groups:
                     there, stored_there = name in event.after.groups, name in shadow.groups
@@ -50,7 +50,7 @@ class ReplayEqualsLive(Promise):
                 assert held == told, f"offset of {key}: live {held}, in the log {told}"
 
 
-class LoadRestores(Promise):
+class LoadRestores(Invariant):
     """G3: what is loaded is what was there when the last shard ended, if nothing was lost; and with a lost
     tail what the rest of the log says. Names under which nothing is kept may be gone: compaction."""
 
@@ -65,12 +65,12 @@ class LoadRestores(Promise):
         assert not come, f"groups came by loading: {sorted(come)}"
 
 
-class DecisionsChangeNothing(Promise):
+class DecisionsChangeNothing(Invariant):
     """G5: only replay changes the state: nobody changed a value behind our back, and a refusal, or what could
     not be appended, leaves no trace."""
 
     def after(self, event: Event) -> None:
-        kept = event.shell.kept
+        kept = event.runtime.kept
         if event.kind != "loaded":
             for name, group in event.before.groups.items():
                 known = kept.get(name)
@@ -85,20 +85,20 @@ class DecisionsChangeNothing(Promise):
             assert not event.answered, "refused, yet others were answered"
 
 
-class BatchesAreWhole(Promise):
+class BatchesAreWhole(Invariant):
     """G4: all records of one operation are in one batch, read as they were written, and each key once."""
 
     def __init__(self) -> None:
         self.end = -1
 
     def after(self, event: Event) -> None:
-        end, batch, outcome = len(event.shell.log.batches), event.batch, event.outcome
+        end, batch, outcome = len(event.runtime.log.batches), event.batch, event.outcome
         if event.kind != "loaded" and self.end >= 0:
             appended = end - self.end
             assert appended == (batch is not None), f"{appended} batches were appended for one operation"
         self.end = end
         if event.kind == "too large":
-            assert event.shell.journal.failed, (
+            assert event.runtime.journal.failed, (
                 f"what {event.api} decided cannot be written, or not be read again"
             )
         if outcome is None or event.kind == "loaded":
@@ -126,7 +126,7 @@ def written_as(outcome: Outcome) -> tuple[Any, ...]:
     return outcome.records
 
 
-class TombstonesLeaveNothing(Promise):
+class TombstonesLeaveNothing(Invariant):
     """G8: a tombstone says nothing to who never heard of what is gone, as where a compacted log begins."""
 
     def after(self, event: Event) -> None:
@@ -144,7 +144,7 @@ PAIRS = ({ClassicGroup, ConsumerGroup}, {ClassicGroup, StreamsGroup})
 """Kinds of groups that may become each other while they have members."""
 
 
-class GroupsHaveOneType(Promise):
+class GroupsHaveOneType(Invariant):
     """G9: a group has one type and one protocol type, as long as it has members, but that classic groups and
     consumer groups may become each other, and classic groups and streams groups; and so has each of them."""
 
@@ -165,7 +165,7 @@ class GroupsHaveOneType(Promise):
                 assert was == is_now, f"{name}: protocol type {was} became {is_now} under its members"
 
 
-class AnswersComeOnce(Promise):
+class AnswersComeOnce(Invariant):
     """G12: nobody is answered who does not wait, and nobody twice; a refusal answers who asked alone."""
 
     def __init__(self) -> None:
@@ -176,12 +176,12 @@ class AnswersComeOnce(Promise):
             self.waiting.clear()
             return
         if event.kind == "audit":
-            assert self.waiting == event.shell.undecided.keys(), (
-                f"{sorted(self.waiting ^ event.shell.undecided.keys())} wait, or do not"
+            assert self.waiting == event.runtime.undecided.keys(), (
+                f"{sorted(self.waiting ^ event.runtime.undecided.keys())} wait, or do not"
             )
             return
         waiting = self.waiting
-        if event.kind not in ("timer", "news"):
+        if event.kind not in ("timer", "completion"):
             waiting.add(event.waiter)
             if event.outcome is None:
                 assert isinstance(event.answer, Errors), "refused without an error"

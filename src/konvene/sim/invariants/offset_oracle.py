@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.streams.group import StreamsGroup
-from konvene.sim.world.event import Broken, Event, OffsetKey
+from konvene.sim.world.event import Event, InvariantViolation, OffsetKey
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
@@ -73,7 +73,7 @@ class Oracle:
             if other.settled and self._is_current(other) and other.epoch == member.epoch:
                 both = ", ".join(f"{t}-{p}" for t, p in sorted(owned & other.owned))
                 why = f"{member.name} and {other.name} own {both} in {member.epoch}"
-                raise Broken("NobodySharesAPartition", why)
+                raise InvariantViolation("NobodySharesAPartition", why)
 
     def runs(self, member: Application) -> None:
         """It has other tasks than before, or none. T1: of those who are members nobody else runs them,
@@ -94,12 +94,12 @@ class Oracle:
             both = other.tasks.active & member.tasks.active
             if both and self._is_sure(member) and self._is_sure(other):
                 told = ", ".join(sorted(map(str, both)))
-                raise Broken("NobodySharesATask", f"{member.name} and {other.name} run {told}")
+                raise InvariantViolation("NobodySharesATask", f"{member.name} and {other.name} run {told}")
             both = other.opened & member.opened
             if both and other.process_id == member.process_id and other.locks is member.locks is False:
                 told = ", ".join(sorted(map(str, both)))
                 why = f"{member.name} and {other.name} of {member.process_id} have the state of {told} open"
-                raise Broken("NobodySharesATask", why)
+                raise InvariantViolation("NobodySharesATask", why)
 
     def mark_uncertain(self, client: Process) -> None:
         """Somebody was told late what it owned then, so that it may seem to have given up what it has."""
@@ -128,9 +128,11 @@ class Oracle:
         where = f"{tp[0]}-{tp[1]}"
         if offset < least:
             why = f"{member.name} fetched {offset} of {where}, and {least} was acknowledged before"
-            raise Broken("CommitsStay", why)
+            raise InvariantViolation("CommitsStay", why)
         if offset > self._read_upto.get(key, 0):
-            raise Broken("NothingIsSkipped", f"{member.name} goes on at {offset} of {where}, read by nobody")
+            raise InvariantViolation(
+                "NothingIsSkipped", f"{member.name} goes on at {offset} of {where}, read by nobody"
+            )
 
     def read(self, member: Member, tp: TopicPartition, begin: int, end: int) -> None:
         """It read these records."""
@@ -138,7 +140,7 @@ class Oracle:
         upto = self._read_upto.get(key, 0)
         if begin > upto and not self.off and tp[0] not in self._without:
             why = f"{member.name} reads {tp[0]}-{tp[1]} from {begin}, {upto} is next"
-            raise Broken("NothingIsSkipped", why)
+            raise InvariantViolation("NothingIsSkipped", why)
         self.reads += end - begin
         self.repeated += max(0, min(end, upto) - begin)
         if end > upto:
@@ -186,7 +188,7 @@ def of_others(event: Event) -> Iterator[OffsetKey]:
             if group.active.get(group.reader_of(key[1]) or "", {}).get(key[2]) != member.member_id:
                 yield key
         return
-    topics = event.shell.topics.by_name
+    topics = event.runtime.topics.by_name
     for key in event.after.offsets:
         topic = topics.get(key[1])
         owners = group.owners.get(topic.id, {}) if topic is not None else {}

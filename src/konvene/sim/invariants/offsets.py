@@ -1,4 +1,4 @@
-"""What is promised to whoever commits offsets, of any kind of group.
+"""Invariants of whoever commits offsets, of any kind of group.
 
 `OffsetsAreTheLastCommitted` keeps books of its own: of each commit that was accepted, by what its answer
 says, with the number of the batch that it is in. When a log loses its tail, so do the books.
@@ -29,7 +29,7 @@ from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.sim.invariants.classic.generations import hears
 from konvene.sim.invariants.classic.state import SETTLED, is_member
 from konvene.sim.journal import Batch
-from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, OffsetKey, Promise
+from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Invariant, OffsetKey
 
 KINDS = ()
 
@@ -47,7 +47,7 @@ def entry_of(held: Committed) -> Entry:
     return Entry(held.offset, held.leader_epoch, held.metadata, held.topic_id)
 
 
-class MembersCommit(Promise):
+class MembersCommit(Invariant):
     """O1: a commit is accepted where it comes from a member of the generation, or from no member of an empty
     group; and never while the group waits for its leader. Its session begins anew. A group that was a streams
     group until now hears members at earlier epochs, while its first rebalance lasts."""
@@ -71,7 +71,7 @@ class MembersCommit(Promise):
         who = f"{said.member_id!r} in generation {generation} of {group!r}"
         assert (event.error is Errors.NONE) == may, f"{who} may commit: {may}; answered {event.error!r}"
         if current and not alone:
-            due_ms = event.shell.due_ms(("session", said.group_id, said.member_id))
+            due_ms = event.runtime.due_ms(("session", said.group_id, said.member_id))
             told_ms = group.members[said.member_id].session_timeout_ms
             assert due_ms == told_ms, f"{who} committed; its session ends in {due_ms} ms, not {told_ms}"
 
@@ -89,7 +89,7 @@ class MembersCommit(Promise):
         assert (event.error is Errors.NONE) == may, f"{who} may commit: {may}; answered {event.error!r}"
 
 
-class OffsetsAreTheLastCommitted(Promise):
+class OffsetsAreTheLastCommitted(Invariant):
     """O2: what is held and what is fetched is what was accepted last. O5: it goes when somebody deletes it,
     its group or its topic, or when its time is up; no restart and no rebalance takes it. O3, O4: what is
     committed in transactions is told as unstable to who asks, and counts from the end on; of all commits the
@@ -130,9 +130,9 @@ class OffsetsAreTheLastCommitted(Promise):
         if event.kind == "loaded":
             if event.before is EMPTY_VIEW:  # A log that somebody else wrote.
                 self.books = {key: entry_of(held) for key, held in event.after.offsets.items()}
-            self._lose(len(event.shell.log.batches))
-            self._read_pending(event.shell.log.batches)
-        open_ = {who: set(keys) for who, keys in event.shell.core.pending.by_producer.items()}
+            self._lose(len(event.runtime.log.batches))
+            self._read_pending(event.runtime.log.batches)
+        open_ = {who: set(keys) for who, keys in event.runtime.core.pending.by_producer.items()}
         told = {who: set(keys) for who, keys in self.pending.items() if keys}
         assert open_ == told, f"pending is {open_}, and should be {told}"
         held = event.after.offsets
@@ -153,7 +153,7 @@ class OffsetsAreTheLastCommitted(Promise):
     # --- the books ---
 
     def _write(self, event: Event, key: OffsetKey, entry: Entry | None) -> None:
-        log = event.shell.log
+        log = event.runtime.log
         end = len(log.batches)
         if log.durable < end:
             self.journal.append((end, key, self.books.get(key)))
@@ -250,7 +250,7 @@ class OffsetsAreTheLastCommitted(Promise):
         return []
 
     def _committed(self, event: Event) -> list[OffsetKey]:
-        said, told, topics = event.request, event.answer, event.shell.topics
+        said, told, topics = event.request, event.answer, event.runtime.topics
         assert not isinstance(told, Errors | None)
         answered: Any = told
         written = []
@@ -273,7 +273,7 @@ class OffsetsAreTheLastCommitted(Promise):
                 metadata = p.committed_metadata or ""
                 entry = Entry(p.committed_offset, p.committed_leader_epoch, metadata, topic_id)
                 if event.api == "TxnOffsetCommit":
-                    at = len(event.shell.log.batches)
+                    at = len(event.runtime.log.batches)
                     self.pending.setdefault(said.producer_id, {})[key] = (at, entry)
                     continue
                 self._write(event, key, entry)
@@ -310,26 +310,26 @@ class OffsetsAreTheLastCommitted(Promise):
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-class OffsetsExpireLate(Promise):
+class OffsetsExpireLate(Invariant):
     """O5: an offset expires only of an empty group, or of a topic that nobody of a stable group reads; when
     it is as old as it said itself, or has been of no use for `offsets.retention.minutes`. Then it does."""
 
     def after(self, event: Event) -> None:
         if event.kind == "audit":
-            assert RETENTION in event.shell.coordinator.deadlines, "nobody looks for what has expired"
+            assert RETENTION in event.runtime.coordinator.deadlines, "nobody looks for what has expired"
         if event.kind != "timer" or event.key != RETENTION:
             return
-        kept_ms = event.shell.config["offsets.retention.minutes"] * 60_000
+        kept_ms = event.runtime.config["offsets.retention.minutes"] * 60_000
         if event.changed:
-            now_ms = event.shell.now_ms
+            now_ms = event.runtime.now_ms
             for key, told in event.before.offsets.items():
                 if key not in event.after.offsets:
-                    open_ = event.shell.core.pending.of(key[0]).get(key[1], {}).get(key[2])
+                    open_ = event.runtime.core.pending.of(key[0]).get(key[1], {}).get(key[2])
                     assert not open_, f"{key} expired, and a transaction commits it: {open_}"
                     self._expired(event.before.groups[key[0]], key, told, now_ms, kept_ms)
         if event.outcome is not None:
-            due_ms = event.shell.due_ms(RETENTION)
-            interval_ms = event.shell.config["offsets.retention.check.interval.ms"]
+            due_ms = event.runtime.due_ms(RETENTION)
+            interval_ms = event.runtime.config["offsets.retention.check.interval.ms"]
             assert due_ms in (interval_ms, SOON_MS), f"what has expired is looked for in {due_ms} ms"
             if due_ms == interval_ms:
                 self._left(event, kept_ms)
@@ -346,7 +346,7 @@ class OffsetsExpireLate(Promise):
 
     def _left(self, event: Event, kept_ms: int) -> None:
         """What is left of no use is not as old yet; an empty group of which nothing is left is gone."""
-        now_ms, core = event.shell.now_ms, event.shell.core
+        now_ms, core = event.runtime.now_ms, event.runtime.core
         for name, group in core.groups.items():
             by_topic, open_ = core.offsets.get(name, {}), core.pending.of(name)
             if is_empty(group) and not isinstance(group, ShareGroup):
@@ -378,7 +378,7 @@ def _expires_ms(group: Group, told: Committed, kept_ms: int) -> int:
     return since_ms + kept_ms
 
 
-class SubscribedOffsetsStay(Promise):
+class SubscribedOffsetsStay(Invariant):
     """O5: OffsetDelete takes offsets of an empty group, or of a topic that no member reads."""
 
     def after(self, event: Event) -> None:
@@ -399,7 +399,7 @@ class SubscribedOffsetsStay(Promise):
                 assert not reads, f"{key} is gone, and {group!r} reads it"
 
 
-class GroupsGoWhenEmpty(Promise):
+class GroupsGoWhenEmpty(Invariant):
     """O6: a group is deleted only when it is empty, and its offsets with it."""
 
     def after(self, event: Event) -> None:
@@ -411,13 +411,13 @@ class GroupsGoWhenEmpty(Promise):
             by = event.is_request("DeleteGroups") or event.key == RETENTION
             assert by, f"{group!r} is gone by {event.api or event.key}"
             assert is_empty(group), f"{group!r} is deleted"
-            left = event.shell.core.offsets.get(name)
+            left = event.runtime.core.offsets.get(name)
             assert not left, f"{group!r} is deleted, its offsets are there: {left}"
-            held = event.shell.core.pending.of(name)
+            held = event.runtime.core.pending.of(name)
             assert not held, f"{group!r} is deleted, and transactions commit in it: {held}"
 
 
-class RecreatedTopicsBeginAnew(Promise):
+class RecreatedTopicsBeginAnew(Invariant):
     """O7: who asks by topic id is not told what was committed for another topic of that name.
 
     Where the log has no room for the topic's id, because it says when the offset expires, nobody knows."""
@@ -427,11 +427,11 @@ class RecreatedTopicsBeginAnew(Promise):
             return
         told: Any = event.answer
         for group, topic, p in _partitions(told):
-            known = event.shell.topics.by_id.get(topic.topic_id)
+            known = event.runtime.topics.by_id.get(topic.topic_id)
             if known is None:
                 assert p.error_code == Errors.UNKNOWN_TOPIC_ID, f"{topic.topic_id} is not there: {p}"
                 continue
-            by_topic = event.shell.core.offsets.get(group, {})
+            by_topic = event.runtime.core.offsets.get(group, {})
             held = by_topic.get(known.name, {}).get(p.partition_index)
             own = held is not None and held.topic_id in (ZERO_UUID, topic.topic_id)
             offset = held.offset if own and held is not None else -1

@@ -1,7 +1,7 @@
-"""What is promised of share groups as they are, live and in the log: members, epochs, share partitions.
+"""Invariants of share groups as they are, live and in the log: members, epochs, share partitions.
 
 A group is looked at when it changed, and all of them at every look. SH: share groups; what they share with
-consumer groups has the number that it has there (M). What is promised of records is in `sim.share`.
+consumer groups has the number that it has there (M). Invariants of records is in `sim.share`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.share.group import ShareGroup, SoftState
 from konvene.groups.share.work import INITIALIZE_STATE
-from konvene.sim.world.event import EMPTY_VIEW, Event, Promise
+from konvene.sim.world.event import EMPTY_VIEW, Event, Invariant
 
 KINDS = ("share",)
 
@@ -32,13 +32,13 @@ def as_logged(group: ShareGroup) -> ShareGroup:
     return replace(group, soft=SoftState(), reached_ms={})
 
 
-class ShareGroupsAreTheirLog(Promise):
+class ShareGroupsAreTheirLog(Invariant):
     """SH14, G1: what is known of a share group, its members, their assignments and epochs, is what its log
     says; and a restart changes nothing of what was not lost."""
 
     def after(self, event: Event) -> None:
         for name, _, group in touched(event):
-            stored = event.shell.shadow.groups.get(name)
+            stored = event.runtime.shadow.groups.get(name)
             assert isinstance(stored, ShareGroup), f"{group!r} is {stored!r} in the log"
             live, told = as_logged(group), as_logged(stored)
             assert live == told, f"{name}: live {live!r} {live}, in the log {told!r} {told}"
@@ -50,7 +50,7 @@ class ShareGroupsAreTheirLog(Promise):
                     assert same, f"{name} was {as_logged(old)}, and is loaded as {as_logged(now)}"
 
 
-class ShareEpochsAreInOrder(Promise):
+class ShareEpochsAreInOrder(Invariant):
     """M2: no member is ahead of the assignment, and that not ahead of the group; none of them goes back while
     the group is there."""
 
@@ -70,7 +70,7 @@ class ShareEpochsAreInOrder(Promise):
                 assert group.assignment_epoch >= old.assignment_epoch, f"{old!r} became {group!r}"
 
 
-class OnlyWhatHasBegunIsAssigned(Promise):
+class OnlyWhatHasBegunIsAssigned(Invariant):
     """SH11: a target has share partitions that the share coordinator has begun with, of topics that its
     member reads; and a partition is not at the same time done and being deleted."""
 
@@ -99,7 +99,7 @@ class OnlyWhatHasBegunIsAssigned(Promise):
             )
 
 
-class MembersHaveTheirTarget(Promise):
+class MembersHaveTheirTarget(Invariant):
     """SH14: a member that was answered has what it is meant to have: nobody waits for anybody."""
 
     def after(self, event: Event) -> None:
@@ -111,7 +111,7 @@ class MembersHaveTheirTarget(Promise):
         current = group.members[event.request.member_id].current
         if current.epoch == group.assignment_epoch:
             target = group.targets.get(event.request.member_id, {})
-            known, reads = event.shell.topics.by_id, group.members[event.request.member_id].topics
+            known, reads = event.runtime.topics.by_id, group.members[event.request.member_id].topics
             has, wanted = (
                 {t: frozenset(p) for t, p in told.items() if p and t in known and known[t].name in reads}
                 for told in (current.assigned, target)
@@ -121,7 +121,7 @@ class MembersHaveTheirTarget(Promise):
         assert told == current.epoch, f"{event.request.member_id} is told {told}, and is at {current.epoch}"
 
 
-class StaleHeartbeatsAreFenced(Promise):
+class StaleHeartbeatsAreFenced(Invariant):
     """M10: who comes with an epoch that is neither its present nor its last one is fenced; who is not known
     joins with 0 alone."""
 
@@ -135,7 +135,7 @@ class StaleHeartbeatsAreFenced(Promise):
         assert not taken or event.request.member_epoch in epochs, f"{event.request} is taken, of {known}"
 
 
-class NewTopicsBegin(Promise):
+class NewTopicsBegin(Invariant):
     """SH11, SH7: whoever joins or reads something else has what is missing asked for: partitions of a topic
     that the group has nothing of begin where its reset says, those that were added begin at 0."""
 
@@ -158,13 +158,13 @@ class NewTopicsBegin(Promise):
                 assert noted, f"{request}: it is asked for, and not written down"
 
 
-class ShareSessionsAreTimed(Promise):
+class ShareSessionsAreTimed(Invariant):
     """M4, G11: each member has a session, and nobody else has."""
 
     def after(self, event: Event) -> None:
         if not (event.changed or event.is_complete) or event.kind == "append failed":
             return
-        timers = event.shell.timers
+        timers = event.runtime.timers
         for name, old, group in touched(event):
             for member_id in group.members:
                 assert ("session", name, member_id) in timers, f"{name}: {member_id} has no session"
@@ -172,7 +172,7 @@ class ShareSessionsAreTimed(Promise):
                 assert ("session", name, member_id) not in timers, f"{name}: {member_id} is gone, timed"
 
 
-class OnlyEmptyGroupsAreAltered(Promise):
+class OnlyEmptyGroupsAreAltered(Invariant):
     """SH7: an administrator alters or deletes the offsets of a group without members alone; what is altered
     is at the group's next epoch, so that nobody who served it before can write any more; and a refusal
     changes nothing."""

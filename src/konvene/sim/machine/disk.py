@@ -4,7 +4,7 @@ The law of what survives is `konvene.log.disk.memory`'s. On top of it: operation
 on reads, writes and syncs, ENOSPC), a failed append leaves half of its bytes, and `die_at` ends the process
 at one of its operations, so that a broker is killed at any place of a step and not only between two steps.
 What a power cut leaves of the last append may be garbage as well (`garbage`). `rot` flips a bit of what was
-durable for long: no promise of ours survives that, but it has to be noticed.
+durable for long: no invariant of ours survives that, but it has to be noticed.
 """
 
 from __future__ import annotations

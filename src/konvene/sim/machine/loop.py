@@ -1,8 +1,8 @@
 """An event loop without an outside world: virtual time, seeded order, hosts that die and sleep.
 
 When nothing is ready, time jumps to the next deadline. What is ready together runs in an order that the
-seed draws (`order`): "fifo" is asyncio's own; "hosts" draws whose turn it is and keeps asyncio's promise
-within each host; "all" breaks that promise too, for code that should not lean on it. Everything that runs
+seed draws (`order`): "fifo" is asyncio's own; "hosts" draws whose turn it is and keeps asyncio's invariant
+within each host; "all" breaks that invariant too, for code that should not lean on it. Everything that runs
 belongs to the host in whose context it was started. A host that is killed is gone in the middle of whatever
 it did: none of its callbacks, tasks and timers runs again, and its sockets are the network's to end. A host
 that is paused does nothing, and later all of it at once. A loop with nothing to do, ever, raises `Deadlock`

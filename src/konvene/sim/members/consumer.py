@@ -174,7 +174,7 @@ class ConsumerMember(Member):
         self.forget_all()
 
     def _hold(self, units: set[Unit]) -> None:
-        now_ms = self.world.agenda.now_ms
+        now_ms = self.world.event_queue.now_ms
         self.since_ms = {unit: self.since_ms.get(unit, now_ms) for unit in sorted(units)}
         self.held = units
 

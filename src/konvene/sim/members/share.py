@@ -96,7 +96,7 @@ class ShareMember(Member):
         m, share = self.machine, self.share
         if not self.alive or m is None or share is None:
             return
-        now_ms = self.world.agenda.now_ms
+        now_ms = self.world.event_queue.now_ms
         if self.world.random.random() < 0.8:
             share.queue(now_ms + PATIENCE_MS)
             share.close()
@@ -123,18 +123,18 @@ class ShareMember(Member):
         if self._beats is not None:
             self._beats.cancel()
         due_ms = self.machine.due_ms if self.machine is not None else None
-        wait_ms = None if due_ms is None else max(0, due_ms - self.world.agenda.now_ms)
+        wait_ms = None if due_ms is None else max(0, due_ms - self.world.event_queue.now_ms)
         self._beats = None if wait_ms is None else self.schedule(wait_ms, self._beat)
 
     def _beat(self) -> None:
-        m, now_ms = self.machine, self.world.agenda.now_ms
+        m, now_ms = self.machine, self.world.event_queue.now_ms
         if m is not None and m.due_ms is not None and m.due_ms <= now_ms:
             self.send(m.request(now_ms, 1), 1, partial(self._heard, m))
 
     def _heard(self, m: ShareMembership, answer: Answer) -> None:
         if m is not self.machine or self.share is None:
             return
-        now_ms = self.world.agenda.now_ms
+        now_ms = self.world.event_queue.now_ms
         if answer is None:
             m.handle_failure(ConnectionLost("nothing was heard"), now_ms)
         else:
@@ -160,7 +160,7 @@ class ShareMember(Member):
 
     def _fetch(self) -> None:
         """Whatever there is to ask for, and to tell."""
-        share, now_ms = self.share, self.world.agenda.now_ms
+        share, now_ms = self.share, self.world.event_queue.now_ms
         if share is None:
             return
         if self.world.faults_disabled:
@@ -175,9 +175,9 @@ class ShareMember(Member):
         if share is not self.share:
             return
         if answer is None or isinstance(answer, Errors):
-            share.handle_failure(node, ConnectionLost("nothing was heard"), self.world.agenda.now_ms)
+            share.handle_failure(node, ConnectionLost("nothing was heard"), self.world.event_queue.now_ms)
         else:
-            share.handle_response(node, answer, self.world.agenda.now_ms)
+            share.handle_response(node, answer, self.world.event_queue.now_ms)
         self._work()
         self._fetch()
 
@@ -205,7 +205,7 @@ class ShareMember(Member):
                 kind = self._verdict()
             share.acknowledge(each.unit, each.record.offset, kind)
         self.held = []
-        share.queue(self.world.agenda.now_ms + PATIENCE_MS)
+        share.queue(self.world.event_queue.now_ms + PATIENCE_MS)
         self._fetch()
 
     def _verdict(self) -> int:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from konvene.sim.model_check.search import ExhaustReport, ExhaustViolation, exhaust
+from konvene.sim.model_check.search import ModelCheckReport, ModelCheckViolation, check_model
 
-__all__ = ["ExhaustReport", "ExhaustViolation", "exhaust"]
+__all__ = ["ModelCheckReport", "ModelCheckViolation", "check_model"]

@@ -6,7 +6,7 @@ arrives, an answer is heard; and as faults, either is lost, a session ends under
 is too slow to give something up, the coordinator begins again from its log. A topic may grow once.
 
 Names and times are left out: epochs count from the group's own, so that a group which comes back to where it
-was is the same one. Each step is held against the promises of `sim.invariants`, and against what clients
+was is the same one. Each step is held against the invariants of `sim.invariants`, and against what clients
 believe: nobody believes to own what the coordinator would give to another. When the search is over, from
 every state one is reached, without another fault, in which everybody who is in has what it should.
 
@@ -60,12 +60,12 @@ from konvene.sim.invariants.consumer.state import (
 from konvene.sim.invariants.consumer.targets import EpochsMoveOnce, TargetsAreWhole, TheHashIsOfTheTopics
 from konvene.sim.model_check.report import Found
 from konvene.sim.model_check.symmetric_assignor import in_turn
-from konvene.sim.world.event import Broken, Event, Promise, View
+from konvene.sim.world.event import Event, Invariant, InvariantViolation, View
 
 GROUP = "g"
 ORDERS = Uuid(b"orders".ljust(16, b"-"))
 NOW_MS = 1_000_000
-PROMISES = (
+INVARIANTS = (
     PartitionsHaveOneOwner, EpochsAreInOrder, EmptyGroupsAreAssigned, StableMeansDone, NamesAreMembers,
     HeartbeatsAreJudged, AnswersAreTheTruth, NothingIsTakenUnheard, MembersMoveWhenTheyHaveLetGo,
     TargetsAreWhole, EpochsMoveOnce, TheHashIsOfTheTopics,
@@ -131,7 +131,7 @@ class Consumers:
 
     Raises ValueError for bounds that make no world."""
 
-    promises: tuple[type[Promise], ...] = PROMISES
+    invariants: tuple[type[Invariant], ...] = INVARIANTS
 
     def __init__(
         self, members: int = 2, partitions: int = 2, faults: int = 1, *, static: int = 0, joins: int = 1,
@@ -155,7 +155,7 @@ class Consumers:
         self.topics = tuple(Topics([Topic("orders", ORDERS, partitions + more)]) for more in (0, 1))
         self.config, _ = BrokerConfig.load(overrides=[("group.consumer.assignment.interval.ms", "0")])
         self.group_configs = GroupConfigs(self.config)
-        self.look = observer([promise() for promise in PROMISES])
+        self.look = observer([invariant() for invariant in INVARIANTS])
 
     # --- searching ---
 
@@ -163,8 +163,8 @@ class Consumers:
         self, limit: int | None = 1_000_000, *, depth: int | None = None, progress: Progress | None = None
     ) -> Found:
         """Every state, the near ones first, up to so many, and so many steps away. Ends with the first
-        promise that is not kept."""
-        found = Found(dict(self.bounds), tuple(promise.__name__ for promise in self.promises))
+        invariant that is violated."""
+        found = Found(dict(self.bounds), tuple(invariant.__name__ for invariant in self.invariants))
         began_s = time.perf_counter()
         try:
             self._search(found, limit, depth, progress)
@@ -194,7 +194,7 @@ class Consumers:
             while True:
                 try:
                     step = next(steps, None)
-                except Broken as broken:
+                except InvariantViolation as broken:
                     found.broken, found.path = broken, self._path(came, number)
                     return
                 if step is None:
@@ -311,7 +311,7 @@ class Consumers:
     # --- what can happen ---
 
     def steps(self, state: State) -> Iterator[Step]:
-        """All that can happen next. Raises `Broken`."""
+        """All that can happen next. Raises `InvariantViolation`."""
         for index, client in enumerate(state.clients):
             yield from self._of_client(state, index, client)
         if not state.grown:
@@ -490,7 +490,7 @@ def _witness(state: State) -> None:
         more = client.held - known
         if more:
             why = f"{client.name} owns {sorted(more)}, the coordinator knows of {sorted(known)}"
-            raise Broken("NobodySharesAPartition", why)
+            raise InvariantViolation("NobodySharesAPartition", why)
 
 
 __all__ = ["Client", "Consumers", "Found", "State", "Step"]

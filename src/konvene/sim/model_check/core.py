@@ -2,15 +2,15 @@
 
 `Steps` makes a `GroupShard` from a `Coordinator`, lets it handle, expire or load, replays what it decided
 (into a shadow from the bytes, as a log would give them) and reads the shard back into a `Coordinator`. A
-decision depends on nothing else, so the same step is made once and remembered. The promises are held against
-it when it is made. They are the very classes of `sim.invariants`; what a promise remembers of the past is put
-into it from the value, and that is why `given` and `told` are part of a `Coordinator`.
+decision depends on nothing else, so the same step is made once and remembered. The invariants are held
+against it when it is made. They are the very classes of `sim.invariants`; what an invariant remembers of the
+past is put into it from the value, and that is why `given` and `told` are part of a `Coordinator`.
 
 The shell's laws hold: a step's records are one batch, and its answers belong to whoever calls, who lets them
 leave when the batch is durable. The retention timer is always armed and never rings.
 
-Left out are promises that remember how long something takes: the model has no clock. Still ugly: `_Bench`
-looks like a `Shell` to the promises because it has the same names, not because a type says so.
+Left out are invariants that remember how long something takes: the model has no clock. Still ugly: `_Bench`
+looks like a `GroupRuntime` to the invariants because it has the same names, not because a type says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from konvene.messages.sync_group import SyncGroupRequest
 from konvene.records.commits import encode_group_record
 from konvene.shard.contract import Arm, Context, Outcome
 from konvene.shard.errors import Refusal
-from konvene.sim.invariants import observer, promises_of
+from konvene.sim.invariants import invariants_of, observer
 from konvene.sim.invariants.classic.generations import EveryGenerationWasToldWhy, MembersHoldWhatTheLeaderGave
 from konvene.sim.invariants.log import AnswersComeOnce, BatchesAreWhole
 from konvene.sim.invariants.offsets import OffsetsAreTheLastCommitted, entry_of
@@ -69,10 +69,10 @@ from konvene.sim.model_check.values import (
     small_answer,
     topics,
 )
-from konvene.sim.world.event import Broken, Event, Promise, View, full_view
+from konvene.sim.world.event import Event, Invariant, InvariantViolation, View, full_view
 
 if TYPE_CHECKING:
-    from konvene.sim.runtime import Shell
+    from konvene.sim.runtime import GroupRuntime
 
 KINDS = ("classic", "static")
 
@@ -80,7 +80,7 @@ REMINDED = (
     AnswersComeOnce, BatchesAreWhole, OffsetsAreTheLastCommitted, MembersHoldWhatTheLeaderGave,
     EveryGenerationWasToldWhy,
 )  # fmt: skip
-"""Promises that remember the past, where `_Bench` tells them what it was. Others that do are left out."""
+"""Invariants that remember the past, where `_Bench` tells them what it was. Others that do are left out."""
 
 
 class Step(NamedTuple):
@@ -97,14 +97,14 @@ class Step(NamedTuple):
     """What is told whoever asked, also where nobody hears it."""
 
 
-class BrokenStep(Broken):
-    """A step that does not keep a promise, or fails.
+class ViolatingStep(InvariantViolation):
+    """A step that does not keep an invariant, or fails.
 
     `what` is the request, or "session", "join", "sync" or "load"; `who` the client, or the timer's member."""
 
     def __init__(self, error: Exception, what: Words | str, who: int) -> None:
-        if isinstance(error, Broken):
-            super().__init__(error.promise, error.why)
+        if isinstance(error, InvariantViolation):
+            super().__init__(error.invariant, error.why)
         else:
             super().__init__("CoresDoNotFail", repr(error))
         self.what, self.who = what, who
@@ -120,7 +120,7 @@ class BrokenStep(Broken):
 
 
 class Steps:
-    """The steps of one search. Raises `Broken` from a step that does not keep a promise."""
+    """The steps of one search. Raises `InvariantViolation` from a step that does not keep an invariant."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
@@ -128,9 +128,9 @@ class Steps:
         told = {"group.initial.rebalance.delay.ms": str(INITIAL_DELAY_MS)}
         self.config = BrokerConfig.load(overrides=list(told.items()))[0].values
         self.group_configs = GroupConfigs(self.config)
-        found = [type(made) for made in promises_of(KINDS)]
-        self.promises = [made for made in found if made in REMINDED or "__init__" not in vars(made)]
-        self.left_out = [made for made in found if made not in self.promises]
+        found = [type(made) for made in invariants_of(KINDS)]
+        self.invariants = [made for made in found if made in REMINDED or "__init__" not in vars(made)]
+        self.left_out = [made for made in found if made not in self.invariants]
         self._known: dict[tuple[Any, ...], Step] = {}
         self._shape: dict[Coordinator, Coordinator] = {}
 
@@ -161,7 +161,7 @@ class Steps:
         try:
             made = step(_Bench(self, key[0]))
         except Exception as error:
-            raise BrokenStep(error, what, key[2] if key[2:] else 0) from error
+            raise ViolatingStep(error, what, key[2] if key[2:] else 0) from error
         made = made._replace(after=self._shape.setdefault(made.after, made.after))
         self._known[key] = made
         return made
@@ -172,7 +172,7 @@ class Steps:
 
 
 class _Timers:
-    """What promises ask of a coordinator."""
+    """What invariants ask of a coordinator."""
 
     def __init__(self) -> None:
         self.deadlines: dict[Any, int] = {RETENTION: 1}
@@ -195,9 +195,10 @@ class _Log:
 
 
 class _Bench:
-    """A shard, its shadow and its timers, for one step. Has the names of a `Shell` that promises use."""
+    """A shard, its shadow and its timers, for one step. Has the names of a `GroupRuntime` that invariants
+    use."""
 
-    agenda = _Clock()
+    event_queue = _Clock()
     now_ms = NOW_MS
 
     def __init__(self, steps: Steps, before: Coordinator) -> None:
@@ -218,8 +219,8 @@ class _Bench:
         self._arm(before)
         self.kept = {name: group.copy() for name, group in self.core.groups.items()}
         self.undecided: dict[int, Struct] = dict(waiting(before, self._partitions))
-        self.promises = [made() for made in steps.promises]
-        self._observe = observer(self.promises)
+        self.invariants = [made() for made in steps.invariants]
+        self._observe = observer(self.invariants)
         self._remind()
 
     def _arm(self, before: Coordinator) -> None:
@@ -235,23 +236,23 @@ class _Bench:
         return self._names.get(member) or member_name(member, 0)
 
     def _remind(self) -> None:
-        """Promises that remember the past are told of it."""
+        """Invariants that remember the past are told of it."""
         before, stored = self.before, self.before.stored
-        for promise in self.promises:
-            if type(promise) is AnswersComeOnce:
-                promise.waiting = set(self.undecided)
-            elif type(promise) is BatchesAreWhole:
-                promise.end = 0
-            elif type(promise) is OffsetsAreTheLastCommitted:
+        for invariant in self.invariants:
+            if type(invariant) is AnswersComeOnce:
+                invariant.waiting = set(self.undecided)
+            elif type(invariant) is BatchesAreWhole:
+                invariant.end = 0
+            elif type(invariant) is OffsetsAreTheLastCommitted:
                 held = full_view(self.core).offsets
-                promise.books = {key: entry_of(committed) for key, committed in held.items()}
-            elif type(promise) is MembersHoldWhatTheLeaderGave and stored:
-                promise.given[GROUP, stored.generation] = {
+                invariant.books = {key: entry_of(committed) for key, committed in held.items()}
+            elif type(invariant) is MembersHoldWhatTheLeaderGave and stored:
+                invariant.given[GROUP, stored.generation] = {
                     f"instance {instance_name(i)}" if i else self._name(m): bits(given)
                     for i, m, given in before.given
                 }
-            elif type(promise) is EveryGenerationWasToldWhy and stored and before.told:
-                promise.told.add((GROUP, stored.generation))
+            elif type(invariant) is EveryGenerationWasToldWhy and stored and before.told:
+                invariant.told.add((GROUP, stored.generation))
 
     # --- the three steps ---
 
@@ -310,7 +311,7 @@ class _Bench:
         self.coordinator.deadlines.clear()
         self._carry_out(outcome)
         self.undecided.clear()
-        event = Event("loaded", cast("Shell", self), ended, full_view(self.core), outcome=outcome)
+        event = Event("loaded", cast("GroupRuntime", self), ended, full_view(self.core), outcome=outcome)
         self._observe(event)
         self.kept = {name: group.copy() for name, group in self.core.groups.items()}
         self._look()
@@ -320,7 +321,7 @@ class _Bench:
 
     def _event(self, kind: str) -> Event:
         view = View(dict(self.core.groups), full_view(self.core).offsets)
-        return Event(kind, cast("Shell", self), view, view)
+        return Event(kind, cast("GroupRuntime", self), view, view)
 
     def _carry_out(self, outcome: Outcome) -> Batch | None:
         """As a coordinator does: records, then soft records, then timers."""
@@ -373,7 +374,7 @@ class _Bench:
 
     def _look(self) -> None:
         view = full_view(self.core)
-        self._observe(Event("audit", cast("Shell", self), view, view))
+        self._observe(Event("audit", cast("GroupRuntime", self), view, view))
 
     def due_ms(self, key: Any) -> int | None:
         """What was armed in this step has its true distance; the rest rings some time."""
@@ -394,7 +395,7 @@ class _Bench:
             sessions=tuple(sessions),
             join_timer=int(join_key(GROUP) in armed),
             sync_timer=int(sync_key(GROUP) in armed),
-            **_remembered(self.promises, told),
+            **_remembered(self.invariants, told),
         )
 
 
@@ -408,17 +409,17 @@ _API_OF: dict[type, int] = {JoinGroupRequest: JOIN, SyncGroupRequest: SYNC}
 """Of requests that wait."""
 
 
-def _remembered(promises: list[Promise], told: ClassicGroup | None) -> dict[str, Any]:
-    """What the promises have to remember of the generation that is stored."""
+def _remembered(invariants: list[Invariant], told: ClassicGroup | None) -> dict[str, Any]:
+    """What the invariants have to remember of the generation that is stored."""
     if told is None:
         return {"given": (), "told": 0}
     given: dict[str, bytes] = {}
     was_told = told.generation == 0  # The first one there is no cause for.
-    for promise in promises:
-        if type(promise) is MembersHoldWhatTheLeaderGave:
-            given = promise.given.get((GROUP, told.generation), {})
-        elif type(promise) is EveryGenerationWasToldWhy:
-            was_told |= (GROUP, told.generation) in promise.told
+    for invariant in invariants:
+        if type(invariant) is MembersHoldWhatTheLeaderGave:
+            given = invariant.given.get((GROUP, told.generation), {})
+        elif type(invariant) is EveryGenerationWasToldWhy:
+            was_told |= (GROUP, told.generation) in invariant.told
     found = []
     for who, what in given.items():
         instance = instance_number(who.removeprefix("instance ")) if who.startswith("instance ") else 0

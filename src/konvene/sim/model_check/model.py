@@ -45,7 +45,7 @@ from konvene.sim.model_check.values import (
     Words,
     named,
 )
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 
 LOST = (Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION)
 RETRIED = (
@@ -124,7 +124,7 @@ class Model(NamedTuple):
             back = [p for p, (old, new) in enumerate(pairs) if new < old]
             if back:
                 told = f"partition {back[0]}: {before.offsets}, now {step.after.offsets}"
-                raise Broken("CommitsDoNotGoBack", told)
+                raise InvariantViolation("CommitsDoNotGoBack", told)
         return step
 
     def _late(self, state: State) -> Iterator[Move]:
@@ -328,7 +328,9 @@ def _after(state: State, step: Step, number: int, asked: Words) -> State:
     for waiter, told in step.answers:
         client = clients[waiter - 1]
         if waiter != number and (client.slot[:1] != ("waits",) or client.slot[1] != told[0]):
-            raise Broken("AnswersComeOnce", f"client {waiter} is told {told} and does not wait for it")
+            raise InvariantViolation(
+                "AnswersComeOnce", f"client {waiter} is told {told} and does not wait for it"
+            )
         clients[waiter - 1] = client._replace(slot=("hears", told))
     return state._replace(coordinator=step.after, clients=tuple(clients))
 
@@ -400,7 +402,7 @@ def highest(coordinator: Coordinator) -> int:
 
 
 def check(state: State) -> None:
-    """Raises `Broken` where a state is not as clients were promised."""
+    """Raises `InvariantViolation` where a state is not as clients were promised."""
     group = state.coordinator.group
     owners: dict[tuple[int, int], int] = {}
     for number, client in enumerate(state.clients, 1):
@@ -410,7 +412,9 @@ def check(state: State) -> None:
     for seat in group.seats if group else ():
         for waiter, api in ((seat.joins, JOIN), (seat.syncs, SYNC)):
             if waiter > NOBODY and state.clients[waiter - 1].slot != ("waits", api):
-                raise Broken("QuestionsAreAnswered", f"client {waiter} is waited for and waits for nothing")
+                raise InvariantViolation(
+                    "QuestionsAreAnswered", f"client {waiter} is waited for and waits for nothing"
+                )
 
 
 def _check_owner(state: State, number: int, client: Client, owners: dict[tuple[int, int], int]) -> None:
@@ -419,13 +423,13 @@ def _check_owner(state: State, number: int, client: Client, owners: dict[tuple[i
             other = owners.setdefault((client.generation, partition), number)
             if other != number:
                 why = f"partition {partition} is owned by clients {other} and {number} in one generation"
-                raise Broken("OnePartitionOneOwner", why)
+                raise InvariantViolation("OnePartitionOneOwner", why)
     group = state.coordinator.group
     if group and group.state == "Stable" and group.generation == client.generation:
         for seat in group.seats:
             if seat.member == client.member and max(seat.given, 0) != client.owned:
                 why = f"client {number} owns {client.owned:b}, the group says {max(seat.given, 0):b}"
-                raise Broken("ClientsHaveWhatTheGroupSays", why)
+                raise InvariantViolation("ClientsHaveWhatTheGroupSays", why)
 
 
 def _check_waits(state: State, number: int, client: Client) -> None:
@@ -435,7 +439,9 @@ def _check_waits(state: State, number: int, client: Client) -> None:
         at = 3 if client.slot[1] == JOIN else 4
         waits = sum(seat[at] == number for seat in group.seats) if group else 0
         if waits != 1:
-            raise Broken("QuestionsAreAnswered", f"client {number} waits, in {waits} waiting rooms")
+            raise InvariantViolation(
+                "QuestionsAreAnswered", f"client {number} waits, in {waits} waiting rooms"
+            )
 
 
 def is_stable(state: State, partitions: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 
 EVERYONE_SETTLES = "EveryoneSettles"
 
@@ -15,24 +15,24 @@ class Found:
     """What a search found."""
 
     bounds: dict[str, int] = field(default_factory=dict)
-    promises: tuple[str, ...] = ()
+    invariants: tuple[str, ...] = ()
     states: int = 0
     steps: int = 0
     settled: int = 0
     depth: int = 0
     left: int = 0
     """States that were found and not looked at, because of a limit."""
-    broken: Broken | None = None
+    broken: InvariantViolation | None = None
     path: tuple[str, ...] = ()
     stuck: tuple[str, ...] = field(default=())
     """A shortest way to a state from which nobody settles by themselves."""
     seconds: float = field(default=0.0, compare=False)
 
     @property
-    def violation(self) -> Broken | None:
-        """The promise that was not kept."""
+    def violation(self) -> InvariantViolation | None:
+        """The invariant that was violated."""
         if self.stuck:
-            return Broken(EVERYONE_SETTLES, "from here nobody settles by themselves")
+            return InvariantViolation(EVERYONE_SETTLES, "from here nobody settles by themselves")
         return self.broken
 
     def as_dict(self) -> dict[str, Any]:
@@ -48,10 +48,10 @@ class Found:
             "complete": broken is None and not self.left,
             "seconds": round(self.seconds, 3),
             "states_per_second": round(self.states / self.seconds) if self.seconds else 0,
-            "promises": list(self.promises),
+            "invariants": list(self.invariants),
             "violation": None
             if broken is None
-            else {"promise": broken.promise, "why": broken.why, "path": list(self.stuck or self.path)},
+            else {"invariant": broken.invariant, "why": broken.why, "path": list(self.stuck or self.path)},
         }
 
     def lines(self) -> list[str]:
@@ -60,14 +60,14 @@ class Found:
         lines = [
             ", ".join(f"{name} {value}" for name, value in self.bounds.items()),
             f"{self.states} states, {self.steps} transitions, depth {self.depth}, {self.settled} stable",
-            f"{len(self.promises)} promises held against each step; {self.seconds:.1f} s, "
+            f"{len(self.invariants)} invariants checked at each step; {self.seconds:.1f} s, "
             f"{told['states_per_second']} states/s",
         ]
         if self.left:
             lines.append(f"not complete: {self.left} states were found and not looked at")
         broken = self.violation
         if broken is None:
-            return [*lines, "every promise was kept"]
+            return [*lines, "all invariants held"]
         path = self.stuck or self.path
         steps = [f"  {number:2} {step}" for number, step in enumerate(path, 1)]
-        return [*lines, f"{broken.promise}: {broken.why}", f"after {len(path)} steps:", *steps]
+        return [*lines, f"{broken.invariant}: {broken.why}", f"after {len(path)} steps:", *steps]

@@ -1,8 +1,8 @@
 """A way through the model as a scenario: the commands that make the same steps (`docs/scenarios.md`).
 
 Played, it makes the same requests, timers and deaths of the coordinator on a whole coordinator with its log,
-and it ends where the promise is broken. What only a client notices stands there as a remark. A request that
-comes late, or that nobody hears the answer of, is sent by `late`.
+and it ends where the invariant is violated. What only a client notices stands there as a remark. A request
+that comes late, or that nobody hears the answer of, is sent by `late`.
 
 What is not said in a scenario is not the same: there every client has a client id of its own.
 """
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from urllib.parse import quote_from_bytes
 
-from konvene.sim.model_check.core import BrokenStep
+from konvene.sim.model_check.core import ViolatingStep
 from konvene.sim.model_check.model import Model, Move, fresh, highest
 from konvene.sim.model_check.values import (
     COMMIT,
@@ -37,7 +37,7 @@ LATE = "late"
 
 
 def scenario(
-    model: Model, way: Iterable[tuple[State, Move, str]], last: State, wrong: BrokenStep | None
+    model: Model, way: Iterable[tuple[State, Move, str]], last: State, wrong: ViolatingStep | None
 ) -> str:
     """The commands of a way: each state with the move that leaves it and its sentence, then the last step."""
     writer = _Writer(model)
@@ -76,7 +76,7 @@ class _Writer:
         elif what.startswith("coordinator dies"):
             self.lines.append("restart")
 
-    def step(self, state: State, wrong: BrokenStep) -> None:
+    def step(self, state: State, wrong: ViolatingStep) -> None:
         """The step that was wrong."""
         self.lines.append(f"# {wrong.step}")
         if isinstance(wrong.what, str):
@@ -123,7 +123,7 @@ class _Writer:
         new = fresh(state)
         try:
             made = highest(self.model.steps.ask(state.coordinator, asked, number, new).after) == new
-        except BrokenStep:
+        except ViolatingStep:
             return
         if made:
             self._made[stem] += 1

@@ -2,11 +2,11 @@
 
 Where the seeded simulator draws one history after another, this one takes every step that there is from every
 state that there is, until nothing new comes. `model` says what can happen, `core` makes each
-step with the code that serves and holds the promises against it, `names` makes one state of those
+step with the code that serves and holds the invariants against it, `names` makes one state of those
 that differ by names. So nothing is left to chance, and what is left out is the size: two or three clients, a
 handful of partitions, one or two faults.
 
-In every state the clients' own promises hold as well (`model.check`): no partition has two owners in
+In every state the clients' own invariants hold as well (`model.check`): no partition has two owners in
 one generation, clients have what the group says, each question waits in one place, commits do not go back.
 When the search is over, whoever has to settle can: from every state a stable one is reached by what happens
 by itself, without a fault and without anybody wanting anything.
@@ -29,12 +29,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from konvene.sim.model_check.core import BrokenStep, Steps
+from konvene.sim.model_check.core import Steps, ViolatingStep
 from konvene.sim.model_check.model import Model, Move, check, is_stable
 from konvene.sim.model_check.scenario import scenario
 from konvene.sim.model_check.symmetry import Names
 from konvene.sim.model_check.values import State, hears, is_request
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 
 TELL_EVERY = 5_000
 """After how many states `progress` is called."""
@@ -46,10 +46,10 @@ Progress = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class ExhaustViolation:
-    """A promise that was not kept, and a shortest way there."""
+class ModelCheckViolation:
+    """An invariant that was violated, and a shortest way there."""
 
-    promise: str
+    invariant: str
     why: str
     path: tuple[str, ...]
     scenario: str
@@ -58,11 +58,11 @@ class ExhaustViolation:
     def lines(self) -> list[str]:
         steps = [f"  {number:2} {step}" for number, step in enumerate(self.path, 1)]
         played = ["the same as a scenario:", *(f"  {line}" for line in self.scenario.splitlines())]
-        return [f"{self.promise}: {self.why}", f"after {len(self.path)} steps:", *steps, *played]
+        return [f"{self.invariant}: {self.why}", f"after {len(self.path)} steps:", *steps, *played]
 
 
 @dataclass(slots=True)
-class ExhaustReport:
+class ModelCheckReport:
     """What a search found."""
 
     bounds: dict[str, int]
@@ -80,10 +80,10 @@ class ExhaustReport:
     seconds: float = 0.0
     left: int = 0
     """States that were found and not looked at, because of `limit`."""
-    violation: ExhaustViolation | None = None
-    promises: tuple[str, ...] = ()
+    violation: ModelCheckViolation | None = None
+    invariants: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    """Promises that remember what a search does not: how long something takes, mostly."""
+    """Invariants that remember what a search does not: how long something takes, mostly."""
     search: _Search | None = field(default=None, repr=False)
 
     @property
@@ -105,12 +105,12 @@ class ExhaustReport:
             "seconds": round(self.seconds, 3),
             "states_per_second": self._rate(self.states),
             "transitions_per_second": self._rate(self.transitions),
-            "promises": list(self.promises),
+            "invariants": list(self.invariants),
             "left_out": list(self.left_out),
             "violation": None
             if violation is None
             else {
-                "promise": violation.promise,
+                "invariant": violation.invariant,
                 "why": violation.why,
                 "path": list(violation.path),
                 "scenario": violation.scenario,
@@ -127,14 +127,14 @@ class ExhaustReport:
             bounds,
             f"{self.states} states, {self.transitions} transitions, depth {self.depth}, {self.stable} stable",
             f"{self.known} transitions to known states, {self.renamed} of them under other names",
-            f"{self.steps} steps of the core, {len(self.promises)} promises held against each, "
+            f"{self.steps} steps of the core, {len(self.invariants)} invariants checked at each, "
             f"{len(self.left_out)} that are about time left out",
             f"{self.seconds:.1f} s, {self._rate(self.states)} states/s, "
             f"{self._rate(self.transitions)} transitions/s",
         ]
         if self.left:
             told.append(f"not complete: {self.left} states were found and not looked at")
-        return told + (self.violation.lines() if self.violation else ["every promise was kept"])
+        return told + (self.violation.lines() if self.violation else ["all invariants held"])
 
     def export(self, path: str | Path) -> int:
         """Write states and transitions as JSON lines; how many lines.
@@ -160,14 +160,14 @@ class ExhaustReport:
     def dot(self) -> str:
         """The graph for Graphviz; of use for tiny models only."""
         assert self.search is not None
-        lines = ["digraph exhaust {"]
+        lines = ["digraph model_check {"]
         for at, move, to in self.search.edges():
             style = " style=dashed" if move.fault else ""
             lines.append(f'  {at} -> {to} [label="{move.what} {move.who or ""}"{style}];')
         return "\n".join([*lines, "}"])
 
 
-def exhaust(
+def check_model(
     members: int = 2,
     partitions: int = 2,
     faults: int = 1,
@@ -177,7 +177,7 @@ def exhaust(
     records: int = 1,
     limit: int | None = None,
     progress: Progress | None = None,
-) -> ExhaustReport:
+) -> ModelCheckReport:
     """Look at all that can happen to `members` clients, of whom `static` have an instance id.
 
     Each client is started at most `starts` times, a static one once more, and once more for each time that it
@@ -190,7 +190,7 @@ def exhaust(
     }  # fmt: skip
     if not 0 <= static <= members or members < 1 or partitions not in range(1, 9) or min(faults, records) < 0:
         raise ValueError(f"there is no such model: {bounds}")
-    report = ExhaustReport(bounds)
+    report = ModelCheckReport(bounds)
     model = Model(members, partitions, faults, static, starts, records, Steps(partitions))
     search = report.search = _Search(model, report)
     began_s = time.perf_counter()
@@ -200,21 +200,21 @@ def exhaust(
         report.violation = found.violation
     report.seconds = time.perf_counter() - began_s
     report.states, report.steps = len(search.states), len(model.steps)
-    report.promises = tuple(made.__name__ for made in model.steps.promises)
+    report.invariants = tuple(made.__name__ for made in model.steps.invariants)
     report.left_out = tuple(made.__name__ for made in model.steps.left_out)
     return report
 
 
 class _Found(Exception):
-    def __init__(self, violation: ExhaustViolation) -> None:
-        super().__init__(violation.promise)
+    def __init__(self, violation: ModelCheckViolation) -> None:
+        super().__init__(violation.invariant)
         self.violation = violation
 
 
 class _Search:
     """The states that were found, each with the one it was found from."""
 
-    def __init__(self, model: Model, report: ExhaustReport) -> None:
+    def __init__(self, model: Model, report: ModelCheckReport) -> None:
         self.model, self.report = model, report
         self.names = Names(model.static)
         self.states: list[State] = []
@@ -259,9 +259,9 @@ class _Search:
                 if move.calm and not move.fault:
                     self.calm_from.append(at)
                     self.calm_to.append(to)
-        except BrokenStep as broken:
+        except ViolatingStep as broken:
             raise _Found(self._violation(broken, at)) from broken
-        except Broken as broken:
+        except InvariantViolation as broken:
             found = len(self.states) - 1
             raise _Found(self._violation(broken, found if self.found_from[found] == at else at)) from broken
 
@@ -291,7 +291,7 @@ class _Search:
             stuck = next(ends, stuck)
             first = _short(self.states[stuck])
             why = f"{able.count(0)} states lead to no stable one by themselves, such as {first}"
-            raise _Found(self._violation(Broken(EVERYONE_SETTLES, why), stuck))
+            raise _Found(self._violation(InvariantViolation(EVERYONE_SETTLES, why), stuck))
 
     def _calm_ways_out(self) -> Iterator[int]:
         """The states that something leaves by itself."""
@@ -301,24 +301,24 @@ class _Search:
 
     # --- the way there ---
 
-    def _violation(self, broken: Broken, at: int) -> ExhaustViolation:
+    def _violation(self, broken: InvariantViolation, at: int) -> ModelCheckViolation:
         way, state = self._way(at)
         path = [sentence(move) for _, move in way]
-        wrong = self._again(state, broken) if isinstance(broken, BrokenStep) else None
+        wrong = self._again(state, broken) if isinstance(broken, ViolatingStep) else None
         if wrong is not None:
             broken = wrong
             path.append(wrong.step)
         told = ((before, move, sentence(move)) for before, move in way)
-        return ExhaustViolation(
-            broken.promise, broken.why, tuple(path), scenario(self.model, told, state, wrong)
+        return ModelCheckViolation(
+            broken.invariant, broken.why, tuple(path), scenario(self.model, told, state, wrong)
         )
 
-    def _again(self, state: State, broken: BrokenStep) -> BrokenStep:
+    def _again(self, state: State, broken: ViolatingStep) -> ViolatingStep:
         """The step that was wrong, made once more under the names of its way."""
         try:
             for _ in self.model.moves(state):
                 continue
-        except BrokenStep as again:
+        except ViolatingStep as again:
             return again
         return broken
 

@@ -11,11 +11,10 @@ Faults of coordinators: the group's begins again from its log, while what it ask
 with all that was under way; the share coordinator says that it could not, when it has done it and when not; a
 question takes so long that it is asked again; a topic goes while both are away, and nobody is told.
 
-Each step is held against the promises of `sim.invariants.share` and `sim.share.invariants`, and against what
-has
-to be so of both together: what a group has begun with is known to the share coordinator, and begins where it
-was told to. When the search is over, from every state one is reached, without another fault, in which every
-partition is begun with, all are assigned, and of what is gone nothing is known.
+Each step is held against the invariants of `sim.invariants.share` and `sim.share.invariants`, and against
+what has to be so of both together: what a group has begun with is known to the share coordinator, and begins
+where it was told to. When the search is over, from every state one is reached, without another fault, in
+which every partition is begun with, all are assigned, and of what is gone nothing is known.
 
 Left out: records. What is delivered of them is in `sim.share` and in the exhaustive test of `delivery`.
 """
@@ -79,9 +78,9 @@ from konvene.sim.model_check.share_states import (
     open_questions,
     with_more,
 )
-from konvene.sim.world.event import Broken, Event, View
+from konvene.sim.world.event import Event, InvariantViolation, View
 
-PROMISES = (
+INVARIANTS = (
     ShareGroupsAreTheirLog, ShareEpochsAreInOrder, OnlyWhatHasBegunIsAssigned, MembersHaveTheirTarget,
     StaleHeartbeatsAreFenced, NewTopicsBegin,
 )  # fmt: skip
@@ -114,7 +113,7 @@ class Shares(Consumers):
 
     Raises ValueError for bounds that make no world."""
 
-    promises = PROMISES
+    invariants = INVARIANTS
 
     def __init__(
         self, members: int = 2, partitions: int = 1, faults: int = 1, *, static: int = 0, joins: int = 1,
@@ -130,9 +129,9 @@ class Shares(Consumers):
         self.topics = (*(Topics([Topic("orders", ORDERS, partitions + more)]) for more in (0, 1)), Topics())
         self.config, _ = BrokerConfig.load(overrides=[("group.share.assignment.interval.ms", "0")])
         self.group_configs = GroupConfigs(self.config)
-        self.look = observer([promise() for promise in PROMISES])
+        self.look = observer([invariant() for invariant in INVARIANTS])
         self.coordinator = Coordinator(self.config, NOW_MS)
-        self.promises = (*PROMISES, *map(type, self.coordinator.promises))  # type: ignore[assignment]
+        self.invariants = (*INVARIANTS, *map(type, self.coordinator.invariants))  # type: ignore[assignment]
         self._known: dict[Any, tuple[Any, Any, tuple[Job, ...]]] = {}
         """What was decided before, by what it rests on."""
 
@@ -208,7 +207,7 @@ class Shares(Consumers):
     # --- what can happen ---
 
     def steps(self, state: Any) -> Iterator[Step]:
-        """All that can happen next. Raises `Broken`."""
+        """All that can happen next. Raises `InvariantViolation`."""
         for index, client in enumerate(state.clients):
             yield from self._of_client(state, index, client)
         yield from self._of_jobs(state)
@@ -289,7 +288,7 @@ class Shares(Consumers):
         """What the group's coordinator makes of the answers."""
         news = each.news(GROUP)
         if news is not None:
-            state, answer = self._decide(state, news, "news" if each.kind in BY_ITSELF else "request")
+            state, answer = self._decide(state, news, "completion" if each.kind in BY_ITSELF else "request")
             if isinstance(answer, Errors):
                 return state
         fine = all(answer is not None and not answer.error for answer in each.answers)
@@ -311,7 +310,7 @@ class Shares(Consumers):
         told = gone._replace(
             states=self.coordinator.informed(gone.states, TopicsDeleted(ids), self.topics[GONE])
         )
-        yield self._step("orders is deleted", self._decide(told, TopicsGone(ids), "news")[0], False)
+        yield self._step("orders is deleted", self._decide(told, TopicsGone(ids), "completion")[0], False)
         if state.faults:
             unheard = gone._replace(faults=state.faults - 1, unheard=True)
             yield Step("orders is deleted, and nobody is there", _begun_again(unheard), False)
@@ -352,10 +351,14 @@ class Shares(Consumers):
             after, wanted = self._decide(state, request)
             refused = isinstance(wanted, Errors) or bool(getattr(_response(wanted), "error_code", 0))
             if refused != bool(state.group.members):
-                raise Broken("OnlyEmptyGroupsAreAltered", f"{state.group!r}: {kind} is answered {wanted}")
+                raise InvariantViolation(
+                    "OnlyEmptyGroupsAreAltered", f"{state.group!r}: {kind} is answered {wanted}"
+                )
             if refused:
                 if as_logged(after.group) != as_logged(state.group):
-                    raise Broken("OnlyEmptyGroupsAreAltered", f"{kind} is refused, and changed {after.group}")
+                    raise InvariantViolation(
+                        "OnlyEmptyGroupsAreAltered", f"{kind} is refused, and changed {after.group}"
+                    )
                 continue
             after = after._replace(altered=None)
             if wanted.requests:
@@ -467,13 +470,13 @@ def _witness(state: Any, partitions: int, *, untouched: bool) -> None:
         found = known.get(SharePartitionKey(GROUP, ORDERS, index))
         if found is None:
             why = f"{state.group!r} has begun with {index}, and the share coordinator does not know it"
-            raise Broken("WhatHasBegunIsKnown", why)
+            raise InvariantViolation("WhatHasBegunIsKnown", why)
         if untouched and index < partitions and found.start_offset != -1:
             why = f"{index} was there from the start, and begins at {found.start_offset}"
-            raise Broken("PartitionsBeginWhereTheyShould", why)
+            raise InvariantViolation("PartitionsBeginWhereTheyShould", why)
         if state.altered and index in state.altered and found.start_offset != ALTERED:
             why = f"{index} was altered to {ALTERED}, and begins at {found.start_offset}"
-            raise Broken("PartitionsBeginWhereTheyShould", why)
+            raise InvariantViolation("PartitionsBeginWhereTheyShould", why)
 
 
 __all__ = ["Client", "Shares", "State"]

@@ -4,7 +4,7 @@ A `Job` is what a group's coordinator, or an administrator, wants done of share 
 answered one by one, those about the same share partition in the order in which they were asked; when all are,
 the group's coordinator is told. What follows from the answers is said by the broker's own functions.
 
-Each question is decided by the core that serves, and held against the promises of `sim.share.invariants`.
+Each question is decided by the core that serves, and held against the invariants of `sim.share.invariants`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from konvene.share_state.pruning import ORPHANS
 from konvene.share_state.requests import Answer, Delete, Initialize, SharePartitionKey
 from konvene.share_state.shard import ShareStateShard
 from konvene.share_state.state import At, SharePartitionState
-from konvene.sim.share.invariants import promises
+from konvene.sim.share.invariants import share_state_invariants
 from konvene.sim.share.runtime import StateEvent
 
 INITIALIZE, DELETE = "initialize", "delete"
@@ -93,12 +93,12 @@ def open_questions(jobs: tuple[Job, ...]) -> Iterator[tuple[int, int]]:
 
 
 class Coordinator:
-    """The share coordinator: from states to states. Raises `Broken`."""
+    """The share coordinator: from states to states. Raises `InvariantViolation`."""
 
     def __init__(self, config: Any, now_ms: int) -> None:
         self._config = config
         self._now_ms = now_ms
-        self.promises = promises()
+        self.invariants = share_state_invariants()
 
     def asked(self, states: States, request: Initialize | Delete, topics: Topics) -> tuple[States, Answer]:
         """A question is decided."""
@@ -107,7 +107,7 @@ class Coordinator:
 
     def informed(self, states: States, news: Any, topics: Topics) -> States:
         """It hears that topics are gone."""
-        return self._decide("news", states, news, topics)[0]
+        return self._decide("completion", states, news, topics)[0]
 
     def looks_for_orphans(self, states: States, topics: Topics) -> States:
         """After it began again."""
@@ -126,11 +126,11 @@ class Coordinator:
             key, value = encode_record(plain, SHARE_STATE_RECORDS)
             shadow.replay(decode_record(key, value, SHARE_STATE_RECORDS))
         answer = outcome.replies[0].response if outcome.replies else None
-        shell: Any = SimpleNamespace(shadow=shadow, updates=core.updates_per_snapshot, log=NEVER_CUT)
+        runtime: Any = SimpleNamespace(shadow=shadow, updates=core.updates_per_snapshot, log=NEVER_CUT)
         batch: Any = outcome.records or None
-        event = StateEvent(kind, shell, before, dict(core.states), about, answer, batch, waiter)
-        for promise in self.promises:
-            promise.look(event)
+        event = StateEvent(kind, runtime, before, dict(core.states), about, answer, batch, waiter)
+        for invariant in self.invariants:
+            invariant.look(event)
         return tuple(sorted(core.states.items())), answer
 
 

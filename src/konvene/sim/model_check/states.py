@@ -1,7 +1,7 @@
 """A coordinator's small value made real, and read back.
 
 What is left out is what the next decision does not depend on: times (the clock stands still), what is counted
-of members (a promise counts again), what is only told (of causes it is kept that there are some).
+of members (an invariant counts again), what is only told (of causes it is kept that there are some).
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def waiting(coordinator: Coordinator, partitions: int) -> Iterable[tuple[int, St
 
 
 def small_group(live: ClassicGroup) -> Group:
-    """What of a group its next decisions depend on. Counts follow from members, and a promise counts."""
+    """What of a group its next decisions depend on. Counts follow from members, and an invariant counts."""
     first = live.was_empty and live.state is GroupState.PREPARING_REBALANCE
     seats = tuple(
         Seat(

@@ -7,7 +7,7 @@ made when the group asks for it. That there are to be no standbys any more count
 
 The search, and what a state and a step are, is that of consumer groups (`consumers`); a client may die as
 well, without a word, and come back as a member with another id on the same disk. Each step is held against
-the promises of `sim.invariants`, and against what clients believe: nobody who is a member runs what the
+the invariants of `sim.invariants`, and against what clients believe: nobody who is a member runs what the
 coordinator would give to another, and no two members of a process have the same state open.
 
 Clients are careful: what they are given they take when nothing that they said of their tasks is on its way.
@@ -67,9 +67,9 @@ from konvene.sim.invariants.streams.targets import (
     tasks_of,
 )
 from konvene.sim.model_check.consumer_groups import FENCED, GROUP, NAMES, NOW_MS, Consumers, Step
-from konvene.sim.world.event import Broken, Event, View
+from konvene.sim.world.event import Event, InvariantViolation, View
 
-PROMISES = (
+INVARIANTS = (
     TasksHaveOneActive, ProcessesHaveATaskOnce, TaskEpochsAreInOrder, ActiveTasksHaveEpochs,
     EmptyStreamsGroupsAreAssigned, StateSaysWhatIsSo, StreamsInstancesAreMembers, StreamsHeartbeatsAreJudged,
     NoTaskIsTakenUnheard, MembersMoveWhenTasksAreGivenUp, TasksAreGiven, StreamsEpochsMoveForAReason,
@@ -140,7 +140,7 @@ class Streams(Consumers):
 
     Raises ValueError for bounds that make no world."""
 
-    promises = PROMISES
+    invariants = INVARIANTS
 
     def __init__(
         self, members: int = 2, partitions: int = 1, faults: int = 1, *, static: int = 0, joins: int = 1,
@@ -160,7 +160,7 @@ class Streams(Consumers):
             standby = ("group.streams.num.standby.replicas", str(count))
             config, _ = BrokerConfig.load(overrides=[*settings, standby])
             self.configs.append((config, GroupConfigs(config)))
-        self.look = observer([promise() for promise in PROMISES])
+        self.look = observer([invariant() for invariant in INVARIANTS])
         self._known: dict[Any, tuple[Any, Any]] = {}
         """What was decided before, by what it rests on."""
 
@@ -221,7 +221,7 @@ class Streams(Consumers):
     # --- what can happen ---
 
     def steps(self, state: Any) -> Iterator[Step]:
-        """All that can happen next. Raises `Broken`."""
+        """All that can happen next. Raises `InvariantViolation`."""
         for index, client in enumerate(state.clients):
             yield from self._of_client(state, index, client)
         group = state.group
@@ -414,12 +414,12 @@ def _witness(state: Any) -> None:
         more = {unit for unit in client.held - has(member) if unit[0] is Role.ACTIVE}
         if more:
             why = f"{client.name} runs {sorted(more)}, the coordinator knows of {sorted(has(member))}"
-            raise Broken("NobodySharesATask", why)
+            raise InvariantViolation("NobodySharesATask", why)
         for _, name, partition in sorted(client.held):
             other = opened.setdefault((client.process, name, partition), client.name)
             if other != client.name:
                 why = f"{other} and {client.name} of {client.process} have {name}_{partition}"
-                raise Broken("NobodySharesATask", why)
+                raise InvariantViolation("NobodySharesATask", why)
 
 
 __all__ = ["Client", "State", "Streams"]

@@ -291,7 +291,7 @@ def _run_whole(job: Job, trace: Callable[[str], None] | None) -> Result:
         report = run_whole(seed, steps, trace=trace, transactions=transacts(names), share=shares(names))
     except Violation as broken:
         story = str(broken.message).splitlines()
-        found = {"promise": broken.promise, "why": story[0], "step": None, "at_ms": None,
+        found = {"invariant": broken.invariant, "why": story[0], "step": None, "at_ms": None,
                  "recent": story[1:], "command": job.command()}  # fmt: skip
         document = {"seed": seed, "level": 2, "violation": found}
         return Result(seed, job.groups, steps, 0.0, time.perf_counter() - began, 0.0, {}, found, document)

@@ -1,4 +1,4 @@
-"""One run from one seed: what was drawn, what happened, and whether every promise was kept.
+"""One run from one seed: what was drawn, what happened, and whether all invariants held.
 
 The same seed, kinds, steps and settings on the same commit give the same run, to the byte of its trace.
 """
@@ -15,12 +15,12 @@ from typing import Any
 
 from konvene.groups.consumer import targets
 from konvene.groups.streams import targets as tasks
-from konvene.sim.invariants import promises_of
-from konvene.sim.invariants.liveness import calm
+from konvene.sim.invariants import invariants_of
+from konvene.sim.invariants.liveness import check_liveness
 from konvene.sim.members import assigns, runs_applications, shares, transacts
 from konvene.sim.transcript.recorder import Recorder
 from konvene.sim.world.compaction import assert_compaction_changes_nothing
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 from konvene.sim.world.faults import Options
 from konvene.sim.world.world import AUDIT_INTERVAL, World, line
 
@@ -60,9 +60,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that was not kept, and what came before."""
+    """An invariant that was violated, and what came before."""
 
-    promise: str
+    invariant: str
     why: str
     step: int
     at_ms: int
@@ -70,7 +70,7 @@ class Violation:
     command: str
 
     def lines(self) -> list[str]:
-        told = [f"{self.promise} was not kept at step {self.step}: {self.why}", "", "What came before:"]
+        told = [f"{self.invariant} was not kept at step {self.step}: {self.why}", "", "What came before:"]
         return [*told, *(f"  {entry}" for entry in self.recent), "", f"Run it again: {self.command}"]
 
 
@@ -104,7 +104,7 @@ class Report:
             "violation": None
             if found is None
             else {
-                "promise": found.promise,
+                "invariant": found.invariant,
                 "why": found.why,
                 "step": found.step,
                 "at_ms": found.at_ms,
@@ -121,7 +121,7 @@ def simulate(
     stopwatch: Callable[[], float] | None = None,
     record: Callable[[Recorder], None] | None = None,
 ) -> Report:
-    """Run it. A promise that was not kept ends the run and is in the report.
+    """Run it. An invariant that was violated ends the run and is in the report.
 
     `trace` is given a line for each thing that happens; `stopwatch` tells seconds, for the report alone;
     `record` is given who writes down what the coordinator goes through.
@@ -147,12 +147,12 @@ def _simulate(
         Random(f"world {run.seed}"),
         options,
         kinds=run.kinds,
-        promises=promises_of(run.kinds),
+        invariants=invariants_of(run.kinds),
         settings=run.settings,
         trace=trace,
         stopwatch=stopwatch,
     )
-    started_ms = world.agenda.now_ms
+    started_ms = world.event_queue.now_ms
     if record is not None:
         record(world.record())
     violation = None
@@ -160,10 +160,10 @@ def _simulate(
         world.begin()
         world.chaos(round(run.steps * CHAOS))
         _look_at_the_log(world, Random(f"log {run.seed}"))
-        calm(world)
+        check_liveness(world)
         _look_at_the_log(world, Random(world.random.random()))
-    except Broken as broken:
-        violation = _violation(world, run, broken.promise, broken.why)
+    except InvariantViolation as broken:
+        violation = _violation(world, run, broken.invariant, broken.why)
     except Exception as error:  # Whatever it is, it is to be met again from its seed.
         at = traceback.extract_tb(error.__traceback__)[-1]
         why = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
@@ -172,7 +172,7 @@ def _simulate(
         run,
         tuple(options.lines()),
         world.steps,
-        world.agenda.now_ms - started_ms,
+        world.event_queue.now_ms - started_ms,
         dict(sorted(world.counts.items())),
         violation,
         (stopwatch() - began) if stopwatch is not None else 0.0,
@@ -180,15 +180,15 @@ def _simulate(
     )
 
 
-def _violation(world: World, run: Run, promise: str, why: str) -> Violation:
+def _violation(world: World, run: Run, invariant: str, why: str) -> Violation:
     recent = tuple(line(entry) for entry in world.recent)
-    return Violation(promise, why, world.steps, world.agenda.now_ms, recent, run.command())
+    return Violation(invariant, why, world.steps, world.event_queue.now_ms, recent, run.command())
 
 
 def _look_at_the_log(world: World, random: Random) -> None:
     """G2: whatever compaction leaves of the log, it says the same: with members in its groups, and at the
     end, when all have left."""
     try:
-        assert_compaction_changes_nothing(world.shell, random)
+        assert_compaction_changes_nothing(world.runtime, random)
     except AssertionError as error:
-        raise Broken("CompactionChangesNothing", str(error)) from error
+        raise InvariantViolation("CompactionChangesNothing", str(error)) from error

@@ -181,7 +181,8 @@ def spoken(name: str) -> str:
 
 
 class Scene(World):
-    """A world of one topic and honest members, in which nobody looks at promises and nothing is produced."""
+    """A world of one topic and honest members, in which nobody looks at invariants and nothing is
+    produced."""
 
     def __init__(self, seed: int, plan: Plan, outcome: Outcome) -> None:
         self.plan = plan
@@ -194,7 +195,7 @@ class Scene(World):
         super().__init__(random, plan.options(), kinds=(kind,), settings=plan.settings, measure=self.meter)
         self.topics = Topics()
         self.set_topic(ORDERS, plan.partitions)
-        self.meter.clock(lambda: self.agenda.now_ms)
+        self.meter.clock(lambda: self.event_queue.now_ms)
 
     def subscription(self) -> tuple[str, ...]:
         return (ORDERS,)
@@ -203,16 +204,16 @@ class Scene(World):
         return False
 
     def begin(self) -> None:
-        self.shell.load()
+        self.runtime.load()
         for _ in range(self.plan.members):
             member = self.new_member()
-            self.agenda.after(self.random.randint(0, SPREAD_MS), self.start, member)
+            self.event_queue.after(self.random.randint(0, SPREAD_MS), self.start, member)
 
     def is_stable(self) -> bool:
         """All are in, and every partition is somebody's."""
         if self.meter.missing:
             return False
-        group = self.shell.core.groups.get("g1")
+        group = self.runtime.core.groups.get("g1")
         if group is None or len(group.members) != self.plan.members:
             return False
         return str(group.state) == State.STABLE
@@ -236,12 +237,12 @@ class Scene(World):
         self._back_later(member)
 
     def _back_later(self, member: Member) -> None:
-        self.agenda.after(round(self.plan.down_for_s * 1000), self.start, member)
+        self.event_queue.after(round(self.plan.down_for_s * 1000), self.start, member)
 
     def kills(self) -> None:
         """The next one dies after a while, and so on."""
         mean_ms = 60_000 / self.plan.kill_rate
-        self.agenda.after(round(self._deeds.expovariate(1 / mean_ms)), self._kill)
+        self.event_queue.after(round(self._deeds.expovariate(1 / mean_ms)), self._kill)
 
     def _kill(self) -> None:
         member = self._deeds.choice(self.members)
@@ -263,10 +264,10 @@ class Scene(World):
             self._back_later(member)
         if first + plan.at_once < len(self.members):
             after_ms = round((plan.down_for_s + plan.deploy_pause_s) * 1000)
-            self.agenda.after(after_ms, self.restarts, first + plan.at_once)
+            self.event_queue.after(after_ms, self.restarts, first + plan.at_once)
 
     def fails_over_some_time(self) -> None:
-        self.agenda.after(self._deeds.randrange(round(self.plan.minutes * 60_000)), self._fails_over)
+        self.event_queue.after(self._deeds.randrange(round(self.plan.minutes * 60_000)), self._fails_over)
 
     def _fails_over(self) -> None:
         self.outcome.failovers += 1
@@ -283,13 +284,13 @@ def staged(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_
     began_s = stopwatch()
     outcome = Outcome(seed)
     scene = Scene(seed, plan, outcome)
-    began_ms = scene.agenda.now_ms
+    began_ms = scene.event_queue.now_ms
     scene.begin()
     if not scene.run_until(scene.is_stable, began_ms + PATIENCE_MS):
         raise ValueError(
             f"seed {seed}: after {PATIENCE_MS // 60_000} minutes the group is not stable: {scene!r}"
         )
-    outcome.stable_after_s = (scene.agenda.now_ms - began_ms) / 1000
+    outcome.stable_after_s = (scene.event_queue.now_ms - began_ms) / 1000
     scene.meter.begin()
     _disturb(scene, plan)
     scene.run_for(round(plan.minutes * 60_000))
@@ -304,7 +305,7 @@ def _disturb(scene: Scene, plan: Plan) -> None:
     if plan.kill_rate:
         scene.kills()
     if plan.rolling_restart:
-        scene.agenda.after(round(plan.deploy_pause_s * 1000), scene.restarts)
+        scene.event_queue.after(round(plan.deploy_pause_s * 1000), scene.restarts)
     for _ in range(plan.coordinator_failovers):
         scene.fails_over_some_time()
 

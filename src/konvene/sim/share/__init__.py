@@ -4,5 +4,5 @@ shell       the broker's coordinator on the core of share state, watched
 node        who delivers: the broker's own share partitions, sessions and handlers, on logs that are lists
 logs        the partitions that are read
 ledger      who has which record, what was told of it, and what must never come again
-promises    what holds after every event of the share coordinator
+invariants    what holds after every event of the share coordinator
 """

@@ -24,7 +24,7 @@ from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from konvene.runtime.coordinator import Call
 from konvene.share_state.requests import Initialize, SharePartitionKey
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 
 if TYPE_CHECKING:
     from konvene.sim.share.node import ShareNode
@@ -38,7 +38,7 @@ class Administration:
 
     def __init__(self, node: ShareNode, client: Process, request: Any, version: int, told: Answered) -> None:
         self.node = node
-        self.shell = node.world.shell
+        self.runtime = node.world.runtime
         self.deliveries = node.deliveries
         self.request = request
         self.told = told
@@ -54,8 +54,8 @@ class Administration:
             else:
                 heard(answer)
 
-        if self.deliveries.loop.alive and self.shell in (self.node.world.shell, *self.node.world.deposed):
-            self.shell.ask(request, self._call, answered)
+        if self.deliveries.loop.alive and self.runtime in (self.node.world.runtime, *self.node.world.deposed):
+            self.runtime.ask(request, self._call, answered)
 
     # --- offsets ---
 
@@ -84,20 +84,20 @@ class Administration:
     def _is_altered(self, requests: tuple[Initialize, ...], answer: AlterShareGroupOffsetsResponse) -> None:
         """Members may be further by now, or another administrator; and its topic may be gone."""
         refused = any(p.error_code for topic in answer.responses for p in topic.partitions)
-        shell = self.node.shell
-        if refused or not shell.is_active:
+        runtime = self.node.runtime
+        if refused or not runtime.is_active:
             return
         for request in requests:
-            known = shell.core.states.get(request.key)
+            known = runtime.core.states.get(request.key)
             gone = request.key.topic_id not in self.node.world.topics.by_id
             wanted = request.state_epoch, request.start_offset
             if not gone and (known is None or (known.state_epoch, known.start_offset) < wanted):
                 why = f"{request} is answered, and there is {known}"
-                self.node.broken(Broken("AlteredOffsetsHold", why))
+                self.node.broken(InvariantViolation("AlteredOffsetsHold", why))
             served = self.deliveries.sharing.served.get(request.key)
             if served is not None and served.loaded and served.core.state_epoch < request.state_epoch:
                 why = f"{request} is answered, and {served!r} serves at {served.core.state_epoch}"
-                self.node.broken(Broken("AlteredOffsetsHold", why))
+                self.node.broken(InvariantViolation("AlteredOffsetsHold", why))
 
     def delete_offsets(self) -> None:
         def begun(wanted: Any) -> None:

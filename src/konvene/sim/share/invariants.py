@@ -7,43 +7,45 @@ from konvene.errors import Errors
 from konvene.share_state.requests import Initialize, Read, Write
 from konvene.share_state.state import SharePartitionState
 from konvene.sim.share.runtime import StateEvent, said
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 
 
-class StatePromise:
+class ShareStateInvariant:
     """What holds after every event of the core of share state."""
 
     def look(self, event: StateEvent) -> None:
-        """Raises `Broken` where it does not hold."""
+        """Raises `InvariantViolation` where it does not hold."""
         try:
             self.after(event)
         except AssertionError as wrong:
-            raise Broken(type(self).__name__, str(wrong) or "does not hold") from wrong
+            raise InvariantViolation(type(self).__name__, str(wrong) or "does not hold") from wrong
         except LookupError as missing:
-            raise Broken(type(self).__name__, f"looks for what is not there: {missing}") from missing
+            raise InvariantViolation(
+                type(self).__name__, f"looks for what is not there: {missing}"
+            ) from missing
 
     def after(self, event: StateEvent) -> None:
         raise NotImplementedError
 
 
-class ShareStateIsItsLog(StatePromise):
+class ShareStateIsItsLog(ShareStateInvariant):
     """SH10, G1, G3: snapshots and updates, read one after another, are what is known; and a restart changes
     nothing of what was not lost, but for what a log that was cut does not say."""
 
     def after(self, event: StateEvent) -> None:
-        shadow = event.shell.shadow.states
+        shadow = event.runtime.shadow.states
         assert event.after.keys() == shadow.keys(), f"{sorted(event.after)}, in the log {sorted(shadow)}"
         for key, state in event.after.items():
             if state is not event.before.get(key) or event.kind == "loaded":
                 assert state == shadow[key], f"{key}: live {state}, in the log {shadow[key]}"
         if event.kind == "loaded" and not event.lost:
             was, now = event.before, event.after
-            if event.shell.log.cut:
+            if event.runtime.log.cut:
                 was, now = ({k: said(s) for k, s in known.items()} for known in (was, now))
             assert was == now, f"was {event.before}, and is loaded as {event.after}"
 
 
-class ShareStateChangesByRecords(StatePromise):
+class ShareStateChangesByRecords(ShareStateInvariant):
     """G5: a refusal, or what could not be appended, leaves no trace; nothing changes without a record, and
     none is written where something is refused."""
 
@@ -56,7 +58,7 @@ class ShareStateChangesByRecords(StatePromise):
             )
 
 
-class ShareEpochsRise(StatePromise):
+class ShareEpochsRise(ShareStateInvariant):
     """SH9, SH4: the state epoch is set by Initialize alone and the leader epoch by Read; who comes with an
     older one changes nothing. The start offset never goes back, but for Initialize."""
 
@@ -86,7 +88,7 @@ class ShareEpochsRise(StatePromise):
         assert not old or event.answer.error, f"{asked} is taken, and there is {was}"
 
 
-class ShareWritesAreKept(StatePromise):
+class ShareWritesAreKept(ShareStateInvariant):
     """SH6: what is answered NONE is in what is known: each offset in the state that was told, or behind the
     start; so is what was known before; and it is in the log."""
 
@@ -108,7 +110,7 @@ class ShareWritesAreKept(StatePromise):
                 assert rank >= least, f"{asked}: {offset} is kept as {found}"
 
 
-class ShareBatchesAreInARow(StatePromise):
+class ShareBatchesAreInARow(ShareStateInvariant):
     """SH10: batches of what is known are disjoint, in order, and none is before the start; and a snapshot
     comes after so many updates at the latest. Of a log that was cut some are counted that came before it."""
 
@@ -116,7 +118,7 @@ class ShareBatchesAreInARow(StatePromise):
         for key, now in event.after.items():
             if now is not event.before.get(key):
                 self._look(now)
-                most = event.shell.updates * (2 if event.shell.log.cut else 1)
+                most = event.runtime.updates * (2 if event.runtime.log.cut else 1)
                 assert now.updates <= most, f"{key}: {now.updates} updates without a snapshot, {most} may be"
 
     def _look(self, now: SharePartitionState) -> None:
@@ -127,7 +129,7 @@ class ShareBatchesAreInARow(StatePromise):
             end = batch.last_offset
 
 
-class ShareStateBegins(StatePromise):
+class ShareStateBegins(ShareStateInvariant):
     """SH11: state begins with Initialize, with nothing in it and where it was told to; who asks for what was
     never begun is refused."""
 
@@ -146,12 +148,12 @@ class ShareStateBegins(StatePromise):
             assert answer.error is not Errors.NONE, f"{asked} is answered, and nothing is known of it"
 
 
-def promises() -> list[StatePromise]:
+def share_state_invariants() -> list[ShareStateInvariant]:
     """All of them, made anew."""
-    return [promise() for promise in PROMISES]
+    return [invariant() for invariant in INVARIANTS]
 
 
-PROMISES: tuple[type[StatePromise], ...] = (
+INVARIANTS: tuple[type[ShareStateInvariant], ...] = (
     ShareStateIsItsLog, ShareStateChangesByRecords, ShareEpochsRise, ShareWritesAreKept,
     ShareBatchesAreInARow, ShareStateBegins,
 )  # fmt: skip

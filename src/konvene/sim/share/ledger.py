@@ -34,7 +34,7 @@ from konvene.delivery.contract import (
 from konvene.errors import Errors
 from konvene.share_state.requests import Initialize, SharePartitionKey, StateAnswer
 from konvene.sim.share.logs import MOST_IN_A_BATCH, ReadLog
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 
 FREE, HELD, SAID, DONE = "free", "held", "said", "done"
 GAP, ACCEPT, RELEASE, REJECT, RENEW = (int(kind) for kind in AcknowledgeType)
@@ -65,7 +65,7 @@ class Book:
     """One share partition. See the top of this file."""
 
     def __init__(
-        self, key: SharePartitionKey, broken: Callable[[Broken], None], counts: Counter[str]
+        self, key: SharePartitionKey, broken: Callable[[InvariantViolation], None], counts: Counter[str]
     ) -> None:
         self.key = key
         self.start = 0
@@ -93,8 +93,8 @@ class Book:
     def __repr__(self) -> str:
         return f"<book of {self.key}: from {self.start}, {len(self.answered)} acknowledged>"
 
-    def _wrong(self, promise: str, why: str) -> None:
-        self._broken(Broken(promise, f"{self.key}: {why}"))
+    def _wrong(self, invariant: str, why: str) -> None:
+        self._broken(InvariantViolation(invariant, f"{self.key}: {why}"))
 
     def _between(self, first: int, last: int) -> Iterator[tuple[int, Entry]]:
         for offset in range(first, last + 1):

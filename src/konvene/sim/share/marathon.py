@@ -30,7 +30,7 @@ from konvene.shard.contract import Context
 from konvene.shard.image import Topic, Topics
 from konvene.share_state.requests import Initialize, Read, SharePartitionKey, Write
 from konvene.share_state.shard import ShareStateShard
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 
 TOPIC = Topic("orders", Uuid(b"orders".ljust(16, b"-")), 1)
 KEY = SharePartitionKey("g", TOPIC.id, 0)
@@ -94,7 +94,9 @@ class Way:
             else:
                 self._restart()
         if self.fates.count(DONE) != RECORDS:
-            raise Broken("NothingIsLost", f"{RECORDS - self.fates.count(DONE)} records are not done")
+            raise InvariantViolation(
+                "NothingIsLost", f"{RECORDS - self.fates.count(DONE)} records are not done"
+            )
 
     # --- what happens ---
 
@@ -116,7 +118,7 @@ class Way:
         for row in got:
             count = row.last_offset - row.first_offset + 1
             if any(self.fates[row.first_offset : row.last_offset + 1]):
-                raise Broken("RecordsAreHeldOnce", f"{row} of {self.core!r}")
+                raise InvariantViolation("RecordsAreHeldOnce", f"{row} of {self.core!r}")
             self.fates[row.first_offset : row.last_offset + 1] = bytes((member,)) * count
             self.held.append((member, row, self.now_ms + self.terms.lock_ms))
             self.counts["acquired"] += count
@@ -194,7 +196,7 @@ class Way:
                 )  # fmt: skip
                 error = told.error
                 if error:
-                    raise Broken("ShareWritesAreKept", f"{change} is answered {told}")
+                    raise InvariantViolation("ShareWritesAreKept", f"{change} is answered {told}")
             change = self.core.finished(change, error)
             if fails:
                 self.counts["failed writes"] += 1

@@ -39,20 +39,20 @@ from konvene.share_state.requests import (
     Write,
 )
 from konvene.sim.share.admin import BEGIN, Administration
-from konvene.sim.share.invariants import StatePromise, promises
+from konvene.sim.share.invariants import ShareStateInvariant, share_state_invariants
 from konvene.sim.share.ledger import Book
 from konvene.sim.share.logs import NOBODY, ReadPartition
 from konvene.sim.share.recording import WatchedSharing
-from konvene.sim.share.runtime import StateEvent, StateShell
+from konvene.sim.share.runtime import ShareStateRuntime, StateEvent
 from konvene.sim.share.state_log import StateLog
 from konvene.sim.world import fault_actions
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from konvene.sim.event_queue import Entry
-    from konvene.sim.runtime import Shell
+    from konvene.sim.runtime import GroupRuntime
     from konvene.sim.world.process import Process
     from konvene.sim.world.world import World
 
@@ -77,14 +77,14 @@ class _Loop:
 
     def __init__(self, node: ShareNode) -> None:
         self.alive = True
-        self._agenda = node.world.agenda
-        self.time = self._agenda.time
+        self._event_queue = node.world.event_queue
+        self.time = self._event_queue.time
 
     def call_later(self, delay: float, call: Callable[..., Any], *args: Any) -> Entry:
         return self.call_at(self.time() + delay, call, *args)
 
     def call_at(self, when: float, call: Callable[..., Any], *args: Any) -> Entry:
-        return self._agenda.call_at(when, self._call, call, *args)
+        return self._event_queue.call_at(when, self._call, call, *args)
 
     def _call(self, call: Callable[..., Any], *args: Any) -> None:
         if self.alive:
@@ -106,18 +106,18 @@ class _States(ShareCoordinators):
 class _Group:
     """A group's coordinator as it is told what came of what it asked for: nothing, if it is gone by then."""
 
-    def __init__(self, deliveries: Deliveries, shell: Shell) -> None:
+    def __init__(self, deliveries: Deliveries, runtime: GroupRuntime) -> None:
         self._deliveries = deliveries
-        self._shell = shell
+        self._runtime = runtime
 
     @property
     def core(self) -> Any:
-        return self._shell.core
+        return self._runtime.core
 
     def inform(self, news: Any) -> None:
         world = self._deliveries.node.world
-        if self._deliveries.loop.alive and self._shell in (world.shell, *world.deposed):
-            self._shell.coordinator.inform(news)
+        if self._deliveries.loop.alive and self._runtime in (world.runtime, *world.deposed):
+            self._runtime.coordinator.inform(news)
 
 
 class _DeadLetters:
@@ -180,7 +180,7 @@ class Deliveries:
         return 2 if feature == SHARE_VERSION else 0
 
     def wall_clock_ms(self) -> int:
-        return self.node.world.agenda.wall_clock_ms()
+        return self.node.world.event_queue.wall_clock_ms()
 
 
 class ShareNode:
@@ -195,21 +195,21 @@ class ShareNode:
         self.failure: Exception | None = None
         self.altering: set[Initialize] = set()
         """What administrators want share partitions to begin with."""
-        self.promises: list[StatePromise] = promises()
-        self.shell = self._new_shell()
+        self.invariants: list[ShareStateInvariant] = share_state_invariants()
+        self.runtime = self._new_runtime()
         self.deliveries = Deliveries(self)
         self._ids = {topic.id for topic in world.topics.by_id.values()}
         self.grow()
 
     def __repr__(self) -> str:
-        return f"<{self.shell!r}, {self.deliveries.sharing!r}>"
+        return f"<{self.runtime!r}, {self.deliveries.sharing!r}>"
 
     # --- the share coordinator ---
 
-    def _new_shell(self) -> StateShell:
+    def _new_runtime(self) -> ShareStateRuntime:
         world = self.world
-        return StateShell(
-            world.agenda,
+        return ShareStateRuntime(
+            world.event_queue,
             lambda: world.config,
             log=self.log,
             topics=lambda: world.topics,
@@ -218,11 +218,11 @@ class ShareNode:
         )
 
     def _observe(self, event: StateEvent) -> None:
-        if event.shell is not self.shell:
+        if event.runtime is not self.runtime:
             return
         self.world.counts[f"share state {event.kind}"] += 1
-        for promise in self.promises:
-            promise.look(event)
+        for invariant in self.invariants:
+            invariant.look(event)
         if event.kind == "loaded":
             self._altered_is_kept(event)
         self.world.counts["log cut"] = self.log.cut
@@ -246,36 +246,36 @@ class ShareNode:
         if isinstance(request, Write) and fails and world.random.random() < fails:
             answer: Deferred[Any] = Deferred()
             failed = Answer(Errors.UNKNOWN_SERVER_ERROR, "the write came to nothing")
-            world.agenda.after(world.latency_ms("sync.ms"), answer.resolve, failed)
+            world.event_queue.after(world.latency_ms("sync.ms"), answer.resolve, failed)
             return answer
-        fault_actions.append_faults(world, self.shell)
-        return self.shell.submit(request, call)
+        fault_actions.append_faults(world, self.runtime)
+        return self.runtime.submit(request, call)
 
     @property
     def state(self) -> str:
         """The share coordinator's."""
-        return self.shell.coordinator.state
+        return self.runtime.coordinator.state
 
     def begin(self) -> None:
-        self.shell.load()
+        self.runtime.load()
 
     def step(self) -> None:
         """After a step of the world: the disk, connections that are lost, and what went wrong."""
-        shell, world = self.shell, self.world
-        shell.end_event()
-        failure = self.failure or shell.failure
+        runtime, world = self.runtime, self.world
+        runtime.end_event()
+        failure = self.failure or runtime.failure
         if failure is not None:
             raise failure
-        if shell.waits_for_disk and not shell.disk_busy:
-            shell.disk_busy = True
-            world.agenda.after(world.latency_ms("sync.ms"), self._synced, shell)
+        if runtime.waits_for_disk and not runtime.disk_busy:
+            runtime.disk_busy = True
+            world.event_queue.after(world.latency_ms("sync.ms"), self._synced, runtime)
         deliveries = self.deliveries
         if world.faults_disabled:
             deliveries.sharing.sessions.limit = MOST_SESSIONS
         gone = [c for c, client in deliveries.known.items() if c[1:] != (client.life, client.connection)]
         for connection in gone:
             del deliveries.known[connection]
-            world.agenda.after(world.latency_ms("latency.ms"), self._lost, deliveries, connection)
+            world.event_queue.after(world.latency_ms("latency.ms"), self._lost, deliveries, connection)
         if world.steps % LOOK_EVERY == 0:
             self._nothing_is_late()
 
@@ -283,24 +283,24 @@ class ShareNode:
         if deliveries.loop.alive:
             deliveries.sharing.disconnected(connection)
 
-    def _synced(self, shell: StateShell) -> None:
-        shell.disk_busy = False
-        if shell is not self.shell:
+    def _synced(self, runtime: ShareStateRuntime) -> None:
+        runtime.disk_busy = False
+        if runtime is not self.runtime:
             return
         fails = self.world.conditions["sync.fails"]
         if fails and self.world.random.random() < fails:
             self.world.log_event("disk", "fails to sync share state", None)
-            shell.sync_fails()
+            runtime.sync_fails()
         else:
-            shell.made_durable()
+            runtime.made_durable()
 
     def fail_over(self) -> None:
         """The share coordinator dies; what was not durable is lost, in part or as a whole."""
-        random, old = self.world.random, self.shell
+        random, old = self.world.random, self.runtime
         old.die()
         left = len(self.log.batches) - self.log.durable
         lost = self.log.lose_tail(random.choice([0, left, random.randint(0, left)]))
-        self.shell = new = self._new_shell()
+        self.runtime = new = self._new_runtime()
         new.ended, new.lost = old.ended, old.lost + lost
         new.load()
 
@@ -317,9 +317,9 @@ class ShareNode:
 
     # --- what groups ask ---
 
-    def perform(self, shell: Shell, effect: Effect) -> bool:
+    def perform(self, runtime: GroupRuntime, effect: Effect) -> bool:
         """Whether it is for the share coordinator, or for who delivers."""
-        return self.deliveries.work.perform(cast("Any", _Group(self.deliveries, shell)), effect)
+        return self.deliveries.work.perform(cast("Any", _Group(self.deliveries, runtime)), effect)
 
     # --- what clients ask ---
 
@@ -344,7 +344,9 @@ class ShareNode:
         full = len(sessions) >= sessions.limit
         answer = HANDLE[type(request)](deliveries, request, call)
         if len(sessions) > sessions.limit:
-            self.broken(Broken("ShareSessionsAreLimited", f"{sessions!r}, and {sessions.limit} may be"))
+            self.broken(
+                InvariantViolation("ShareSessionsAreLimited", f"{sessions!r}, and {sessions.limit} may be")
+            )
         answered = self._looks(answered, full=full)
         if isinstance(answer, Deferred):
             answer.listen(lambda told: answered(told) if deliveries.loop.alive else None)
@@ -360,7 +362,11 @@ class ShareNode:
             refused = getattr(answer, "error_code", 0) == Errors.SHARE_SESSION_LIMIT_REACHED
             self.world.counts["turned away"] += refused
             if refused and not full:
-                self.broken(Broken("ShareSessionsAreLimited", "somebody is turned away, and there is room"))
+                self.broken(
+                    InvariantViolation(
+                        "ShareSessionsAreLimited", "somebody is turned away, and there is room"
+                    )
+                )
             answered(answer)
 
         return told
@@ -394,7 +400,7 @@ class ShareNode:
                 for producer_id in begun:
                     takes_ms = fault_actions.log_uniform_ms(self.world, 10, 20_000)
                     committed = self.world.random.random() < 0.6
-                    self.world.agenda.after(takes_ms, found.end_transaction, producer_id, committed)
+                    self.world.event_queue.after(takes_ms, found.end_transaction, producer_id, committed)
 
     def _producer(self) -> int:
         """Who writes the next batch."""
@@ -414,8 +420,8 @@ class ShareNode:
         ids = {topic.id for topic in self.world.topics.by_id.values()}
         gone, self._ids = sorted(self._ids - ids), ids
         for topic_id in gone:
-            self.world.shell.inform(TopicsGone(frozenset((topic_id,))))
-            self.shell.inform(TopicsDeleted(frozenset((topic_id,))))
+            self.world.runtime.inform(TopicsGone(frozenset((topic_id,))))
+            self.runtime.inform(TopicsDeleted(frozenset((topic_id,))))
             self.deliveries.sharing.topic_deleted(topic_id)
             for key in [key for key in self.books if key.topic_id == topic_id]:
                 del self.books[key]
@@ -429,7 +435,7 @@ class ShareNode:
             book.log = self.logs[place].log if place in self.logs else None
         return self.books[key]
 
-    def broken(self, broken: Broken) -> None:
+    def broken(self, broken: InvariantViolation) -> None:
         """Told after the step: nobody in between shall take it for an error of the broker's."""
         if self.failure is None:
             self.failure = broken
@@ -441,16 +447,16 @@ class ShareNode:
             held = book.held_by(member_id)
             if held is not None and book.owner is served.core and book.released_last != member_id:
                 why = f"{served.key}: {member_id} is gone, and has {held}"
-                self.broken(Broken("MembersThatAreGoneHoldNothing", why))
+                self.broken(InvariantViolation("MembersThatAreGoneHoldNothing", why))
 
     def orphans(self) -> list[str]:
         """SH13: what is known of topics that are gone."""
         known = self.world.topics.by_id
-        return [str(key) for key in self.shell.core.states if key.topic_id not in known]
+        return [str(key) for key in self.runtime.core.states if key.topic_id not in known]
 
     def _nothing_is_late(self) -> None:
         """SH2: a lock that ended is taken off; and who has what is what the books say."""
-        now_ms = self.world.agenda.now_ms
+        now_ms = self.world.event_queue.now_ms
         for key, served in self.deliveries.sharing.served.items():
             if not served.loaded:
                 continue
@@ -459,10 +465,12 @@ class ShareNode:
                 continue  # Its state is another one by now, of which it hears in a moment.
             late = book.late(now_ms - LATE_MS)
             if late is not None:
-                raise Broken("LocksEnd", f"{key}: the lock of {late} has ended: {book.entries[late]!r}")
+                raise InvariantViolation(
+                    "LocksEnd", f"{key}: the lock of {late} has ended: {book.entries[late]!r}"
+                )
             wrong = book.differs(served.core.in_flight())
             if wrong is not None:
-                raise Broken("RecordsAreHeldOnce", f"{key}: {wrong}")
+                raise InvariantViolation("RecordsAreHeldOnce", f"{key}: {wrong}")
 
     def left(self) -> Iterator[str]:
         """What is not read, by the groups whose members live."""

@@ -22,10 +22,10 @@ from konvene.share_state.pruning import CUT
 from konvene.share_state.requests import SharePartitionKey
 from konvene.share_state.shard import ShareStateShard
 from konvene.share_state.state import SharePartitionState
-from konvene.sim.event_queue import Agenda
+from konvene.sim.event_queue import EventQueue
 from konvene.sim.journal import Batch
 from konvene.sim.share.state_log import SPEECH, StateJournal, StateLog
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 from konvene.sim.world.process_loop import ProcessLoop, TimerReportingCoordinator
 
 NOBODY_DECIDED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS)
@@ -49,11 +49,11 @@ def _decoded(key: Any, value: Any) -> Any:
 
 @dataclass(slots=True)
 class StateEvent:
-    """One thing that happened to the core of share state: "request", "news", "timer", "loaded", or one of
-    those that could not be appended: "append failed", "too large"."""
+    """One thing that happened to the core of share state: "request", "completion", "timer", "loaded", or one
+    of those that could not be appended: "append failed", "too large"."""
 
     kind: str
-    shell: StateShell
+    runtime: ShareStateRuntime
     before: States
     after: States
     request: Any = None
@@ -67,15 +67,15 @@ class StateEvent:
 class _Watched:
     """A core with somebody looking over its shoulder."""
 
-    def __init__(self, core: ShareStateShard, shell: StateShell) -> None:
+    def __init__(self, core: ShareStateShard, runtime: ShareStateRuntime) -> None:
         self.core = core
-        self._shell = shell
+        self._runtime = runtime
         self.replay = core.replay
         self.cacheable = core.cacheable
         self.is_current = core.is_current
 
     def handle(self, request: Any, context: Context) -> Outcome:
-        return self._decide("request" if context.waiter else "news", request, context, self.core.handle)
+        return self._decide("request" if context.waiter else "completion", request, context, self.core.handle)
 
     def expire(self, key: Any, context: Context) -> Outcome:
         return self._decide("timer", key, context, self.core.expire)
@@ -83,29 +83,29 @@ class _Watched:
     def _decide(
         self, kind: str, about: Any, context: Context, decide: Callable[[Any, Context], Outcome]
     ) -> Outcome:
-        shell = self._shell
-        shell.end_event()
-        shell.last_waiter = context.waiter
+        runtime = self._runtime
+        runtime.end_event()
+        runtime.last_waiter = context.waiter
         try:
             outcome = decide(about, context)
         except Exception as error:
-            shell.failed(error)
+            runtime.failed(error)
             raise
-        shell.decided(kind, about, outcome, context.waiter)
+        runtime.decided(kind, about, outcome, context.waiter)
         return outcome
 
     def load(self, context: Context) -> Outcome:
         outcome = self.core.load(context)
-        self._shell.loading(self.core)
+        self._runtime.loading(self.core)
         return outcome
 
 
-class StateShell:
+class ShareStateRuntime:
     """A share coordinator, its log and its shadow; see `sim.runtime`."""
 
     def __init__(
         self,
-        agenda: Agenda,
+        event_queue: EventQueue,
         config: Callable[[], Any],
         *,
         log: StateLog,
@@ -132,7 +132,7 @@ class StateShell:
         self._open: StateEvent | None = None
         self._outcome: Outcome | None = None
         self._loop = ProcessLoop(
-            agenda, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.end_event
+            event_queue, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.end_event
         )
         self.coordinator = TimerReportingCoordinator(
             "share state",
@@ -142,7 +142,7 @@ class StateShell:
                 journal=cast("Any", self.journal),
                 config=config,
                 loop=cast("Any", self._loop),
-                wall_clock_ms=agenda.wall_clock_ms,
+                wall_clock_ms=event_queue.wall_clock_ms,
                 topics=topics,
                 perform=self._cut,
             ),
@@ -196,7 +196,7 @@ class StateShell:
         end = self._ends.pop(waiter, 0)
         if end > self.log.durable and told not in NOBODY_DECIDED:
             why = f"answered when {self.log.durable} batches were durable, decided behind {end}: {told}"
-            self.failed(Broken("AnswersWaitForTheDisk", why))
+            self.failed(InvariantViolation("AnswersWaitForTheDisk", why))
         self._waiting.pop(answer, None)
         answer.resolve(told)
 
@@ -233,14 +233,16 @@ class StateShell:
         told = {key: said(state) for key, state in left.states.items()}
         if told != known:
             why = f"what is left from offset {effect.subject} on says {told}, and there is {known}"
-            self.failed(Broken("WhatIsCutIsSuperfluous", why))
+            self.failed(InvariantViolation("WhatIsCutIsSuperfluous", why))
 
     # --- what becomes of it ---
 
     def decided(self, kind: str, request: Any, outcome: Outcome, waiter: int) -> None:
         """The core decided; what follows from it is about to happen."""
         if self.core.states != self.kept:
-            self.failed(Broken("ShareStateChangesByRecords", f"{request}: changed without a record"))
+            self.failed(
+                InvariantViolation("ShareStateChangesByRecords", f"{request}: changed without a record")
+            )
         answer = dict(outcome.replies).get(waiter) if waiter else None
         self._open = StateEvent(kind, self, self.kept, {}, request, answer, waiter=waiter)
         self._outcome = outcome

@@ -10,7 +10,7 @@ from typing import Any
 
 from konvene.errors import Errors
 from konvene.sim.transactions.runtime import Event, as_logged
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 from konvene.transactions.expiry import EXPIRED, TIMED_OUT
 from konvene.transactions.markers import FETCH_PRODUCER_ID
 from konvene.transactions.state import Transaction, TransactionState
@@ -33,28 +33,28 @@ LAST_GIVEN = 32_766
 """The last epoch that a producer is given."""
 
 
-class TransactionPromise:
+class TransactionInvariant:
     """What holds after every event of the transactions' core."""
 
     def look(self, event: Event) -> None:
-        """Raises `Broken` where it does not hold."""
+        """Raises `InvariantViolation` where it does not hold."""
         try:
             self.after(event)
         except AssertionError as wrong:
-            raise Broken(type(self).__name__, str(wrong) or "does not hold") from wrong
+            raise InvariantViolation(type(self).__name__, str(wrong) or "does not hold") from wrong
 
     def after(self, event: Event) -> None:
         raise NotImplementedError
 
 
-class TransactionsAreTheirLog(TransactionPromise):
+class TransactionsAreTheirLog(TransactionInvariant):
     """TX7, G1, G3: what is known of each transactional id is what its log says, and a restart changes nothing
     of what the log tells."""
 
     def after(self, event: Event) -> None:
-        shell = event.shell
-        level = shell.features["transaction.version"]
-        shadow = shell.shadow.transactions
+        runtime = event.runtime
+        level = runtime.features["transaction.version"]
+        shadow = runtime.shadow.transactions
         assert event.after.keys() == shadow.keys(), f"{sorted(event.after)}, in the log {sorted(shadow)}"
         for name in event.after:
             if event.after[name] is event.before.get(name) and event.kind != "loaded":
@@ -67,7 +67,7 @@ class TransactionsAreTheirLog(TransactionPromise):
                 assert was == now, f"{name} was {was}, and is loaded as {now}"
 
 
-class TransactionsChangeByRecords(TransactionPromise):
+class TransactionsChangeByRecords(TransactionInvariant):
     """TX7, G5: a refusal, or what could not be appended, leaves no trace; nothing changes without a
     record."""
 
@@ -76,7 +76,7 @@ class TransactionsChangeByRecords(TransactionPromise):
             assert event.before == event.after, f"{event.api or event.request}: changed without a record"
 
 
-class TransactionsMoveAsTheyMay(TransactionPromise):
+class TransactionsMoveAsTheyMay(TransactionInvariant):
     """TX3: a transaction goes from state to state as Kafka's do, and is complete only when its markers are
     written; the partitions of one that ends are those that it had."""
 
@@ -98,11 +98,11 @@ class TransactionsMoveAsTheyMay(TransactionPromise):
         elif was.state is TransactionState.ONGOING:
             assert now.partitions >= was.partitions, f"{was!r} lost partitions: {now.partitions}"
         if was.is_ending:
-            assert event.kind == "news", f"{was!r} is complete by {event.api or event.request}"
+            assert event.kind == "completion", f"{was!r} is complete by {event.api or event.request}"
             assert not now.partitions, f"{now!r} has partitions: {now.partitions}"
 
 
-class EpochsRise(TransactionPromise):
+class EpochsRise(TransactionInvariant):
     """TX4: epochs of a producer id never go back, and none is given that the coordinator could not fence any
     more; another producer id begins at 0 and nobody had it before; who takes an id over has another
     epoch."""
@@ -134,7 +134,7 @@ class EpochsRise(TransactionPromise):
             assert after != before, f"{event.client_id} is given {after}, which somebody has"
 
 
-class OwnersDecide(TransactionPromise):
+class OwnersDecide(TransactionInvariant):
     """TX3: who asks for an end is answered as Kafka's table has it, by whether it is the owner at its present
     epoch, or asks once more, and by the state; and what was asked for is decided. Partitions are added for
     the owner alone, and not while an end is not complete."""
@@ -193,7 +193,7 @@ def _expected(was: Transaction | None, said: Any, version: int) -> Errors:
     return Errors.NONE if not newer and was.state.name == same else Errors.INVALID_TXN_STATE
 
 
-class TheFencedStayFenced(TransactionPromise):
+class TheFencedStayFenced(TransactionInvariant):
     """TX5: who was followed by a process that began anew, or whose transaction took too long for its
     generation, is given no epoch any more."""
 
@@ -209,7 +209,7 @@ class TheFencedStayFenced(TransactionPromise):
             self.floors.pop(name, None)  # Who is forgotten followed nobody.
         takes = event.kind == "request" and event.api == "InitProducerId" and not event.error
         begins = takes and event.request.producer_id < 0
-        late = event.kind == "timer" and event.shell.features["transaction.version"] < 2
+        late = event.kind == "timer" and event.runtime.features["transaction.version"] < 2
         if takes and not begins:
             name, said = event.request.transactional_id, event.request
             floor = self.floors.get(name, (-1, -1))
@@ -221,7 +221,7 @@ class TheFencedStayFenced(TransactionPromise):
                     self.floors[name] = (now.producer_id, now.producer_epoch)
 
 
-class PreparedAreCarried(TransactionPromise):
+class PreparedAreCarried(TransactionInvariant):
     """TX3: whoever decides an end asks for its markers, with what was decided; a restart asks again for
     all."""
 
@@ -243,25 +243,25 @@ class PreparedAreCarried(TransactionPromise):
                 assert found == expected, f"{now!r}: markers {found}, not {expected}"
 
 
-class TimeEndsTransactions(TransactionPromise):
+class TimeEndsTransactions(TransactionInvariant):
     """TX6: a transaction that was open for longer than it may be is aborted when somebody looks, and its
     producer fenced; nobody is before that. An id goes when it was of no use for as long as it is kept."""
 
     def after(self, event: Event) -> None:
         if event.kind == "loaded":
             for key in (TIMED_OUT, EXPIRED):
-                assert key in event.shell.coordinator.deadlines, f"nobody looks for {key}"
+                assert key in event.runtime.coordinator.deadlines, f"nobody looks for {key}"
         if event.kind != "timer":
             return
-        now_ms = event.shell.agenda.wall_clock_ms()
-        config = event.shell.config()
+        now_ms = event.runtime.event_queue.wall_clock_ms()
+        config = event.runtime.config()
         for name, was in event.before.items():
             now = event.after.get(name)
             late = (
                 was.state is TransactionState.ONGOING and now_ms - was.start_ms > was.timeout_ms
                 and event.request == TIMED_OUT
             )  # fmt: skip
-            exhausted = was.is_exhausted and event.shell.features["transaction.version"] >= 2
+            exhausted = was.is_exhausted and event.runtime.features["transaction.version"] >= 2
             if event.outcome is not None and late and exhausted:
                 wanted = [e.subject for e in event.outcome.effects if e.verb == FETCH_PRODUCER_ID]
                 assert name in wanted, f"{was!r} is open for too long, and nobody fetches a producer id"
@@ -289,12 +289,12 @@ def _state(transaction: Transaction | None) -> str:
     return "" if transaction is None else transaction.state.name
 
 
-def promises() -> list[TransactionPromise]:
+def transaction_invariants() -> list[TransactionInvariant]:
     """All of them, made anew."""
-    return [promise() for promise in PROMISES]
+    return [invariant() for invariant in INVARIANTS]
 
 
-PROMISES: tuple[type[TransactionPromise], ...] = (
+INVARIANTS: tuple[type[TransactionInvariant], ...] = (
     TransactionsAreTheirLog, TransactionsChangeByRecords, TransactionsMoveAsTheyMay, EpochsRise, OwnersDecide,
     TheFencedStayFenced, PreparedAreCarried, TimeEndsTransactions,
 )  # fmt: skip

@@ -21,8 +21,8 @@ from konvene.messages.end_txn import EndTxnRequest
 from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.records.transactional import InTransaction
 from konvene.shard.contract import Ending
-from konvene.sim.world.event import Broken, OffsetKey
 from konvene.sim.world.event import Event as GroupEvent
+from konvene.sim.world.event import InvariantViolation, OffsetKey
 from konvene.transactions.markers import Markers
 from konvene.transactions.state import (
     COMPLETE_ABORT,
@@ -95,7 +95,9 @@ class Ledger:
         before = self._owners.get(name, (-1, -1))
         retired = self._retired.setdefault(name, set())
         if now[0] in retired:
-            raise Broken("EpochsRise", f"{name} is given producer {now[0]}, which it had once: {answer}")
+            raise InvariantViolation(
+                "EpochsRise", f"{name} is given producer {now[0]}, which it had once: {answer}"
+            )
         if now[0] == before[0] and now[1] < before[1]:
             return  # A retry, whose answer is late.
         if now[0] != before[0] and before[0] >= 0:
@@ -108,8 +110,8 @@ class Ledger:
         fenced = producer_id in self._retired.get(name, ()) or (producer_id == owner[0] and epoch < owner[1])
         if fenced and not was_open:
             why = f"{name}, producer {producer_id} at epoch {epoch}, wrote to {place}; it is {owner} now"
-            raise Broken("ZombiesWriteNothing", why)
-        known = self._node.shell.shadow.transactions.get(name)
+            raise InvariantViolation("ZombiesWriteNothing", why)
+        known = self._node.runtime.shadow.transactions.get(name)
         stands = (
             known is not None
             and known.state is ONGOING
@@ -117,7 +119,9 @@ class Ledger:
             and place in known.partitions
         )
         if not (stands or was_open):
-            raise Broken("NothingIsWrittenOutside", f"{writer} wrote to {place}, and there is {known!r}")
+            raise InvariantViolation(
+                "NothingIsWrittenOutside", f"{writer} wrote to {place}, and there is {known!r}"
+            )
 
     # --- what is written ---
 
@@ -133,7 +137,7 @@ class Ledger:
         """What comes late where the marker is on its way is ended by it."""
         if label in self.fates and not was_open:
             why = f"{label} writes to {place} and is over: {self._fate(label)}"
-            raise Broken("TransactionsAreWhole", why)
+            raise InvariantViolation("TransactionsAreWhole", why)
 
     def _fate(self, label: str) -> str:
         committed, place = self.fates[label]
@@ -146,7 +150,9 @@ class Ledger:
             self.aborted += not committed
         elif self.fates[label][0] != committed:
             now = "committed" if committed else "aborted"
-            raise Broken("TransactionsAreWhole", f"{label} is {now} in {place}; it is {self._fate(label)}")
+            raise InvariantViolation(
+                "TransactionsAreWhole", f"{label} is {now} in {place}; it is {self._fate(label)}"
+            )
 
     def marked(self, markers: Markers, place: Place, opened: tuple[bytes, ...]) -> None:
         """A marker stands in a partition of the output, where these records were open."""
@@ -157,14 +163,16 @@ class Ledger:
 
     def _is_decided(self, producer_id: int, committed: bool, place: Place) -> None:
         state = PREPARE_COMMIT if committed else PREPARE_ABORT
-        for known in self._node.shell.shadow.transactions.values():
+        for known in self._node.runtime.shadow.transactions.values():
             if known.producer_id == producer_id:
                 if known.state is not state:
-                    raise Broken(
+                    raise InvariantViolation(
                         "MarkersSayWhatWasDecided", f"{place} is told {committed}, there is {known!r}"
                     )
                 return
-        raise Broken("MarkersSayWhatWasDecided", f"{place} has a marker of {producer_id}, whom nobody knows")
+        raise InvariantViolation(
+            "MarkersSayWhatWasDecided", f"{place} has a marker of {producer_id}, whom nobody knows"
+        )
 
     # --- what the coordinators do ---
 
@@ -183,19 +191,19 @@ class Ledger:
         if place[0] == OFFSETS_TOPIC:
             known = self._world.log.producers.by_id.get(producer_id)
             left = known is not None and known.transaction_start is not None
-            shell = self._world.shell
-            if shell.coordinator.state == "active":
-                left = left or producer_id in shell.core.pending.by_producer
+            runtime = self._world.runtime
+            if runtime.coordinator.state == "active":
+                left = left or producer_id in runtime.core.pending.by_producer
         else:
             left = bool(self._node.logs[place[1]].open_of(producer_id))
         if left:
             why = f"the transaction of {producer_id} is complete after {state.name}, and open in {place}"
-            raise Broken("NothingStaysOpen", why)
+            raise InvariantViolation("NothingStaysOpen", why)
 
     def group_event(self, event: GroupEvent) -> None:
         """Something happened to the coordinator of groups."""
         if event.kind == "loaded":
-            self._lose(len(event.shell.log.batches))
+            self._lose(len(event.runtime.log.batches))
         batch = event.batch
         if batch is None:
             return
@@ -210,7 +218,7 @@ class Ledger:
             self._ended(event, batch.ending)
 
     def _ended(self, event: GroupEvent, ending: Ending) -> None:
-        batches = event.shell.log.batches[:-1]
+        batches = event.runtime.log.batches[:-1]
         found: dict[OffsetKey, Any] = {}
         for batch in reversed(batches):
             if batch.ending is not None and batch.ending.producer_id == ending.producer_id:
@@ -234,15 +242,21 @@ class Ledger:
         if made is None:
             if label.startswith("plain"):
                 return
-            raise Broken("ExactlyOnce", f"{label} commits {offset} of {key} and wrote nothing of it")
+            raise InvariantViolation(
+                "ExactlyOnce", f"{label} commits {offset} of {key} and wrote nothing of it"
+            )
         begin, end = made
         if end != offset:
-            raise Broken("ExactlyOnce", f"{label} commits {offset} of {key} and wrote {begin} to {end}")
+            raise InvariantViolation(
+                "ExactlyOnce", f"{label} commits {offset} of {key} and wrote {begin} to {end}"
+            )
         upto = self._upto.get(key, 0)
         if not self._world.oracle.is_doubtful(key) and begin != upto:
             what = "again" if begin < upto else "behind a gap"
-            raise Broken("ExactlyOnce", f"{label} has {begin} to {end} of {key}, {upto} is next: {what}")
-        self._undo.append((len(event.shell.log.batches), key, self._upto.get(key)))
+            raise InvariantViolation(
+                "ExactlyOnce", f"{label} has {begin} to {end} of {key}, {upto} is next: {what}"
+            )
+        self._undo.append((len(event.runtime.log.batches), key, self._upto.get(key)))
         self._upto[key] = end
 
     def _lose(self, end: int) -> None:
@@ -260,12 +274,12 @@ class Ledger:
         """Transactions that are open in a log, or not complete."""
         left = [
             f"{t!r}"
-            for t in self._node.shell.core.transactions.values()
+            for t in self._node.runtime.core.transactions.values()
             if t.state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)
         ]
         for index, log in self._node.logs.items():
             left += [f"{p} in output-{index}" for p in sorted(log.producers.by_id) if log.open_of(p)]
-        left += [f"{p} in {OFFSETS_TOPIC}" for p in sorted(self._world.shell.core.pending.by_producer)]
+        left += [f"{p} in {OFFSETS_TOPIC}" for p in sorted(self._world.runtime.core.pending.by_producer)]
         return left
 
 
@@ -273,6 +287,6 @@ def _was_open(event: GroupEvent) -> bool:
     """Whether the producer had a transaction open in the log before this batch."""
     assert event.batch is not None
     assert event.batch.producer is not None
-    known = event.shell.log.producers.by_id.get(event.batch.producer.producer_id)
+    known = event.runtime.log.producers.by_id.get(event.batch.producer.producer_id)
     start = None if known is None else known.transaction_start
-    return start is not None and start < len(event.shell.log.batches) - 1
+    return start is not None and start < len(event.runtime.log.batches) - 1

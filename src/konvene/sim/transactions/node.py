@@ -40,10 +40,10 @@ from konvene.shard.contract import Effect, Ending
 from konvene.shard.image import Topic, Topics
 from konvene.sim.journal import Log, batch_of
 from konvene.sim.members.committer import Committer
-from konvene.sim.transactions.invariants import TransactionPromise, promises
+from konvene.sim.transactions.invariants import TransactionInvariant, transaction_invariants
 from konvene.sim.transactions.ledger import Ledger, Place
 from konvene.sim.transactions.logs import OutputLog
-from konvene.sim.transactions.runtime import Event, TransactionShell
+from konvene.sim.transactions.runtime import Event, TransactionRuntime
 from konvene.sim.world import fault_actions
 from konvene.sim.world.event import Event as GroupEvent
 from konvene.transactions.markers import (
@@ -97,12 +97,12 @@ class Transactions:
         self.logs = {index: OutputLog() for index in range(count)}
         self.log = Log()
         self.ledger = Ledger(world, self)
-        self.promises: list[TransactionPromise] = promises()
-        self.shell = self._new_shell()
+        self.invariants: list[TransactionInvariant] = transaction_invariants()
+        self.runtime = self._new_runtime()
         self._last_id = 1_000
 
     def __repr__(self) -> str:
-        return f"<{self.shell!r}, {self.ledger!r}>"
+        return f"<{self.runtime!r}, {self.ledger!r}>"
 
     def begin(self) -> list[Process]:
         """Let the coordinator load; the clients that there are beside the members."""
@@ -111,22 +111,22 @@ class Transactions:
             names = [f"x-c{number + 1}" for number in range(world.options["members"])]
             worn = [
                 Transaction(name, self._fresh_id(), producer_epoch=LAST_EPOCH - world.random.randint(1, 8),
-                            timeout_ms=10_000, last_update_ms=world.agenda.wall_clock_ms())
+                            timeout_ms=10_000, last_update_ms=world.event_queue.wall_clock_ms())
                 for name in names
             ]  # fmt: skip
             records = [to_record(each, self.features["transaction.version"]) for each in worn]
             pairs = [encode_transaction_record(record) for record in records]
             self.log.batches.append(batch_of(pairs, 0, decode_transaction_record))
-            self.log.durable = self.shell.lost = 1  # It is not what the shell before had.
-        self.shell.load()
+            self.log.durable = self.runtime.lost = 1  # It is not what the shell before had.
+        self.runtime.load()
         return [Committer(world, f"t{number + 1}") for number in range(world.options["committers"])]
 
     # --- its coordinator ---
 
-    def _new_shell(self) -> TransactionShell:
+    def _new_runtime(self) -> TransactionRuntime:
         world = self.world
-        new = TransactionShell(
-            world.agenda,
+        new = TransactionRuntime(
+            world.event_queue,
             lambda: world.config,
             log=self.log,
             topics=lambda: self.topics,
@@ -137,45 +137,45 @@ class Transactions:
         )
         return new
 
-    def _observe(self, shell: TransactionShell, event: Event) -> None:
-        if shell is not self.shell:
+    def _observe(self, runtime: TransactionRuntime, event: Event) -> None:
+        if runtime is not self.runtime:
             return
         world = self.world
         world.counts[f"transactions {event.kind}"] += 1
         if event.kind == "request":
             world.counts[f"{event.api} {event.error.name}"] += 1
-        for promise in self.promises:
-            promise.look(event)
+        for invariant in self.invariants:
+            invariant.look(event)
         self.ledger.log_event(event)
 
     def step(self) -> None:
         """After a step of the world: what waits for the disk gets there in a while."""
-        shell = self.shell
-        shell.finish()
-        if shell.waits_for_disk and not shell.disk_busy:
-            shell.disk_busy = True
-            self.world.agenda.after(self.world.latency_ms("sync.ms"), self._synced, shell)
+        runtime = self.runtime
+        runtime.finish()
+        if runtime.waits_for_disk and not runtime.disk_busy:
+            runtime.disk_busy = True
+            self.world.event_queue.after(self.world.latency_ms("sync.ms"), self._synced, runtime)
 
-    def _synced(self, shell: TransactionShell) -> None:
-        shell.disk_busy = False
-        if shell is not self.shell:
+    def _synced(self, runtime: TransactionRuntime) -> None:
+        runtime.disk_busy = False
+        if runtime is not self.runtime:
             return
         fails = self.world.conditions["sync.fails"]
         if fails and self.world.random.random() < fails:
             self.world.log_event("disk", "fails to sync transactions", None)
-            shell.sync_fails()
+            runtime.sync_fails()
         else:
-            shell.made_durable()
+            runtime.made_durable()
 
     def fail_over(self) -> None:
         """The coordinator dies; what was not durable is lost, in part or as a whole; another one reads."""
-        random, old = self.world.random, self.shell
+        random, old = self.world.random, self.runtime
         old.die()
         left, least = len(self.log.batches) - self.log.durable, 0
         if not self.world.config["konvene.log.fsync.topics"]:  # What was written was told, and is kept.
             least = max(0, self.log.written - self.log.durable)
         lost = self.log.lose_tail(random.choice([least, left, random.randint(least, left)]))
-        self.shell = new = self._new_shell()
+        self.runtime = new = self._new_runtime()
         new.ended, new.lost = old.last_state(), old.lost + lost
         new.load()
 
@@ -203,21 +203,21 @@ class Transactions:
             self._submit(request, version, client.name, answered)
 
     def _submit(self, request: Any, version: int, client_id: str, answered: Answered) -> None:
-        shell, world = self.shell, self.world
+        runtime, world = self.runtime, self.world
         fresh = -1
         if (
-            shell.is_active
-            and shell.core.needs_producer_id(request, version)
+            runtime.is_active
+            and runtime.core.needs_producer_id(request, version)
             and world.random.random() < 0.95
         ):
             fresh = self._fresh_id()
-        fault_actions.append_faults(world, shell)
+        fault_actions.append_faults(world, runtime)
 
         def leaves(answer: Struct | Errors) -> None:
             self.ledger.answered(request, answer)
             answered(answer)
 
-        shell.ask(request, Call(version, client_id, "/10.0.0.1", fresh_producer_id=fresh), leaves)
+        runtime.ask(request, Call(version, client_id, "/10.0.0.1", fresh_producer_id=fresh), leaves)
 
     def _fresh_id(self) -> int:
         self._last_id += 1
@@ -246,7 +246,7 @@ class Transactions:
             if not isinstance(answer, Errors):
                 (result,) = answer.results_by_transaction
                 error = Errors(result.topic_results[0].results_by_partition[0].partition_error_code)
-            self.world.agenda.after(self.world.latency_ms("marker.ms"), then, error)
+            self.world.event_queue.after(self.world.latency_ms("marker.ms"), then, error)
 
         self._submit(request, OF_BROKERS, "broker", told)
 
@@ -287,7 +287,7 @@ class Transactions:
             self._enlisted(writer, place, adds=adds, then=append)
 
     def _is_enlisted(self, writer: tuple[str, int, int], place: Place) -> bool:
-        return self.shell.is_active and self.shell.core.is_enlisted(*writer, *place)
+        return self.runtime.is_active and self.runtime.core.is_enlisted(*writer, *place)
 
     def _commit(
         self, client: Process, request: TxnOffsetCommitRequest, version: int, answered: Answered
@@ -306,9 +306,9 @@ class Transactions:
             if error is not Errors.NONE:
                 answered(error)
                 return
-            shell = world.shell
-            fault_actions.append_faults(world, shell)
-            shell.ask(request, Call(version, client.name, "/10.0.0.1"), answered)
+            runtime = world.runtime
+            fault_actions.append_faults(world, runtime)
+            runtime.ask(request, Call(version, client.name, "/10.0.0.1"), answered)
 
         if self._offsets_open(*writer[1:]):
             commit(Errors.NONE)
@@ -322,16 +322,18 @@ class Transactions:
 
     # --- ending ---
 
-    def _perform(self, shell: TransactionShell, effect: Effect) -> None:
+    def _perform(self, runtime: TransactionRuntime, effect: Effect) -> None:
         world = self.world
         if effect.verb == WRITE_MARKERS:
-            Carrier(self, shell, effect.subject).begin()
+            Carrier(self, runtime, effect.subject).begin()
         else:
-            world.agenda.after(world.latency_ms("marker.ms"), self._id_comes, shell, shell.core, effect)
+            world.event_queue.after(
+                world.latency_ms("marker.ms"), self._id_comes, runtime, runtime.core, effect
+            )
 
-    def _id_comes(self, shell: TransactionShell, core: Any, effect: Effect) -> None:
-        if shell.core is core and shell is self.shell:
-            shell.inform(ProducerIdFetched(effect.subject, self._fresh_id()))
+    def _id_comes(self, runtime: TransactionRuntime, core: Any, effect: Effect) -> None:
+        if runtime.core is core and runtime is self.runtime:
+            runtime.inform(ProducerIdFetched(effect.subject, self._fresh_id()))
 
     def group_event(self, event: GroupEvent) -> None:
         """Something happened to the groups' coordinator."""
@@ -341,11 +343,11 @@ class Transactions:
 class Carrier:
     """The markers of one end on their way."""
 
-    def __init__(self, node: Transactions, shell: TransactionShell, markers: Markers) -> None:
+    def __init__(self, node: Transactions, runtime: TransactionRuntime, markers: Markers) -> None:
         self.node = node
         self.world = node.world
-        self.shell = shell
-        self.core = shell.core
+        self.runtime = runtime
+        self.core = runtime.core
         self.markers = markers
         self.missing = dict.fromkeys(markers.partitions)
         self.tries: dict[Place, int] = {}
@@ -359,26 +361,28 @@ class Carrier:
     @property
     def is_wanted(self) -> bool:
         """Whether the coordinator that wants them is there, and has not read its log again since."""
-        return self.shell is self.node.shell and self.shell.core is self.core
+        return self.runtime is self.node.runtime and self.runtime.core is self.core
 
     def begin(self) -> None:
         for place in self.markers.partitions:
             self._later(place)
         if not self.missing:
-            self.world.agenda.after(self.world.latency_ms("marker.ms"), self._done)
+            self.world.event_queue.after(self.world.latency_ms("marker.ms"), self._done)
 
     def _later(self, place: Place, after_ms: int = 0) -> None:
         self.tries[place] = attempt = self.tries.get(place, 0) + 1
-        self.world.agenda.after(after_ms + self.world.latency_ms("marker.ms"), self._carry, place, attempt)
+        self.world.event_queue.after(
+            after_ms + self.world.latency_ms("marker.ms"), self._carry, place, attempt
+        )
 
     def _carry(self, place: Place, attempt: int) -> None:
         if not self.is_wanted or place not in self.missing or attempt != self.tries[place]:
             return
         world = self.world
         if place[0] == OFFSETS_TOPIC:
-            shell = world.shell
-            fault_actions.append_faults(world, shell)
-            shell.ask(
+            runtime = world.runtime
+            fault_actions.append_faults(world, runtime)
+            runtime.ask(
                 cast("Struct", self.ending), Call(0, "broker"), lambda answer: self._answered(place, answer)
             )
             if place in self.missing and attempt == self.tries[place]:
@@ -387,7 +391,7 @@ class Carrier:
         log = self.node.logs[place[1]]
         opened = log.open_of(self.markers.producer_id)
         try:
-            log.mark(self.ending, world.agenda.wall_clock_ms())
+            log.mark(self.ending, world.event_queue.wall_clock_ms())
         except Refused as refused:
             self._answered(place, Errors(refused.code))
             return
@@ -409,9 +413,9 @@ class Carrier:
             return
         markers = self.markers
         news = MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch)
-        fault_actions.append_faults(self.world, self.shell)
-        if not self.shell.inform(news):
-            self.world.agenda.after(self.world.latency_ms("marker.ms"), self._done)
+        fault_actions.append_faults(self.world, self.runtime)
+        if not self.runtime.inform(news):
+            self.world.event_queue.after(self.world.latency_ms("marker.ms"), self._done)
 
 
 def transaction_settings(options: Options) -> dict[str, str]:

@@ -18,9 +18,9 @@ from konvene.runtime.ports import Ports, RecordSerde
 from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.errors import Refusal
 from konvene.shard.image import Topics
-from konvene.sim.event_queue import Agenda
+from konvene.sim.event_queue import EventQueue
 from konvene.sim.journal import Batch, Journal, Log, read_values
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 from konvene.sim.world.process_loop import ProcessLoop, TimerReportingCoordinator
 from konvene.transactions.shard import TransactionShard
 from konvene.transactions.state import NO_EPOCH, Transaction
@@ -39,7 +39,7 @@ class Event:
     """One thing that happened to the transactions' core. `kind` as in `sim.world.event`."""
 
     kind: str
-    shell: TransactionShell
+    runtime: TransactionRuntime
     before: Ids
     after: Ids
     request: Any = None
@@ -67,53 +67,53 @@ class Event:
 class _Watched:
     """A core with somebody looking over its shoulder."""
 
-    def __init__(self, core: TransactionShard, shell: TransactionShell) -> None:
+    def __init__(self, core: TransactionShard, runtime: TransactionRuntime) -> None:
         self.core = core
-        self._shell = shell
+        self._runtime = runtime
         self.replay = core.replay
         self.cacheable = core.cacheable
         self.is_current = core.is_current
 
     def handle(self, request: Struct, context: Context) -> Outcome:
-        shell = self._shell
-        shell.end_event()
-        shell.last_waiter = context.waiter
-        kind = "request" if context.waiter else "news"
+        runtime = self._runtime
+        runtime.end_event()
+        runtime.last_waiter = context.waiter
+        kind = "request" if context.waiter else "completion"
         try:
             outcome = self.core.handle(request, context)
         except Refusal as refused:
-            shell.decided(kind, None, request, context, refused.error)
+            runtime.decided(kind, None, request, context, refused.error)
             raise
         except Exception as error:
-            shell.failed(error)
+            runtime.failed(error)
             raise
         answer = dict(outcome.replies).get(context.waiter)
-        shell.decided(kind, outcome, request, context, answer)
+        runtime.decided(kind, outcome, request, context, answer)
         return outcome
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        shell = self._shell
-        shell.end_event()
+        runtime = self._runtime
+        runtime.end_event()
         try:
             outcome = self.core.expire(key, context)
         except Exception as error:
-            shell.failed(error)
+            runtime.failed(error)
             raise
-        shell.decided("timer", outcome, key, context, None)
+        runtime.decided("timer", outcome, key, context, None)
         return outcome
 
     def load(self, context: Context) -> Outcome:
         outcome = self.core.load(context)
-        self._shell.loading(self.core, outcome)
+        self._runtime.loading(self.core, outcome)
         return outcome
 
 
-class TransactionShell:
+class TransactionRuntime:
     """A coordinator of transactions, its log and its shadow; see `sim.runtime`."""
 
     def __init__(
         self,
-        agenda: Agenda,
+        event_queue: EventQueue,
         config: Callable[[], Any],
         *,
         log: Log,
@@ -126,7 +126,7 @@ class TransactionShell:
         self.log = log
         self.journal = Journal(log, at_once=False, decode=decode_transaction_record)
         self.observe = observe
-        self.agenda = agenda
+        self.event_queue = event_queue
         self.config = config
         self.features = features()
         self.core = TransactionShard()
@@ -144,7 +144,7 @@ class TransactionShell:
         """Up to where it has to be durable for whatever is decided next."""
         self._open: Event | None = None
         self._loop = ProcessLoop(
-            agenda, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.finish
+            event_queue, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.finish
         )
         self.coordinator = TimerReportingCoordinator(
             "transactions",
@@ -154,7 +154,7 @@ class TransactionShell:
                 journal=cast("Any", self.journal),
                 config=config,
                 loop=cast("Any", self._loop),
-                wall_clock_ms=agenda.wall_clock_ms,
+                wall_clock_ms=event_queue.wall_clock_ms,
                 topics=topics,
                 features=features,
                 perform=perform,
@@ -207,7 +207,7 @@ class TransactionShell:
         late = end > self.log.durable or written > max(self.log.written, self.log.durable)
         if late and answer not in NOBODY_DECIDED:
             why = f"answered when {self.log.durable} batches were durable, decided behind {end}: {answer}"
-            self.failed(Broken("AnswersWaitForTheDisk", why))
+            self.failed(InvariantViolation("AnswersWaitForTheDisk", why))
         answered(answer)
 
     @property
@@ -237,7 +237,7 @@ class TransactionShell:
         """The core decided; what follows from it is about to happen."""
         if self.core.transactions != self.kept:
             why = f"{self.core.transactions} was {self.kept} and changed without a record"
-            self.failed(Broken("TransactionsChangeByRecords", why))
+            self.failed(InvariantViolation("TransactionsChangeByRecords", why))
         self._open = Event(
             kind, self, self.kept, {}, request, context.api_version, context.client_id, context.waiter,
             outcome, answer,

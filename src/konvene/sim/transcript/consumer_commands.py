@@ -138,8 +138,8 @@ def heavy(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def kinds(s: Scenario, plain: list[str], o: Options) -> None:
-    """The promises of these kinds of groups are asked for, from here on."""
-    s.life.promise(plain)
+    """The invariants of these kinds of groups are asked for, from here on."""
+    s.life.invariant(plain)
 
 
 # --- what classic consumers say in bytes -------------------------------------------------------------

@@ -107,7 +107,7 @@ class Recorder:
             self._client(event.client_id).hears(event.answer)
 
     def _news(self, event: Event) -> None:
-        told, fits = self._told(event.news), event.kind == "news"
+        told, fits = self._told(event.news), event.kind == "completion"
         if isinstance(event.news, TopicsNotCreated):
             told = not_created(event.news)
         elif isinstance(event.news, EndsFound):

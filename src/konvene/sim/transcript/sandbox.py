@@ -1,6 +1,6 @@
 """A shell with a clock of its own and people who ask by name: what scenarios and tests play on.
 
-Everything is held against every promise. Requests go through the codec, so that a coordinator sees what a
+Everything is held against every invariant. Requests go through the codec, so that a coordinator sees what a
 client can say. What happened is told in lines, in the order in which it became known.
 """
 
@@ -23,9 +23,10 @@ from konvene.runtime.coordinator import Call
 from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Effect, Rebalance
 from konvene.shard.image import Topics
-from konvene.sim.event_queue import Agenda
-from konvene.sim.invariants import observer, promises_of
-from konvene.sim.runtime import TOPICS, Log, Shell
+from konvene.sim.event_queue import EventQueue
+from konvene.sim.invariants import invariants_of, observer
+from konvene.sim.journal import Log
+from konvene.sim.runtime import TOPICS, GroupRuntime
 from konvene.sim.transcript.lines import effect_line, record_line, why_line
 from konvene.sim.world.event import Event
 from konvene.sim.world.member_ids import MemberIds
@@ -35,7 +36,7 @@ TraceEntry = tuple[str, Any]
 
 
 class Sandbox:
-    """See the top of this file. `kinds` are those of `promises_of`; `watch` is told each event as well."""
+    """See the top of this file. `kinds` are those of `invariants_of`; `watch` is told each event as well."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Sandbox:
         self.topics: Topics = TOPICS
         self.task_assignors: dict[str, TaskAssignor] = {}
         """Those on offer to streams groups, in place of the broker's; empty: the broker's."""
-        self.agenda = Agenda(random)
+        self.event_queue = EventQueue(random)
         self.log = Log() if log is None else log
         self.holds = False
         """Whether what is appended is not durable until somebody says so."""
@@ -63,30 +64,30 @@ class Sandbox:
         """Work that somebody should do, in the order in which it was asked for."""
         self._stories: list[str] = []
         self._ids = MemberIds()
-        self._check = observer(promises_of(kinds))
+        self._check = observer(invariants_of(kinds))
         self._watch = watch
         self._asked = 0
-        self.shell = self._start()
-        self.shell.load()
+        self.runtime = self._start()
+        self.runtime.load()
 
     def __repr__(self) -> str:
-        return f"<life: {len(self.waiting)} waiting, {self.shell!r}>"
+        return f"<life: {len(self.waiting)} waiting, {self.runtime!r}>"
 
     @property
     def shard(self) -> GroupShard:
-        return self.shell.core
+        return self.runtime.core
 
     @property
     def now_ms(self) -> int:
         """The wall clock."""
-        return self.agenda.wall_clock_ms()
+        return self.event_queue.wall_clock_ms()
 
     def group(self, group_id: str) -> Group:
         return self.shard.groups[group_id]
 
-    def promise(self, kinds: Sequence[str]) -> None:
-        """Hold everything against the promises of these kinds of groups, from now on."""
-        self._check = observer(promises_of(kinds))
+    def invariant(self, kinds: Sequence[str]) -> None:
+        """Hold everything against the invariants of these kinds of groups, from now on."""
+        self._check = observer(invariants_of(kinds))
 
     def set_config(self, *changes: tuple[str, str]) -> None:
         """Other settings, from now on."""
@@ -113,7 +114,7 @@ class Sandbox:
 
         fresh = self._ids.random_part(client_id, request, self.shard.groups)
         call = Call(version, client_id, "/127.0.0.1", (fresh,))
-        self.shell.ask(request, call, hears)
+        self.runtime.ask(request, call, hears)
         self._ids.request_decided(client_id, request, self.shard.groups)
         self.look()
         return heard[0] if heard else None
@@ -123,13 +124,13 @@ class Sandbox:
         return self._ids.generate_for_client(client_id)
 
     def look(self) -> None:
-        """Hold everything against the promises."""
+        """Hold everything against the invariants."""
         self._tell_stories()
-        self.shell.look()
+        self.runtime.look()
 
     def advance(self, ms: int) -> None:
         """Let time pass."""
-        self.agenda.run_until(self.agenda.now_ms + ms)
+        self.event_queue.run_until(self.event_queue.now_ms + ms)
         self.look()
 
     def restart(self) -> None:
@@ -140,51 +141,51 @@ class Sandbox:
         """The process dies, and what was not durable is lost but for `keep` batches; a new one begins.
 
         `change`: what happens to the log meanwhile."""
-        old = self.shell
+        old = self.runtime
         old.die()
         self.wanted.clear()
         for number in list(self.waiting):
             self._hears(number, Errors.NOT_COORDINATOR)
         lost = self.log.lose_tail(keep)
         change(self.log)
-        self.shell = self._start()
-        self.shell.ended, self.shell.lost = old.ended, lost
-        self.shell.load()
+        self.runtime = self._start()
+        self.runtime.ended, self.runtime.lost = old.ended, lost
+        self.runtime.load()
         self.look()
 
     def hold(self) -> None:
         """What is appended from here on is not durable, and answers wait."""
-        self.holds, self.shell.journal.at_once = True, False
+        self.holds, self.runtime.journal.at_once = True, False
 
     def durable(self, but: int = 0) -> None:
         """What was appended is durable, and what will be is at once; `but` for so many batches that it came
         too late for: then what comes waits as well."""
         if not but:
-            self.holds, self.shell.journal.at_once = False, True
-        self.shell.made_durable(but)
+            self.holds, self.runtime.journal.at_once = False, True
+        self.runtime.made_durable(but)
         self.look()
 
     def inform(self, news: Any) -> None:
         """Tell the coordinator what came of work that was wanted."""
-        if not self.shell.inform(news) and not isinstance(news, EndsFound):
-            self.shell.inform(given_up(news))
+        if not self.runtime.inform(news) and not isinstance(news, EndsFound):
+            self.runtime.inform(given_up(news))
         self.look()
 
     def ring_now(self, key: tuple[str, ...]) -> bool:
         """Let a timer run out before its time; False where it is not armed."""
-        rang = self.shell.coordinator.ring_now(key)
+        rang = self.runtime.coordinator.ring_now(key)
         self.look()
         return rang
 
     def next_append(self, how: str) -> None:
         """The next append "fails", or is "too large"."""
-        self.shell.journal.refuse = how
+        self.runtime.journal.refuse = how
 
     # --- what becomes of it ---
 
-    def _start(self) -> Shell:
-        return Shell(
-            self.agenda,
+    def _start(self) -> GroupRuntime:
+        return GroupRuntime(
+            self.event_queue,
             lambda: self.config,
             log=self.log,
             topics=lambda: self.topics,
@@ -207,7 +208,7 @@ class Sandbox:
 
     def _tell(self, explained: ExplainedRebalance) -> None:
         self.why.append(explained.rebalance)
-        self.shell.end_event()
+        self.runtime.end_event()
         self._stories.append(why_line(explained.rebalance))
 
     def _perform(self, effect: Effect) -> None:

@@ -45,7 +45,7 @@ from konvene.messages.offset_fetch import (
 )
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from konvene.shard.image import Topic, Topics
-from konvene.sim.runtime import Log
+from konvene.sim.journal import Log
 from konvene.sim.transcript.consumer_commands import (
     EPOCHS,
     assignments,
@@ -86,7 +86,7 @@ from konvene.sim.transcript.vocabulary import (
     reason,
 )
 from konvene.sim.world.compaction import compacted
-from konvene.sim.world.event import Broken
+from konvene.sim.world.event import InvariantViolation
 
 __all__ = ["COMMANDS", "NONE", "Client", "Scenario", "ScenarioError", "run_file"]
 
@@ -107,7 +107,8 @@ class Scenario:
     def run(self, commands: Iterable[str], line: int = 0) -> list[str]:
         """Play commands; the lines that tell what happened. Raises ScenarioError.
 
-        `line`: where the first of them stands in its file. After a promise was broken nothing is played."""
+        `line`: where the first of them stands in its file. After an invariant was violated nothing is
+        played."""
         said: list[str] = []
         for at, text in enumerate(commands, line):
             if self.broken is None and text.strip() and not text.startswith("#"):
@@ -134,7 +135,7 @@ class Scenario:
             raise
         except CodecError as error:
             raise ScenarioError(f"cannot be said in this version ({error})", text) from None
-        except Exception as error:  # A promise that is broken, or what no core may raise.
+        except Exception as error:  # An invariant that is violated, or what no core may raise.
             self.broken = error
         finally:
             targets.HEAVY, tasks.HEAVY = usual
@@ -145,7 +146,7 @@ class Scenario:
                 what = f"{who} <- {answer_line(what)}"
             said.append(what)
         if self.broken is not None:
-            name = "" if isinstance(self.broken, Broken) else f"{type(self.broken).__name__}: "
+            name = "" if isinstance(self.broken, InvariantViolation) else f"{type(self.broken).__name__}: "
             said.append(f"broken {name}{self.broken}".partition("\n")[0])
         return said
 
@@ -369,7 +370,7 @@ def advance(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def clock(s: Scenario, plain: list[str], o: Options) -> None:
-    s.life.agenda.wall_off_ms += number({"MS": plain[0]}, "MS", 0)
+    s.life.event_queue.wall_off_ms += number({"MS": plain[0]}, "MS", 0)
 
 
 def restart(s: Scenario, plain: list[str], o: Options) -> None:
@@ -414,9 +415,9 @@ def expire(s: Scenario, plain: list[str], o: Options) -> list[str]:
 
 
 def show(s: Scenario, plain: list[str], o: Options) -> list[str]:
-    shell = s.life.shell
-    armed = sorted(((key, shell.due_ms(key)) for key in shell.timers), key=repr)
-    return [repr(shell.core.groups.get(plain[0])), *(f"timer {' '.join(k)} in {ms}" for k, ms in armed)]
+    runtime = s.life.runtime
+    armed = sorted(((key, runtime.due_ms(key)) for key in runtime.timers), key=repr)
+    return [repr(runtime.core.groups.get(plain[0])), *(f"timer {' '.join(k)} in {ms}" for k, ms in armed)]
 
 
 # --- the table -----------------------------------------------------------------------------------

@@ -18,12 +18,12 @@ from konvene.codec.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, build_simpl
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.shard import GroupShard
 from konvene.shard.contract import Arm, Context, Producer
-from konvene.sim.runtime import Batch, replayed
+from konvene.sim.journal import Batch, replayed
 from konvene.sim.world.cleaner import cleaned_at_random
 from konvene.sim.world.event import all_offsets
 
 if TYPE_CHECKING:
-    from konvene.sim.runtime import Shell
+    from konvene.sim.runtime import GroupRuntime
 
 
 def compacted(batches: Sequence[Batch], end: int, tombstones: bool, begin: int = 0) -> list[Batch]:
@@ -100,12 +100,14 @@ def compactions(
         yield compacted(batches, end, True, begin)
 
 
-def assert_compaction_changes_nothing(shell: Shell, random: Random | None = None, most: int = 8) -> None:
+def assert_compaction_changes_nothing(
+    runtime: GroupRuntime, random: Random | None = None, most: int = 8
+) -> None:
     """Assert G2: a shard loaded from any compacted log shows the same state as one loaded from the whole log.
 
     Also asserts G1 (reading in bulk, as a broker does, gives the same state) and G8 (replaying every batch
     twice changes nothing). All prefixes are tried; with `random`, at most `most` of them."""
-    batches = shell.log.batches
+    batches = runtime.log.batches
     loaded_shard = replayed(batches)
     expected_order = ordered_state(loaded_shard)
     assert ordered_state(read_in_bulk(batches)) == expected_order, "reading in bulk gives another state"
@@ -113,7 +115,7 @@ def assert_compaction_changes_nothing(shell: Shell, random: Random | None = None
     assert ordered_state(replayed(repeated)) == expected_order, (
         "replaying every batch twice gives another state"
     )
-    assert_loads(shell, loaded_shard)
+    assert_loads(runtime, loaded_shard)
     expected = observable_state(loaded_shard)
     for remaining in compactions(batches, random, most):
         shard = replayed(remaining)
@@ -160,20 +162,20 @@ def _assert_half_way_is_the_same(batches: Sequence[Batch], end: int, random: Ran
     assert shown == expected, f"up to batch {end} the compacted log shows {shown}, the whole log {expected}"
 
 
-def assert_every_prefix_loads(shell: Shell) -> None:
+def assert_every_prefix_loads(runtime: GroupRuntime) -> None:
     """Assert G1: a shard can be loaded from each prefix of the log, and each member has its session."""
     shard = GroupShard()
-    assert_loads(shell, shard)
-    for batch in shell.log.batches:
+    assert_loads(runtime, shard)
+    for batch in runtime.log.batches:
         for record in batch.records:
             shard.replay(record)
-        assert_loads(shell, shard)
+        assert_loads(runtime, shard)
 
 
-def assert_loads(shell: Shell, shard: GroupShard) -> None:
+def assert_loads(runtime: GroupRuntime, shard: GroupShard) -> None:
     """Assert that loading arms a session timer for each member and writes nothing."""
-    configs = shell.group_configs
-    loaded = shard.load(Context(shell.now_ms, shell.config, topics=shell.topics, group_configs=configs))
+    configs = runtime.group_configs
+    loaded = shard.load(Context(runtime.now_ms, runtime.config, topics=runtime.topics, group_configs=configs))
     armed: list[Any] = [t.key for t in loaded.timers if isinstance(t, Arm)]
     sessions = {key for key in armed if key[0] == "session"}
     members = {("session", name, m) for name, group in shard.groups.items() for m in group.members}

@@ -22,7 +22,8 @@ from konvene.records.commits import Committed
 from konvene.shard.contract import Outcome
 
 if TYPE_CHECKING:
-    from konvene.sim.runtime import Batch, Shell
+    from konvene.sim.journal import Batch
+    from konvene.sim.runtime import GroupRuntime
 
 MODERN_GROUP_TYPES = (ConsumerGroup, StreamsGroup, ShareGroup)
 """Types of groups whose coordinator assigns."""
@@ -58,16 +59,16 @@ class Event:
     `kind` is one of
         "request"        a request was decided or rejected
         "timer"          a timer expired
-        "news"           background work completed; `key` has its type
-        "too large"      a request was decided, and its records exceed the maximum batch size
-        "refused"        a request was decided, and the log rejects the writes of its producer
-        "append failed"  the decided records could not be appended; the shard will be loaded again
-        "loaded"         the shard was read from its log; `before` is the state when the last one ended
-        "audit"          nothing happened; the views have everything
+        "completion"     work outside of the shard was completed; `key` names it
+        "too large"      the records of a decision exceeded the maximum batch size
+        "refused"        the log rejected the producer of a decision's records
+        "append failed"  the append of a decision failed; the shard has to be loaded again
+        "loaded"         the shard was read from its log; `before` is the state at the end of its predecessor
+        "audit"          nothing happened; the views hold the whole shard
     """
 
     kind: str
-    shell: Shell
+    runtime: GroupRuntime
     before: View
     after: View
     changed: bool = False
@@ -135,7 +136,7 @@ class Event:
         return self.kind == "request" and self.api in apis
 
 
-class Promise:
+class Invariant:
     """A condition that holds after every event. The first line of a subclass's docstring states it."""
 
     def after(self, event: Event) -> None:
@@ -143,12 +144,12 @@ class Promise:
         raise NotImplementedError
 
 
-class Broken(Exception):
+class InvariantViolation(Exception):
     """An invariant was violated."""
 
-    def __init__(self, promise: str, why: str) -> None:
-        super().__init__(f"{promise}: {why}")
-        self.promise = promise
+    def __init__(self, invariant: str, why: str) -> None:
+        super().__init__(f"{invariant}: {why}")
+        self.invariant = invariant
         self.why = why
 
 

@@ -22,7 +22,7 @@ from konvene.messages.offset_delete import (
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 from konvene.sim.members import assigns, runs_applications
-from konvene.sim.runtime import Shell
+from konvene.sim.runtime import GroupRuntime
 from konvene.sim.share.faults import (
     alteration,
     beginning_goes,
@@ -37,8 +37,8 @@ from konvene.sim.world.settings import settings_of
 
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
-    from konvene.sim.share.runtime import StateShell
-    from konvene.sim.transactions.runtime import TransactionShell
+    from konvene.sim.share.runtime import ShareStateRuntime
+    from konvene.sim.transactions.runtime import TransactionRuntime
     from konvene.sim.world.world import World
 
 MOST_MEMBERS = 12
@@ -65,7 +65,7 @@ def maybe_restart(world: World, member: Member) -> None:
     """Who died comes back after a while, as a rule."""
     if not world.faults_disabled and world.random.random() < 0.8:
         gap_ms = log_uniform_ms(world, 10, 3 * world.options["session.ms"])
-        world.agenda.after(gap_ms, _restart, world, member)
+        world.event_queue.after(gap_ms, _restart, world, member)
 
 
 def _restart(world: World, member: Member) -> None:
@@ -118,7 +118,7 @@ def _pause(world: World) -> None:
         lasts_ms = log_uniform_ms(world, 1_000, 2 * world.options["session.ms"])
         world.log_event(member.name, f"stands still for {lasts_ms} ms", None)
         member.pause()
-        world.agenda.after(lasts_ms, _wake, world, member, member.life)
+        world.event_queue.after(lasts_ms, _wake, world, member, member.life)
 
 
 def _wake(world: World, member: Member, life: int) -> None:
@@ -148,7 +148,7 @@ def _roll(world: World) -> None:
     hosts = dict.fromkeys(getattr(m, "host", m.name) for m in world.live_members())
     for host in hosts:
         at_ms += world.random.randint(100, world.options["session.ms"])
-        world.agenda.after(at_ms, restart_host, world, host)
+        world.event_queue.after(at_ms, restart_host, world, host)
 
 
 def restart_host(world: World, host: str) -> None:
@@ -156,7 +156,7 @@ def restart_host(world: World, host: str) -> None:
         if member.alive and getattr(member, "host", member.name) == host and not world.faults_disabled:
             world.log_event(member.name, "is started anew", None)
             member.leave()
-            world.agenda.after(world.random.randint(1, 5_000), _restart, world, member)
+            world.event_queue.after(world.random.randint(1, 5_000), _restart, world, member)
 
 
 def _next_topology(world: World) -> None:
@@ -179,7 +179,7 @@ def _next_protocol(world: World) -> None:
     at_ms, pause_ms = 0, log_uniform_ms(world, 100, world.options["session.ms"])
     for host in hosts:
         at_ms += world.random.randint(1, pause_ms)
-        world.agenda.after(at_ms, _restart_somehow, world, host)
+        world.event_queue.after(at_ms, _restart_somehow, world, host)
 
 
 def _restart_somehow(world: World, host: str) -> None:
@@ -189,7 +189,7 @@ def _restart_somehow(world: World, host: str) -> None:
         if member.alive and getattr(member, "host", member.name) == host and not world.faults_disabled:
             world.log_event(member.name, "is started anew", None)
             member.leave() if says_goodbye else member.die()
-            world.agenda.after(world.random.randint(1, 3_000), _restart, world, member)
+            world.event_queue.after(world.random.randint(1, 3_000), _restart, world, member)
 
 
 def _shutdown(world: World) -> None:
@@ -201,7 +201,7 @@ def _shutdown(world: World) -> None:
 
 def forget_shutdowns(world: World) -> None:
     """Members of the classic protocol would join again for ever, where nobody stops any more."""
-    for group in world.shell.core.groups.values():
+    for group in world.runtime.core.groups.values():
         if isinstance(group, StreamsGroup) and group.classic_members and group.soft.shutdown is not None:
             _failover(world)
             return
@@ -224,7 +224,7 @@ def _cut_off(world: World) -> None:
         world.cuts = {way: some if way in ways else NOBODY for way in ("to", "from")}
         lasts_ms = log_uniform_ms(world, 500, 3 * world.options["session.ms"])
         world.log_event("network", f"cuts off {' '.join(sorted(some))} ({' and '.join(ways)})", None)
-        world.agenda.after(lasts_ms, _heal, world)
+        world.event_queue.after(lasts_ms, _heal, world)
 
 
 def _heal(world: World) -> None:
@@ -242,15 +242,15 @@ def _resubscribe(world: World) -> None:
 # --- the coordinator -----------------------------------------------------------------------------
 
 
-def append_faults(world: World, shell: Shell | TransactionShell | StateShell) -> None:
+def append_faults(world: World, runtime: GroupRuntime | TransactionRuntime | ShareStateRuntime) -> None:
     """What becomes of the next append."""
     conditions, random = world.conditions, world.random
     if conditions["append.fails"] and random.random() < conditions["append.fails"]:
-        shell.journal.refuse = "fails"
+        runtime.journal.refuse = "fails"
     elif conditions["too.large"] and random.random() < conditions["too.large"]:
-        shell.journal.refuse = "too large"
+        runtime.journal.refuse = "too large"
     else:
-        shell.journal.refuse = None
+        runtime.journal.refuse = None
 
 
 def _transactions_fail_over(world: World) -> None:
@@ -274,7 +274,7 @@ def _administered(world: World, wish: Callable[[World, str], Struct]) -> None:
                 world.log_event(member.name, "leaves for an administrator", None)
                 member.leave()
                 maybe_restart(world, member)
-    world.agenda.after(at_ms, lambda: _ask(world, wish(world, group), 0))
+    world.event_queue.after(at_ms, lambda: _ask(world, wish(world, group), 0))
 
 
 def _node_dies(world: World) -> None:
@@ -284,7 +284,7 @@ def _node_dies(world: World) -> None:
 
 def _failover(world: World) -> None:
     """The process dies; what the disk does not have for certain is there or not."""
-    old = world.shell
+    old = world.runtime
     old.die()
     left = len(world.log.batches) - world.log.durable
     keep = world.random.choice([0, left, world.random.randint(0, left)])
@@ -296,36 +296,36 @@ def _failover(world: World) -> None:
 
 def _failover_loading(world: World) -> None:
     _failover(world)
-    world.agenda.after(world.random.randint(0, 50), _die_if_loading, world)
+    world.event_queue.after(world.random.randint(0, 50), _die_if_loading, world)
 
 
 def _die_if_loading(world: World) -> None:
-    if world.shell.coordinator.state == "loading":
+    if world.runtime.coordinator.state == "loading":
         world.log_event("coordinator", "dies while it is loading", None)
         _failover(world)
 
 
 def _deposed(world: World) -> None:
     """Another one leads; the old one finds out when it wants to write."""
-    old = world.shell
+    old = world.runtime
     old.finish()
     if old.coordinator.state != "active":
         return
     world.log.epoch += 1
     world.log.durable = len(world.log.batches)
     world.deposed = [old]
-    world.agenda.after(log_uniform_ms(world, 10, 20_000), _deposed_dies, world, old)
+    world.event_queue.after(log_uniform_ms(world, 10, 20_000), _deposed_dies, world, old)
     _begin_again(world, old, 0)
 
 
-def _deposed_dies(world: World, old: Shell) -> None:
+def _deposed_dies(world: World, old: GroupRuntime) -> None:
     old.die()
-    world.deposed = [shell for shell in world.deposed if shell is not old]
+    world.deposed = [runtime for runtime in world.deposed if runtime is not old]
 
 
-def _begin_again(world: World, old: Shell, lost: int) -> None:
+def _begin_again(world: World, old: GroupRuntime, lost: int) -> None:
     """A coordinator reads the log."""
-    world.shell = new = world.new_shell()
+    world.runtime = new = world.new_runtime()
     new.succeeds(old, lost)
     for process in (*world.members, *world.other_clients):
         process.disconnect()
@@ -347,7 +347,7 @@ def _compact(world: World) -> None:
 
 
 def _ask(world: World, request: Struct, version: int) -> None:
-    """An administrator asks; what is answered is looked at by the promises only."""
+    """An administrator asks; what is answered is looked at by the invariants only."""
     admin = Process(world, "admin")
     admin.start()
     admin.send(request, version, lambda answer: None)
@@ -387,7 +387,7 @@ def _topic_gone(world: World) -> None:
     if name in world.topics.by_name:
         forget(world, name)
         world.delete_topic(name)
-        world.agenda.after(log_uniform_ms(world, 100, 30_000), topic_back, world, name)
+        world.event_queue.after(log_uniform_ms(world, 100, 30_000), topic_back, world, name)
 
 
 def topic_back(world: World, name: str) -> None:
@@ -456,8 +456,8 @@ def _describe(world: World) -> None:
 
 
 def _clock_step(world: World) -> None:
-    world.agenda.wall_off_ms = world.random.randint(-3_600_000, 3_600_000)
-    world.log_event("clock", f"is {world.agenda.wall_off_ms} ms off", None)
+    world.event_queue.wall_off_ms = world.random.randint(-3_600_000, 3_600_000)
+    world.log_event("clock", f"is {world.event_queue.wall_off_ms} ms off", None)
 
 
 FAULT_ACTIONS: dict[str, Callable[[World], None]] = {

@@ -43,8 +43,8 @@ far their tasks are, others do not know all ends.
 Each run draws from its seed which faults occur and how often (`PARAMETERS`, `FAULTS`). Runs with few kinds of
 faults reach states that runs with all of them never reach. The drawn values are printed.
 
-After the chaos comes calm. Nothing fails any more, who was dead stays dead or is back, and what must come
-about in the end has to come about within its bounds.
+After the chaos comes the liveness phase. Nothing fails any more, who was dead stays dead or is back, and what
+must come about in the end has to come about within its bounds.
 """
 
 from __future__ import annotations
@@ -385,7 +385,7 @@ class Options:
         return Options(parameters, faults)
 
     def lines(self) -> list[str]:
-        """`name=value`, what is as in calm left out."""
+        """`name=value`, values of a fault-free run left out."""
         changed = [
             (p, self.parameters[p.name]) for p in ALL_PARAMETERS if self.parameters[p.name] != p.fault_free
         ]

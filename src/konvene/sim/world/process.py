@@ -69,7 +69,7 @@ class Process:
 
     def schedule(self, delay_ms: int, call: Callable[..., None], *args: Any) -> Entry:
         """Schedule a callback that runs if the process has not died or restarted by then."""
-        return self.world.agenda.after(delay_ms, self._do, self.life, call, args)
+        return self.world.event_queue.after(delay_ms, self._do, self.life, call, args)
 
     def _do(self, life: int, call: Callable[..., None], args: tuple[Any, ...]) -> None:
         if life != self.life:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from konvene.runtime.coordinator import Coordinator
-from konvene.sim.event_queue import Agenda, Entry, Task
+from konvene.sim.event_queue import Entry, EventQueue, Task
 
 __all__ = ["ProcessLoop", "TimerReportingCoordinator"]
 
@@ -14,12 +14,14 @@ __all__ = ["ProcessLoop", "TimerReportingCoordinator"]
 class ProcessLoop:
     """The event queue as one coordinator uses it. After `end`, none of its callbacks runs any more."""
 
-    def __init__(self, agenda: Agenda, delay_ms: Callable[[], int], finish: Callable[[], None]) -> None:
+    def __init__(
+        self, event_queue: EventQueue, delay_ms: Callable[[], int], finish: Callable[[], None]
+    ) -> None:
         self.alive = True
-        self._agenda = agenda
+        self._event_queue = event_queue
         self._delay_ms = delay_ms
         self._finish = finish
-        self.time = agenda.time
+        self.time = event_queue.time
         self._delayed: set[Task] = set()
         """Tasks that start after a delay, if the process lives that long."""
 
@@ -34,7 +36,7 @@ class ProcessLoop:
         delay_ms = self._delay_ms()
         if delay_ms:
             self._delayed.add(task)
-            self._agenda.after(delay_ms, self._call, self._begin, task)
+            self._event_queue.after(delay_ms, self._call, self._begin, task)
         else:
             task.go_on(None)
         return task
@@ -44,7 +46,7 @@ class ProcessLoop:
         task.go_on(None)
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Entry:
-        return self._agenda.call_at(when, self._call, callback, *args)
+        return self._event_queue.call_at(when, self._call, callback, *args)
 
     def _call(self, callback: Callable[..., Any], *args: Any) -> None:
         if self.alive:

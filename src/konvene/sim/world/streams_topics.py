@@ -20,7 +20,7 @@ from konvene.groups.streams.topology.configure import KIP, Status, configure
 from konvene.groups.streams.topology.internal_topics import TopicsNotCreated, TopicsToCreate
 from konvene.groups.streams.topology.topology import Topology
 from konvene.sim.members.streams.topologies import EXTRA, LAST_EPOCH, topology_of
-from konvene.sim.runtime import Shell
+from konvene.sim.runtime import GroupRuntime
 from konvene.sim.world import fault_actions
 from konvene.sim.world.faults import Options
 
@@ -68,7 +68,7 @@ class InternalTopics:
 
     # --- the broker ---
 
-    def create(self, shell: Shell, request: TopicsToCreate) -> None:
+    def create(self, runtime: GroupRuntime, request: TopicsToCreate) -> None:
         """Create the requested topics that are not being created; they exist, or not, after a delay."""
         existing = self._world.topics.by_name
         names = [t.name for t in request.topics if t.name not in self._pending and t.name not in existing]
@@ -76,9 +76,11 @@ class InternalTopics:
             self._pending.update(names)
             world = self._world
             takes_ms = world.latency_ms("work.ms")
-            world.agenda.after(takes_ms, self._created, shell, shell.core, request, tuple(names))
+            world.event_queue.after(takes_ms, self._created, runtime, runtime.core, request, tuple(names))
 
-    def _created(self, shell: Shell, core: object, request: TopicsToCreate, names: tuple[str, ...]) -> None:
+    def _created(
+        self, runtime: GroupRuntime, core: object, request: TopicsToCreate, names: tuple[str, ...]
+    ) -> None:
         self._pending.difference_update(names)
         world, random = self._world, self._world.random
         fails = world.conditions["create.fails"]
@@ -91,9 +93,9 @@ class InternalTopics:
             denied = random.random() < DENIED
             errors = {} if denied else dict.fromkeys(failed, "it fails")
             news = TopicsNotCreated(request.group_id, errors, failed if denied else ())
-            if shell.core is core and shell in (world.shell, *world.deposed):
+            if runtime.core is core and runtime in (world.runtime, *world.deposed):
                 world.log_event("work", "is done", news)
-                shell.inform(news)
+                runtime.inform(news)
 
     def ends(self, request: EndsToLookUp) -> EndsFound:
         """Return the current end offsets of changelogs; all writes of a task are in its first changelog."""
@@ -114,7 +116,7 @@ class InternalTopics:
         if late and EXTRA in world.topics.by_name:
             world.delete_topic(EXTRA)
         if EXTRA not in world.topics.by_name:
-            world.agenda.after(
+            world.event_queue.after(
                 fault_actions.log_uniform_ms(world, 100, 30_000) if late else 0, self._create_source
             )
 
@@ -126,7 +128,7 @@ class InternalTopics:
         """Roll an application to its next topology, if its group has the last one for certain: its processes
         are started anew one after another. Now and then that stops half-way."""
         world, random = self._world, self._world.random
-        configured, deployed_epoch = world.shell.core.groups.get(group), self.deployed.get(group, 0)
+        configured, deployed_epoch = world.runtime.core.groups.get(group), self.deployed.get(group, 0)
         if (
             world.config["konvene.streams.mode"] != KIP
             or world.options["hostile"]
@@ -151,11 +153,11 @@ class InternalTopics:
         at_ms = 0
         for host in hosts:
             at_ms += random.randint(100, world.options["session.ms"])
-            world.agenda.after(at_ms, fault_actions.restart_host, world, host)
+            world.event_queue.after(at_ms, fault_actions.restart_host, world, host)
 
     def epoch_to_start_with(self, group: str) -> int:
         """Of who starts: that which was rolled out last, but no further than one behind the group's."""
-        configured, deployed_epoch = self._world.shell.core.groups.get(group), self.deployed.get(group, 0)
+        configured, deployed_epoch = self._world.runtime.core.groups.get(group), self.deployed.get(group, 0)
         known = configured.topology_epoch if isinstance(configured, StreamsGroup) else -1
         return deployed_epoch if known < 0 else min(deployed_epoch, known + 1)
 

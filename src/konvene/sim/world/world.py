@@ -33,20 +33,21 @@ from konvene.runtime.coordinator import Call
 from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
-from konvene.sim.event_queue import Agenda
+from konvene.sim.event_queue import EventQueue
 from konvene.sim.invariants import observer
 from konvene.sim.invariants.offset_oracle import Oracle, TopicPartition, of_others
+from konvene.sim.journal import Log
 from konvene.sim.members import assigns, kinds, runs_applications, shares, transacts
 from konvene.sim.members.simple import SimpleClient
 from konvene.sim.members.streams.application import Application
 from konvene.sim.members.streams.state import Stores
-from konvene.sim.runtime import Log, Shell
+from konvene.sim.runtime import GroupRuntime
 from konvene.sim.share.node import ShareNode
 from konvene.sim.share.settings import share_settings
 from konvene.sim.transactions.node import Transactions, transaction_settings
 from konvene.sim.transcript.recorder import Recorder
 from konvene.sim.world import fault_actions as chaos
-from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.event import Event, Invariant
 from konvene.sim.world.faults import SECRET, Options
 from konvene.sim.world.member_ids import MemberIds
 from konvene.sim.world.process import Process
@@ -124,7 +125,7 @@ class World:
         options: Options,
         *,
         kinds: Sequence[str] = ("classic",),
-        promises: Sequence[Promise] = (),
+        invariants: Sequence[Invariant] = (),
         settings: Sequence[tuple[str, str]] = (),
         trace: Callable[[str], None] | None = None,
         measure: MembershipListener | None = None,
@@ -133,7 +134,7 @@ class World:
         self.random = random
         self.options = options
         self.kinds = tuple(kinds)
-        self.agenda = Agenda(random)
+        self.event_queue = EventQueue(random)
         self.conditions = options
         """Options in effect now; without faults once `faults_disabled` is set."""
         self.faults_disabled = False
@@ -143,7 +144,7 @@ class World:
         self.measure = measure or MembershipListener()
         self.recorder: Recorder | None = None
         self._trace = trace
-        self._check = observer(promises)
+        self._check = observer(invariants)
         self._stopwatch = stopwatch
         self.checking_s = 0.0
         self._events = self._audited_at = 0
@@ -183,8 +184,8 @@ class World:
         an operator rolls the application."""
         self.oracle = Oracle(self._is_current, off=bool(options["hostile"]))
         self.log = Log()
-        self.shell = self.new_shell()
-        self.deposed: list[Shell] = []
+        self.runtime = self.new_runtime()
+        self.deposed: list[GroupRuntime] = []
         self.cuts: dict[str, frozenset[str]] = {}
         """Clients cut off by a partition: "to" cannot reach the coordinator, "from" receive no response."""
         self.members: list[Member] = []
@@ -197,17 +198,17 @@ class World:
     def record(self) -> Recorder:
         """Record from here on everything that the coordinator decides, as a scenario."""
         first = [f"kinds {' '.join(self.kinds)}", f"heavy {targets.HEAVY}"] if assigns(self.kinds) else []
-        self.recorder = Recorder(self.settings, self.topics, self.agenda.now_ms, first)
+        self.recorder = Recorder(self.settings, self.topics, self.event_queue.now_ms, first)
         return self.recorder
 
     def record_command(self, line: str) -> None:
         """Record one command of a scenario, such as a change of a setting or a crash."""
         if self.recorder is not None:
-            self.recorder.time(self.agenda.now_ms, self.agenda.wall_off_ms)
+            self.recorder.time(self.event_queue.now_ms, self.event_queue.wall_off_ms)
             self.recorder.say(line)
 
     def __repr__(self) -> str:
-        return f"<world at step {self.steps}: {len(self.members)} members, {self.shell!r}>"
+        return f"<world at step {self.steps}: {len(self.members)} members, {self.runtime!r}>"
 
     # --- cluster state ---
 
@@ -223,7 +224,7 @@ class World:
         other_clients = [t for t in self.topics.by_name.values() if t.name != name]
         self.topics = Topics([*other_clients, Topic(name, topic_id, partitions)], self._topic_serial)
         if self.recorder is not None:
-            self.recorder.time(self.agenda.now_ms, self.agenda.wall_off_ms)
+            self.recorder.time(self.event_queue.now_ms, self.event_queue.wall_off_ms)
             self.recorder.topic(name, topic_id, partitions)
         self._counts = {t.name: t.partitions for t in self.topics.by_name.values()}
         if self.share is not None:
@@ -267,10 +268,10 @@ class World:
             if self.settings.get(name, value) != value:
                 self.set(name, value)
 
-    def new_shell(self) -> Shell:
+    def new_runtime(self) -> GroupRuntime:
         """Return another coordinator on the same log, not loaded yet."""
-        new = Shell(
-            self.agenda,
+        new = GroupRuntime(
+            self.event_queue,
             lambda: self.config,
             log=self.log,
             topics=lambda: self.topics,
@@ -282,48 +283,48 @@ class World:
         )
         return new
 
-    def _perform_effect(self, shell: Shell, effect: Effect) -> None:
+    def _perform_effect(self, runtime: GroupRuntime, effect: Effect) -> None:
         """Carry out an effect that the coordinator requested: background work, whose result arrives after a
         delay."""
         if effect.verb == CREATE_TOPICS:
-            self.internal_topics.create(shell, effect.subject)
+            self.internal_topics.create(runtime, effect.subject)
             return
         if effect.verb == LOOK_UP_ENDS:
-            self._deliver_result(shell, self.internal_topics.ends(effect.subject))
+            self._deliver_result(runtime, self.internal_topics.ends(effect.subject))
             return
-        if self.share is not None and self.share.perform(shell, effect):
+        if self.share is not None and self.share.perform(runtime, effect):
             return
-        self._deliver_result(shell, WORK[effect.verb](effect.subject, authorize_unless_secret))
+        self._deliver_result(runtime, WORK[effect.verb](effect.subject, authorize_unless_secret))
 
-    def _deliver_result(self, shell: Shell, result: Any) -> None:
+    def _deliver_result(self, runtime: GroupRuntime, result: Any) -> None:
         """Deliver the result of background work to the coordinator after a delay."""
         delay_ms = self.latency_ms("work.ms")
-        self.works_until_ms = max(self.works_until_ms, self.agenda.now_ms + delay_ms)
-        self.agenda.after(delay_ms, self._result_arrived, shell, shell.core, result)
+        self.works_until_ms = max(self.works_until_ms, self.event_queue.now_ms + delay_ms)
+        self.event_queue.after(delay_ms, self._result_arrived, runtime, runtime.core, result)
 
     def latency_ms(self, parameter: str) -> int:
         """Draw a delay whose mean is the value of the parameter."""
         return self._about(self.conditions[parameter])
 
-    def _result_arrived(self, shell: Shell, core: Any, result: Any) -> None:
+    def _result_arrived(self, runtime: GroupRuntime, core: Any, result: Any) -> None:
         """Pass the result to the shard, unless it was loaded again since."""
-        if shell.core is core and shell in (self.shell, *self.deposed):
+        if runtime.core is core and runtime in (self.runtime, *self.deposed):
             self.log_event("work", "is done", result)
-            if shell is self.shell:
-                chaos.append_faults(self, shell)
-            if not shell.inform(result) and not isinstance(result, EndsFound):
-                shell.inform(given_up(result))
+            if runtime is self.runtime:
+                chaos.append_faults(self, runtime)
+            if not runtime.inform(result) and not isinstance(result, EndsFound):
+                runtime.inform(given_up(result))
 
     def group(self, group_id: str) -> ClassicGroup:
         """Return the classic group of that name, or an empty one."""
-        group_found = self.shell.core.groups.get(group_id)
+        group_found = self.runtime.core.groups.get(group_id)
         return group_found if isinstance(group_found, ClassicGroup) else ClassicGroup(group_id)
 
     def _is_current(self, member: Member) -> bool:
         """Return True if the coordinator knows the member at the epoch that the member believes to have.
 
         A member of a consumer group may be behind: it has not received its new epoch yet."""
-        group_found = self.shell.core.groups.get(member.group)
+        group_found = self.runtime.core.groups.get(member.group)
         if isinstance(group_found, StreamsGroup):
             current = (
                 group_found.members[member.member_id].current
@@ -379,7 +380,7 @@ class World:
             )
         for number in range(self.options["simple"]):
             self.other_clients.append(SimpleClient(self, f"s{number + 1}", "g1"))
-        self.shell.load()
+        self.runtime.load()
         if self.transactions is not None:
             self.other_clients += self.transactions.begin()
         if self.share is not None:
@@ -387,8 +388,8 @@ class World:
         if runs_applications(self.kinds):
             self.internal_topics.schedule_source()
         for process in (*self.members, *self.other_clients):
-            self.agenda.after(self.random.randint(0, 2_000), self._start, process)
-        self.agenda.after(PRODUCE_EVERY_MS, self._produce)
+            self.event_queue.after(self.random.randint(0, 2_000), self._start, process)
+        self.event_queue.after(PRODUCE_EVERY_MS, self._produce)
 
     def _start(self, process: Process) -> None:
         """Start a client unless it was replaced meanwhile."""
@@ -398,17 +399,17 @@ class World:
     def step(self) -> None:
         """Run the next event."""
         self.steps += 1
-        self.agenda.step()
-        for shell in (self.shell, *self.deposed):
-            shell.finish()
-            self._start_sync(shell)
+        self.event_queue.step()
+        for runtime in (self.runtime, *self.deposed):
+            runtime.finish()
+            self._start_sync(runtime)
         if self.transactions is not None:
             self.transactions.step()
         if self.share is not None:
             self.share.step()
         if self._events - self._audited_at >= AUDIT_INTERVAL:
             self._audited_at = self._events
-            self.shell.look()
+            self.runtime.look()
 
     def chaos(self, steps: int) -> None:
         """Run this many steps with all drawn faults."""
@@ -422,16 +423,16 @@ class World:
     def run_until(self, done: Callable[[], bool], end_ms: int) -> bool:
         """Step until `done()`; return False if it is still false at `end_ms`."""
         while not done():
-            due_ms = self.agenda.next_ms()
+            due_ms = self.event_queue.next_ms()
             if due_ms is None or due_ms > end_ms:
-                self.agenda.run_until(end_ms)
+                self.event_queue.run_until(end_ms)
                 return done()
             self.step()
         return True
 
     def run_for(self, ms: int) -> None:
         """Let this much virtual time pass."""
-        self.run_until(lambda: False, self.agenda.now_ms + ms)
+        self.run_until(lambda: False, self.event_queue.now_ms + ms)
 
     def _produce(self) -> None:
         """Append records to the topics, as long as faults are enabled."""
@@ -443,7 +444,7 @@ class World:
                 self.ends[tp] = self.ends.get(tp, 0) + self.random.randint(0, 20)
         if self.share is not None:
             self.share.grow()
-        self.agenda.after(PRODUCE_EVERY_MS, self._produce)
+        self.event_queue.after(PRODUCE_EVERY_MS, self._produce)
 
     # --- the network ---
 
@@ -456,13 +457,13 @@ class World:
         delay_ms = self._about(conditions["latency.ms"])
         if conditions["clog"] and random.random() < conditions["clog"]:
             delay_ms += self._about(5_000)
-        at_ms = max(self.agenda.now_ms + delay_ms, self._arrivals.get(channel, -1) + 1)
+        at_ms = max(self.event_queue.now_ms + delay_ms, self._arrivals.get(channel, -1) + 1)
         self._arrivals[channel] = at_ms
-        return at_ms - self.agenda.now_ms
+        return at_ms - self.event_queue.now_ms
 
     def send(self, client: Process, number: int, request: Struct, version: int) -> None:
         """Send a request through the simulated network, which may lose, delay or repeat it."""
-        conditions, random, agenda = self.conditions, self.random, self.agenda
+        conditions, random, event_queue = self.conditions, self.random, self.event_queue
         life, connection = client.life, client.connection
         if client.name in chaos.cut_off(self, "to"):
             self.log_event(client.name, "cannot reach the coordinator", request)
@@ -470,14 +471,14 @@ class World:
         delay_ms = self._travel_ms(f"{client.name} {connection}")
         if conditions["request.again"] and random.random() < conditions["request.again"]:
             later_ms = delay_ms + random.randint(1, 2 * self.options["session.ms"])
-            agenda.after(later_ms, self._arrive, client, -1, -1, number, request, version)
+            event_queue.after(later_ms, self._arrive, client, -1, -1, number, request, version)
         if conditions["reset"] and random.random() < conditions["reset"]:
             self.log_event(client.name, "is cut off within a frame", request)
-            agenda.after(delay_ms, client.connection_broken, life, connection)
+            event_queue.after(delay_ms, client.connection_broken, life, connection)
         elif conditions["request.loss"] and random.random() < conditions["request.loss"]:
             self.log_event(client.name, "loses a request", request)
         else:
-            agenda.after(delay_ms, self._arrive, client, life, connection, number, request, version)
+            event_queue.after(delay_ms, self._arrive, client, life, connection, number, request, version)
 
     def _arrive(
         self, client: Process, life: int, connection: int, number: int, request: Struct, version: int
@@ -499,42 +500,42 @@ class World:
         self.log_event(client.name, "->" if connection == client.connection else "-> late", request)
         if late and isinstance(request, JoinGroupRequest):
             self.oracle.mark_uncertain(client)
-        shell = self._coordinator_for(request)
-        fresh = self._ids.random_part(client.name, request, shell.core.groups)
+        runtime = self._coordinator_for(request)
+        fresh = self._ids.random_part(client.name, request, runtime.core.groups)
         call = Call(version, client.name, "/10.0.0.1", (fresh,))
-        if shell is self.shell:
-            chaos.append_faults(self, shell)
+        if runtime is self.runtime:
+            chaos.append_faults(self, runtime)
             self._late = connection != client.connection
-        shell.ask(request, call, lambda answer: self._answer(client, life, connection, number, answer))
+        runtime.ask(request, call, lambda answer: self._answer(client, life, connection, number, answer))
         self._late = False
-        self._ids.request_decided(client.name, request, shell.core.groups)
+        self._ids.request_decided(client.name, request, runtime.core.groups)
 
-    def _coordinator_for(self, request: Struct) -> Shell:
+    def _coordinator_for(self, request: Struct) -> GroupRuntime:
         """Return the coordinator that receives a request; half of the clients still use a deposed one.
 
         Requests about offsets of several groups go to the current one: a deposed coordinator would answer
         with stale offsets, which the oracle would have to allow."""
         if self.deposed and not hasattr(request, "groups") and self.random.random() < 0.5:
             return self.random.choice(self.deposed)
-        return self.shell
+        return self.runtime
 
     def _answer(
         self, client: Process, life: int, connection: int, number: int, answer: Struct | Errors
     ) -> None:
         if connection < 0 or life != client.life or connection != client.connection:
             return
-        conditions, random, agenda = self.conditions, self.random, self.agenda
+        conditions, random, event_queue = self.conditions, self.random, self.event_queue
         if client.name in chaos.cut_off(self, "from"):
             self.log_event(client.name, "cannot be reached", answer)
             return
         delay_ms = self._travel_ms(f"{client.name} {connection} back")
         if conditions["reset"] and random.random() < conditions["reset"]:
             self.log_event(client.name, "is cut off within an answer", answer)
-            agenda.after(delay_ms, client.connection_broken, life, connection)
+            event_queue.after(delay_ms, client.connection_broken, life, connection)
         elif conditions["response.loss"] and random.random() < conditions["response.loss"]:
             self.log_event(client.name, "loses an answer", answer)
         else:
-            agenda.after(delay_ms, self._deliver_response, client, life, connection, number, answer)
+            event_queue.after(delay_ms, self._deliver_response, client, life, connection, number, answer)
 
     def _deliver_response(
         self, client: Process, life: int, connection: int, number: int, answer: Struct | Errors
@@ -544,34 +545,34 @@ class World:
 
     # --- the disk ---
 
-    def _start_sync(self, shell: Shell) -> None:
+    def _start_sync(self, runtime: GroupRuntime) -> None:
         """Start a sync if responses wait for one; it takes a while and may fail."""
-        if shell.waits_for_disk and not shell.disk_busy:
-            shell.disk_busy = True
-            self.agenda.after(self._about(self.conditions["sync.ms"]), self._synced, shell)
+        if runtime.waits_for_disk and not runtime.disk_busy:
+            runtime.disk_busy = True
+            self.event_queue.after(self._about(self.conditions["sync.ms"]), self._synced, runtime)
 
-    def _synced(self, shell: Shell) -> None:
-        shell.disk_busy = False
+    def _synced(self, runtime: GroupRuntime) -> None:
+        runtime.disk_busy = False
         fails = self.conditions["sync.fails"]
-        if shell not in (self.shell, *self.deposed):
+        if runtime not in (self.runtime, *self.deposed):
             return
-        if not shell.journal.online or (fails and self.random.random() < fails):
+        if not runtime.journal.online or (fails and self.random.random() < fails):
             self.log_event("disk", "fails to sync", None)
-            if shell is self.shell:
+            if runtime is self.runtime:
                 self.record_command("restart")
-            shell.sync_fails()
+            runtime.sync_fails()
         else:
-            but = len(shell.log.batches) - shell.journal.sync_end
+            but = len(runtime.log.batches) - runtime.journal.sync_end
             if self.recorder is not None:
                 self.record_command(f"durable but={but}" if but else "durable")
                 self.record_command("hold")
-            shell.made_durable(but)
+            runtime.made_durable(but)
 
     # --- observers ---
 
     def log_event(self, actor: str, what: str, detail: Any) -> None:
         """Remember an entry for the report, and write it to the trace if there is one."""
-        entry = (self.steps, self.agenda.now_ms, actor, what, detail)
+        entry = (self.steps, self.event_queue.now_ms, actor, what, detail)
         self.recent.append(entry)
         if self._trace is not None:
             self._trace(line(entry))
@@ -582,13 +583,13 @@ class World:
         chaos.maybe_restart(self, member)
 
     def _observe(self, event: Event) -> None:
-        shell = event.shell
-        if shell is not self.shell:
+        runtime = event.runtime
+        if runtime is not self.runtime:
             return
         self._events += 1
         self._count(event)
         if self.recorder is not None:
-            self.recorder.time(self.agenda.now_ms, self.agenda.wall_off_ms)
+            self.recorder.time(self.event_queue.now_ms, self.event_queue.wall_off_ms)
             if event.kind == "loaded":
                 self.recorder.say("restart")
             else:
@@ -626,7 +627,7 @@ class World:
                     counts[f"became {type(group).__name__}"] += 1
         if self._trace is not None:
             self._trace(
-                f"{self.steps} {self.agenda.now_ms} coordinator {event.kind} {event.api or event.key}"
+                f"{self.steps} {self.event_queue.now_ms} coordinator {event.kind} {event.api or event.key}"
             )
 
 

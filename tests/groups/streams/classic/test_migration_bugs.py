@@ -31,7 +31,7 @@ from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.shard import GroupShard
 from konvene.groups.streams.group import StreamsGroup
 from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from konvene.sim.runtime import Batch, replayed
+from konvene.sim.journal import Batch, replayed
 from konvene.sim.world.compaction import assert_loads, compactions
 
 
@@ -126,7 +126,7 @@ def test_bug_2_a_commit_that_is_read_first_is_in_nobodys_way() -> None:
         assert set(group.members) == {ann.member_id, bob.member_id}
         assert group.members[bob.member_id].classic is not None
         assert committed(shard) == 9
-        assert_loads(story.life.shell, shard)
+        assert_loads(story.life.runtime, shard)
 
 
 def test_a_committed_offset_survives_both_ways() -> None:
@@ -217,7 +217,7 @@ def test_bug_4_every_prefix_of_the_log_loads() -> None:
     kinds = []
     for end in range(len(batches) + 1):
         shard = replayed(batches[:end])
-        assert_loads(story.life.shell, shard)
+        assert_loads(story.life.runtime, shard)
         kind = kind_of(batches[:end])
         assert kind is None or type(shard.groups["g"]) is kind
         if kind is not None and (not kinds or kinds[-1] is not kind):
@@ -236,7 +236,7 @@ def test_bug_4_every_prefix_loads_that_was_compacted_up_to_anywhere() -> None:
         kind = kind_of(batches[:end])
         for left in compactions(batches[:end]):
             shard = replayed(left)
-            assert_loads(story.life.shell, shard)
+            assert_loads(story.life.runtime, shard)
             assert kind is None or type(shard.groups["g"]) is kind
             if seen.get(end) is not None:
                 assert shown(shard) == seen[end]
@@ -493,4 +493,4 @@ def test_all_are_removed_and_an_empty_streams_group_is_left() -> None:
     assert remove(story, ann.member_id, bob.member_id) == [Errors.NONE, Errors.NONE]
     group = streams_group(story)
     assert (dict(group.members), group.epoch, group.classic_members) == ({}, epoch + 1, 0)
-    assert not story.life.shell.timers.keys() & {("session", "g", bob.member_id)}
+    assert not story.life.runtime.timers.keys() & {("session", "g", bob.member_id)}

@@ -20,8 +20,8 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.streams.classic.user_data import LATEST_OFFSET, NO_REBALANCE_MS
 from konvene.records.commits import encode_group_record
-from konvene.sim.invariants import observer, promises_of
-from konvene.sim.runtime import Log, batch_of
+from konvene.sim.invariants import invariants_of, observer
+from konvene.sim.journal import Log, batch_of
 from konvene.sim.transcript.sandbox import Sandbox
 
 TOPOLOGY = "0:orders!counts"
@@ -48,7 +48,7 @@ def classic_at_23() -> tuple[Play, Thread, Thread]:
     play = Play(konvene_streams_mode="kip", group_streams_num_standby_replicas="1")
     play.scenario.life = Sandbox(play.life.settings, log=log)
     # Our assignor says for whom a warm-up is; the document's targets are of none that says so.
-    held = [each for each in promises_of(("streams",)) if type(each).__name__ != "WarmUpsComeToAnEnd"]
+    held = [each for each in invariants_of(("streams",)) if type(each).__name__ != "WarmUpsComeToAnEnd"]
     play.life._check = observer(held)
     play.say("topic counts partitions=6")
     a, b = (Thread(name, member_id=name, generation=23) for name in "AB")

@@ -19,8 +19,8 @@ from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.records.commits import encode_group_record
-from konvene.sim.invariants import observer, promises_of
-from konvene.sim.runtime import Batch, Log, batch_of
+from konvene.sim.invariants import invariants_of, observer
+from konvene.sim.journal import Batch, Log, batch_of
 from konvene.sim.transcript.sandbox import Sandbox
 
 STATELESS = "0:orders"
@@ -60,7 +60,7 @@ def classic_at(generation: int, *threads: tuple[Thread, list[Task]], **settings:
     log.durable = 1
     play = Play(konvene_streams_mode="kip", **settings)
     play.scenario.life = Sandbox(play.life.settings, log=log)
-    play.life._check = observer(promises_of(("streams",)))
+    play.life._check = observer(invariants_of(("streams",)))
     for thread, _ in threads:
         thread.member_id, thread.generation = thread.name, generation
         play.scenario.client(thread.name).member_id = thread.member_id
@@ -138,4 +138,4 @@ def kinds(batches: Iterable[Batch]) -> set[int]:
 
 def timers_of(play: Play, member_id: str) -> set[str]:
     """What the coordinator waits for of a member."""
-    return {key[0] for key in play.life.shell.timers if key[-1] == member_id}
+    return {key[0] for key in play.life.runtime.timers if key[-1] == member_id}

@@ -128,7 +128,7 @@ def test_who_is_behind_may_say_that_it_has_tasks_that_there_are_no_more() -> Non
     assert runs(ann) | runs(bob) == set(range(9))
 
 
-def test_the_promise_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_invariant_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target that gives who is behind something new does not pass."""
     monkeypatch.setattr(targets, "withhold_new_tasks", lambda stale, spec, given, stateful: given)
     group = play()
@@ -295,7 +295,7 @@ def test_random_groups_keep_all_rules() -> None:
 
 
 class Upgrades(Lives):
-    """Lives in which applications are given other topologies; each step is held against every promise."""
+    """Lives in which applications are given other topologies; each step is held against every invariant."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is promised of the generations of classic groups: that they rise, end, are told and explained.
+"""Invariants of the generations of classic groups: that they rise, end, are told and explained.
 
 Time is the agenda's, as in `classic`.
 """
@@ -12,7 +12,7 @@ from konvene.messages.join_group import JoinGroupResponse
 from konvene.messages.sync_group import SyncGroupResponse
 from konvene.runtime.coordinator import RING_AGAIN_MS
 from konvene.sim.invariants.classic.state import SETTLED, classic, is_member, who_is
-from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Promise
+from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Invariant
 
 KINDS = ("classic", "static", "migration", "streams-migration")
 
@@ -20,7 +20,7 @@ MADE_BY_A_REBALANCE = (State.COMPLETING_REBALANCE, State.EMPTY)
 """The states into which a group comes when its rebalance completes: with members, and without any."""
 
 
-class GenerationsRise(Promise):
+class GenerationsRise(Invariant):
     """C1: the generation rises by one with each rebalance that completes; one leader, who is a member."""
 
     def after(self, event: Event) -> None:
@@ -54,7 +54,7 @@ class GenerationsRise(Promise):
             assert listed == (list(group.members) if leads else []), f"{answer.member_id} hears of {listed}"
 
 
-class OtherGenerationsAreRefused(Promise):
+class OtherGenerationsAreRefused(Invariant):
     """C2: a member's SyncGroup, Heartbeat or OffsetCommit with another generation: ILLEGAL_GENERATION. An
     earlier one is heard by a group that was a streams group until now, while its first rebalance lasts."""
 
@@ -78,7 +78,7 @@ def hears(group: ClassicGroup, generation: int) -> bool:
     return is_due and 0 < generation < group.generation
 
 
-class OnlyMembersAreHeard(Promise):
+class OnlyMembersAreHeard(Invariant):
     """C2: a SyncGroup or Heartbeat of who is no member of the group is refused; a Heartbeat that is not
     refused says whether a rebalance is under way."""
 
@@ -94,7 +94,7 @@ class OnlyMembersAreHeard(Promise):
             assert event.error is expected, f"{group!r}: a heartbeat is answered {event.error!r}"
 
 
-class MembersHoldWhatTheLeaderGave(Promise):
+class MembersHoldWhatTheLeaderGave(Invariant):
     """C3: a member of a stable group holds, and is told, the bytes that the leader gave for its member id."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class MembersHoldWhatTheLeaderGave(Promise):
             assert answer.assignment == holds, f"{event.request.member_id} is told another's assignment"
 
 
-class RebalancesEnd(Promise):
+class RebalancesEnd(Invariant):
     """C4: PreparingRebalance ends within the longest rebalance timeout of the members, CompletingRebalance
     likewise; the first rebalance of a group waits for its initial delay, and for no longer than that again.
 
@@ -167,7 +167,11 @@ class RebalancesEnd(Promise):
         if event.kind == "timer" and event.outcome is None and len(event.key) > 1:
             known = self.since.get(event.key[1])
             if known is not None:  # What was decided did not fit: it rings again.
-                self.since[event.key[1]] = known[0], event.shell.agenda.now_ms, known[2] + RING_AGAIN_MS
+                self.since[event.key[1]] = (
+                    known[0],
+                    event.runtime.event_queue.now_ms,
+                    known[2] + RING_AGAIN_MS,
+                )
         if not (event.changed or event.is_complete):
             return
         if event.kind == "loaded":
@@ -183,8 +187,8 @@ class RebalancesEnd(Promise):
                 self.since.pop(name, None)
 
     def _under_way(self, event: Event, name: str, group: ClassicGroup) -> None:
-        now_ms, known = event.shell.agenda.now_ms, self.since.get(name)
-        delay_ms = max(event.shell.config["group.initial.rebalance.delay.ms"], SHORTEST_INITIAL_DELAY_MS)
+        now_ms, known = event.runtime.event_queue.now_ms, self.since.get(name)
+        delay_ms = max(event.runtime.config["group.initial.rebalance.delay.ms"], SHORTEST_INITIAL_DELAY_MS)
         longest = max(group.rebalance_timeout_ms, 0)
         if group.was_empty and group.state is State.PREPARING_REBALANCE:
             # Where the setting changes while the first rebalance waits, one delay follows another.
@@ -198,19 +202,19 @@ class RebalancesEnd(Promise):
         most_ms = max(most_ms, longest)
         self.since[name] = state, since_ms, most_ms
         kind = "join" if state is State.PREPARING_REBALANCE else "sync"
-        due_ms = event.shell.due_ms((kind, name))
+        due_ms = event.runtime.due_ms((kind, name))
         assert due_ms is not None, f"{group!r} has no end: it waits without a timer"
         lasts = now_ms - since_ms + due_ms
         assert lasts <= most_ms, f"{group!r} lasts for {lasts} ms, and may for {most_ms}"
 
 
-class GroupsAreNotTooLarge(Promise):
+class GroupsAreNotTooLarge(Invariant):
     """C5: no more members are let in than `group.max.size`. Static ones that stayed away count when back."""
 
     def after(self, event: Event) -> None:
         if not event.is_classic_request("JoinGroup"):
             return
-        most, before, group = event.shell.config["group.max.size"], event.group_before, event.group_after
+        most, before, group = event.runtime.config["group.max.size"], event.group_before, event.group_after
         if before.state in (State.COMPLETING_REBALANCE, State.STABLE):
             size = len(group.members)
             assert size <= max(most, len(before.members)), f"{group!r} is larger than {most}"
@@ -220,7 +224,7 @@ class GroupsAreNotTooLarge(Promise):
             assert full, f"{before!r} has room, {most} may be in"
 
 
-class EveryGenerationWasToldWhy(Promise):
+class EveryGenerationWasToldWhy(Invariant):
     """Ours: a generation that is over has its story, with at least one cause."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What is promised of a rebalance: what starts one, who is waited for, for how long, and whom it is told of.
+"""Invariants of a rebalance: what starts one, who is waited for, for how long, and whom it is told of.
 
 Time is the agenda's, as in `classic`. The time-outs of members are counted here by themselves.
 """
@@ -15,12 +15,12 @@ from konvene.messages.join_group import JoinGroupResponse
 from konvene.shard import causes
 from konvene.sim.invariants.classic.state import classic, who_is
 from konvene.sim.invariants.classic.static import rebalance_timeout_ms
-from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("classic", "static", "migration", "streams-migration")
 
 
-class RejoinsStartRebalances(Promise):
+class RejoinsStartRebalances(Invariant):
     """L3, L5: in a stable group the JoinGroup of the leader starts a rebalance, and so does that of anybody
     who says something new; who says what it said before is told the generation that stands, at once."""
 
@@ -41,7 +41,7 @@ class RejoinsStartRebalances(Promise):
             assert group.state is before.state, f"{who} joins {before!r}: {group!r}"
 
 
-class MembersAreAsTheySay(Promise):
+class MembersAreAsTheySay(Invariant):
     """ST6: the protocols and time-outs of a member that is let into a rebalance are those that it says now,
     whatever it said before."""
 
@@ -68,7 +68,7 @@ class MembersAreAsTheySay(Promise):
         return None
 
 
-class GenerationsAreOfAll(Promise):
+class GenerationsAreOfAll(Invariant):
     """C4: a generation that is made before the time to join is up is of everybody, and nobody is on the way
     who was handed a member id; and it is made at once when the last one missing came, or is gone. When the
     time is up, it is of those who joined, and of static members. C1: its leader joined."""
@@ -110,7 +110,7 @@ def _waits_for_nobody(group: ClassicGroup) -> bool:
     return all(m.join_waiter is not None for m in group.members.values())
 
 
-class RebalancesLastAsLongAsMembersNeed(Promise):
+class RebalancesLastAsLongAsMembersNeed(Invariant):
     """C4: members have the longest of their rebalance timeouts to join, and again to ask for their
     assignment; no impatient one makes it shorter for the others."""
 
@@ -127,7 +127,7 @@ class RebalancesLastAsLongAsMembersNeed(Promise):
             if began:
                 kind = "sync" if group.state is State.COMPLETING_REBALANCE else "join"
                 longest = max((m.rebalance_timeout_ms for m in group.members.values()), default=0)
-                due_ms = event.shell.due_ms((kind, name))
+                due_ms = event.runtime.due_ms((kind, name))
                 assert due_ms == longest, f"{group!r}: to {kind} there are {due_ms} ms, not {longest}"
 
 
@@ -144,7 +144,7 @@ class _First:
     """Whether somebody new came in the delay that runs."""
 
 
-class FirstGenerationsWait(Promise):
+class FirstGenerationsWait(Invariant):
     """C4, L5: the first generation of a group that was empty is made when a whole
     `group.initial.rebalance.delay.ms` went by and nobody new came, or when the rebalance timeout is over:
     members that start together begin together, and nobody waits for nobody."""
@@ -168,20 +168,20 @@ class FirstGenerationsWait(Promise):
                 self.waits.pop(name, None)
 
     def _begins(self, event: Event, name: str, group: ClassicGroup) -> None:
-        delay_ms, due_ms = _delay_ms(event), event.shell.due_ms(("join", name))
+        delay_ms, due_ms = _delay_ms(event), event.runtime.due_ms(("join", name))
         assert group.state is State.PREPARING_REBALANCE, f"{group!r} does not wait for others"
         assert due_ms == delay_ms, f"{group!r} waits for {due_ms} ms for others, not {delay_ms}"
         most_ms = max(delay_ms, *(m.rebalance_timeout_ms for m in group.members.values()))
-        self.waits[name] = _First(event.shell.agenda.now_ms, most_ms, delay_ms)
+        self.waits[name] = _First(event.runtime.event_queue.now_ms, most_ms, delay_ms)
 
     def _goes_on(self, event: Event, name: str, old: ClassicGroup, group: ClassicGroup) -> None:
         first, waits = self.waits[name], group.state is State.PREPARING_REBALANCE
         known = {who_is(m) for m in old.members.values()}
         if event.key == ("join", name):
-            lasted_ms = event.shell.agenda.now_ms - first.since_ms
+            lasted_ms = event.runtime.event_queue.now_ms - first.since_ms
             if waits and old.waiting:
                 assert first.came, f"{group!r} waits on, though nobody new came for {first.delay_ms} ms"
-                due_ms, delay_ms = event.shell.due_ms(("join", name)), _delay_ms(event)
+                due_ms, delay_ms = event.runtime.due_ms(("join", name)), _delay_ms(event)
                 assert due_ms is not None and due_ms <= delay_ms, f"{group!r} waits on for {due_ms} ms"
                 first.steady = first.steady and delay_ms == first.delay_ms
                 first.delay_ms = delay_ms
@@ -199,14 +199,14 @@ class FirstGenerationsWait(Promise):
 
 
 def _delay_ms(event: Event) -> int:
-    told: int = event.shell.config["group.initial.rebalance.delay.ms"]
+    told: int = event.runtime.config["group.initial.rebalance.delay.ms"]
     return max(told, SHORTEST_INITIAL_DELAY_MS)
 
 
 # --- what is told of it ------------------------------------------------------------------------------
 
 
-class CausesAreToldOnce(Promise):
+class CausesAreToldOnce(Invariant):
     """Ours: what is told as a cause of a generation came about since the one before was told."""
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ GOES_BY = {
 """What is told of a member that goes, by the timer or the request that it goes by."""
 
 
-class ChangesHaveACause(Promise):
+class ChangesHaveACause(Invariant):
     """Ours: who comes and who goes is named among the causes of the next generation, and by what it goes.
 
     Not who finds no room: it may be one of those who wait, and then the others go on as they were."""

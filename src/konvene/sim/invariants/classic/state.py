@@ -1,4 +1,4 @@
-"""What is promised of classic groups: their record, their timers, their waiting rooms, their sessions.
+"""Invariants of classic groups: their record, their timers, their waiting rooms, their sessions.
 
 A group is looked at when it changed, and all of them at every look. Time is the agenda's: the wall clock may
 step, and no session and no rebalance is longer or shorter for it.
@@ -14,7 +14,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
 from konvene.records.classic import GroupMetadataKey
 from konvene.runtime.coordinator import RING_AGAIN_MS
-from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Promise
+from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Invariant
 
 KINDS = ("classic", "static", "migration", "streams-migration")
 
@@ -30,14 +30,14 @@ REQUESTS_THAT_WAIT = ("JoinGroupRequest", "SyncGroupRequest")
 # --- G: the log and the state machine --------------------------------------------------------------
 
 
-class SettledGroupsAreStored(Promise):
+class SettledGroupsAreStored(Invariant):
     """G1: a group that is stable or empty is in the log as it is; one on its way was there in a generation
     that is not a later one."""
 
     def after(self, event: Event) -> None:
         if not (event.changed or event.is_complete):
             return
-        stored = event.shell.shadow.groups
+        stored = event.runtime.shadow.groups
         for name, group in classic(event):
             told = stored.get(name)
             assert isinstance(told, ClassicGroup), f"{group!r} is not in the log"
@@ -48,7 +48,7 @@ class SettledGroupsAreStored(Promise):
                 assert told.generation <= group.generation, f"{group!r} is behind the log's {told!r}"
 
 
-class SettledGroupsAreRestored(Promise):
+class SettledGroupsAreRestored(Invariant):
     """G1, G3: a settled group is loaded as it was when the last shard ended; a group that is too large for a
     limit that shrank begins a rebalance, and so does one that became a classic one while somebody left it, as
     its record says; and nobody else does."""
@@ -56,7 +56,7 @@ class SettledGroupsAreRestored(Promise):
     def after(self, event: Event) -> None:
         if event.kind != "loaded":
             return
-        most = event.shell.config["group.max.size"]
+        most = event.runtime.config["group.max.size"]
         for _, group in classic(event):
             is_due = bool(group.members) and group.group_id in _due(event)
             rebalances = len(group.members) > most or is_due
@@ -73,7 +73,7 @@ class SettledGroupsAreRestored(Promise):
 def _due(event: Event) -> set[str]:
     """The groups whose last record says that a rebalance has yet to begin."""
     told: dict[str, Any] = {}
-    for batch in event.shell.log.batches:
+    for batch in event.runtime.log.batches:
         for record in batch.records:
             key: Any = getattr(record, "key", None)
             if isinstance(key, GroupMetadataKey):
@@ -81,12 +81,12 @@ def _due(event: Event) -> set[str]:
     return {name for name, value in told.items() if value is not None and value.current_state_timestamp == -2}
 
 
-class TimersHaveAReason(Promise):
+class TimersHaveAReason(Invariant):
     """G11: timers are those that the state asks for: no leak, none forgotten, none late."""
 
     def after(self, event: Event) -> None:
-        shell = event.shell
-        armed = shell.coordinator.deadlines
+        runtime = event.runtime
+        armed = runtime.coordinator.deadlines
         if event.is_complete:
             self._all(event, armed)
         elif event.changed:
@@ -103,7 +103,7 @@ class TimersHaveAReason(Promise):
                     leaked = _timers(old) & armed.keys()
                     assert not leaked, f"timers outlived group {name}: {sorted(leaked)}"
         elif event.kind == "timer" and len(event.key) > 1:
-            rung = shell.core.groups.get(event.key[1])
+            rung = runtime.core.groups.get(event.key[1])
             if isinstance(rung, ClassicGroup):
                 forgotten = timers_of(rung)[0] - armed.keys()
                 assert not forgotten, f"{event.key} rang for nothing and is not armed again: {forgotten}"
@@ -124,13 +124,13 @@ class TimersHaveAReason(Promise):
             if len(key) > 1 and isinstance(groups.get(key[1], ClassicGroup("")), ClassicGroup)
         )
         assert not leaked, f"timers without a reason: {leaked}"
-        next_ms = event.shell.agenda.next_ms()
-        if next_ms is None or next_ms > event.shell.agenda.now_ms:
-            late = sorted(key for key in armed if (event.shell.due_ms(key) or 0) < 0)
+        next_ms = event.runtime.event_queue.next_ms()
+        if next_ms is None or next_ms > event.runtime.event_queue.now_ms:
+            late = sorted(key for key in armed if (event.runtime.due_ms(key) or 0) < 0)
             assert not late, f"timers did not ring in time: {late}"
 
 
-class BooksAgree(Promise):
+class BooksAgree(Invariant):
     """G11: what a group counts of itself is what can be counted."""
 
     def after(self, event: Event) -> None:
@@ -171,13 +171,13 @@ class BooksAgree(Promise):
             assert not group.pending_syncs, f"{group!r} waits for {sorted(group.pending_syncs)}"
 
 
-class WaitingRoomsAreWhoWaits(Promise):
+class WaitingRoomsAreWhoWaits(Invariant):
     """G12: who has no answer waits in a group's waiting room, where it is its turn, and nobody does twice."""
 
     def after(self, event: Event) -> None:
         if event.is_complete:
             waiters = [waiter for _, group in classic(event) for waiter in _waiters(group)]
-            asked = event.shell.undecided.items()
+            asked = event.runtime.undecided.items()
             wait = [waiter for waiter, request in asked if type(request).__name__ in REQUESTS_THAT_WAIT]
             assert sorted(waiters) == sorted(wait), f"{sorted(wait)} wait, in waiting rooms {sorted(waiters)}"
             return
@@ -197,7 +197,7 @@ class WaitingRoomsAreWhoWaits(Promise):
 # --- L: who is silent ------------------------------------------------------------------------------
 
 
-class SilentMembersGo(Promise):
+class SilentMembersGo(Invariant):
     """L4: a member of which nothing was heard for its session timeout is gone, and so is who was handed a
     member id and did not come back with it. Who waits for an answer is there."""
 
@@ -206,7 +206,7 @@ class SilentMembersGo(Promise):
         """By group and member id: when it was heard, and for how long it may be silent then."""
 
     def after(self, event: Event) -> None:
-        now_ms = event.shell.agenda.now_ms
+        now_ms = event.runtime.event_queue.now_ms
         if event.kind == "loaded":
             self.heard.clear()
         if event.kind == "timer" and event.outcome is None and event.key[0] == "session":
@@ -286,7 +286,7 @@ class SilentMembersGo(Promise):
             assert silent <= known[1], f"{group!r}: {member_id} was handed out {silent} ms ago"
 
 
-class HeardMembersHaveTheirSession(Promise):
+class HeardMembersHaveTheirSession(Invariant):
     """L4: who is heard by a heartbeat, or is answered after it waited, has its whole session before it; and
     who is new and waits for its first generation has the longer time of a new member."""
 
@@ -316,11 +316,11 @@ class HeardMembersHaveTheirSession(Promise):
             known = {who_is(m) for m in old.members.values()}
             for member in group.members.values():
                 if member.is_new and who_is(member) not in known:
-                    due_ms = event.shell.due_ms(("session", group.group_id, member.member_id))
+                    due_ms = event.runtime.due_ms(("session", group.group_id, member.member_id))
                     assert due_ms == NEW_MEMBER_MS, f"{member.member_id} is new and has {due_ms} ms to wait"
 
     def _has(self, event: Event, group: ClassicGroup, member: Member) -> None:
-        due_ms = event.shell.due_ms(("session", group.group_id, member.member_id))
+        due_ms = event.runtime.due_ms(("session", group.group_id, member.member_id))
         assert due_ms == member.session_timeout_ms, (
             f"{group!r}: {member.member_id} has {due_ms} ms of its session"
         )
@@ -329,13 +329,13 @@ class HeardMembersHaveTheirSession(Promise):
 # --- ours ------------------------------------------------------------------------------------------
 
 
-class HeartbeatsChangeNothing(Promise):
+class HeartbeatsChangeNothing(Invariant):
     """Ours: what `cacheable` says of a heartbeat is what deciding it says."""
 
     def after(self, event: Event) -> None:
         if event.kind != "request":
             return
-        same = event.shell.core.cacheable(event.request, event.context)
+        same = event.runtime.core.cacheable(event.request, event.context)
         if event.concerns_modern_group:
             return
         if event.api != "Heartbeat":
@@ -348,7 +348,7 @@ class HeartbeatsChangeNothing(Promise):
             assert same[1] == event.outcome.timers, (
                 f"{same[1]} are the same again, not {event.outcome.timers}"
             )
-            assert event.shell.core.is_current(same[0]), "what was just accepted does not hold"
+            assert event.runtime.core.is_current(same[0]), "what was just accepted does not hold"
 
 
 # --- what they all ask -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What is promised to members that have an instance id (KIP-345)."""
+"""Invariants of members that have an instance id (KIP-345)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.sim.invariants.classic.state import SETTLED, classic
-from konvene.sim.world.event import EMPTY_VIEW, Event, Promise
+from konvene.sim.world.event import EMPTY_VIEW, Event, Invariant
 
 KINDS = ("static", "migration", "streams-migration")
 
 
-class InstancesAreMembers(Promise):
+class InstancesAreMembers(Invariant):
     """ST1: an instance id is one member's. One that comes back without a member id gets a new one."""
 
     def after(self, event: Event) -> None:
@@ -41,7 +41,7 @@ class InstancesAreMembers(Promise):
         assert (after.leader == new) == (before.leader == old), f"{old} led: {before.leader}, {after.leader}"
 
 
-class OldMemberIdsAreFenced(Promise):
+class OldMemberIdsAreFenced(Invariant):
     """ST2: another member id than the instance's own is answered FENCED_INSTANCE_ID, and nobody else is.
 
     ST8: so that a member that uses the id it was told last is never fenced."""
@@ -75,7 +75,7 @@ BEFORE_FENCING = {
 }  # fmt: skip
 
 
-class StaticMembersKeepTheirs(Promise):
+class StaticMembersKeepTheirs(Invariant):
     """ST3: back within its session, a static member has the same assignment, and no rebalance starts unless
     another protocol would be chosen. ST6: what it says of itself anew takes effect."""
 
@@ -91,7 +91,7 @@ class StaticMembersKeepTheirs(Promise):
         assert new.protocols == protocols, f"{new.member_id} has {new.protocols}, said {protocols}"
         times = (new.session_timeout_ms, new.rebalance_timeout_ms)
         assert times == (said.session_timeout_ms, rebalance_timeout_ms(said)), f"{new.member_id} has {times}"
-        armed = event.shell.due_ms(("session", group.group_id, new.member_id))
+        armed = event.runtime.due_ms(("session", group.group_id, new.member_id))
         assert armed is not None, f"{new.member_id} has no session"
         kept = event.answer is not None and group.generation == before.generation
         if before.state is State.STABLE and (old.protocols == protocols or kept):
@@ -113,7 +113,7 @@ def rebalance_timeout_ms(request: Any) -> int:
     return told if told != -1 else int(request.session_timeout_ms)
 
 
-class StaticMembersStay(Promise):
+class StaticMembersStay(Invariant):
     """ST4: a static member goes when its session ends, when it is taken out by LeaveGroup or finds no room;
     or when it joined and never asked for its assignment. Never because it was late to rejoin."""
 
@@ -143,7 +143,7 @@ class StaticMembersStay(Promise):
             assert full or left, f"{instance} is gone by {event.api}"
 
 
-class MappingsSurvive(Promise):
+class MappingsSurvive(Invariant):
     """ST5: after a restart a stable group has its static members, under the ids that they were told last."""
 
     def after(self, event: Event) -> None:
@@ -155,7 +155,7 @@ class MappingsSurvive(Promise):
                 assert loaded == group.instances, f"{group!r} had {group.instances}, loaded {loaded}"
 
 
-class OneRebalanceForMany(Promise):
+class OneRebalanceForMany(Invariant):
     """ST7: however many members one request takes out, one rebalance follows at most."""
 
     def after(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""What is promised of the steps of consumer groups: who is let in, who moves on, and what they are told.
+"""Invariants of the steps of consumer groups: who is let in, who moves on, and what they are told.
 
 The rules are said here once more, from the protocol and not from the code that keeps them.
 """
@@ -16,7 +16,7 @@ from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from konvene.messages.join_group import JoinGroupResponse
 from konvene.sim.invariants.consumer.state import LEFT_FOR_A_WHILE, OWES, Unit, has, touched, units
-from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("consumer", "consumer-static", "migration")
 
@@ -26,7 +26,7 @@ HEARTBEAT = "ConsumerGroupHeartbeat"
 # --- M10, M11, M13: who is let in ------------------------------------------------------------------
 
 
-class HeartbeatsAreJudged(Promise):
+class HeartbeatsAreJudged(Invariant):
     """M10, M13: a heartbeat is answered with the error that its group, epoch, member and instance id ask for,
     or with none. M11: who joins owns nothing, and says so."""
 
@@ -128,7 +128,7 @@ def owned_by(said: Any) -> set[Unit]:
 # --- M10: what they are told -----------------------------------------------------------------------
 
 
-class AnswersAreTheTruth(Promise):
+class AnswersAreTheTruth(Invariant):
     """M10: an answer has the member's epoch; and what is assigned to it where it joins, where it said
     everything, and where that changed."""
 
@@ -167,14 +167,14 @@ class AnswersAreTheTruth(Promise):
         assert 0 < answer.heartbeat_interval_ms <= told_ms, f"told to wait {answer.heartbeat_interval_ms} ms"
 
 
-class TheSameAgainIsTheSame(Promise):
+class TheSameAgainIsTheSame(Invariant):
     """Ours: where a heartbeat is said to be the same again, deciding it again changes nothing, sets those
     timers and tells what is so."""
 
     def after(self, event: Event) -> None:
         if not event.is_request(HEARTBEAT) or event.error is not Errors.NONE:
             return
-        core = event.shell.core
+        core = event.runtime.core
         same = core.cacheable(event.request, event.context)
         if same is None:
             return
@@ -199,7 +199,7 @@ def live(event: Event) -> ConsumerGroup:
 # --- M3, M5, M6: who moves on ----------------------------------------------------------------------
 
 
-class NothingIsTakenUnheard(Promise):
+class NothingIsTakenUnheard(Invariant):
     """M6: what a member had is not its own any more when it says what it owns, without that, or that it
     leaves for a while. A heartbeat that does not say what it owns confirms nothing."""
 
@@ -239,7 +239,7 @@ def by(event: Event) -> str:
 
 def owned_by_join(event: Event) -> set[Unit]:
     """What a member of the classic protocol says that it owns when it joins."""
-    topics = event.shell.topics.by_name
+    topics = event.runtime.topics.by_name
     try:
         said = read_subscription(event.request.protocols[0].metadata, None)
     except CodecError:
@@ -247,7 +247,7 @@ def owned_by_join(event: Event) -> set[Unit]:
     return {(topics[tp.topic].id, tp.partition) for tp in said.owned if tp.topic in topics}
 
 
-class MembersMoveWhenTheyHaveLetGo(Promise):
+class MembersMoveWhenTheyHaveLetGo(Invariant):
     """M3: a member comes to an epoch when nothing is its own any more that is not in its target of that
     epoch. M5: who has yet to give something up is given nothing."""
 
@@ -276,7 +276,7 @@ class MembersMoveWhenTheyHaveLetGo(Promise):
                     assert not added, f"{name}: {member_id} owes a revocation and is given {sorted(added)}"
 
 
-class RevocationsAreNotPutOff(Promise):
+class RevocationsAreNotPutOff(Invariant):
     """M5: the time in which a member has to give something up is its rebalance timeout, from when it is told;
     no newer target and no other heartbeat makes it longer."""
 
@@ -290,7 +290,7 @@ class RevocationsAreNotPutOff(Promise):
             if not isinstance(group, ConsumerGroup):
                 continue
             for member_id, member in group.members.items():
-                at = event.shell.coordinator.deadlines.get(("revocation", name, member_id))
+                at = event.runtime.coordinator.deadlines.get(("revocation", name, member_id))
                 known = self.ends.pop((name, member_id), None)
                 if at is None:
                     continue
@@ -304,14 +304,14 @@ class RevocationsAreNotPutOff(Promise):
                 assert old is not None, f"{name}: {member_id} owes a revocation, out of nothing"
                 again = old.current.pending_revocation != member.current.pending_revocation
                 assert again, f"{name}: {member_id} has more time to give up what it had to before"
-                due_ms = event.shell.due_ms(("revocation", name, member_id))
+                due_ms = event.runtime.due_ms(("revocation", name, member_id))
                 assert due_ms == member.rebalance_timeout_ms, f"{name}: {member_id} has {due_ms} ms"
 
 
 # --- O1: commits -----------------------------------------------------------------------------------
 
 
-class CommitsAreJudged(Promise):
+class CommitsAreJudged(Invariant):
     """O1: a commit is accepted from a member at its epoch; at an older one for what it had by then; from
     nobody where nobody is in the group. To others: STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION."""
 
@@ -345,7 +345,7 @@ class CommitsAreJudged(Promise):
             return Errors.NONE
         longest = event.context.config["offset.metadata.max.bytes"]
         for topic in said.topics:
-            known = event.shell.topics.by_name.get(topic.name)
+            known = event.runtime.topics.by_name.get(topic.name)
             for p in topic.partitions:
                 there = known is not None and 0 <= p.partition_index < known.partitions
                 if not there or known is None or len(p.committed_metadata or "") > longest:
@@ -357,7 +357,7 @@ class CommitsAreJudged(Promise):
 
     def _fetched(self, event: Event) -> None:
         for asked in event.request.groups:
-            group = event.shell.core.groups.get(asked.group_id)
+            group = event.runtime.core.groups.get(asked.group_id)
             if not isinstance(group, ConsumerGroup) or (asked.member_id is None and asked.member_epoch < 0):
                 continue
             member = group.members.get(asked.member_id or "")
@@ -372,7 +372,7 @@ class CommitsAreJudged(Promise):
 # --- MG2: members of the classic protocol ----------------------------------------------------------
 
 
-class ClassicMembersAreServed(Promise):
+class ClassicMembersAreServed(Invariant):
     """MG2: the generation of a member of the classic protocol is its epoch, and it is told to join again
     exactly when there is something to learn: a newer target, something to give up, or what it waits for;
     where nobody else is left who could have a target computed, already when the group's epoch moved."""

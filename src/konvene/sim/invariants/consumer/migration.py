@@ -1,4 +1,4 @@
-"""What is promised of groups that move between the classic and the consumer protocol while they run."""
+"""Invariants of groups that move between the classic and the consumer protocol while they run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from konvene.groups.consumer import log as consumer_log
 from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup
 from konvene.records.commits import OffsetCommitted
 from konvene.sim.invariants.consumer.state import units
-from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("migration",)
 
 UPGRADES, DOWNGRADES = ("bidirectional", "upgrade"), ("bidirectional", "downgrade")
 
 
-class UpgradesTakeOver(Promise):
+class UpgradesTakeOver(Invariant):
     """MG1: a classic group becomes a consumer group with the members that it has, at its generation, and with
     whoever joined; where the policy and the sizes let it."""
 
@@ -42,7 +42,7 @@ class UpgradesTakeOver(Promise):
             assert joined <= 1, f"{old!r} is upgraded, {joined} joined at once"
 
 
-class DowngradesFollow(Promise):
+class DowngradesFollow(Invariant):
     """MG4: when the last member of the new protocol is gone, the group is a classic one again, with whoever
     is left and at the group's epoch; nothing of the consumer group is left in the log, and every offset is.
 
@@ -55,7 +55,7 @@ class DowngradesFollow(Promise):
     def after(self, event: Event) -> None:
         if event.kind == "loaded":
             self.left.clear()
-            for batch in event.shell.log.batches:
+            for batch in event.runtime.log.batches:
                 self._write(batch.records)
         elif event.batch is not None:
             self._write(event.batch.records)
@@ -64,7 +64,7 @@ class DowngradesFollow(Promise):
         for name, old, group in converted(event, ConsumerGroup, ClassicGroup):
             self._downgraded(event, name, old, group)
         for group in event.after.groups.values():
-            if isinstance(group, ConsumerGroup) and event.kind != "news":
+            if isinstance(group, ConsumerGroup) and event.kind != "completion":
                 self._stays(event, group)
 
     def _write(self, records: Any) -> None:
@@ -81,7 +81,7 @@ class DowngradesFollow(Promise):
             assert type(record) is not OffsetCommitted, f"{name} is downgraded, and an offset is gone"
         if not old.members:
             return
-        config = event.context.config if event.context is not None else event.shell.config
+        config = event.context.config if event.context is not None else event.runtime.config
         policy, most = str(config["group.consumer.migration.policy"]), config["group.max.size"]
         assert policy in DOWNGRADES, f"{name} is downgraded, the policy is {policy}"
         assert len(group.members) <= most, f"{old!r} is downgraded, {most} may be in a classic group"
@@ -98,7 +98,7 @@ class DowngradesFollow(Promise):
         had = any(m.classic is None for m in old.members.values())
         has = any(m.classic is None for m in group.members.values())
         if had and not has:
-            config = event.context.config if event.context is not None else event.shell.config
+            config = event.context.config if event.context is not None else event.runtime.config
             open_ = str(config["group.consumer.migration.policy"]) in DOWNGRADES
             fits = len(group.members) <= config["group.max.size"]
             assert not (open_ and fits), (
@@ -106,7 +106,7 @@ class DowngradesFollow(Promise):
             )
 
 
-class MovesKeepPartitions(Promise):
+class MovesKeepPartitions(Invariant):
     """MG1: over a move between the protocols no member is given what another one has."""
 
     def after(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""What is promised of consumer groups as they are, live and in the log: owners, epochs, sessions, timers.
+"""Invariants of consumer groups as they are, live and in the log: owners, epochs, sessions, timers.
 
 A group is looked at when it changed, and all of them at every look. Who owns what is also read off the log's
 records alone, by a book that knows nothing of groups.
@@ -15,7 +15,7 @@ from konvene.errors import Errors
 from konvene.groups.consumer.current_assignment import Epochs, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member, SoftState
 from konvene.records.consumer import ConsumerGroupCurrentMemberAssignmentKey
-from konvene.sim.world.event import EMPTY_VIEW, Event, Promise
+from konvene.sim.world.event import EMPTY_VIEW, Event, Invariant
 
 KINDS = ("consumer", "consumer-static", "migration")
 
@@ -26,7 +26,7 @@ Unit = tuple[Uuid, int]
 # --- M: owners and epochs --------------------------------------------------------------------------
 
 
-class PartitionsHaveOneOwner(Promise):
+class PartitionsHaveOneOwner(Invariant):
     """M1: no partition is assigned to two members, or assigned to one and yet to be given up by another.
 
     M4, M14: an owner is known for it exactly as long as it has one, and who is gone owns nothing."""
@@ -45,7 +45,7 @@ class PartitionsHaveOneOwner(Promise):
             assert all(group.owners.values()), f"{name}: a topic without owners is kept"
 
 
-class TheLogHasOneOwner(Promise):
+class TheLogHasOneOwner(Invariant):
     """M1: the same, read off the records of what members have, and of nothing else."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class TheLogHasOneOwner(Promise):
     def after(self, event: Event) -> None:
         if event.kind == "loaded":
             self.book.clear()
-            for batch in event.shell.log.batches:
+            for batch in event.runtime.log.batches:
                 self._write(batch.records)
         elif event.batch is not None:
             self._write(event.batch.records)
@@ -79,7 +79,7 @@ class TheLogHasOneOwner(Promise):
                 of_group[key.member_id] = {(t.topic_id, p) for t in told for p in t.partitions}
 
 
-class EpochsAreInOrder(Promise):
+class EpochsAreInOrder(Invariant):
     """M2: the group's epoch is not below its assignment's, nor that below any member's; and none of them
     falls, but that of a member that leaves for a while."""
 
@@ -105,7 +105,7 @@ class EpochsAreInOrder(Promise):
                     )
 
 
-class EmptyGroupsAreAssigned(Promise):
+class EmptyGroupsAreAssigned(Invariant):
     """M9: a group that nobody is in has nothing to be assigned: its assignment is of its own epoch."""
 
     def after(self, event: Event) -> None:
@@ -117,7 +117,7 @@ class EmptyGroupsAreAssigned(Promise):
                 assert not group.targets, f"{group!r}: there are targets for {sorted(group.targets)}"
 
 
-class StableMeansDone(Promise):
+class StableMeansDone(Invariant):
     """M7: a group is stable when every member is, at the group's epoch, and has what it is meant to have; but
     for who reads by an expression that nobody has looked at yet."""
 
@@ -139,7 +139,7 @@ class StableMeansDone(Promise):
                 assert not member.current.pending_revocation, f"{group!r}: {member_id} gives something up"
 
 
-class NamesAreMembers(Promise):
+class NamesAreMembers(Invariant):
     """M13: an instance id is one member's. What a group counts of its members is what can be counted."""
 
     def after(self, event: Event) -> None:
@@ -166,11 +166,11 @@ COUNTED = (
 # --- G: the log ------------------------------------------------------------------------------------
 
 
-class GroupsAreStored(Promise):
+class GroupsAreStored(Invariant):
     """G1: a consumer group is in the log as it is, at every moment; in the same order."""
 
     def after(self, event: Event) -> None:
-        stored = event.shell.shadow.groups
+        stored = event.runtime.shadow.groups
         for name, _, group in touched(event):
             told = stored.get(name)
             assert isinstance(told, ConsumerGroup), f"{group!r} is {told!r} in the log"
@@ -179,7 +179,7 @@ class GroupsAreStored(Promise):
             assert list(group.members) == list(told.members), f"{group!r}: members in another order"
 
 
-class GroupsAreRestored(Promise):
+class GroupsAreRestored(Invariant):
     """G1, G3: a consumer group is loaded as it was when the last shard ended."""
 
     def after(self, event: Event) -> None:
@@ -196,12 +196,12 @@ class GroupsAreRestored(Promise):
 # --- G11, L4: timers -------------------------------------------------------------------------------
 
 
-class TimersOfConsumersHaveAReason(Promise):
+class TimersOfConsumersHaveAReason(Invariant):
     """G11, L4: each member has its session, and who owes a revocation its time for that; nobody else has. Who
     speaks the classic protocol may have been told to join, or to ask for its assignment."""
 
     def after(self, event: Event) -> None:
-        armed: Mapping[Any, float] = event.shell.coordinator.deadlines
+        armed: Mapping[Any, float] = event.runtime.coordinator.deadlines
         for name, old, group in touched(event):
             wanted, allowed = timers_of(group)
             forgotten = wanted - armed.keys()
@@ -216,7 +216,7 @@ class TimersOfConsumersHaveAReason(Promise):
             assert not leaked, f"{group!r}: timers without a reason: {sorted(leaked)}"
 
 
-class SessionsAreOnesOwn(Promise):
+class SessionsAreOnesOwn(Invariant):
     """L4: a member's session begins anew when it is heard, and by nothing else: neither when others are
     heard, nor when the group moves. A heartbeat that is accepted gives it all of its session."""
 
@@ -233,7 +233,7 @@ class SessionsAreOnesOwn(Promise):
             old = event.before.groups.get(name)
             heard = who_asks(event)
             for member_id in group.members:
-                at = event.shell.coordinator.deadlines.get(("session", name, member_id))
+                at = event.runtime.coordinator.deadlines.get(("session", name, member_id))
                 assert at is not None, f"{group!r}: {member_id} has no session"
                 known = self.ends.get((name, member_id))
                 stayed = isinstance(old, ConsumerGroup) and member_id in old.members
@@ -249,12 +249,12 @@ class SessionsAreOnesOwn(Promise):
         answer: Any = event.answer
         if said.member_epoch < 0:
             return
-        due_ms = event.shell.due_ms(("session", said.group_id, answer.member_id))
+        due_ms = event.runtime.due_ms(("session", said.group_id, answer.member_id))
         told_ms = event.context.group_configs.of(said.group_id)["consumer.session.timeout.ms"]
         assert due_ms == told_ms, f"{answer.member_id} was heard, and has {due_ms} ms of its session"
 
 
-class WhoIsSilentGoes(Promise):
+class WhoIsSilentGoes(Invariant):
     """L4: when a session ends, or the time to give something up, the member is out; and nobody else is."""
 
     def after(self, event: Event) -> None:

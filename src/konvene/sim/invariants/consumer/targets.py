@@ -1,4 +1,4 @@
-"""What is promised of what members of a consumer group are meant to have, and of what makes it change."""
+"""Invariants of what members of a consumer group are meant to have, and of what makes it change."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, RESOLVE_REGEXES, RegexesResolved
 from konvene.shard.image import Topics
 from konvene.sim.invariants.consumer.state import touched
-from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.event import Event, Invariant
 from konvene.sim.world.faults import SECRET
 
 KINDS = ("consumer", "consumer-static", "migration")
 
 
-class TargetsAreWhole(Promise):
+class TargetsAreWhole(Invariant):
     """M8: a target gives each partition of each topic that somebody reads to exactly one member that reads
     it, and nothing else to anybody; where all read the same, nobody has two more than another."""
 
@@ -28,15 +28,15 @@ class TargetsAreWhole(Promise):
     def after(self, event: Event) -> None:
         for effect in event.outcome.effects if event.outcome is not None else ():
             if effect.verb == COMPUTE_ASSIGNMENT:
-                self.asked[effect.subject.group_id, effect.subject.epoch] = event.shell.topics
+                self.asked[effect.subject.group_id, effect.subject.epoch] = event.runtime.topics
         for name, old, group in touched(event):
             if event.is_complete or (old is not None and old.assignment_epoch == group.assignment_epoch):
                 continue
             if not group.assignment_timestamp_ms:
                 continue  # What a leader gave when it was a classic group.
             if group.assignment_epoch == group.epoch and group.members:
-                topics = event.shell.topics
-                if event.kind == "news":
+                topics = event.runtime.topics
+                if event.kind == "completion":
                     if _waits_for_expressions(group):
                         continue  # Somebody read something else when it was asked for; no epoch moved for it.
                     topics = self.asked[name, group.epoch]
@@ -63,7 +63,7 @@ class TargetsAreWhole(Promise):
             assert max(counts) - min(counts) <= 1 or not group.assignors, f"{group!r}: {counts}"
 
 
-class EpochsMoveOnce(Promise):
+class EpochsMoveOnce(Invariant):
     """M12, L5: a decision moves the epoch by one or not at all; it does where members come or go, read
     something else, or topics are not what they were, and else only where another assignor is to be asked.
     What an expression matches moves it when that is found."""
@@ -112,7 +112,7 @@ class EpochsMoveOnce(Promise):
         }
 
 
-class TheHashIsOfTheTopics(Promise):
+class TheHashIsOfTheTopics(Invariant):
     """M12: after a member was heard, and whenever the epoch moves, the group's hash is that of the topics
     that it reads, as they are: a change is seen with the next heartbeat, whoever sends it."""
 
@@ -127,7 +127,7 @@ class TheHashIsOfTheTopics(Promise):
                 self._look(event, group)
 
     def _look(self, event: Event, group: ConsumerGroup) -> None:
-        topics = event.shell.topics
+        topics = event.runtime.topics
         names = {name for m in group.members.values() for name in read_by(group, m)} & topics.by_name.keys()
         hashes = {}
         for name in names:
@@ -139,7 +139,7 @@ class TheHashIsOfTheTopics(Promise):
         )
 
 
-class ExpressionsSeeWhatTheyMay(Promise):
+class ExpressionsSeeWhatTheyMay(Invariant):
     """M15: an expression matches no topic that may not be described. One that nobody uses is not kept."""
 
     def after(self, event: Event) -> None:
@@ -151,12 +151,12 @@ class ExpressionsSeeWhatTheyMay(Promise):
             assert not idle, f"{group!r}: nobody uses {sorted(idle)}"
 
 
-class WhatCameIsNotWaitedFor(Promise):
+class WhatCameIsNotWaitedFor(Invariant):
     """L1, M12: when it was found what expressions match, or a target was computed, nobody waits for it any
     more: what is new by then is looked at again."""
 
     def after(self, event: Event) -> None:
-        if event.kind != "news" or event.outcome is None:
+        if event.kind != "completion" or event.outcome is None:
             return
         group = event.after.groups.get(event.news.group_id)
         if not isinstance(group, ConsumerGroup):

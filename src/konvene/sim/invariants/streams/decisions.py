@@ -1,4 +1,4 @@
-"""What is promised of the steps of streams groups: who is let in, who moves on, and who may commit.
+"""Invariants of the steps of streams groups: who is let in, who moves on, and who may commit.
 
 The rules are said here once more, from the protocol and not from the code that keeps them.
 """
@@ -18,7 +18,7 @@ from konvene.groups.streams.topology.topology import Topology
 from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.shard.errors import GroupError
 from konvene.sim.invariants.streams.state import LEFT_FOR_A_WHILE, OWES, has, touched, units, was
-from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
 
@@ -29,7 +29,7 @@ ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
 # --- M10, M11, M13: who is let in ------------------------------------------------------------------
 
 
-class StreamsHeartbeatsAreJudged(Promise):
+class StreamsHeartbeatsAreJudged(Invariant):
     """M10, M13, T3, T8, T12: a heartbeat is answered with the error that its group, topology, epoch, member,
     instance id and tasks ask for, or with none. M11: who joins owns nothing, and says so."""
 
@@ -134,7 +134,7 @@ def _contents(event: Event, group: StreamsGroup) -> Errors | None:
         topology = topology or sent
     if topology is None:
         return Errors.FENCED_MEMBER_EPOCH
-    by_name = event.shell.topics.by_name
+    by_name = event.runtime.topics.by_name
     try:
         found = configure(topology, {name: by_name[name].partitions for name in by_name}, KAFKA)
     except GroupError as wrong:
@@ -173,7 +173,7 @@ def owned_by(said: Any) -> set[Unit] | None:
 # --- M3, M5, M6: who moves on ----------------------------------------------------------------------
 
 
-class NoTaskIsTakenUnheard(Promise):
+class NoTaskIsTakenUnheard(Invariant):
     """M6: a task that a member had it has no more when it says in all three roles what it has, without that,
     or leaves for a while; but a task may change its role in place. A heartbeat that leaves out any of the
     three confirms nothing. MG1: who speaks the classic protocol says as it joins which partitions it owns;
@@ -235,7 +235,7 @@ def read_owned(metadata: bytes) -> set[tuple[str, int]]:
         return set()
 
 
-class MembersMoveWhenTasksAreGivenUp(Promise):
+class MembersMoveWhenTasksAreGivenUp(Invariant):
     """M3: a member comes to its target's epoch when it has nothing any more that is not in its target, but
     for copies of tasks that it is to run and that are not free yet; until then it stays at its epoch, or is
     one further each time that it gave something up.
@@ -280,7 +280,7 @@ class MembersMoveWhenTasksAreGivenUp(Promise):
             )
 
 
-class TasksToGiveUpAreNotPutOff(Promise):
+class TasksToGiveUpAreNotPutOff(Invariant):
     """M5: of streams groups, the time in which a member has to give something up is its rebalance timeout,
     from when it is told; no newer target and no other heartbeat makes it longer."""
 
@@ -294,7 +294,7 @@ class TasksToGiveUpAreNotPutOff(Promise):
             if not isinstance(group, StreamsGroup):
                 continue
             for member_id, member in group.members.items():
-                at = event.shell.coordinator.deadlines.get(("revocation", name, member_id))
+                at = event.runtime.coordinator.deadlines.get(("revocation", name, member_id))
                 known = self.ends.pop((name, member_id), None)
                 if at is None:
                     continue
@@ -308,14 +308,14 @@ class TasksToGiveUpAreNotPutOff(Promise):
                 assert old is not None, f"{name}: {member_id} owes a revocation, out of nothing"
                 again = old.current.pending_revocation != member.current.pending_revocation
                 assert again, f"{name}: {member_id} has more time to give up what it had to before"
-                due_ms = event.shell.due_ms(("revocation", name, member_id))
+                due_ms = event.runtime.due_ms(("revocation", name, member_id))
                 assert due_ms == member.rebalance_timeout_ms, f"{name}: {member_id} has {due_ms} ms"
 
 
 # --- O1: commits -----------------------------------------------------------------------------------
 
 
-class CommitsOfTasksAreJudged(Promise):
+class CommitsOfTasksAreJudged(Invariant):
     """O1: a commit is accepted from a member at its epoch; at an older one for the topics of active tasks
     that it had by then; from nobody where nobody is in the group. To others: STALE_MEMBER_EPOCH, or
     ILLEGAL_GENERATION where they speak the classic protocol."""
@@ -349,7 +349,7 @@ class CommitsOfTasksAreJudged(Promise):
             return Errors.NONE
         longest = event.context.config["offset.metadata.max.bytes"]
         for topic in said.topics:
-            known = event.shell.topics.by_name.get(topic.name)
+            known = event.runtime.topics.by_name.get(topic.name)
             for p in topic.partitions:
                 there = known is not None and 0 <= p.partition_index < known.partitions
                 if not there or len(p.committed_metadata or "") > longest:
@@ -369,7 +369,7 @@ class CommitsOfTasksAreJudged(Promise):
 
     def _fetched(self, event: Event) -> None:
         for asked in event.request.groups:
-            group = event.shell.core.groups.get(asked.group_id)
+            group = event.runtime.core.groups.get(asked.group_id)
             if not isinstance(group, StreamsGroup) or (asked.member_id is None and asked.member_epoch < 0):
                 continue
             member = group.members.get(asked.member_id or "")

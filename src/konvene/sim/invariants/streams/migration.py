@@ -1,4 +1,4 @@
-"""What is promised of groups of Kafka Streams that move between the classic and the streams protocol while
+"""Invariants of groups of Kafka Streams that move between the classic and the streams protocol while
 they run (KIP-1071).
 
 What members of the classic protocol say and are told is read here from their bytes; what follows from it is
@@ -34,7 +34,7 @@ from konvene.shard.errors import GroupError
 from konvene.sim.invariants.consumer.migration import converted
 from konvene.sim.invariants.streams.decisions import HEARTBEAT
 from konvene.sim.invariants.streams.state import OWES, Task
-from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
 
@@ -74,7 +74,7 @@ def info_of(found: Assigned) -> AssignmentInfo | None:
 
 def ways(event: Event) -> str:
     """The policy that holds."""
-    config = event.context.config if event.context is not None else event.shell.config
+    config = event.context.config if event.context is not None else event.runtime.config
     if config["konvene.streams.mode"] == KAFKA:
         return "disabled"
     return str(config["konvene.streams.migration.policy"]).lower()
@@ -83,7 +83,7 @@ def ways(event: Event) -> str:
 # --- MG1: classic to streams -----------------------------------------------------------------------
 
 
-class UpgradesTakeOverTasks(Promise):
+class UpgradesTakeOverTasks(Invariant):
     """MG1: a classic group becomes a streams group with the members that it has, at its generation, with what
     their leader gave them, or what they own where it has not spoken since they joined, and what they owned
     beside that as yet to be given up; where the policy and the sizes let it. Who waited is told to join. No
@@ -182,7 +182,7 @@ def _is_task(group: StreamsGroup, task: Task) -> bool:
     return configured is not None and task[1] < configured.tasks.get(task[0], 0)
 
 
-class UpgradesAreRefusedRightly(Promise):
+class UpgradesAreRefusedRightly(Invariant):
     """MG1: who joins a classic group that has members with the streams protocol is let in exactly if nothing
     stands in the way: the policy, the size, a member that is no such application or runs another topology, or
     topics that are missing. Who is refused leaves no trace."""
@@ -205,7 +205,7 @@ class UpgradesAreRefusedRightly(Promise):
 
 def obstacles(event: Event, old: ClassicGroup) -> Iterator[str]:
     """What stands in the way of a classic group's becoming a streams group."""
-    config, topics = event.context.config, event.shell.topics.by_name
+    config, topics = event.context.config, event.runtime.topics.by_name
     if ways(event) not in UPGRADES:
         yield f"the policy {ways(event)}"
     if old.protocol_type != "consumer" or len(old.members) > config["group.streams.max.size"]:
@@ -240,7 +240,7 @@ def obstacles(event: Event, old: ClassicGroup) -> Iterator[str]:
 # --- MG2, MG3: members of the classic protocol -------------------------------------------------------
 
 
-class ClassicApplicationsAreServed(Promise):
+class ClassicApplicationsAreServed(Invariant):
     """MG2: the generation of a member of the classic protocol is its epoch, nobody leads, and it is told to
     join again exactly when there is something to learn: a newer target, something to give up, what it waits
     for, a shutdown, where others have their state; or to tell, while it warms something up."""
@@ -342,7 +342,7 @@ def is_asked(group: StreamsGroup, member: Member) -> bool:
     return warms and (known is None or known.reports)
 
 
-class SyncsTellWhatIsHeld(Promise):
+class SyncsTellWhatIsHeld(Invariant):
     """MG2, MG3: the answer to a SyncGroup is what the member has: the partitions of its active tasks, each
     with its task; its standbys and warm-ups as standbys; where all others are; in the version that it uses.
 
@@ -370,7 +370,7 @@ class SyncsTellWhatIsHeld(Promise):
             assert not found.partitions_by_host, f"{member.member_id} is told of others and not of itself"
         else:
             self._hosts(event, group, found)
-        config = event.shell.group_configs.of(group.group_id)
+        config = event.runtime.group_configs.of(group.group_id)
         asked = sorted(m.member_id for m in group.members.values() if is_asked(group, m))
         at_ms = event.context.now_ms + config["streams.task.offset.interval.ms"]
         expected = at_ms if asked[:1] == [member.member_id] and version >= 7 else 2**63 - 1
@@ -388,7 +388,7 @@ class SyncsTellWhatIsHeld(Promise):
         expected = {task: some for task, some in copies.items() if some}
         assert told_copies == expected, f"{member.member_id} is told {told_copies}, it has {expected}"
         missing = group.topology is not None and any(
-            topic not in event.shell.topics.by_name for topic in group.topology.source_topics
+            topic not in event.runtime.topics.by_name for topic in group.topology.source_topics
         )
         if group.soft.shutdown is None and group.soft.seen is not event.context.topics:
             return  # It is told what was so when somebody was heard last.
@@ -417,7 +417,7 @@ class SyncsTellWhatIsHeld(Promise):
 
 def reads(event: Event, group: StreamsGroup, task: Task) -> list[TopicPartition]:
     """The partitions that a task reads, of all topics that there are."""
-    topology, topics = group.topology, event.shell.topics.by_name
+    topology, topics = group.topology, event.runtime.topics.by_name
     assert topology is not None
     if task[0] not in topology.subtopologies:
         return []
@@ -428,7 +428,7 @@ def reads(event: Event, group: StreamsGroup, task: Task) -> list[TopicPartition]
 # --- MG4, MG5: streams to classic --------------------------------------------------------------------
 
 
-class TasksAreKeptOnTheWayBack(Promise):
+class TasksAreKeptOnTheWayBack(Invariant):
     """MG4: when the last member of the streams protocol is gone, the group is a classic one again, with
     whoever is left and at the group's epoch; everybody has what they have. Every offset is as it was.
 
@@ -441,13 +441,13 @@ class TasksAreKeptOnTheWayBack(Promise):
             if old.members:
                 self._downgraded(event, name, old, group)
         for group in event.after.groups.values():
-            if isinstance(group, StreamsGroup) and event.kind != "news":
+            if isinstance(group, StreamsGroup) and event.kind != "completion":
                 self._stays(event, group)
 
     def _downgraded(self, event: Event, name: str, old: StreamsGroup, group: ClassicGroup) -> None:
         for record in event.batch.records if event.batch is not None else ():
             assert type(record) is not OffsetCommitted, f"{name} is downgraded, and an offset is gone"
-        config = event.context.config if event.context is not None else event.shell.config
+        config = event.context.config if event.context is not None else event.runtime.config
         most = config["group.max.size"]
         assert ways(event) in DOWNGRADES, f"{name} is downgraded, the policy is {ways(event)}"
         assert len(group.members) <= most, f"{old!r} is downgraded, {most} may be in a classic group"
@@ -482,7 +482,7 @@ class TasksAreKeptOnTheWayBack(Promise):
             return  # Somebody else had spoken for it with the streams protocol: it stays who it is.
         had = any(m.classic is None for m in old.members.values())
         if had and all(m.classic is not None for m in group.members.values()):
-            config = event.context.config if event.context is not None else event.shell.config
+            config = event.context.config if event.context is not None else event.runtime.config
             fits = len(group.members) <= config["group.max.size"] and group.soft.shutdown is None
             assert not (ways(event) in DOWNGRADES and fits), (
                 f"{group!r}: only classic members are left, and it is no classic group"

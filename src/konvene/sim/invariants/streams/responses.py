@@ -1,4 +1,4 @@
-"""What is promised of what members of a streams group are told: tasks, what is wrong, and where tasks are."""
+"""Invariants of what members of a streams group are told: tasks, what is wrong, and where tasks are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from konvene.groups.streams.topology.topology import sources
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 from konvene.sim.invariants.streams.decisions import HEARTBEAT, owned_by
 from konvene.sim.invariants.streams.state import matched, was
-from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
 
@@ -56,7 +56,7 @@ def told(event: Event) -> Told | None:
     return Told(event)
 
 
-class TasksAreTold(Promise):
+class TasksAreTold(Invariant):
     """M10: an answer has the member's epoch; and its tasks in all three roles where it joins, where they
     changed, and where it lost an answer: it is behind, says everything anew, or says that it has others."""
 
@@ -88,7 +88,7 @@ class TasksAreTold(Promise):
         assert 0 < answer.heartbeat_interval_ms <= told_ms, f"told to wait {answer.heartbeat_interval_ms} ms"
 
 
-class NobodyRunsWhatOthersGiveUp(Promise):
+class NobodyRunsWhatOthersGiveUp(Invariant):
     """T1: what a member is told to run nobody else has, at that very moment."""
 
     def after(self, event: Event) -> None:
@@ -102,7 +102,7 @@ class NobodyRunsWhatOthersGiveUp(Promise):
                 assert not runs & theirs, f"{seen.member.member_id} and {other.member_id}: {runs & theirs}"
 
 
-class TheStatusIsTrue(Promise):
+class TheStatusIsTrue(Invariant):
     """T9, T16: a member hears that its topology is behind the group's if it is; that somebody asked for a
     shutdown from then on, until all have left; and that an assignment is put off while the group's epoch has
     none, unless it is on its way."""
@@ -129,7 +129,7 @@ class TheStatusIsTrue(Promise):
         assert len(said) == so, f"{seen.group!r}: {status.name} is {so}, {seen.member.member_id} hears {said}"
 
 
-class ShutdownsAreHeard(Promise):
+class ShutdownsAreHeard(Invariant):
     """T16: who asks for a shutdown, staying or leaving, is remembered by the first of them, until nobody is
     left or the coordinator begins anew."""
 
@@ -158,7 +158,7 @@ def said_it_is_over(member: Member) -> bool:
     return read_subscription_info(said.user_data or b"").error_code == 4
 
 
-class EndpointsAreTrue(Promise):
+class EndpointsAreTrue(Invariant):
     """T14: where tasks are is told whenever the epoch that a member knows is not the group's, all of it, as
     it is; and that epoch moves when a member with an endpoint has other tasks, or another endpoint."""
 
@@ -224,9 +224,9 @@ def _pairs(some: Any) -> list[tuple[str, int]]:
 
 def _partitions(seen: Told, member: Member, roles: str) -> list[tuple[str, int]]:
     """The partitions of a member's tasks, of all topics that they read."""
-    topology, topics = seen.group.topology, seen.event.shell.topics.by_name
+    topology, topics = seen.group.topology, seen.event.runtime.topics.by_name
     assert topology is not None
-    topology = expand_expressions(topology, matched(seen.group, seen.event.shell.topics) or {})
+    topology = expand_expressions(topology, matched(seen.group, seen.event.runtime.topics) or {})
     found = {
         (topic, p)
         for role, name, p in member.current.assigned.units()
@@ -237,7 +237,7 @@ def _partitions(seen: Told, member: Member, roles: str) -> list[tuple[str, int]]
     return sorted(found)
 
 
-class TheSameTasksAgain(Promise):
+class TheSameTasksAgain(Invariant):
     """Ours: of streams groups, where a heartbeat of either protocol is said to be the same again, deciding it
     again changes nothing, sets those timers and tells what is so."""
 
@@ -246,7 +246,7 @@ class TheSameTasksAgain(Promise):
             return
         if not isinstance(event.after.groups.get(event.request.group_id), StreamsGroup):
             return
-        core = event.shell.core
+        core = event.runtime.core
         same = core.cacheable(event.request, event.context)
         if same is None:
             return

@@ -1,4 +1,4 @@
-"""What is promised of streams groups as they are, live and in the log: tasks, epochs, sessions, timers.
+"""Invariants of streams groups as they are, live and in the log: tasks, epochs, sessions, timers.
 
 A group is looked at when it changed, and all of them at every look. Who has which task is also read off the
 log's records alone, by a book that knows nothing of groups. T: streams groups; what they share with consumer
@@ -19,7 +19,7 @@ from konvene.groups.streams.topology.expressions import expressions
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.streams import StreamsGroupCurrentMemberAssignmentKey
 from konvene.shard.image import Topics
-from konvene.sim.world.event import EMPTY_VIEW, Event, Promise
+from konvene.sim.world.event import EMPTY_VIEW, Event, Invariant
 
 KINDS = ("streams", "streams-migration")
 
@@ -33,7 +33,7 @@ Task = tuple[str, int]
 # --- T: tasks --------------------------------------------------------------------------------------
 
 
-class TasksHaveOneActive(Promise):
+class TasksHaveOneActive(Invariant):
     """T1: no task is active with two members, or active with one and yet to be given up by another.
 
     T3: what is assigned to a member it has in one role. And who has what is known exactly as long as it is
@@ -57,7 +57,7 @@ class TasksHaveOneActive(Promise):
                 assert all(noted.values()), f"{name}: a subtopology that nobody has is kept"
 
 
-class TheLogHasOneActive(Promise):
+class TheLogHasOneActive(Invariant):
     """T1: the same, read off the records of what members have, and of nothing else."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class TheLogHasOneActive(Promise):
     def after(self, event: Event) -> None:
         if event.kind == "loaded":
             self.book.clear()
-            for batch in event.shell.log.batches:
+            for batch in event.runtime.log.batches:
                 self._write(batch.records)
         elif event.batch is not None:
             self._write(event.batch.records)
@@ -91,7 +91,7 @@ class TheLogHasOneActive(Promise):
                 of_group[key.member_id] = {(t.subtopology_id, p) for t in told for p in t.partitions}
 
 
-class ProcessesHaveATaskOnce(Promise):
+class ProcessesHaveATaskOnce(Invariant):
     """T2: nobody is given a task while another member of its process has it, in any role: its state has one
     place on a disk. A standby, or a warm-up, waits for its own process alone; an active task for everybody.
 
@@ -123,7 +123,7 @@ class ProcessesHaveATaskOnce(Promise):
 # --- M: epochs -------------------------------------------------------------------------------------
 
 
-class TaskEpochsAreInOrder(Promise):
+class TaskEpochsAreInOrder(Invariant):
     """M2: of streams groups, the group's epoch is not below its assignment's, nor that below any member's;
     and none of them falls, but that of a member that leaves for a while."""
 
@@ -149,7 +149,7 @@ class TaskEpochsAreInOrder(Promise):
                     )
 
 
-class ActiveTasksHaveEpochs(Promise):
+class ActiveTasksHaveEpochs(Invariant):
     """O1: an active task is of the epoch in which its member was given it, for as long as it has it;
     who left for a while has had it from the beginning."""
 
@@ -173,7 +173,7 @@ class ActiveTasksHaveEpochs(Promise):
                         )
 
 
-class EmptyStreamsGroupsAreAssigned(Promise):
+class EmptyStreamsGroupsAreAssigned(Invariant):
     """M9: a streams group that nobody is in has nothing to be assigned: its assignment is of its own
     epoch."""
 
@@ -187,7 +187,7 @@ class EmptyStreamsGroupsAreAssigned(Promise):
                 assert group.soft.shutdown is None, f"{group!r}: nobody is there, and it is to shut down"
 
 
-class StateSaysWhatIsSo(Promise):
+class StateSaysWhatIsSo(Invariant):
     """M7, T10: a group is Empty without members; NotReady while its topology is not found to be whole; then
     Assigning while its epoch has no target; and Stable when every member is, and has its target."""
 
@@ -216,7 +216,7 @@ class StateSaysWhatIsSo(Promise):
         return "Stable" if done else "Reconciling"
 
 
-class StreamsInstancesAreMembers(Promise):
+class StreamsInstancesAreMembers(Invariant):
     """M13: an instance id is one member's. What a group notes of its members is what can be counted."""
 
     def after(self, event: Event) -> None:
@@ -239,11 +239,11 @@ class StreamsInstancesAreMembers(Promise):
 # --- G: the log ------------------------------------------------------------------------------------
 
 
-class StreamsGroupsAreStored(Promise):
+class StreamsGroupsAreStored(Invariant):
     """G1: a streams group is in the log as it is, at every moment; in the same order."""
 
     def after(self, event: Event) -> None:
-        stored = event.shell.shadow.groups
+        stored = event.runtime.shadow.groups
         for name, _, group in touched(event):
             told = stored.get(name)
             assert isinstance(told, StreamsGroup), f"{group!r} is {told!r} in the log"
@@ -252,7 +252,7 @@ class StreamsGroupsAreStored(Promise):
             assert list(group.members) == list(told.members), f"{group!r}: members in another order"
 
 
-class StreamsGroupsAreRestored(Promise):
+class StreamsGroupsAreRestored(Invariant):
     """G1, G3: a streams group is loaded as it was when the last shard ended. T13: offsets of tasks, and who
     asked for a shutdown, are not in the log."""
 
@@ -272,7 +272,7 @@ class StreamsGroupsAreRestored(Promise):
                 assert loaded == past, f"{name} was {past}, loaded it is {loaded}"
 
 
-class NothingIsLeftBehind(Promise):
+class NothingIsLeftBehind(Invariant):
     """G8, MG4: a group that is of another kind now, or gone, has left no streams record in the log, and a
     streams group none of the classic one that it was; so no loader, whatever compaction kept, finds what a
     group is not any more (KAFKA-20254)."""
@@ -285,7 +285,7 @@ class NothingIsLeftBehind(Promise):
         if event.kind == "loaded":
             self.left.clear()
             self.classic.clear()
-            for batch in event.shell.log.batches:
+            for batch in event.runtime.log.batches:
                 self._write(batch.records)
         elif event.batch is not None:
             self._write(event.batch.records)
@@ -310,14 +310,14 @@ class NothingIsLeftBehind(Promise):
 # --- G11, L4: timers -------------------------------------------------------------------------------
 
 
-class TimersOfStreamsHaveAReason(Promise):
+class TimersOfStreamsHaveAReason(Invariant):
     """G11, L4: each member has its session, and who owes a revocation its time for that; nobody else has. Who
     speaks the classic protocol may have been told to join, or to ask for its assignment.
 
     While the first target is put off there is a timer that ends that."""
 
     def after(self, event: Event) -> None:
-        armed: Mapping[Any, float] = event.shell.coordinator.deadlines
+        armed: Mapping[Any, float] = event.runtime.coordinator.deadlines
         for name, old, group in touched(event):
             wanted: set[Any] = {("session", name, member_id) for member_id in group.members}
             for member_id, member in group.members.items():
@@ -342,7 +342,7 @@ class TimersOfStreamsHaveAReason(Promise):
             assert not leaked, f"{group!r}: timers without a reason: {sorted(leaked)}"
 
 
-class StreamsSessionsAreOnesOwn(Promise):
+class StreamsSessionsAreOnesOwn(Invariant):
     """L4: of streams groups, a member's session begins anew when it is heard, and by nothing else: neither
     when others are heard, nor when the group moves. A heartbeat that is accepted gives it all of its
     session."""
@@ -361,7 +361,7 @@ class StreamsSessionsAreOnesOwn(Promise):
             old = event.before.groups.get(name)
             heard = who_asks(event)
             for member_id in group.members:
-                at = event.shell.coordinator.deadlines.get(("session", name, member_id))
+                at = event.runtime.coordinator.deadlines.get(("session", name, member_id))
                 assert at is not None, f"{group!r}: {member_id} has no session"
                 known = self.ends.get((name, member_id))
                 stayed = isinstance(old, StreamsGroup) and member_id in old.members
@@ -376,12 +376,12 @@ class StreamsSessionsAreOnesOwn(Promise):
         said: Any = event.request
         if said.member_epoch < 0:
             return
-        due_ms = event.shell.due_ms(("session", said.group_id, said.member_id))
+        due_ms = event.runtime.due_ms(("session", said.group_id, said.member_id))
         told_ms = event.context.group_configs.of(said.group_id)["streams.session.timeout.ms"]
         assert due_ms == told_ms, f"{said.member_id} was heard, and has {due_ms} ms of its session"
 
 
-class WhoIsSilentLeaves(Promise):
+class WhoIsSilentLeaves(Invariant):
     """L4: of streams groups, when a session ends, or the time to give something up, the member is out; and
     nobody else is."""
 

@@ -1,4 +1,4 @@
-"""What is promised of what members of a streams group are meant to have, of its topology and its topics, and
+"""Invariants of what members of a streams group are meant to have, of its topology and its topics, and
 of what makes its epoch move.
 
 How many tasks there are is worked out here from the topics alone: as many as the largest source of a
@@ -24,14 +24,14 @@ from konvene.groups.streams.topology.topology import Topology, sources
 from konvene.shard import causes
 from konvene.shard.image import Topics
 from konvene.sim.invariants.streams.state import Task, matched, new_causes, touched, units, was
-from konvene.sim.world.event import Event, Promise
+from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
 
 HEARTBEAT = "StreamsGroupHeartbeat"
 
 
-class TasksAreGiven(Promise):
+class TasksAreGiven(Invariant):
     """T1, T12: a target gives each task there is to exactly one member as active, and no other to anybody.
 
     T2: to no process twice, in whatever roles. T6: each task with state has as many standbys as are
@@ -52,26 +52,26 @@ class TasksAreGiven(Promise):
             event.is_request(HEARTBEAT) and event.request.member_epoch >= 0
         )
         if joins and event.error is Errors.NONE:
-            self.seen[event.request.group_id] = event.shell.topics
-        if event.kind == "news" and isinstance(event.news, RegexesResolved):
-            self.seen[event.news.group_id] = event.shell.topics
+            self.seen[event.request.group_id] = event.runtime.topics
+        if event.kind == "completion" and isinstance(event.news, RegexesResolved):
+            self.seen[event.news.group_id] = event.runtime.topics
         for effect in event.outcome.effects if event.outcome is not None else ():
             if effect.verb == COMPUTE_ASSIGNMENT:
                 group_id = effect.subject.group_id
-                self.asked[group_id, effect.subject.epoch] = self.seen.get(group_id, event.shell.topics)
+                self.asked[group_id, effect.subject.epoch] = self.seen.get(group_id, event.runtime.topics)
         for name, old, group in touched(event):
             if event.is_complete or (old is not None and old.assignment_epoch == group.assignment_epoch):
                 continue
             if group.assignment_epoch == group.epoch and group.members:
-                topics = self.seen.get(name, event.shell.topics)
-                if event.kind == "news":
+                topics = self.seen.get(name, event.runtime.topics)
+                if event.kind == "completion":
                     topics = self.asked[name, group.epoch]
                 behind = self._behind(event, old, group)
                 self._look(group, topics, behind)
 
     def _behind(self, event: Event, old: StreamsGroup | None, group: StreamsGroup) -> set[str]:
         """Who may get nothing new, and has not."""
-        if group.topology is None or event.shell.config["konvene.streams.mode"] == KAFKA:
+        if group.topology is None or event.runtime.config["konvene.streams.mode"] == KAFKA:
             return set()
         behind = {m.member_id for m in group.members.values() if m.topology_epoch != group.topology.epoch}
         for member_id in sorted(behind & group.targets.keys()):
@@ -129,7 +129,7 @@ def tasks_of(topology: Topology, topics: Topics) -> dict[Task, bool]:
     }
 
 
-class StreamsEpochsMoveForAReason(Promise):
+class StreamsEpochsMoveForAReason(Invariant):
     """T13: a decision moves the epoch by one or not at all. It does where members come or go, where one says
     something else of itself (a static one: of what targets rest on), where the topology, its topics, whether
     they are all there, or the settings for targets are others; for what warms up, if that is said
@@ -192,7 +192,7 @@ def _takes_the_id_of_another(event: Event, old: StreamsGroup) -> bool:
     return bool(old.members[said.member_id].instance_id != said.instance_id)
 
 
-class TheHashIsOfTheTopology(Promise):
+class TheHashIsOfTheTopology(Invariant):
     """T13, M12: after a member was heard, the group's hash is that of the topics in its topology, as they
     are: a change is seen with the next heartbeat, whoever sends it."""
 
@@ -203,7 +203,7 @@ class TheHashIsOfTheTopology(Promise):
             or event.request.member_epoch < 0
         ):
             return
-        group, topics = event.after.groups[event.request.group_id], event.shell.topics
+        group, topics = event.after.groups[event.request.group_id], event.runtime.topics
         assert group.topology is not None, f"{group!r} has no topology, and accepts a member"
         matches = matched(group, topics)
         if matches is None:
@@ -218,7 +218,7 @@ class TheHashIsOfTheTopology(Promise):
         )
 
 
-class SettingsAreSeen(Promise):
+class SettingsAreSeen(Invariant):
     """T13: after a member was heard, targets rest on the settings that the group has now."""
 
     def after(self, event: Event) -> None:
@@ -236,7 +236,7 @@ class SettingsAreSeen(Promise):
         )
 
 
-class TheTopologyStays(Promise):
+class TheTopologyStays(Invariant):
     """T8: a group keeps its topology as long as it is there; in mode `kip` the next epoch may replace it. It
     is validated at its own epoch or not at all."""
 
@@ -248,11 +248,11 @@ class TheTopologyStays(Promise):
             )
             if old is None or event.is_complete or old.topology is None or old.topology == group.topology:
                 continue
-            assert event.shell.config["konvene.streams.mode"] != KAFKA, f"{name} has another topology"
+            assert event.runtime.config["konvene.streams.mode"] != KAFKA, f"{name} has another topology"
             assert own == old.topology.epoch + 1, f"{name} came from topology {old.topology.epoch} to {own}"
 
 
-class TopicsAreFoundMissing(Promise):
+class TopicsAreFoundMissing(Invariant):
     """T10: a group is ready exactly if its members are told of no topics in the way. Sources that are missing
     are told of first, then what does not fit, then internal topics that are missing.
 
@@ -265,8 +265,8 @@ class TopicsAreFoundMissing(Promise):
             or event.request.member_epoch < 0
         ):
             return
-        group, known = event.after.groups[event.request.group_id], event.shell.topics.by_name
-        matches = matched(group, event.shell.topics)
+        group, known = event.after.groups[event.request.group_id], event.runtime.topics.by_name
+        matches = matched(group, event.runtime.topics)
         if matches is None:
             return
         topology: Topology = expand_expressions(group.topology, matches)

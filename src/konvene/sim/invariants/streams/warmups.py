@@ -1,4 +1,4 @@
-"""What is promised of warm-ups (KIP-1071): who may have one, how long, and what moves an epoch for it.
+"""Invariants of warm-ups (KIP-1071): who may have one, how long, and what moves an epoch for it.
 
 What members report is taken down here once more, from their heartbeats alone: what each said last, and when.
 By that a copy is known to have caught up, or not; of who was not heard since the coordinator was loaded
@@ -26,8 +26,8 @@ from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KAFKA
 from konvene.shard import causes
 from konvene.sim.invariants.streams.state import Task, new_causes, touched, units, was
-from konvene.sim.runtime import Shell
-from konvene.sim.world.event import Event, Promise
+from konvene.sim.runtime import GroupRuntime
+from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
 
@@ -101,11 +101,11 @@ class Ears:
     """What each coordinator was told, as the heartbeats come."""
 
     def __init__(self) -> None:
-        self._of: WeakKeyDictionary[Shell, dict[str, Known]] = WeakKeyDictionary()
+        self._of: WeakKeyDictionary[GroupRuntime, dict[str, Known]] = WeakKeyDictionary()
 
     def hear(self, event: Event) -> dict[str, Known]:
         """What the coordinator of the event knows after it, by group."""
-        known = self._of.setdefault(event.shell, {})
+        known = self._of.setdefault(event.runtime, {})
         if event.kind in ("loaded", "append failed"):
             known.clear()
         if event.is_request(HEARTBEAT) and event.changed:
@@ -211,7 +211,7 @@ def _sums(told: Any) -> dict[Task, int]:
     return {(t.subtopology_id, t.partition): t.offset for t in told if 0 <= t.offset < LARGEST}
 
 
-class ReportsAreKept(Promise):
+class ReportsAreKept(Invariant):
     """T13: of each member the coordinator knows what it said last of its offsets, when, and whether it is one
     that says so, and of its disk what members said that are gone; after a load it knows of nobody."""
 
@@ -253,7 +253,7 @@ class _Asked(NamedTuple):
     waits: bool
 
 
-class WarmUpsComeToAnEnd(Promise):
+class WarmUpsComeToAnEnd(Invariant):
     """T4, T5: who is to warm a task up has not caught up, as far as the coordinator was told, and says how
     far it is, or may; none does where nobody waits.
 
@@ -284,7 +284,7 @@ class WarmUpsComeToAnEnd(Promise):
             if group.assignment_epoch != group.epoch or not group.members or group.state == "NotReady":
                 continue
             now = known.get(name) or Known()
-            if event.kind == "news":
+            if event.kind == "completion":
                 found = self.asked.get((name, group.epoch))
                 if found is None or found.group.members.keys() != group.members.keys():
                     continue
@@ -299,7 +299,7 @@ class WarmUpsComeToAnEnd(Promise):
         configs = read_configs(group.assignment_configs)
         warming = list(_given(group, Role.WARMUP))
         assert waits or not warming, f"{group!r}: nobody is waited for, and to warm up are {warming}"
-        stale = event.shell.config["konvene.streams.mode"] != KAFKA and any(
+        stale = event.runtime.config["konvene.streams.mode"] != KAFKA and any(
             member.topology_epoch != group.topology_epoch for member in group.members.values()
         )
         for member_id, task in [] if stale else warming:
@@ -329,7 +329,7 @@ class WarmUpsComeToAnEnd(Promise):
             assert may, f"{group!r}: {task} goes from {owner.member_id} to {member_id}, who is behind"
 
 
-class WarmUpsMoveEpochs(Promise):
+class WarmUpsMoveEpochs(Invariant):
     """T5, T13: a warm-up that is heard to have caught up moves the epoch, and it is told why; what is in vain
     does as well. That something warms up is no reason by itself."""
 
@@ -342,7 +342,7 @@ class WarmUpsMoveEpochs(Promise):
             if event.is_complete or old is None:
                 continue
             now = known.get(name) or Known()
-            lag = event.shell.group_configs.of(name)["streams.acceptable.recovery.lag"]
+            lag = event.runtime.group_configs.of(name)["streams.acceptable.recovery.lag"]
             done, vain = self._ended(old, group, now, lag), self._in_vain(old, group, now)
             why = {cause.kind for cause in new_causes(event, old, group)}
             if causes.WARMUP_CAUGHT_UP in why:
@@ -418,7 +418,7 @@ def _given(group: StreamsGroup, role: Role) -> Iterator[tuple[str, Task]]:
 def _waits(event: Event, group: StreamsGroup, known: Known, offered: Mapping[str, Any]) -> bool:
     """Whether the group's assignor is the one that has tasks warmed up: it is chosen, or nobody chose one,
     and somebody may say how far it is."""
-    config = event.shell.group_configs.of(group.group_id)
+    config = event.runtime.group_configs.of(group.group_id)
     name, topology = config["streams.assignor.name"], group.topology
     if name is None and config["streams.num.warmup.replicas"] > 0 and topology is not None:
         has_state = any(map(topology.is_stateful, topology.subtopologies))

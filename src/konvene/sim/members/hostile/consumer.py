@@ -49,7 +49,7 @@ class HostileConsumer(HostileClassic):
     # --- what it makes up ---
 
     def _consumers(self) -> ConsumerGroup:
-        found = self.world.shell.core.groups.get(self.group)
+        found = self.world.runtime.core.groups.get(self.group)
         return found if isinstance(found, ConsumerGroup) else ConsumerGroup(self.group)
 
     def _somebody(self) -> str:

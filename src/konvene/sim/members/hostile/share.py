@@ -82,7 +82,7 @@ class HostileShare(Process):
     def _beat(self) -> None:
         """A heartbeat with an epoch that is made up, in its own name or in one that it overheard."""
         random = self.world.random
-        known = getattr(self.world.shell.core.groups.get(self.group), "members", {})
+        known = getattr(self.world.runtime.core.groups.get(self.group), "members", {})
         names = [self.name, "nobody", *known]
         epoch = random.choice([1, 2, 5, 1_000, -3])
         request = ShareGroupHeartbeatRequest(

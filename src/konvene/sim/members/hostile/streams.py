@@ -69,7 +69,7 @@ class HostileStreams(HostileClassic):
     # --- what it makes up ---
 
     def _streams(self) -> StreamsGroup:
-        found = self.world.shell.core.groups.get(self.group)
+        found = self.world.runtime.core.groups.get(self.group)
         return found if isinstance(found, StreamsGroup) else StreamsGroup(self.group)
 
     def _somebody(self) -> str:

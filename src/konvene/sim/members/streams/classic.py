@@ -75,7 +75,7 @@ class ClassicApplication(Application, ClassicMember):
         self.tasks = NO_TASKS
         self.running = set()
         self._error = 0
-        self._ticked_ms = self.world.agenda.now_ms
+        self._ticked_ms = self.world.event_queue.now_ms
 
     def _assignors(self, told: str) -> list[str]:
         return [STREAM]
@@ -210,7 +210,7 @@ class ClassicApplication(Application, ClassicMember):
     def _tick(self) -> None:
         """Restore, process, now and then commit; and join again when it is time."""
         self.schedule(self.beat_ms, self._tick)
-        now_ms = self.world.agenda.now_ms
+        now_ms = self.world.event_queue.now_ms
         if self.is_outdated():
             self.world.log_event(self.name, "is started anew with the next topology", None)
             self.leave()
@@ -226,7 +226,7 @@ class ClassicApplication(Application, ClassicMember):
             return
         if self.world.random.random() < 0.5:
             self._commit()
-        if self.probes_ms is not None and self.probes_ms <= self.world.agenda.wall_clock_ms():
+        if self.probes_ms is not None and self.probes_ms <= self.world.event_queue.wall_clock_ms():
             self.probes_ms = None
             self._prepare_join("triggered followup rebalance scheduled for probing")
         elif self._assigned_for not in ({}, self.world.partition_counts()):

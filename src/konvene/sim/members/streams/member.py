@@ -105,7 +105,7 @@ class StreamsMember(Application):
                 retry_backoff_ms=RETRY_BACKOFF_MS, unreleased_timeout_ms=100 * options["session.ms"],
             ),
         )  # fmt: skip
-        self._ticked_ms = self.world.agenda.now_ms
+        self._ticked_ms = self.world.event_queue.now_ms
         self._report(self.machine)
         self._plan()
         self.schedule(0, self._tick)
@@ -122,9 +122,9 @@ class StreamsMember(Application):
             return
         self._commit()
         leaves_permanently = self.world.leaves_permanently()
-        m.leave(self.world.agenda.now_ms)
+        m.leave(self.world.event_queue.now_ms)
         if m.state is MemberState.LEAVING:
-            goodbye = m.request(self.world.agenda.now_ms, self._version)
+            goodbye = m.request(self.world.event_queue.now_ms, self._version)
             if leaves_permanently:
                 goodbye = goodbye.replace(member_epoch=LEAVE)
             self.send(goodbye, self._version, lambda answer: None)
@@ -149,21 +149,21 @@ class StreamsMember(Application):
         if self._beats is not None:
             self._beats.cancel()
         due_ms = self.machine.due_ms if self.machine is not None else None
-        wait_ms = None if due_ms is None else max(0, due_ms - self.world.agenda.now_ms)
+        wait_ms = None if due_ms is None else max(0, due_ms - self.world.event_queue.now_ms)
         self._beats = None if wait_ms is None else self.schedule(wait_ms, self._beat)
 
     def _beat(self) -> None:
         m = self.machine
-        if m is None or m.due_ms is None or m.due_ms > self.world.agenda.now_ms:
+        if m is None or m.due_ms is None or m.due_ms > self.world.event_queue.now_ms:
             return
-        request: StreamsGroupHeartbeatRequest = m.request(self.world.agenda.now_ms, self._version)
+        request: StreamsGroupHeartbeatRequest = m.request(self.world.event_queue.now_ms, self._version)
         self._says_tasks = request.active_tasks is not None
         self.send(request, self._version, lambda answer: self._heard(m, answer))
 
     def _heard(self, m: StreamsMembership, answer: Answer) -> None:
         if m is not self.machine:
             return
-        now_ms, before = self.world.agenda.now_ms, m.epoch
+        now_ms, before = self.world.event_queue.now_ms, m.epoch
         self._says_tasks = False
         if answer is None:
             m.handle_failure(ConnectionLost("nothing was heard"), now_ms)
@@ -193,7 +193,7 @@ class StreamsMember(Application):
         self._carrying += 1
         self.have(NO_TASKS)
         self.forget_all()
-        m.rejoin_fenced(self.world.agenda.now_ms)
+        m.rejoin_fenced(self.world.event_queue.now_ms)
 
     # --- carrying out an assignment ---
 
@@ -246,7 +246,7 @@ class StreamsMember(Application):
     def _tick(self) -> None:
         """Restore, process and now and then commit."""
         self.schedule(self.world.options["heartbeat.ms"], self._tick)
-        m, now_ms = self.machine, self.world.agenda.now_ms
+        m, now_ms = self.machine, self.world.event_queue.now_ms
         if m is None:
             return
         if self.is_outdated():
