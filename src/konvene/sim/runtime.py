@@ -400,7 +400,7 @@ class GroupRuntime:
             if name not in event.after.groups:
                 self.kept.pop(name, None)
 
-    def look(self) -> None:
+    def audit(self) -> None:
         """Let everything be looked at."""
         self.finish()
         if self.coordinator.state == "active":

@@ -113,7 +113,7 @@ class ShareWalk:
     def _ask(self, name: str, request: Any, version: int = 1) -> Any:
         heard: list[Any] = []
         self.runtime.ask(request, Call(version, f"client {name}", "/127.0.0.1", ("",)), heard.append)
-        self.runtime.look()
+        self.runtime.audit()
         return heard[0] if heard else None
 
     def _say(self, walker: Walker, epoch: int, **more: Any) -> None:

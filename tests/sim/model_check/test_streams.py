@@ -113,7 +113,7 @@ def test_an_answer_that_is_lost_leaves_nobody_behind(monkeypatch: Patch) -> None
     invariant that tells at once, the search finds that nobody runs them."""
     never_tells_who_lost_an_answer(monkeypatch)
     world = Streams(1, 1, 1)
-    monkeypatch.setattr(world, "audit", lambda event: None)
+    monkeypatch.setattr(world, "check_event", lambda event: None)
     found = world.search()
     assert found.violation is not None and found.violation.invariant == EVERYONE_SETTLES
     assert any("loses an answer" in step for step in found.stuck), found.stuck

@@ -84,7 +84,7 @@ def check_liveness(world: World) -> None:
         raise InvariantViolation(
             "NothingMovesInTheEnd", f"after {3 * session_ms} ms of calm: {_why_not(world)}"
         )
-    world.runtime.look()
+    world.runtime.audit()
     _everybody_leaves(world, *_longest(world))  # Who joined since it is calm may have asked for more time.
 
 
@@ -480,7 +480,7 @@ def _everybody_leaves(world: World, session_ms: int, rebalance_ms: int) -> None:
     left = [key for key in world.runtime.timers if key not in always and not _pending(world, key)]
     if left:
         raise InvariantViolation("TimersHaveAReason", f"armed in empty groups: {left}")
-    world.runtime.look()
+    world.runtime.audit()
     if world.transactions is not None:
         _transactions_end(world)
     if world.share is not None and world.share.orphans():

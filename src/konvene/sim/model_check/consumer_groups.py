@@ -155,7 +155,7 @@ class Consumers:
         self.topics = tuple(Topics([Topic("orders", ORDERS, partitions + more)]) for more in (0, 1))
         self.config, _ = BrokerConfig.load(overrides=[("group.consumer.assignment.interval.ms", "0")])
         self.group_configs = GroupConfigs(self.config)
-        self.look = observer([invariant() for invariant in INVARIANTS])
+        self.check_event = observer([invariant() for invariant in INVARIANTS])
 
     # --- searching ---
 
@@ -419,7 +419,7 @@ class Consumers:
             api="" if request is None else "ConsumerGroupHeartbeat",
             request=request, version=1, context=context, waiter=1, key=key, outcome=outcome, answer=answer,
         )  # fmt: skip
-        self.look(event)
+        self.check_event(event)
         after = state._replace(group=group)
         _witness(after)
         return after, answer

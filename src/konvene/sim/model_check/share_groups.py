@@ -129,7 +129,7 @@ class Shares(Consumers):
         self.topics = (*(Topics([Topic("orders", ORDERS, partitions + more)]) for more in (0, 1)), Topics())
         self.config, _ = BrokerConfig.load(overrides=[("group.share.assignment.interval.ms", "0")])
         self.group_configs = GroupConfigs(self.config)
-        self.look = observer([invariant() for invariant in INVARIANTS])
+        self.check_event = observer([invariant() for invariant in INVARIANTS])
         self.coordinator = Coordinator(self.config, NOW_MS)
         self.invariants = (*INVARIANTS, *map(type, self.coordinator.invariants))  # type: ignore[assignment]
         self._known: dict[Any, tuple[Any, Any, tuple[Job, ...]]] = {}
@@ -413,7 +413,7 @@ class Shares(Consumers):
             version=1, context=context, waiter=1, key=request if kind == "timer" else (),
             outcome=outcome, answer=answer,
         )  # fmt: skip
-        self.look(event)
+        self.check_event(event)
         return group, answer, tuple(_wanted(outcome))
 
 

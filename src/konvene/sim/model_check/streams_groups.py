@@ -160,7 +160,7 @@ class Streams(Consumers):
             standby = ("group.streams.num.standby.replicas", str(count))
             config, _ = BrokerConfig.load(overrides=[*settings, standby])
             self.configs.append((config, GroupConfigs(config)))
-        self.look = observer([invariant() for invariant in INVARIANTS])
+        self.check_event = observer([invariant() for invariant in INVARIANTS])
         self._known: dict[Any, tuple[Any, Any]] = {}
         """What was decided before, by what it rests on."""
 
@@ -328,7 +328,7 @@ class Streams(Consumers):
             api="" if request is None else "StreamsGroupHeartbeat",
             request=request, version=1, context=context, waiter=1, key=key, outcome=outcome, answer=answer,
         )  # fmt: skip
-        self.look(event)
+        self.check_event(event)
         return group, answer
 
 

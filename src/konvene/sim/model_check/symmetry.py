@@ -62,7 +62,7 @@ class Names:
             for number, client in enumerate(state.clients, 1)
         ]
         looks.sort()
-        alike = [[n for *_, n in same] for _, same in groupby(looks, key=lambda look: look[:2])]
+        alike = [[n for *_, n in same] for _, same in groupby(looks, key=lambda row: row[:2])]
         if len(alike) == len(looks):
             yield tuple(numbers[0] for numbers in alike)
             return

@@ -126,7 +126,7 @@ class Sandbox:
     def look(self) -> None:
         """Hold everything against the invariants."""
         self._tell_stories()
-        self.runtime.look()
+        self.runtime.audit()
 
     def advance(self, ms: int) -> None:
         """Let time pass."""

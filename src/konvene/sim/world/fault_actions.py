@@ -234,7 +234,7 @@ def _heal(world: World) -> None:
 
 def _resubscribe(world: World) -> None:
     member = _anybody(world)
-    change_subscription = getattr(member, "resubscribe", None)
+    change_subscription = getattr(member, "change_subscription", None)
     if change_subscription is not None:
         change_subscription()
 

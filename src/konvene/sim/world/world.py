@@ -409,7 +409,7 @@ class World:
             self.share.step()
         if self._events - self._audited_at >= AUDIT_INTERVAL:
             self._audited_at = self._events
-            self.runtime.look()
+            self.runtime.audit()
 
     def chaos(self, steps: int) -> None:
         """Run this many steps with all drawn faults."""
