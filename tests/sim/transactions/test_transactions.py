@@ -54,7 +54,7 @@ REACHED = {
     "AddOffsetsToTxn NONE", "AddOffsetsToTxn CONCURRENT_TRANSACTIONS", "AddPartitionsToTxn NONE",
     "TxnOffsetCommit NONE", "TxnOffsetCommit ILLEGAL_GENERATION", "TxnOffsetCommit UNKNOWN_MEMBER_ID",
     "Ending NONE", "fault transactions_fail_over", "fault node_dies",
-    "transactions loaded", "transactions timer", "transactions news", "transactions append failed",
+    "transactions loaded", "transactions timer", "transactions completion", "transactions append failed",
 }  # fmt: skip
 
 

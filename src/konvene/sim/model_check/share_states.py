@@ -130,7 +130,7 @@ class Coordinator:
         batch: Any = outcome.records or None
         event = StateEvent(kind, runtime, before, dict(core.states), about, answer, batch, waiter)
         for invariant in self.invariants:
-            invariant.after(event)
+            invariant.check(event)
         return tuple(sorted(core.states.items())), answer
 
 

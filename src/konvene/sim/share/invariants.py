@@ -13,7 +13,7 @@ from konvene.sim.world.event import InvariantViolation
 class ShareStateInvariant:
     """What holds after every event of the core of share state."""
 
-    def after(self, event: StateEvent) -> None:
+    def check(self, event: StateEvent) -> None:
         """Raises `InvariantViolation` where it does not hold."""
         try:
             self.after(event)

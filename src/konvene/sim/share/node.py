@@ -222,7 +222,7 @@ class ShareNode:
             return
         self.world.counts[f"share state {event.kind}"] += 1
         for invariant in self.invariants:
-            invariant.after(event)
+            invariant.check(event)
         if event.kind == "loaded":
             self._altered_is_kept(event)
         self.world.counts["log cut"] = self.log.cut

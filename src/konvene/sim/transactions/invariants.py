@@ -36,7 +36,7 @@ LAST_GIVEN = 32_766
 class TransactionInvariant:
     """What holds after every event of the transactions' core."""
 
-    def after(self, event: Event) -> None:
+    def check(self, event: Event) -> None:
         """Raises `InvariantViolation` where it does not hold."""
         try:
             self.after(event)

@@ -145,7 +145,7 @@ class Transactions:
         if event.kind == "request":
             world.counts[f"{event.api} {event.error.name}"] += 1
         for invariant in self.invariants:
-            invariant.after(event)
+            invariant.check(event)
         self.ledger.log_event(event)
 
     def step(self) -> None:
