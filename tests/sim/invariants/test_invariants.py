@@ -3,7 +3,6 @@ so."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -31,7 +30,7 @@ from konvene.runtime.deferred import Deferred
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Outcome
 from konvene.sim.event_queue import EventQueue
-from konvene.sim.invariants import classes_of, invariants_of, observer
+from konvene.sim.invariants import invariants_of, observer
 from konvene.sim.invariants.classic.state import SilentMembersGo
 from konvene.sim.journal import Log
 from konvene.sim.runtime import GroupRuntime
@@ -407,44 +406,6 @@ def test_an_error_of_the_core_is_not_hidden(monkeypatch: Patch) -> None:
     said = scenario.run([*STABLE, "advance 10000", "heartbeat ann"])
     assert isinstance(scenario.broken, KeyError)
     assert said[-1] == "broken KeyError: 'a timer that cannot be decided'"
-
-
-def test_each_file_speaks_for_its_kinds() -> None:
-    """`invariants_of` gives the invariants of a kind and of all kinds, each made anew."""
-
-    def files(*kinds: str) -> set[str]:
-        modules = {cls.__module__ for cls in classes_of(kinds)}
-        return {module.removeprefix("konvene.sim.invariants.") for module in modules}
-
-    assert files("classic") == {
-        "classic.state",
-        "classic.generations",
-        "classic.rebalances",
-        "log",
-        "offsets",
-    }
-    assert files() == files("classic") | {
-        "classic.static",
-        "consumer.state", "consumer.decisions", "consumer.targets", "consumer.migration",
-        "streams.state", "streams.migration", "streams.decisions", "streams.targets", "streams.responses",
-        "streams.warmups",
-        "share",
-    }  # fmt: skip
-    assert files("no such kind") == {"log", "offsets"}
-    first, second = invariants_of(["static"]), invariants_of(["static"])
-    assert [type(p) for p in first] == [type(p) for p in second]
-    assert not any(a is b for a, b in zip(first, second, strict=True))
-
-
-NUMBERS = ("G", "C", "ST", "M", "MG", "O", "L", "T", "SH")
-
-
-def test_each_invariant_names_itself() -> None:
-    """The first line of its docstring begins with its numbers in the catalogue."""
-    said = Counter((cls.__doc__ or "").partition(":")[0] for cls in classes_of())
-    for numbers in said:
-        for one in numbers.split(", "):
-            assert one == "Ours" or one.rstrip("0123456789") in NUMBERS, numbers
 
 
 def test_a_violation_names_the_invariant_and_the_cause() -> None:

@@ -63,16 +63,13 @@ SLACK_MS = 30_000
 
 
 def check_liveness(world: World) -> None:
-    """Let everything heal, and hold the end of the run against the invariants. Raises
-    `InvariantViolation`."""
+    """End all faults, then check the liveness invariants. Raises `InvariantViolation`."""
     _heal(world)
     _within(world, LOADING_MS, lambda: _serves(world), "CoordinatorsServe", lambda: f"{world.runtime!r}")
     session_ms, rebalance_ms = _longest(world)  # Of all that were read from the log as well.
     bound_ms = session_ms + 2 * rebalance_ms + SLACK_MS + _restoring_ms(world) + _ending_ms(world)
     bound_ms += _sharing_ms(world)
-    bound_ms += max(
-        0, world.works_until_ms - world.event_queue.now_ms
-    )  # A target, for one, that takes its time.
+    bound_ms += max(0, world.works_until_ms - world.event_queue.now_ms)  # A target that is being computed.
     _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
     _within(world, bound_ms, lambda: _drained(world), "EverythingIsRead", lambda: _backlog(world))
     world.run_for(SETTLING_MS)
@@ -81,9 +78,8 @@ def check_liveness(world: World) -> None:
     generations = [_generation(world, m.group) for m in world.live_members()]
     world.run_for(3 * session_ms)
     if [_generation(world, m.group) for m in world.live_members()] != generations or not _stable(world):
-        raise InvariantViolation(
-            "NothingMovesInTheEnd", f"after {3 * session_ms} ms of calm: {_why_not(world)}"
-        )
+        why = f"after {3 * session_ms} ms without faults: {_why_not(world)}"
+        raise InvariantViolation("NothingMovesInTheEnd", why)
     world.runtime.audit()
     _everybody_leaves(world, *_longest(world))  # Who joined since it is calm may have asked for more time.
 
@@ -235,7 +231,7 @@ def _within(
     world: World, bound_ms: int, done: Callable[[], bool], invariant: str, why_not: Callable[[], str]
 ) -> None:
     if not world.run_until(done, world.event_queue.now_ms + bound_ms):
-        raise InvariantViolation(invariant, f"not within {bound_ms} ms of calm: {why_not()}")
+        raise InvariantViolation(invariant, f"not within {bound_ms} ms without faults: {why_not()}")
 
 
 def _groups(world: World) -> dict[str, list[Member]]:
