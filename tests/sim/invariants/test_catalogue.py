@@ -1,4 +1,4 @@
-"""The catalogue of invariants: which files apply to which group types, and how each invariant names itself."""
+"""The catalogue of invariants: which files apply to which group types, and how each invariant is named."""
 
 from __future__ import annotations
 
