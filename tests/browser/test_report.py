@@ -1,4 +1,4 @@
-"""The page of `konvene explain report`, in a browser: it opens without complaint and does what it offers."""
+"""The page of `konvene explain report` in a browser: it opens without messages and every control works."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.pipeline.answers.sample import Client, Model, day, filled, gold, queue, together
 
 from konvene.pipeline.answers.rebalance import Selection
-from konvene.pipeline.answers.report import MOST_BYTES, MOST_REBALANCES, page
+from konvene.pipeline.answers.report import MAX_BYTES, MAX_REBALANCES, page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -34,7 +34,7 @@ def column(page: Page, table: str, n: int) -> list[str]:
 
 @pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
 def test_it_opens_in_light_and_in_dark(opened: Open, report: Path, scheme: str, dark: bool) -> None:
-    """Nothing is fetched, nothing is complained of (the fixture sees to both), and text can be read."""
+    """Nothing is fetched, there are no console messages (the fixture checks both), and text is readable."""
     shown = opened(report, scheme)
     assert shown.title() == "Why groups rebalanced"
     assert shown.locator("h1").inner_text() == "Why groups rebalanced"
@@ -51,7 +51,7 @@ def brightness(colour: str) -> float:
     return sum(int(part) for part in colour.strip("rgb()").split(",")[:3]) / 3
 
 
-def test_tables_sort_both_ways_and_say_so(opened: Open, report: Path) -> None:
+def test_tables_sort_both_ways_and_set_aria_sort(opened: Open, report: Path) -> None:
     shown = opened(report)
     assert column(shown, "groups", 1) == ["orders-app", "invoices", "wordcount", "payments"]
     head = shown.locator("#groups th").nth(0)
@@ -85,11 +85,13 @@ def test_another_group_is_drawn_when_it_is_chosen(opened: Open, report: Path) ->
     assert shown.locator("#groups tr[aria-current=true]").count() == 1
     shown.locator("#groups tbody button", has_text="wordcount").click()
     lanes = shown.locator("#group svg text.lane").all_text_contents()
-    assert [name for name in lanes if name.endswith("(warm-up)")], "who warmed up is drawn beside who ran it"
+    assert [name for name in lanes if name.endswith("(warm-up)")], (
+        "warm-up lanes are drawn beside active ones"
+    )
 
 
 def test_a_group_is_drawn_as_soon_as_it_is_chosen(opened: Open, report: Path) -> None:
-    """Not with the next frame: whoever looks after a click sees the group that was clicked."""
+    """Not with the next frame: right after a click the new group is drawn."""
     shown = opened(report)
     lanes = shown.locator("#groups tbody button", has_text="wordcount").evaluate(
         "button => { button.click(); return document.querySelectorAll('#group svg text.lane').length }"
@@ -109,24 +111,24 @@ def test_a_chart_takes_the_width_that_there_is(opened: Open, report: Path) -> No
 def test_keys_step_through_rebalances_and_zoom(opened: Open, report: Path) -> None:
     """The timeline has the focus: what a mouse can do, keys can."""
     shown = opened(report)
-    told = shown.locator("#group .told")
+    details = shown.locator("#group .details")
     shown.locator("#group svg").focus()
     shown.keyboard.press("End")
-    assert "65 → 66" in told.inner_text() and "partitions moved" in told.inner_text()
+    assert "65 → 66" in details.inner_text() and "partitions moved" in details.inner_text()
     assert shown.locator("#rebalances tr[aria-current=true] td:nth-child(2)").inner_text() == "66"
     shown.keyboard.press("ArrowLeft")
-    assert "64 → 65" in told.inner_text()
+    assert "64 → 65" in details.inner_text()
     shown.keyboard.press("Home")
-    assert "0 → 1" in told.inner_text()
+    assert "0 → 1" in details.inner_text()
     shown.keyboard.press("ArrowRight")
-    assert "1 → 2" in told.inner_text()
+    assert "1 → 2" in details.inner_text()
     ticks = shown.locator("#group svg text:not(.lane)").all_text_contents()
     shown.keyboard.press("+")
     shown.keyboard.press("+")
     assert shown.locator("#group svg text:not(.lane)").all_text_contents() != ticks
     shown.keyboard.press("0")
     assert shown.locator("#group svg text:not(.lane)").all_text_contents() == ticks
-    assert told.get_attribute("aria-live") == "polite"
+    assert details.get_attribute("aria-live") == "polite"
 
 
 def test_everything_can_be_reached_by_tab(opened: Open, report: Path) -> None:
@@ -143,7 +145,7 @@ def test_everything_can_be_reached_by_tab(opened: Open, report: Path) -> None:
     assert "BUTTON Rebalances" in reached and "BUTTON orders-app" in reached
 
 
-def test_the_mouse_says_who_had_a_partition_and_why_it_moved(opened: Open, report: Path) -> None:
+def test_hovering_shows_the_owner_of_a_partition_and_why_it_moved(opened: Open, report: Path) -> None:
     shown = opened(report)
     shown.locator("#group svg").scroll_into_view_if_needed()
     box = shown.locator("#group svg").bounding_box()
@@ -174,12 +176,12 @@ def test_names_from_the_log_are_text_and_never_markup(opened: Open, tmp_path: Pa
     shown.keyboard.press("End")
     assert shown.title() == shown.locator("h1").inner_text() == HOSTILE
     assert column(shown, "groups", 1) == [HOSTILE]
-    assert HOSTILE in shown.locator("#group .told").inner_text()
+    assert HOSTILE in shown.locator("#group .details").inner_text()
     assert shown.locator("img, #page script").count() == 0
 
 
-def test_records_of_share_groups_are_told_and_drawn(opened: Open, tmp_path: Path) -> None:
-    """Trouble first, with its sentences; a bar for each minute in which something went wrong."""
+def test_deliveries_of_share_groups_are_listed_and_drawn(opened: Open, tmp_path: Path) -> None:
+    """Problems first, with their sentences; a bar for each minute with redeliveries."""
     path = tmp_path / "queue.html"
     path.write_text(page(queue(), Selection()), "utf-8")
     shown = opened(path)
@@ -189,23 +191,26 @@ def test_records_of_share_groups_are_told_and_drawn(opened: Open, tmp_path: Path
         "jobs:0",
         "jobs:2",
     ]
-    assert "it stood at offset 7 for 1 min 30 s" in column(shown, "deliveries", 2)[0]
+    assert "blocked at offset 7 for 1 min 30 s" in column(shown, "deliveries", 2)[0]
     assert column(shown, "deliveries", 5) == ["9", "4", "0"]
     assert column(shown, "deliveries", 1)[-1] == "jobs-app *"
-    assert "of those marked * part of the log is gone." in shown.locator("#records").inner_text()
-    shown.locator("#deliveries-filter").fill("given up")
+    assert (
+        "* the log is incomplete: these figures count only the records that remain."
+        in shown.locator("#records").inner_text()
+    )
+    shown.locator("#deliveries-filter").fill("archived")
     assert shown.locator("#deliveries [role=status]").inner_text() == "1 of 3 share partitions"
     assert column(shown, "minutes", 5) == ["0", "4", "5", "4"]
     assert column(shown, "minutes", 6) == ["8", "2", "0", "0"]
-    bars = shown.locator("#group svg rect.again"), shown.locator("#group svg rect.given-up")
+    bars = shown.locator("#group svg rect.again"), shown.locator("#group svg rect.archived")
     assert [bar.count() for bar in bars] == [3, 2]
-    assert shown.locator(".legend", has_text="delivered again").count() == 1
+    assert shown.locator(".legend", has_text="redelivered").count() == 1
     bars[1].last.hover()
-    assert "5 delivered again, 8 given up" in shown.locator(".tip").inner_text()
+    assert "5 redelivered, 8 archived" in shown.locator(".tip").inner_text()
 
 
 def test_names_of_share_groups_are_text_too(opened: Open, tmp_path: Path) -> None:
-    """A group of which nothing but its records is known."""
+    """A group that has deliveries but no rebalances."""
     row = {"group_id": HOSTILE, "topic": HOSTILE, "evidence": "observed", "redelivered": 1}
     rows = [filled("share_delivery", row)]
     minutes = [filled("share_progress", row)]
@@ -216,10 +221,10 @@ def test_names_of_share_groups_are_text_too(opened: Open, tmp_path: Path) -> Non
     assert shown.locator("img, #page script").count() == 0
 
 
-def test_where_there_is_no_share_group_nothing_is_said_of_one(opened: Open, report: Path) -> None:
+def test_without_share_groups_there_is_no_section_about_them(opened: Open, report: Path) -> None:
     shown = opened(report)
     assert shown.locator("#records").count() == 0
-    assert "delivered again" not in shown.locator("#page").inner_text()
+    assert "redelivered" not in shown.locator("#page").inner_text()
 
 
 def test_thousands_of_rebalances_stay_small_and_quick(opened: Open, tmp_path: Path) -> None:
@@ -235,13 +240,13 @@ def test_thousands_of_rebalances_stay_small_and_quick(opened: Open, tmp_path: Pa
     made = page(together(model), Selection())
     path = tmp_path / "big.html"
     path.write_text(made, "utf-8")
-    assert path.stat().st_size < MOST_BYTES
+    assert path.stat().st_size < MAX_BYTES
     began = time.monotonic()
     shown = opened(path)
-    assert shown.locator("#rebalances tbody tr").count() == 100, "the others come when somebody asks"
+    assert shown.locator("#rebalances tbody tr").count() == 100, "the others follow on demand"
     assert time.monotonic() - began < 20
-    assert f"{3_001 - MOST_REBALANCES:,} older rebalances not listed" in shown.locator("#group").inner_text()
-    assert "104 calmer partitions not drawn" in shown.locator("#group").inner_text()
+    assert f"{3_001 - MAX_REBALANCES:,} older rebalances not listed" in shown.locator("#group").inner_text()
+    assert "104 partitions not drawn" in shown.locator("#group").inner_text()
     shown.get_by_role("button", name="Show more").click()
     assert shown.locator("#rebalances tbody tr").count() == 500
 

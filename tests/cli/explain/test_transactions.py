@@ -1,4 +1,4 @@
-"""`konvene explain transactions`, on Kafka's own log of them: told to people and to programs."""
+"""`konvene explain transactions`, on Kafka's own log of them: as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def run(*words: str) -> Said:
     return call(None, "explain", "transactions", *words)
 
 
-def test_commits_are_told_newest_first_then_what_each_producers_come_to() -> None:
-    said = run(TRANSACTIONS, "--group", "eos-consumer", "--limit", "2")
-    assert said.code == 0
-    assert [" ".join(line.split()) for line in said.out.splitlines()] == [
+def test_commits_newest_first_then_the_totals_of_each_producer() -> None:
+    output = run(TRANSACTIONS, "--group", "eos-consumer", "--limit", "2")
+    assert output.code == 0
+    assert [" ".join(line.split()) for line in output.out.splitlines()] == [
         "WRITTEN (UTC) GROUP TOPIC PARTITION OFFSET PRODUCER EPOCH OUTCOME AFTER",
         "2026-11-21 02:15:27.441 eos-consumer in 1 9 tx-consumer 7 aborted 561 ms",
         "2026-11-21 02:15:26.892 eos-consumer in 0 3 tx-consumer 6 overtaken 220 ms",
@@ -27,7 +27,7 @@ def test_commits_are_told_newest_first_then_what_each_producers_come_to() -> Non
         "PRODUCER GROUP #COMMITS #COMMITTED #OVERTAKEN #ABORTED #PENDING LONGEST",
         "tx-consumer eos-consumer 8 4 1 3 0 561 ms",
     ]
-    assert said.err == "6 older ones are not shown; --limit 8 shows all.\n"
+    assert output.err == "6 older commits are not shown; --limit 8 shows all.\n"
 
 
 @pytest.mark.parametrize(
@@ -38,21 +38,21 @@ def test_programs_get_an_object_for_each_that_came_to_this(
     outcomes: tuple[str, ...], offsets: list[int]
 ) -> None:
     words = [word for outcome in outcomes for word in ("--outcome", outcome)]
-    said = run(TRANSACTIONS, "--group", "eos-classic", "--json", *words)
-    assert said.code == 0
-    told = [json.loads(line) for line in said.out.splitlines()]
-    assert [each["committed_offset"] for each in told] == offsets
-    assert {each["transactional_id"] for each in told} <= {"tx-classic"}
-    assert {each["outcome"] for each in told} == set(outcomes if told else ())
+    output = run(TRANSACTIONS, "--group", "eos-classic", "--json", *words)
+    assert output.code == 0
+    commits = [json.loads(line) for line in output.out.splitlines()]
+    assert [each["committed_offset"] for each in commits] == offsets
+    assert {each["transactional_id"] for each in commits} <= {"tx-classic"}
+    assert {each["outcome"] for each in commits} == set(outcomes if commits else ())
 
 
 def test_without_the_log_of_transactions_producers_have_their_ids() -> None:
-    said = run(f"{TRANSACTIONS}/__consumer_offsets-0", "--group", "eos-classic", "--limit", "1")
-    assert said.out.splitlines()[-1].split()[:3] == ["1", "eos-classic", "8"]
+    output = run(f"{TRANSACTIONS}/__consumer_offsets-0", "--group", "eos-classic", "--limit", "1")
+    assert output.out.splitlines()[-1].split()[:3] == ["1", "eos-classic", "8"]
 
 
 def test_a_transaction_that_is_open_is_pending(tmp_path: Path) -> None:
-    """The log ends before its marker: nobody knows yet."""
+    """The log ends before its marker: the outcome is not known yet."""
     place = tmp_path / "__consumer_offsets-0"
     place.mkdir()
     (segment,) = (LOGS / "transactions" / "__consumer_offsets-0").glob("*.log")
@@ -62,18 +62,16 @@ def test_a_transaction_that_is_open_is_pending(tmp_path: Path) -> None:
         offset = int.from_bytes(data[at : at + 8], "big")
         at += (12 + int.from_bytes(data[at + 8 : at + 12], "big")) if offset < 43 else 0
     (place / segment.name).write_bytes(data[:at])
-    (told,) = run(str(tmp_path), "--outcome", "pending", "--json").out.splitlines()
-    found = json.loads(told)
+    (commits,) = run(str(tmp_path), "--outcome", "pending", "--json").out.splitlines()
+    found = json.loads(commits)
     assert (found["partition"], found["committed_offset"], found["open_ms"]) == (1, 9, None)
     assert found["counted"] is None
 
 
-def test_where_there_is_none_it_is_said_so() -> None:
-    said = run(CONSUMER)
-    assert said.code == 1
-    assert said.err.startswith(
-        "konvene: no offset was committed in a transaction, as far as these logs tell\n"
-    )
-    said = run(TRANSACTIONS, "--group", "eos")
-    assert said.err.splitlines()[-1].strip() == "Is it eos-classic or eos-consumer?"
+def test_logs_without_transactions_are_an_error() -> None:
+    output = run(CONSUMER)
+    assert output.code == 1
+    assert output.err.startswith("konvene: no transactional offset commit found in the logs\n")
+    output = run(TRANSACTIONS, "--group", "eos")
+    assert output.err.splitlines()[-1].strip() == "Did you mean eos-classic or eos-consumer?"
     assert "Leave out --outcome" in run(CONSUMER, "--outcome", "pending").err

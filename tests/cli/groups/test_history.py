@@ -204,7 +204,7 @@ def test_without_an_audit_the_past_is_inferred_from_the_groups_own_records() -> 
         "1           2023-11-14 22:13:20.000  Stable  -         1         range     ann-1",
         "    member-joined: ann-1 (client ann at /127.0.0.1) joined",
         "2           2023-11-14 22:13:22.000  Empty   -         0         -         -",
-        "    member-gone: ann-1 (client ann at /127.0.0.1) is gone",
+        "    member-gone: ann-1 (client ann at /127.0.0.1) left, or was removed",
     ]
     assert nobody == (
         1,
@@ -227,10 +227,10 @@ def test_the_past_of_a_streams_group_is_inferred_from_kafkas_own_log() -> None:
     assert lines[1:11] == [
         "2      2026-11-21 02:24:41.430  Assigning  -         -         -",
         f"    member-joined: {member['ann']} joined",
-        f"    topology-initialized: {member['ann']} said what the application's topology is",
+        f"    topology-initialized: {member['ann']} sent the application's topology",
         "2      2026-11-21 02:24:46.805  NotReady   5.4 s     1         -",
         f"    member-joined: {member['ann']} joined",
-        f"    topology-initialized: {member['ann']} said what the application's topology is",
+        f"    topology-initialized: {member['ann']} sent the application's topology",
         "    tasks moved: none",
         "3      2026-11-21 02:24:50.238  Assigning  -         -         -",
         "    topic-metadata-changed: the group's topics changed",
@@ -263,9 +263,9 @@ def test_the_past_of_a_share_group_is_inferred_from_kafkas_own_log() -> None:
         "2      2026-11-21 02:21:09.511  Stable     0 ms      1         -",
         f"    member-joined: {lou} joined",
         "3      2026-11-21 02:21:09.764  Assigning  -         -         -",
-        "    share-partitions-initialized: share partitions are there to be assigned that were not before",
+        "    share-partitions-initialized: share partitions were initialized or deleted",
         "3      2026-11-21 02:21:10.763  Stable     999 ms    1         -",
-        "    share-partitions-initialized: share partitions are there to be assigned that were not before",
+        "    share-partitions-initialized: share partitions were initialized or deleted",
         "4      2026-11-21 02:21:14.902  Empty      -         0         -",
         f"    member-gone: {lou} is gone",
     ]

@@ -1,4 +1,4 @@
-"""Advice rests on numbers: it counts what makes a pattern, and is silent where there is none."""
+"""Advice rests on numbers: it counts patterns, and there is none without a pattern."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.pipeline.answers.sample import Client, Model, day, together
 
 from konvene.pipeline.answers.advice import Advice
 from konvene.pipeline.answers.rebalance import Selection
-from konvene.pipeline.answers.restarts import by_restarts, restarts
+from konvene.pipeline.answers.restarts import find_restarts, rebalances_of_restarts
 from konvene.pipeline.answers.summary import summarise
 
 
@@ -20,7 +20,7 @@ def advice(model: Model) -> dict[str, Advice]:
 
 
 def restarted(away_ms: int, times: int = 4, *, instances: bool = False, group_type: str = "classic") -> Model:
-    """A group of four in which one after another is restarted."""
+    """A group of four members that restart one after another."""
     model, clients = Model("app", group_type, {"orders": 8}), pods(4, instances)
     model.join(*clients)
     for i in range(times):
@@ -32,39 +32,39 @@ def restarted(away_ms: int, times: int = 4, *, instances: bool = False, group_ty
 
 
 def test_restarts_are_counted_and_would_be_spared_by_static_membership() -> None:
-    told = advice(restarted(10_000))["static-membership"]
-    assert told.text.startswith(
+    found = advice(restarted(10_000))["static-membership"]
+    assert found.text.startswith(
         "8 of 9 rebalances were restarts under 30 s: static membership (a group.instance.id of its "
         "own for each "
         "member, and a session timeout above 10.0 s) would have avoided them; they cost "
     )
-    assert told.text.endswith("Clients: pod-0, pod-1, pod-2, pod-3.")
-    assert told.clients == ("pod-0", "pod-1", "pod-2", "pod-3")
-    assert told.epochs == tuple(range(2, 10))
-    assert told.numbers["rebalances"] == 8 and told.numbers["of"] == 9 and told.numbers["restarts"] == 4
+    assert found.text.endswith("Clients: pod-0, pod-1, pod-2, pod-3.")
+    assert found.clients == ("pod-0", "pod-1", "pod-2", "pod-3")
+    assert found.epochs == tuple(range(2, 10))
+    assert found.numbers["rebalances"] == 8 and found.numbers["of"] == 9 and found.numbers["restarts"] == 4
 
 
-def test_who_is_away_for_longer_or_is_static_already_is_no_restart() -> None:
+def test_a_longer_absence_or_a_static_member_is_no_restart() -> None:
     assert "static-membership" not in advice(restarted(31_000))
     assert "static-membership" not in advice(restarted(10_000, instances=True))
     assert "static-membership" not in advice(restarted(10_000, times=1))
 
 
 def test_a_rebalance_with_another_cause_besides_is_not_counted() -> None:
-    """Two leave together and only one comes back: that rebalance would have been anyway."""
+    """Two leave together and only one rejoins: that rebalance would have happened anyway."""
     model, clients = Model("app", "classic", {"orders": 8}), pods(4)
     model.join(*clients)
     model.wait(60_000)
     model.leave("pod-0", "pod-1")
     model.wait(5_000)
     model.join(clients[0])
-    told = list(reversed(together(model).rebalances))
-    found = restarts(told)
+    rebalances = list(reversed(together(model).rebalances))
+    found = find_restarts(rebalances)
     assert [(r.client_id, r.away_ms) for r in found] == [("pod-0", 7_000)]
-    assert [r.to_epoch for r in by_restarts(told, found)] == [3]
+    assert [r.to_epoch for r in rebalances_of_restarts(rebalances, found)] == [3]
 
 
-def test_clients_that_share_an_id_are_told_apart_by_host() -> None:
+def test_clients_that_share_an_id_are_distinguished_by_host() -> None:
     model = Model("app", "classic", {"orders": 8})
     model.join(Client("app", "/a"), Client("app", "/b"), Client("app", "/c"))
     model.wait(60_000)
@@ -73,18 +73,21 @@ def test_clients_that_share_an_id_are_told_apart_by_host() -> None:
     model.join(Client("app", "/b"))
     model.wait(3_000)
     model.join(Client("app", "/z"))
-    found = restarts(list(reversed(together(model).rebalances)))
-    assert [(r.client_host, r.away_ms) for r in found] == [("/b", 5_000)], "which one /z was nobody knows"
+    found = find_restarts(list(reversed(together(model).rebalances)))
+    assert [(r.client_host, r.away_ms) for r in found] == [("/b", 5_000)], "which client /z was is unknown"
 
 
-def test_an_eager_group_is_told_what_stood_still_needlessly() -> None:
-    told = advice(restarted(10_000))["protocol"]
-    assert "In 8 of 9 rebalances members gave up partitions and had the same ones back: " in told.text
+def test_an_eager_group_learns_which_partitions_needlessly_had_no_owner() -> None:
+    found = advice(restarted(10_000))["protocol"]
+    assert (
+        "In 8 of 9 rebalances members revoked partitions and were assigned the same ones again: "
+        in found.text
+    )
     gaps = restarted(10_000)
     gaps.done()
     idle = [g for g in gaps.rows["unavailability"] if g["from_member_id"] == g["to_member_id"]]
-    assert told.numbers["partitions"] == len(idle)
-    assert told.numbers["unavailable_ms"] == sum(g["gap_ms"] for g in idle)
+    assert found.numbers["partitions"] == len(idle)
+    assert found.numbers["unavailable_ms"] == sum(g["gap_ms"] for g in idle)
     assert "protocol" not in advice(restarted(10_000, group_type="consumer"))
 
 
@@ -96,12 +99,12 @@ def test_sessions_that_expire_of_members_that_come_back_are_too_short() -> None:
         model.leave("pod-1", kind="session-expired")
         model.wait(58_000)
         model.join(clients[1])
-    told = advice(model)["session-timeout"]
-    assert told.text.startswith(
-        "3 times a member lost its place for silence and was back after 1 min 0 s (median), in 3 of "
+    found = advice(model)["session-timeout"]
+    assert found.text.startswith(
+        "3 times a member was removed for missing heartbeats and rejoined after 1 min 0 s (median), in 3 of "
         "7 rebalances"
     )
-    assert told.clients == ("pod-1",)
+    assert found.clients == ("pod-1",)
 
 
 def test_what_may_have_been_a_leave_is_not_counted_as_an_expired_session() -> None:
@@ -116,9 +119,9 @@ def test_what_may_have_been_a_leave_is_not_counted_as_an_expired_session() -> No
 
 
 def test_one_client_that_others_wait_for_is_named() -> None:
-    told = {a.rule: a for a in summarise(day(), Selection(("invoices",))).advice}["stuck-client"]
-    assert told.text.startswith("Others waited for inv-b in 9 of 10 rebalances, ")
-    assert told.clients == ("inv-b",)
+    found = {a.rule: a for a in summarise(day(), Selection(("invoices",))).advice}["stuck-client"]
+    assert found.text.startswith("Others waited for inv-b in 9 of 10 rebalances, ")
+    assert found.clients == ("inv-b",)
 
 
 def test_a_subscription_that_flaps_is_named() -> None:
@@ -127,23 +130,23 @@ def test_a_subscription_that_flaps_is_named() -> None:
     for _ in range(5):
         model.wait(600_000)
         model.change("pod-2")
-    told = advice(model)["flapping-subscriptions"]
-    assert told.text.startswith(
-        "5 of 6 rebalances came of members that changed their subscription or assignor"
+    found = advice(model)["flapping-subscriptions"]
+    assert found.text.startswith(
+        "5 of 6 rebalances were triggered by members that changed their subscription or assignor"
     )
-    assert told.text.endswith("Clients: pod-2 (5×).")
+    assert found.text.endswith("Clients: pod-2 (5×).")
 
 
-def test_a_group_that_starts_one_by_one_is_told_for_how_long_to_wait() -> None:
+def test_a_group_that_starts_one_by_one_learns_how_long_to_wait() -> None:
     model = Model("app", "classic", {"orders": 8})
     for client in pods(5):
         model.join(client, took_ms=1_000)
         model.wait(1_000)
-    told = advice(model)["slow-start"]
-    assert told.text.startswith(
-        "5 of 5 rebalances followed one another within 8.0 s while the group started, 5 mem"
+    found = advice(model)["slow-start"]
+    assert found.text.startswith(
+        "5 of 5 rebalances followed one another within 8.0 s while the group started with 5 mem"
     )
-    assert "group.initial.rebalance.delay.ms of 8000 on the broker" in told.text
+    assert "group.initial.rebalance.delay.ms of 8000 on the broker" in found.text
 
 
 def test_a_calm_group_gets_no_advice() -> None:

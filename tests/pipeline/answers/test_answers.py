@@ -1,4 +1,4 @@
-"""What many rebalances come to, what one cost, and the story of one."""
+"""The summary of many rebalances, the cost of one, and the trace of one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from konvene.pipeline.answers.rebalance import Selection
 from konvene.pipeline.answers.sentences import sentence
 from konvene.pipeline.answers.summary import storms, summarise
 from konvene.pipeline.answers.timeline import DRAWN, PLAIN, timeline
-from konvene.pipeline.answers.why import find, tell, units
+from konvene.pipeline.answers.trace import find_rebalances, trace, units
 
 
 def lag(ms: int, end: int | None, partition: int = 0) -> dict[str, object]:
@@ -48,7 +48,7 @@ def test_a_gap_that_cannot_be_measured_costs_something_unknown_and_not_nothing()
     assert costs([], ends) == {}
 
 
-def test_groups_are_told_worst_first_and_storms_newest_first() -> None:
+def test_groups_are_listed_by_cost_and_storms_newest_first() -> None:
     summary = summarise(day(), Selection())
     assert [g.group_id for g in summary.groups] == ["orders-app", "invoices", "wordcount", "payments"]
     worst = summary.groups[0]
@@ -57,7 +57,7 @@ def test_groups_are_told_worst_first_and_storms_newest_first() -> None:
     assert [s.rebalances for s in summary.storms] == [12, 12, 12, 6]
     assert all(a.to_ms >= b.to_ms for a, b in zip(summary.storms, summary.storms[1:], strict=False))
     assert summary.rebalances == len(day().rebalances) == sum(g.rebalances for g in summary.groups)
-    assert summary.troubled[0].name == "orders-0" and summary.troubled[0].of == 66
+    assert summary.triggering[0].name == "orders-0" and summary.triggering[0].of == 66
 
 
 @pytest.mark.parametrize(("pause_ms", "count"), [(100_000, 1), (170_000, 0)])
@@ -67,30 +67,30 @@ def test_five_rebalances_in_ten_minutes_are_a_storm(pause_ms: int, count: int) -
     for i in range(4):
         model.wait(pause_ms)
         model.join(Client(f"b{i}", "/b"), took_ms=1_000)
-    told = list(reversed(together(model).rebalances))
-    assert len(storms(told)) == count
-    assert storms([replace(r, causes=(), cause="warmup-caught-up") for r in told]) == []
+    selected = list(reversed(together(model).rebalances))
+    assert len(storms(selected)) == count
+    assert storms([replace(r, causes=(), cause="warmup-caught-up") for r in selected]) == []
 
 
-def test_what_is_asked_for_is_told_and_nothing_else() -> None:
+def test_a_selection_has_the_requested_rebalances_only() -> None:
     found = day()
     at = found.select(Selection(("payments",)))[1].at_ms
     assert [r.to_epoch for r in found.select(Selection(("payments",)))] == [3, 2, 1]
     assert [r.to_epoch for r in found.select(Selection(("payments",), since_ms=at))] == [3, 2]
     assert [r.to_epoch for r in found.select(Selection(("payments",), until_ms=at))] == [2, 1]
     assert {r.group_id for r in found.select(Selection(group_type="streams"))} == {"wordcount"}
-    assert found.near("order-app") == ["orders-app"]
-    assert found.near("ORDERS") == ["orders-app"]
-    assert found.near("zzz") == []
+    assert found.similar_groups("order-app") == ["orders-app"]
+    assert found.similar_groups("ORDERS") == ["orders-app"]
+    assert found.similar_groups("zzz") == []
 
 
-def test_gold_without_any_row_has_nothing_to_tell() -> None:
+def test_gold_without_any_row_has_an_empty_summary() -> None:
     summary = summarise(gold(), Selection())
     assert (summary.rebalances, summary.groups, summary.advice, summary.from_ms) == (0, (), (), -1)
     assert gold().groups == []
 
 
-def test_units_are_told_by_topic_in_ranges() -> None:
+def test_units_are_listed_by_topic_in_ranges() -> None:
     rows = [
         {"group_type": "classic", "topic": "orders", "partition": n, "role": "active"} for n in (4, 0, 2, 3)
     ]
@@ -102,7 +102,7 @@ def test_units_are_told_by_topic_in_ranges() -> None:
     )
 
 
-# the story of one -----------------------------------------------------------------------------
+# the trace of one -----------------------------------------------------------------------------
 
 
 def two_members() -> Model:
@@ -113,62 +113,63 @@ def two_members() -> Model:
     return model
 
 
-def test_a_story_is_told_step_by_step() -> None:
+def test_a_trace_lists_the_steps_in_order() -> None:
     found = together(two_members())
-    (rebalance,) = find(found, "app", 2)
-    story = tell(found, rebalance, Cost(2, 10))
-    ann, bob = (next(f.name for f in story.followers if f.name.startswith(n)) for n in ("ann", "bob"))
-    assert [(step.ms - START_MS - 60_000, step.text) for step in story.steps] == [
+    (rebalance,) = find_rebalances(found, "app", 2)
+    traced = trace(found, rebalance, Cost(2, 10))
+    ann, bob = (next(f.name for f in traced.followers if f.name.startswith(n)) for n in ("ann", "bob"))
+    assert [(step.ms - START_MS - 60_000, step.text) for step in traced.steps] == [
         (0, f"{bob} (client bob at /b) joined"),
-        (0, f"{ann} gave up orders:2-3"),
-        (1_500, "the coordinator had made the new target"),
-        (3_000, f"{bob} got orders:2-3"),
-        (3_000, f"{ann} had what it was to have"),
-        (3_000, f"{bob} had what it was to have, after it had waited for {ann}"),
-        (3_000, "every partition that was without one had an owner again: 2 partitions, 6.0 "
-                "partition-seconds, "
-                "orders:2 the longest with 3.0 s"),
-        (3_000, "done: the group is Stable, 2 members"),
+        (0, f"{ann} revoked orders:2-3"),
+        (1_500, "the coordinator computed the target assignment"),
+        (3_000, f"{bob} was assigned orders:2-3"),
+        (3_000, f"{ann} reached its target assignment"),
+        (3_000, f"{bob} reached its target assignment, after waiting for {ann}"),
+        (3_000, "all partitions have an owner again: 2 partitions × their time without an owner = 6.0 "
+                "partition-seconds; longest: orders:2, 3.0 s"),
+        (3_000, "completed: the group is Stable, 2 members"),
     ]  # fmt: skip
-    assert story.sentence == sentence(rebalance, Cost(2, 10)) and story.unknown == ()
+    assert traced.sentence == sentence(rebalance, Cost(2, 10)) and traced.unknown == ()
 
 
-def test_who_warmed_a_task_up_goes_on_with_it_in_another_role() -> None:
-    """It gives nothing up and gets nothing, but is active from then on."""
+def test_a_member_keeps_a_warmed_up_task_in_another_role() -> None:
+    """It revokes nothing and is assigned nothing, but its role changes."""
     model = Model("app", "streams", {"0": 2, "1": 2})
     model.join(Client("ann", "/a"), took_ms=100)
     model.wait(59_900)
     model.join(Client("bob", "/b"), took_ms=3_000)
     model.warmed_up("bob", 2_000)
     found = together(model)
-    (rebalance,) = find(found, "app", 2)
-    story = tell(found, rebalance)
-    (bob,) = (f.name for f in story.followers if f.name.startswith("bob"))
-    told = [(step.ms - START_MS - 60_000, step.text) for step in story.steps if step.text.startswith(bob)]
-    assert told[1:3] == [
-        (1_000, f"{bob} got warm-up 1_0,1_1"),
-        (3_000, f"{bob} has 1_0,1_1 as active, and had them as warm-up"),
+    (rebalance,) = find_rebalances(found, "app", 2)
+    traced = trace(found, rebalance)
+    (bob,) = (f.name for f in traced.followers if f.name.startswith("bob"))
+    selected = [
+        (step.ms - START_MS - 60_000, step.text) for step in traced.steps if step.text.startswith(bob)
+    ]
+    assert selected[1:3] == [
+        (1_000, f"{bob} was assigned warm-up 1_0,1_1"),
+        (3_000, f"{bob} changed 1_0,1_1 from warm-up to active"),
     ]
 
 
-def test_lanes_show_who_gave_up_who_waited_and_who_came() -> None:
+def test_lanes_show_revocations_waits_and_joins() -> None:
     found = together(two_members())
-    story = tell(found, find(found, "app", 2)[0])
-    ruler, *lanes = timeline(story, 60)
+    traced = trace(found, find_rebalances(found, "app", 2)[0])
+    ruler, *lanes = timeline(traced, 60)
     assert ruler.split() == ["0", "3.0", "s"]
     by_name = {lane[:3]: lane for lane in lanes}
     assert "+" in by_name["bob"] and by_name["bob"].rstrip(DRAWN.settled).endswith("✓")
     assert by_name["ann"].index("✓") == by_name["bob"].index("✓"), "it is drawn to scale"
     assert by_name["ann"].count(DRAWN.settled) > by_name["bob"].count(DRAWN.settled)
-    assert all(line.isascii() for line in timeline(story, 60, PLAIN)[1:] if "…" not in line)
+    assert all(line.isascii() for line in timeline(traced, 60, PLAIN)[1:] if "…" not in line)
 
 
-def test_who_is_gone_has_a_lane_that_ends() -> None:
+def test_a_departed_member_has_a_lane_that_ends() -> None:
     model = two_members()
     model.wait(60_000)
     model.leave("bob", took_ms=2_000)
     found = together(model)
-    lanes = timeline(tell(found, find(found, "app", 3)[0]), 60)
+    lanes = timeline(trace(found, find_rebalances(found, "app", 3)[0]), 60)
     (bob,) = (lane for lane in lanes if lane.startswith("bob"))
     assert bob.endswith("×") and "2 → 0" in bob
 
@@ -179,9 +180,13 @@ def test_a_rebalance_without_a_beginning_is_not_drawn_and_says_what_is_unknown()
     for cause in rows["rebalance"][1]["causes"]:
         cause["at_ms"] = -1
     found = gold(**rows)
-    story = tell(found, find(found, "app", 2)[0])
-    assert timeline(story) == []
-    assert story.unknown == ("when it began", "when its causes were", "how long partitions had no owner")
+    traced = trace(found, find_rebalances(found, "app", 2)[0])
+    assert timeline(traced) == []
+    assert traced.unknown == (
+        "when the rebalance began",
+        "when its causes occurred",
+        "how long partitions had no owner",
+    )
 
 
 def test_of_many_members_those_who_stood_by_are_counted() -> None:
@@ -190,7 +195,7 @@ def test_of_many_members_those_who_stood_by_are_counted() -> None:
     model.wait(60_000)
     model.join(Client("late", "/y"))
     found = together(model)
-    story = tell(found, find(found, "app", 2)[0])
-    assert len(story.followers) == 20 and story.left_out == 10
-    assert {f.name.split("-")[0] for f in story.followers if f.added or f.revoked} == {"late", "c00"}
-    assert timeline(story)[-1] == "and 10 more, who had little to do with it"
+    traced = trace(found, find_rebalances(found, "app", 2)[0])
+    assert len(traced.followers) == 20 and traced.left_out == 10
+    assert {f.name.split("-")[0] for f in traced.followers if f.added or f.revoked} == {"late", "c00"}
+    assert timeline(traced)[-1] == "and 10 more members"

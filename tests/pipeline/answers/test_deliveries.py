@@ -1,4 +1,4 @@
-"""Trouble with deliveries is told where there is some, the worst first, and what is stuck is said to be."""
+"""Problems with deliveries are reported, worst first, and stuck share partitions are detected."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from typing import Any
 import pytest
 from tests.pipeline.answers.sample import filled, table
 
-from konvene.pipeline.answers.deliveries import STUCK_MS, Delivery, deliveries, minutes, summary, told
+from konvene.pipeline.answers.deliveries import STUCK_MS, Delivery, deliveries, minutes, problems, summary
 from konvene.pipeline.answers.gold import Gold
 
 
-def row(**says: Any) -> dict[str, Any]:
+def row(**columns: Any) -> dict[str, Any]:
     known = {"group_id": "g", "topic": "jobs", "delivered": 40, "last_ms": 100_000, "moved_ms": 100_000}
-    return filled("share_delivery", known | says)
+    return filled("share_delivery", known | columns)
 
 
 STANDS = {"moved_ms": 100_000 - STUCK_MS, "in_flight": 3, "in_flight_deliveries": 2, "start_offset": 36}
 
 
-def test_nothing_is_said_where_nothing_went_wrong() -> None:
+def test_no_problem_is_reported_without_redeliveries() -> None:
     each = Delivery(row(in_flight=2, in_flight_deliveries=1))
-    assert told(each) == []
+    assert problems(each) == []
     assert summary([each]) == ""
 
 
-def test_what_went_wrong_is_said_in_numbers() -> None:
+def test_problems_are_reported_in_numbers() -> None:
     each = Delivery(row(redelivered=1, max_delivery_count=2, archived=1))
-    assert told(each) == [
-        "1 of 40 deliveries was not the first of their record; one was delivered 2 times",
-        "1 record was given up: rejected, delivered too often, or not there",
+    assert problems(each) == [
+        "1 of 40 deliveries was a redelivery; one record was delivered 2 times",
+        "1 record was archived: rejected, delivered too often, or no longer in the log",
     ]
-    assert summary([each, each]) == "2 were repeated, 2 records given up"
+    assert summary([each, each]) == "2 redeliveries, 2 archived records"
 
 
 def test_what_stands_while_its_records_come_again_is_stuck() -> None:
     each = Delivery(row(**STANDS))
-    assert told(each) == ["it stood at offset 36 for 30.0 s: 3 records in flight, delivered up to 2 times"]
-    assert summary([each]) == "1 share partition stuck"
+    assert problems(each) == ["blocked at offset 36 for 30.0 s: 3 records in flight, delivered up to 2 times"]
+    assert summary([each]) == "1 stuck share partition"
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,10 @@ def test_those_in_trouble_come_first() -> None:
 
 def test_minutes_in_which_nothing_went_wrong_are_left_out() -> None:
     rows = [
-        filled("share_progress", {"group_id": "g", "minute_ms": ms, "redelivered": again, "archived": gone})
-        for ms, again, gone in ((0, 2, 0), (60_000, 0, 0), (120_000, 1, 3), (180_000, 1, 1))
+        filled(
+            "share_progress", {"group_id": "g", "minute_ms": ms, "redelivered": again, "archived": archived}
+        )
+        for ms, again, archived in ((0, 2, 0), (60_000, 0, 0), (120_000, 1, 3), (180_000, 1, 1))
     ]
     gold = Gold({"share_progress": table("share_progress", rows)})
     assert [each["minute_ms"] for each in minutes(gold)] == [120_000, 180_000, 0]

@@ -59,7 +59,7 @@ def test_names_cannot_leave_their_json(name: str) -> None:
     assert made.count("</script>") == page(day(), Selection()).count("</script>")
 
 
-def test_lanes_have_who_had_what_from_when_to_when() -> None:
+def test_lanes_have_the_owners_over_time() -> None:
     model = Model("app", "consumer", {"orders": 2})
     model.join(Client("ann", "/a"), took_ms=1_000)
     model.wait(599_000)
@@ -75,8 +75,8 @@ def test_lanes_have_who_had_what_from_when_to_when() -> None:
     ]
 
 
-def test_who_has_a_partition_beside_others_has_a_lane_beside_theirs() -> None:
-    """In a share group; the lane of who went is there for the next."""
+def test_concurrent_owners_of_a_share_partition_have_lanes_side_by_side() -> None:
+    """In a share group; the lane of a departed member is reused."""
     owned = [
         {"topic": "jobs", "partition": 0, "role": "shared", "group_type": "share", "member_id": name,
          "instance_id": None, "client_id": name, "from_ms": from_ms, "to_ms": to_ms}
@@ -123,18 +123,18 @@ def test_curves_keep_the_worst_of_each_stretch() -> None:
 
 def test_details_are_given_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "DETAIL_BYTES", 30_000)
-    monkeypatch.setattr(report, "MOST_GROUPS", 3)
+    monkeypatch.setattr(report, "MAX_GROUPS", 3)
     data = collect(day(), Selection())
     assert [each["id"] for each in data["details"]] == ["orders-app"], "the worst always"
     assert (len(data["groups"]), data["groups_left_out"]) == (3, 1)
 
 
-def test_nothing_to_tell_is_a_page_too() -> None:
+def test_a_page_without_rebalances_is_valid() -> None:
     data = data_of(page(gold(), Selection()))
     assert (data["groups"], data["details"], data["from_ms"]) == ([], [], -1)
 
 
-def test_what_became_of_records_is_told_trouble_first() -> None:
+def test_deliveries_are_listed_problems_first() -> None:
     data = collect(queue(), Selection())
     some = data["deliveries"]
     assert (some["redelivered"], some["archived"], some["stuck"], some["left_out"]) == (13, 10, 1, 0)
@@ -143,7 +143,7 @@ def test_what_became_of_records_is_told_trouble_first() -> None:
     ]  # fmt: skip
     assert [row["whole"] for row in some["partitions"]] == [True, True, False]
     assert some["partitions"][0]["trouble"][-1] == (
-        "it stood at offset 7 for 1 min 30 s: 3 records in flight, delivered up to 4 times"
+        "blocked at offset 7 for 1 min 30 s: 3 records in flight, delivered up to 4 times"
     )
     first = START_MS // 60_000 * 60_000
     assert [row[:3] + row[4:6] for row in data["minutes"]] == [
@@ -158,20 +158,20 @@ def test_what_became_of_records_is_told_trouble_first() -> None:
     }
 
 
-def test_records_of_a_group_that_is_not_asked_for_are_left_out() -> None:
+def test_records_of_other_groups_are_left_out() -> None:
     data = collect(queue(), Selection(("other",)))
     assert data["deliveries"]["partitions"] == data["minutes"] == []
 
 
 def test_records_are_added_up_where_time_is_long() -> None:
     rows = [{"minute_ms": 60_000 * n, "redelivered": 1, "archived": n % 2} for n in range(10_000)]
-    found = report._again(rows, 0, 600_000_000)
+    found = report._redeliveries(rows, 0, 600_000_000)
     assert len(found["sums"]) <= report.POINTS and found["stretch_ms"] % 60_000 == 0
     assert [sum(each[i] for each in found["sums"]) for i in (1, 2)] == [10_000, 5_000]
 
 
 def test_more_share_partitions_than_there_is_room_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "MOST_PARTITIONS", 1)
+    monkeypatch.setattr(report, "MAX_PARTITIONS", 1)
     some = collect(queue(), Selection())["deliveries"]
     assert [row["name"] for row in some["partitions"]] == ["jobs:1"]
     assert (some["left_out"], some["redelivered"]) == (2, 13)

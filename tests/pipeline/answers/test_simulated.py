@@ -1,4 +1,4 @@
-"""Whatever a group lives through can be told: lives of the simulator, with and without their audit."""
+"""Every rebalance of a simulated group can be explained, with and without its audit."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from konvene.pipeline.answers.report import page
 from konvene.pipeline.answers.sentences import note, sentence, title
 from konvene.pipeline.answers.summary import summarise
 from konvene.pipeline.answers.timeline import timeline
-from konvene.pipeline.answers.why import tell
+from konvene.pipeline.answers.trace import trace
 from konvene.pipeline.sweeps.simulated_log import tables_of
 from konvene.sim.runs.run import Run
 
 KINDS = (("classic",), ("static",), ("consumer",), ("consumer-static",), ("migration",), ("streams",))
-UNTOLD = re.compile(r"None|\bnan\b|  |;;|: ;|, ;|^\W|[^.”)]$|-\d+ (?:partition|task|ms|min)|\{|\}")
-"""What a sentence never has."""
+MALFORMED = re.compile(r"None|\bnan\b|  |;;|: ;|, ;|^\W|[^.”)]$|-\d+ (?:partition|task|ms|min)|\{|\}")
+"""Patterns that no sentence contains."""
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids="+".join)
 @pytest.mark.parametrize("with_audit", [True, False], ids=["audit", "bare"])
-def test_every_rebalance_of_a_life_has_its_sentence_and_its_story(
+def test_every_rebalance_of_a_life_has_its_sentence_and_its_trace(
     kinds: tuple[str, ...], with_audit: bool
 ) -> None:
     world, _, audits = life(Run(11, kinds, 1_500))
@@ -34,18 +34,18 @@ def test_every_rebalance_of_a_life_has_its_sentence_and_its_story(
     assert len(gold.rebalances) > 5
     cost = costs(gold.rows("unavailability"), Ends([]))
     for each in gold.rebalances:
-        said = sentence(each, cost.get(each.place))
-        assert not UNTOLD.search(said), said
+        text = sentence(each, cost.get(each.key))
+        assert not MALFORMED.search(text), text
         assert title(each).startswith(f"{each.group_id} ({each.group_type}), ")
         assert bool(note(each)) == (each.evidence != "observed")
-        assert json.loads(json.dumps(document(each, cost.get(each.place))))["to_epoch"] == each.to_epoch
-        story = tell(gold, each)
-        assert [step.ms for step in story.steps] == sorted(step.ms for step in story.steps)
-        assert all("None" not in step.text for step in story.steps)
-        lanes = timeline(story, 90)
+        assert json.loads(json.dumps(document(each, cost.get(each.key))))["to_epoch"] == each.to_epoch
+        traced = trace(gold, each)
+        assert [step.ms for step in traced.steps] == sorted(step.ms for step in traced.steps)
+        assert all("None" not in step.text for step in traced.steps)
+        lanes = timeline(traced, 90)
         assert all(len(line) <= 90 for line in lanes), lanes
         if each.start_ms is not None and each.end_ms is not None and each.end_ms > each.start_ms:
-            assert lanes or not story.followers
+            assert lanes or not traced.followers
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids="+".join)
@@ -55,6 +55,6 @@ def test_a_life_comes_to_a_summary_and_a_page(kinds: tuple[str, ...]) -> None:
     summary = summarise(gold, Selection())
     assert summary.rebalances == len(gold.rebalances)
     for each in summary.advice:
-        assert not UNTOLD.search(each.text), each.text
+        assert not MALFORMED.search(each.text), each.text
         assert 0 < len(each.epochs) == each.numbers["rebalances"] <= each.numbers["of"]
     assert page(gold, Selection()).endswith("</html>\n")

@@ -1,1 +1,1 @@
-"""`konvene explain`: why groups rebalanced, and what it cost."""
+"""`konvene explain`: the causes and costs of rebalances, from the logs of a broker."""

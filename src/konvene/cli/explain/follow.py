@@ -1,8 +1,8 @@
-"""`konvene explain follow`: read logs again and again, ahead of the cleaner; tell each rebalance as it ends.
+"""`konvene explain follow`: poll logs ahead of compaction, and print each rebalance when it ends.
 
-Kafka compacts the log of its coordinators: what is not read in time is gone. A follower keeps every record in
-its warehouse. It ends well on Ctrl-C and SIGTERM: what is under way is finished or has not happened, and the
-next one goes on from there.
+Kafka compacts the log of its coordinators; a follower keeps every record that it has read in its warehouse.
+Ctrl-C and SIGTERM end it with exit code 0: the current poll is completed, or has no effect, and the next run
+continues from there.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from konvene.cli.explain.warehouse import (
     ingest_and_build,
     logs_argument,
     open_warehouse,
+    reporting_failures,
     spool_of,
-    telling_failures,
     work_options,
 )
 from konvene.cli.output import note
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @logs_argument(required=True)
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only of this group. Repeatable.")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be repeated.")
 @click.option("--interval", default=5.0, show_default=True, type=click.FloatRange(0.1), metavar="SECONDS",
-              help="Between two looks.")  # fmt: skip
+              help="Time between two polls.")  # fmt: skip
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object for each rebalance, each on a line."
 )
@@ -50,18 +50,18 @@ if TYPE_CHECKING:
 def follow(
     logs: tuple[str, ...], groups: tuple[str, ...], interval: float, as_json: bool, work: Work
 ) -> None:
-    """Follow logs that grow, and tell of each rebalance when it is over.
+    """Follow growing logs, and print each rebalance when it ends.
 
-    What was over before is read, and not told. Ctrl-C ends it.
+    Rebalances that ended before are read but not printed. Ctrl-C ends it.
 
     \b
     konvene explain follow localhost:9092 --warehouse tables
     konvene explain follow /var/kafka --warehouse tables --group orders-app --json
     """
     if work.warehouse is None:
-        raise click.UsageError("say with --warehouse DIR where to keep what is read.")
+        raise click.UsageError("--warehouse DIR is required: it keeps what was read.")
     stop = threading.Event()
-    with telling_failures(logs, audit=work.audit), _until(stop), open_warehouse(work) as warehouse:
+    with reporting_failures(logs, audit=work.audit), _until(stop), open_warehouse(work) as warehouse:
         brokers, paths = brokers_and_paths(logs)
         with contextlib.ExitStack() as stack:
             readers = [_live(stack, warehouse, broker) for broker in brokers]
@@ -69,30 +69,30 @@ def follow(
 
 
 class _Live:
-    """A live broker that may be away for a while."""
+    """A live broker that may be unreachable for a while."""
 
     def __init__(self, reader: LiveReader, broker: str, directory: Path) -> None:
         self.directory = directory
         self._reader, self._broker = reader, broker
-        self._was_there = False
-        self._is_away = False
+        self._was_reachable = False
+        self._is_unreachable = False
 
     def catch_up(self) -> None:
-        """Fetch what there is. That it cannot be reached is told once, and is an error only at first."""
+        """Fetch new records. An unreachable broker is reported once, and is an error only at first."""
         from konvene.client.errors import ClientError
 
         try:
             self._reader.catch_up()
         except ClientError as error:
-            if not self._was_there:
+            if not self._was_reachable:
                 raise
-            if not self._is_away:
-                note(f"{error}; trying again.")
-            self._is_away = True
+            if not self._is_unreachable:
+                note(f"{error}; retrying.")
+            self._is_unreachable = True
         else:
-            if self._is_away:
-                note(f"{self._broker} is back.")
-            self._was_there, self._is_away = True, False
+            if self._is_unreachable:
+                note(f"{self._broker} is reachable again.")
+            self._was_reachable, self._is_unreachable = True, False
 
 
 def _live(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str) -> _Live:
@@ -104,14 +104,14 @@ def _live(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str) -> _Li
 
 @contextlib.contextmanager
 def _until(stop: threading.Event) -> Iterator[None]:
-    """Signals say when to stop; a second one does not wait."""
+    """Set `stop` on the first SIGINT or SIGTERM; the second one interrupts at once."""
 
-    def told(number: int, frame: Any) -> None:
+    def on_signal(number: int, frame: Any) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
-    before = {each: signal.signal(each, told) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
@@ -123,61 +123,70 @@ def _follow(
     warehouse: Warehouse, paths: Sequence[str], readers: Sequence[_Live], groups: tuple[str, ...],
     work: Work, stop: threading.Event, interval: float, as_json: bool,
 ) -> None:  # fmt: skip
-    teller = _Teller(warehouse, groups, as_json)
+    printer = _Printer(warehouse, groups, as_json)
     while True:
         for reader in readers:
             reader.catch_up()
-        there = [*paths, *(str(reader.directory) for reader in readers if has_logs(reader.directory))]
-        if there:
-            ingest_and_build(warehouse, there, work, quiet=teller.began)
-        teller.look()
+        found = [*paths, *(str(reader.directory) for reader in readers if has_logs(reader.directory))]
+        if found:
+            ingest_and_build(warehouse, found, work, quiet=printer.began)
+        printer.poll()
         if stop.wait(interval):
             return
 
 
-class _Teller:
-    """Tells of each rebalance once, when it is over; of those that were over at first, how many."""
+class _Printer:
+    """Prints each rebalance once, when it has ended; of those that had ended at first, only the count."""
 
     def __init__(self, warehouse: Warehouse, groups: tuple[str, ...], as_json: bool) -> None:
         self.began = False
         self._warehouse, self._groups, self._as_json = warehouse, groups, as_json
-        self._told: set[tuple[Any, ...]] = set()
+        self._printed: set[tuple[Any, ...]] = set()
         self._early: set[tuple[Any, ...]] = set()
+        self._caveats: set[str] = set()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         from konvene.pipeline.answers import Gold, Selection
 
         gold = Gold(warehouse=self._warehouse)
-        over = [each for each in reversed(gold.select(Selection(self._groups))) if _is_over(each)]
+        ended = [each for each in reversed(gold.select(Selection(self._groups))) if _has_ended(each)]
         if self.began:
-            self._tell(
-                gold, [each for each in over if each.place not in self._told and not self._waits(each)]
+            self._print(
+                gold,
+                [each for each in ended if each.key not in self._printed and not self._awaits_audit(each)],
             )
         else:
             self.began = True
-            note(f"Following; {len(over):,} rebalances were over before.")
-            self._told = {each.place for each in over}
+            note(f"Following; {len(ended):,} rebalances ended before.")
+            self._printed = {each.key for each in ended}
 
-    def _waits(self, rebalance: Rebalance) -> bool:
-        """An audit is written after the records that it explains: its row may come with the next look."""
+    def _awaits_audit(self, rebalance: Rebalance) -> bool:
+        """Return True at first sight of an inferred row: its audit row is written later, so it may come with
+        the next poll."""
         if rebalance.evidence == "observed" or not self._warehouse.files("audit_event"):
             return False
-        if rebalance.place in self._early:
+        if rebalance.key in self._early:
             return False
-        self._early.add(rebalance.place)
+        self._early.add(rebalance.key)
         return True
 
-    def _tell(self, gold: Gold, new: Sequence[Rebalance]) -> None:
+    def _print(self, gold: Gold, new: Sequence[Rebalance]) -> None:
+        from konvene.pipeline.answers import caveats
+
         costs = costs_of(gold, new)
         if self._as_json:
             print_documents(new, costs)
         else:
             for each in new:
-                print_rebalance(each, costs.get(each.place))
+                print_rebalance(each, costs.get(each.key))
+            for text in caveats(new):
+                if text not in self._caveats:
+                    self._caveats.add(text)
+                    note(text)
         sys.stdout.flush()
-        self._told |= {each.place for each in new}
-        self._early -= self._told
+        self._printed |= {each.key for each in new}
+        self._early -= self._printed
 
 
-def _is_over(rebalance: Rebalance) -> bool:
+def _has_ended(rebalance: Rebalance) -> bool:
     return rebalance.converged or rebalance.superseded_by is not None or rebalance.state == "Empty"

@@ -1,4 +1,4 @@
-"""How rebalances, stories and summaries are shown: to people on a terminal, or as JSON, one object a line."""
+"""Output of rebalances, traces and summaries: text for a terminal, or JSON, one object per line."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from konvene.cli.output import Table, iso, note, print_json_line, print_tables, 
 from konvene.groups.history import duration
 
 if TYPE_CHECKING:
-    from konvene.pipeline.answers import Cost, Rebalance, Story, Summary
+    from konvene.pipeline.answers import Cost, Rebalance, RebalanceTrace, Summary
 
-__all__ = ["print_documents", "print_rebalance", "print_story", "print_summary", "story_document"]
+__all__ = ["print_documents", "print_rebalance", "print_summary", "print_trace", "trace_document"]
 
-MOST_ROWS = 10
+MAX_ROWS = 10
 
 
 def print_rebalance(rebalance: Rebalance, cost: Cost | None, *, with_cluster: bool = False) -> None:
-    """When and which, and what happened."""
+    """Print one rebalance: time, group and epoch, sentence, evidence."""
     from konvene.pipeline.answers import note as note_of
     from konvene.pipeline.answers import sentence, title
 
@@ -30,22 +30,22 @@ def print_rebalance(rebalance: Rebalance, cost: Cost | None, *, with_cluster: bo
     which = title(rebalance) + (f", cluster {rebalance.cluster or 'unnamed'}" if with_cluster else "")
     click.echo(f"{click.style(when, dim=True)}  {click.style(text_of(which), bold=True)}")
     _echo(sentence(rebalance, cost))
-    told = note_of(rebalance)
-    if told:
-        _echo(told, dim=True)
+    evidence = note_of(rebalance)
+    if evidence:
+        _echo(evidence, dim=True)
 
 
-def print_documents(told: Iterable[Rebalance], costs: dict[Any, Cost]) -> None:
-    """An object for each, on a line of its own."""
+def print_documents(rebalances: Iterable[Rebalance], costs: dict[Any, Cost]) -> None:
+    """Print a JSON object per rebalance, one per line."""
     from konvene.pipeline.answers import document, sentence
 
-    for each in told:
-        cost = costs.get(each.place)
+    for each in rebalances:
+        cost = costs.get(each.key)
         print_json_line(document(each, cost, sentence(each, cost)))
 
 
 def _echo(text: str, *, dim: bool = False, indent: str = "    ") -> None:
-    """A paragraph; broken into lines where a terminal has an end."""
+    """Print a paragraph, wrapped to the width of a terminal."""
     lines = [text_of(text)]
     if sys.stdout.isatty():
         width = max(shutil.get_terminal_size().columns, 40)
@@ -54,36 +54,39 @@ def _echo(text: str, *, dim: bool = False, indent: str = "    ") -> None:
         click.echo(indent + (click.style(line, dim=True) if dim else line))
 
 
-# a story --------------------------------------------------------------------------------------
+# a trace --------------------------------------------------------------------------------------
 
 
-def print_story(story: Story) -> None:
-    """What happened step by step, a lane for each member, and what the log does not tell."""
+def print_trace(trace: RebalanceTrace) -> None:
+    """Print the steps of a rebalance, a lane for each member, and what the log does not record."""
+    from konvene.pipeline.answers import caveats
     from konvene.pipeline.answers.timeline import DRAWN, PLAIN, legend, timeline
 
-    r = story.rebalance
-    click.echo(f"{iso(r.at_ms) or 'at an unknown time'}  {click.style(text_of(story.title), bold=True)}")
-    _echo(story.sentence)
-    if story.note:
-        _echo(story.note, dim=True)
+    r = trace.rebalance
+    click.echo(f"{iso(r.at_ms) or 'at an unknown time'}  {click.style(text_of(trace.title), bold=True)}")
+    _echo(trace.sentence)
+    if trace.note:
+        _echo(trace.note, dim=True)
     click.echo()
-    began = r.start_ms if r.start_ms is not None else min((s.ms for s in story.steps), default=0)
-    times = [_after(step.ms - began) for step in story.steps]
+    began = r.start_ms if r.start_ms is not None else min((s.ms for s in trace.steps), default=0)
+    times = [_after(step.ms - began) for step in trace.steps]
     width = max(map(len, times), default=0)
-    for at, step in zip(times, story.steps, strict=True):
+    for at, step in zip(times, trace.steps, strict=True):
         click.echo(f"  {at.rjust(width)}  {text_of(step.text)}")
     letters = DRAWN if (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" else PLAIN
     columns = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
-    lanes = timeline(story, columns - 2, letters)
+    lanes = timeline(trace, columns - 2, letters)
     if lanes:
         click.echo()
         for line in [*lanes, legend(letters)]:
             click.echo(f"  {''.join(c if c.isprintable() else ascii(c)[1:-1] for c in line)}")
-    if story.followers:
+    if trace.followers:
         click.echo()
-        print_tables([_members(story)])
-    if story.unknown:
-        note(f"The log does not tell {', or '.join(story.unknown)}.")
+        print_tables([_members(trace)])
+    if trace.unknown:
+        note(f"The log does not record {', '.join(trace.unknown)}.")
+    for text in caveats([trace.rebalance]):
+        note(text)
 
 
 def _after(ms: int) -> str:
@@ -91,58 +94,71 @@ def _after(ms: int) -> str:
     return f"{sign}{duration(abs(ms))}"
 
 
-def _members(story: Story) -> Table:
-    heads = ("MEMBER", "PART", "BEFORE", "AFTER", "GAVE-UP", "GOT", "FOLLOWED-AFTER", "STATES", "WAITED-FOR")
+def _members(trace: RebalanceTrace) -> Table:
+    heads = (
+        "MEMBER", "CHANGE", "BEFORE", "AFTER", "REVOKED", "ADDED", "CONVERGED-AFTER", "STATES", "WAITED-FOR",
+    )  # fmt: skip
     rows = [
         (
             f.name, f.part, f.before, f.after, f.revoked, f.added,
             duration(f.acknowledged_ms) if f.acknowledged_ms is not None else None,
             ",".join(f.states), ", ".join(f.waited_for),
         )
-        for f in story.followers
+        for f in trace.followers
     ]  # fmt: skip
     return Table(heads, rows)
 
 
-def story_document(story: Story, document: dict[str, Any]) -> dict[str, Any]:
-    """The rebalance as everywhere, and its story."""
+def trace_document(trace: RebalanceTrace, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON of a rebalance with its trace."""
     return {
         **document,
-        "steps": [step._asdict() for step in story.steps],
+        "steps": [step._asdict() for step in trace.steps],
         "member_stories": [
             {**f._asdict(), "states": list(f.states), "waited_for": list(f.waited_for)}
-            for f in story.followers
+            for f in trace.followers
         ],
-        "members_left_out": story.left_out,
-        "unknown": list(story.unknown),
+        "members_left_out": trace.left_out,
+        "unknown": list(trace.unknown),
     }
 
 
 # a summary ------------------------------------------------------------------------------------
 
 
-def print_summary(summary: Summary, told: Sequence[Rebalance]) -> None:
-    """The worst groups, storms, who sets off most, and what would help."""
+def print_summary(summary: Summary, rebalances: Sequence[Rebalance]) -> None:
+    """Print the most expensive groups, storms, the clients that trigger most, and advice."""
+    from konvene.pipeline.answers import caveats
+
     span = duration(max(summary.to_ms - summary.from_ms, 0)) if summary.from_ms >= 0 else "an unknown time"
     groups = f"{len(summary.groups):,} group{'' if len(summary.groups) == 1 else 's'}"
     click.echo(f"{summary.rebalances:,} rebalance{'' if summary.rebalances == 1 else 's'} of {groups} within "
                f"{_long(span, summary)}.")  # fmt: skip
     click.echo()
     print_tables(_tables(summary))
+    if summary.groups:
+        click.echo()
+        _echo(_LEGEND, dim=True, indent="")
     if summary.advice:
         click.echo()
         click.echo(click.style("Advice", bold=True))
-        for each in summary.advice[:MOST_ROWS]:
+        for each in summary.advice[:MAX_ROWS]:
             _echo(f"{each.group}: {each.text}", indent="  ")
-        _more(len(summary.advice) - MOST_ROWS, "pieces of advice")
-    unsure = sum(1 for each in told if each.evidence != "observed")
-    if unsure:
+        _more(len(summary.advice) - MAX_ROWS, "pieces of advice")
+    inferred = sum(1 for each in rebalances if each.evidence != "observed")
+    if inferred:
         click.echo()
         _echo(
-            f"{unsure:,} of {len(told):,} are inferred from the records. A broker of konvene's writes down "
-            "why each was, in __konvene_audit; with that log among the input it is read.",
+            f"{inferred:,} of {len(rebalances):,} are inferred from Kafka's records. "
+            + " ".join([*caveats(rebalances), "Add the logs of __konvene_audit to the input to use it."]),
             dim=True, indent="",
         )  # fmt: skip
+
+
+_LEGEND = (
+    "PARTITION-SECONDS: partitions × seconds without an owner. "
+    "STORM: 5 or more rebalances in 10 min. MOVED: partitions or tasks with a new owner."
+)
 
 
 def _long(span: str, summary: Summary) -> str:
@@ -157,7 +173,7 @@ def _tables(summary: Summary) -> Iterable[Table]:
             _seconds(g.unavailable_ms), g.moved, g.storms,
             ", ".join(f"{kind} {count}" for kind, count in g.causes[:2]),
         )
-        for g in summary.groups[:MOST_ROWS]
+        for g in summary.groups[:MAX_ROWS]
     ]  # fmt: skip
     heads: tuple[str, ...] = (
         "GROUP", "TYPE", "#REBALANCES", "#MEMBERS", "MEDIAN", "SLOWEST", "PARTITION-SECONDS", "#MOVED",
@@ -170,15 +186,15 @@ def _tables(summary: Summary) -> Iterable[Table]:
     if summary.storms:
         storms = [
             (s.group_id, iso(s.from_ms), duration(s.to_ms - s.from_ms), s.rebalances)
-            for s in summary.storms[:MOST_ROWS]
+            for s in summary.storms[:MAX_ROWS]
         ]
         yield Table(("STORM IN", "BEGAN (UTC)", "LASTED", "#REBALANCES"), storms)
-    if summary.troubled:
+    if summary.triggering:
         members = [
             (t.name, t.group_id, f"{t.rebalances} of {t.of}", ", ".join(f"{k} {n}" for k, n in t.kinds[:3]))
-            for t in summary.troubled[:MOST_ROWS]
+            for t in summary.triggering[:MAX_ROWS]
         ]
-        yield Table(("CLIENT", "GROUP", "SET OFF", "HOW"), members)
+        yield Table(("CLIENT", "GROUP", "TRIGGERED", "CAUSES"), members)
 
 
 def _seconds(ms: int | None) -> str | None:

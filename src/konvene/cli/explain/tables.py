@@ -1,4 +1,4 @@
-"""`konvene explain tables`: where the tables are from which answers are made, for who wants to ask more."""
+"""`konvene explain tables`: build the tables that explanations are made from, list and export them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from konvene.cli.explain.warehouse import (
     ingest_and_build,
     logs_argument,
     open_warehouse,
-    telling_failures,
+    reporting_failures,
     work_options,
 )
 from konvene.cli.options import fail, json_option
@@ -28,17 +28,18 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 @click.command()
 @logs_argument()
-@click.option("--files", is_flag=True, help="List each file, too.")
-@click.option("--delta", type=_FOLDER, metavar="DIR", help="Bring the tables of Delta Lake in DIR to these.")
-@click.option("--iceberg", type=_FOLDER, metavar="DIR", help="The same with tables of Iceberg.")
+@click.option("--files", is_flag=True, help="Also list every file.")
+@click.option("--delta", type=_FOLDER, metavar="DIR", help="Create or update Delta Lake tables in DIR.")
+@click.option("--iceberg", type=_FOLDER, metavar="DIR", help="Create or update Iceberg tables in DIR.")
 @json_option
 @work_options
 def tables(
     logs: tuple[str, ...], files: bool, delta: Path | None, iceberg: Path | None, as_json: bool, work: Work
 ) -> None:
-    """Make the tables of the logs, and say where they are.
+    """Build the tables from the logs, and list them.
 
-    They are Parquet files that any engine reads; without LOGS those of a --warehouse are listed as they are.
+    They are Parquet files that any engine reads. Without LOGS, the tables of --warehouse are listed as
+    they are.
 
     \b
     konvene explain tables /var/kafka --warehouse tables
@@ -46,10 +47,10 @@ def tables(
     konvene explain tables --warehouse tables --delta lake
     """
     if work.warehouse is None:
-        raise click.UsageError("say with --warehouse DIR where the tables are to be.")
-    with telling_failures(logs, audit=work.audit):
+        raise click.UsageError("--warehouse DIR is required: it is where the tables are kept.")
+    with reporting_failures(logs, audit=work.audit):
         if not logs and not work.warehouse.is_dir():
-            fail(f"there is no warehouse {work.warehouse}", "Name logs too, and it is made of them.")
+            fail(f"there is no warehouse {work.warehouse}", "Name logs to build it from.")
         with open_warehouse(work) as warehouse:
             if logs:
                 ingest_and_build(warehouse, fetched(warehouse, logs), work)
@@ -69,9 +70,9 @@ def _export(warehouse: Warehouse, delta: Path | None, iceberg: Path | None) -> N
             ("Iceberg", iceberg, to_iceberg.export),
         ):
             if where is not None:
-                made = export(warehouse, where)
-                added, gone = sum(each.added for each in made), sum(each.removed for each in made)
-                note(f"{name}: {len(made)} tables in {where}; {added} files came, {gone} went")
+                exported = export(warehouse, where)
+                added, removed = sum(each.added for each in exported), sum(each.removed for each in exported)
+                note(f"{name}: {len(exported)} tables in {where}; {added} files added, {removed} removed")
     except ExportError as error:
         fail(str(error))
 

@@ -1,4 +1,4 @@
-"""`konvene explain transactions`: what groups committed in transactions, by whom, and what became of it."""
+"""`konvene explain transactions`: offsets that groups committed in transactions, and their outcomes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from konvene.cli.explain.warehouse import Work, answers_of, logs_argument, work_options
+from konvene.cli.explain.warehouse import Work, answers_of, logs_argument, require_groups, work_options
 from konvene.cli.options import fail
 from konvene.cli.output import Table, iso, note, print_json_line, print_tables
 from konvene.groups.history import duration
@@ -14,18 +14,18 @@ from konvene.groups.history import duration
 if TYPE_CHECKING:
     from konvene.pipeline.answers.transactions import Commit, Producer
 
-MOST_SHOWN = 20
+DEFAULT_LIMIT = 20
 OUTCOMES = ("committed", "overtaken", "aborted", "pending")
 
 
 @click.command()
 @logs_argument()
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group. Repeatable.")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be repeated.")
 @click.option("--outcome", "outcomes", multiple=True, type=click.Choice(OUTCOMES),
-              help="Only what came to this; overtaken: committed, and a later commit counted. "
-              "Repeatable.")  # fmt: skip
+              help="Only commits with this outcome; may be repeated. overtaken: the transaction "
+              "committed, but a later commit in the log won.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), metavar="N",
-              help="Show so many commits, the newest [default: 20; with --json all].")  # fmt: skip
+              help="Show only the newest N commits [default: 20; with --json all].")  # fmt: skip
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object for each commit, each on a line."
 )
@@ -34,9 +34,9 @@ def transactions(
     logs: tuple[str, ...], groups: tuple[str, ...], outcomes: tuple[str, ...], limit: int | None,
     as_json: bool, work: Work,
 ) -> None:  # fmt: skip
-    """Tell what became of offsets that were committed in transactions, and whose they were.
+    """Show offsets that were committed in transactions, with their producers and outcomes.
 
-    Producers have their names where the logs of __transaction_state are among LOGS, and ids otherwise.
+    Producers are shown by transactional id if LOGS include __transaction_state, otherwise by producer id.
 
     \b
     konvene explain transactions /var/kafka --group orders-app
@@ -45,35 +45,35 @@ def transactions(
     with answers_of(logs, work) as gold:
         from konvene.pipeline.answers.transactions import commits, document, producers
 
-        for group in groups:
-            if group not in gold.groups:
-                near = gold.near(group)
-                fail(f"nothing is known of a group {group}", f"Is it {' or '.join(near)}?" if near else "")
-        told = commits(gold, groups, outcomes)
+        require_groups(gold, groups)
+        selected = commits(gold, groups, outcomes)
         if as_json:
-            for each in told[:limit]:
+            for each in selected[:limit]:
                 print_json_line(document(each))
             return
-        if not told:
-            fail("no offset was committed in a transaction, as far as these logs tell", _hint(outcomes))
-        shown = told[: limit or MOST_SHOWN]
-        print_tables([_commits(shown), _producers(producers(told))])
-        if len(told) > len(shown):
-            note(f"{len(told) - len(shown):,} older ones are not shown; --limit {len(told)} shows all.")
+        if not selected:
+            fail("no transactional offset commit found in the logs", _hint(outcomes))
+        shown = selected[: limit or DEFAULT_LIMIT]
+        print_tables([_commits(shown), _producers(producers(selected))])
+        if len(selected) > len(shown):
+            note(
+                f"{len(selected) - len(shown):,} older commits are not shown; --limit {len(selected)} "
+                "shows all."
+            )
 
 
 def _hint(outcomes: tuple[str, ...]) -> str:
-    return "Leave out --outcome to see all there is." if outcomes else "They may tell of plain commits."
+    return "Leave out --outcome to see all." if outcomes else "The logs may contain plain commits only."
 
 
-def _commits(told: list[Commit]) -> Table:
+def _commits(commits: list[Commit]) -> Table:
     rows = [
         (
             iso(each.row["timestamp_ms"]), each.row["group_id"], each.row["topic"], each.row["partition"],
             each.row["committed_offset"], each.producer, each.row["producer_epoch"], each.outcome,
             None if each.open_ms is None else duration(each.open_ms),
         )
-        for each in told
+        for each in commits
     ]  # fmt: skip
     heads = (
         "WRITTEN (UTC)", "GROUP", "TOPIC", "PARTITION", "OFFSET", "PRODUCER", "EPOCH", "OUTCOME", "AFTER",

@@ -1,10 +1,10 @@
-"""What the commands of `konvene explain` share: from logs to a warehouse that answers.
+"""Steps that the commands of `konvene explain` share: from logs to a warehouse with gold tables.
 
 Logs are files, or `host:port` of a live broker, whose logs are fetched into a directory first (`_fetched` in
-the warehouse) and are then read like any others. Without `--warehouse` everything is made in a temporary
-directory that goes with the command.
+the warehouse) and then read like any others. Without `--warehouse` everything is built in a temporary
+directory that the command deletes.
 
-Errors that logs, disks, brokers and users can cause become one line and a hint (`telling_failures`).
+Errors that logs, disks, brokers and users can cause become one line and a hint (`reporting_failures`).
 """
 
 from __future__ import annotations
@@ -31,21 +31,33 @@ if TYPE_CHECKING:
     from konvene.pipeline.warehouse.warehouse import Warehouse
 
 __all__ = [
-    "Work", "answers_of", "brokers_and_paths", "costs_of", "fetched", "has_logs", "ingest_and_build",
-    "logs_argument", "open_warehouse", "spool_of", "telling_failures", "work_options",
+    "NO_GROUPS",
+    "Work",
+    "answers_of",
+    "brokers_and_paths",
+    "costs_of",
+    "fetched",
+    "has_logs",
+    "ingest_and_build",
+    "logs_argument",
+    "open_warehouse",
+    "reporting_failures",
+    "require_groups",
+    "spool_of",
+    "work_options",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 SPARK_FROM_BYTES = 512 << 20
-"""From here on `--engine auto` takes Spark: below, its start takes longer than the work."""
+"""`--engine auto` uses Spark from this size on: for less, its start takes longer than the work."""
 PROCESSES_FROM_BYTES = 64 << 20
-"""From here on all cores are used without Spark, too."""
+"""From this size on all cores are used without Spark, too."""
 _BROKER = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(?:,(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5})*")
 
 
 class Work(NamedTuple):
-    """How logs are to be read."""
+    """How to read the logs."""
 
     warehouse: Path | None
     engine: str
@@ -59,26 +71,26 @@ def logs_argument(required: bool = False) -> Callable[[F], F]:
 
 
 def work_options(command: F) -> F:
-    """--warehouse, --engine, --master, --cluster, --no-audit: as the parameter `work`."""
+    """Add --warehouse, --engine, --master, --cluster and --no-audit, passed as the parameter `work`."""
 
     @click.option("--warehouse", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
                   help="Keep the tables here; a second run reads only what is new.")  # fmt: skip
     @click.option("--engine", type=click.Choice(["auto", "local", "spark"]), default="auto",
                   show_default=True,
-                  help="Who does the work; auto takes Spark for more than 512 MiB.")  # fmt: skip
-    @click.option("--master", metavar="URL", help="Spark's master, such as spark://host:7077; implies "
+                  help="Engine that processes the logs; auto uses Spark above 512 MiB.")  # fmt: skip
+    @click.option("--master", metavar="URL", help="Spark master, such as spark://host:7077; implies "
                   "--engine spark [default: this machine].")  # fmt: skip
     @click.option("--cluster", default="", metavar="NAME",
-                  help="The cluster that the logs are of, where no meta.properties says so.")  # fmt: skip
+                  help="Cluster of the logs, if no meta.properties names it.")  # fmt: skip
     @click.option("--no-audit", is_flag=True,
-                  help="Leave __konvene_audit out: explain from Kafka's own records alone.")  # fmt: skip
+                  help="Ignore __konvene_audit: explain from Kafka's own records alone.")  # fmt: skip
     @functools.wraps(command)
     def wrapped(
         *args: Any, warehouse: Path | None, engine: str, master: str | None, cluster: str, no_audit: bool,
         **kwargs: Any,
     ) -> Any:  # fmt: skip
         if master is not None and engine == "local":
-            raise click.UsageError("--master is for Spark, and --engine local is not.")
+            raise click.UsageError("--master requires Spark; --engine local does not use it.")
         chosen = "spark" if master is not None else engine
         return command(*args, work=Work(warehouse, chosen, master, cluster, not no_audit), **kwargs)
 
@@ -89,8 +101,8 @@ def work_options(command: F) -> F:
 
 
 @contextmanager
-def telling_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Iterator[None]:
-    """Tell in one line whatever a log, a disk, a broker or a user can cause."""
+def reporting_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Iterator[None]:
+    """Report errors that a log, a disk, a broker or a user can cause in one line."""
     try:
         import pyarrow  # noqa: F401 (without it nothing of the pipeline can be imported)
     except ImportError:
@@ -107,7 +119,7 @@ def telling_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Iterato
     except NotALog as error:
         fail(
             f"no log: {error}",
-            "Name data directories, partitions' folders, segments, or host:port of a broker.",
+            "Name data directories, partition directories, segments, or host:port of a broker.",
         )
     except Conflict as error:
         fail(
@@ -115,14 +127,14 @@ def telling_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Iterato
         )
     except WrongTables:
         hint = "Choose another --warehouse."
-        fail("this warehouse was begun " + ("without" if audit else "with") + f" {AUDIT_TOPIC}", hint)
+        fail("this warehouse was created " + ("without" if audit else "with") + f" {AUDIT_TOPIC}", hint)
     except DamagedWarehouse as error:
-        fail(f"the warehouse is damaged: {error}", "Make it anew from the logs in another directory.")
+        fail(f"the warehouse is damaged: {error}", "Build it again from the logs in another directory.")
     except BrokenProcessPool:
-        hint = "Is there memory enough? Nothing is lost: what was read before is kept in --warehouse."
-        fail("a worker process was ended from outside", hint)
+        hint = "Is there enough memory? What was read before is kept in --warehouse."
+        fail("a worker process was killed", hint)
     except BrokenPipeError:
-        raise  # Whoever reads has seen enough: click ends quietly.
+        raise  # The reader closed the pipe: click exits quietly.
     except FileNotFoundError as error:
         fail(f"there is no {error.filename or ' or '.join(logs)}")
     except PermissionError as error:
@@ -140,12 +152,31 @@ def _is_kafkas(error: Exception) -> bool:
     return isinstance(error, KafkaError)
 
 
+# groups ---------------------------------------------------------------------------------------
+
+
+NO_GROUPS = "The logs contain no group: do they include __consumer_offsets?"
+
+
+def require_groups(gold: Gold, groups: Sequence[str]) -> None:
+    """Fail for the first group that the tables do not contain, suggesting similar ids."""
+    for group in groups:
+        if group in gold.groups:
+            continue
+        similar = gold.similar_groups(group)
+        if similar:
+            fail(f"group {group} not found in the logs", f"Did you mean {' or '.join(similar)}?")
+        some = ", ".join(gold.groups[:5])
+        hint = f"Groups in the logs: {some}{', …' if len(gold.groups) > 5 else ''}." if some else NO_GROUPS
+        fail(f"group {group} not found in the logs", hint)
+
+
 # the steps ------------------------------------------------------------------------------------
 
 
 @contextmanager
 def open_warehouse(work: Work) -> Iterator[Warehouse]:
-    """The warehouse that is asked for, or a temporary one."""
+    """Open the requested warehouse, or a temporary one."""
     from konvene.pipeline.warehouse.warehouse import Warehouse
 
     if work.warehouse is not None:
@@ -160,12 +191,13 @@ def open_warehouse(work: Work) -> Iterator[Warehouse]:
 
 @contextmanager
 def answers_of(logs: Sequence[str], work: Work) -> Iterator[Gold]:
-    """Read what is new in the logs, and give what can be told. Without logs: what the warehouse has."""
-    with telling_failures(logs, audit=work.audit):
+    """Read what is new in the logs, and yield the gold tables. Without logs: the tables of the warehouse as
+    they are."""
+    with reporting_failures(logs, audit=work.audit):
         if not logs and work.warehouse is None:
-            raise click.UsageError("name logs to read, or a --warehouse that has read some.")
+            raise click.UsageError("name logs to read, or an existing --warehouse.")
         if not logs and work.warehouse is not None and not work.warehouse.is_dir():
-            fail(f"there is no warehouse {work.warehouse}", "Name logs too, and it is made of them.")
+            fail(f"there is no warehouse {work.warehouse}", "Name logs to build it from.")
         from konvene.pipeline.answers import Gold
 
         with open_warehouse(work) as warehouse:
@@ -175,13 +207,13 @@ def answers_of(logs: Sequence[str], work: Work) -> Iterator[Gold]:
 
 
 def brokers_and_paths(logs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Which are addresses of brokers, and which are paths: what exists is a path."""
+    """Split arguments into broker addresses and paths; what exists is a path."""
     brokers = [each for each in logs if _BROKER.fullmatch(each) and not Path(each).exists()]
     return brokers, [each for each in logs if each not in brokers]
 
 
 def fetched(warehouse: Warehouse, logs: Sequence[str]) -> list[str]:
-    """The paths to read; logs of live brokers are fetched into the warehouse first, as far as they go now."""
+    """Return the paths to read, after fetching the logs of live brokers up to their current end."""
     brokers, paths = brokers_and_paths(logs)
     for broker in brokers:
         from konvene.pipeline.sources.live import LiveReader
@@ -192,39 +224,39 @@ def fetched(warehouse: Warehouse, logs: Sequence[str]) -> list[str]:
         if has_logs(directory):
             paths.append(str(directory))
         else:
-            note(f"{broker} has never had a group.")
+            note(f"{broker} has no group logs: it has never had a group.")
     if not paths:
         raise click.exceptions.Exit(1)
     return paths
 
 
 def has_logs(directory: Path) -> bool:
-    """Whether anything was fetched there."""
+    """Return True if any log was fetched into this directory."""
     return any(directory.glob("*-*/*.log"))
 
 
 def spool_of(warehouse: Warehouse, broker: str) -> Path:
-    """Where the logs of a live broker are kept."""
+    """Return the directory for the fetched logs of a live broker."""
     return warehouse.path / "_fetched" / re.sub(r"[^\w.-]", "_", broker)
 
 
 def ingest_and_build(warehouse: Warehouse, paths: Sequence[str], work: Work, *, quiet: bool = False) -> None:
-    """Both steps, with a line that says how far they are where a person looks on."""
+    """Ingest and build, with a progress line on a terminal."""
     from konvene.pipeline.gold.build import build
     from konvene.pipeline.ingest.ingest import ingest
 
     engine = engine_of(work, paths)
     tables = None if work.audit else all_but("audit_event")
-    with _bar("reading", quiet) as told:
-        report = ingest(warehouse, paths, engine, cluster=work.cluster, tables=tables, progress=told)
+    with _bar("reading", quiet) as on_progress:
+        report = ingest(warehouse, paths, engine, cluster=work.cluster, tables=tables, progress=on_progress)
     for each in report.left:
         note(each)
-    with _bar("explaining", quiet) as told:
-        build(warehouse, engine, progress=told)
+    with _bar("explaining", quiet) as on_progress:
+        build(warehouse, engine, progress=on_progress)
 
 
 def all_but(name: str) -> list[str]:
-    """The names of all other tables."""
+    """Return the names of all other tables."""
     from konvene.pipeline.codec.typed import TYPED
     from konvene.pipeline.tables import TABLES
 
@@ -235,30 +267,30 @@ def all_but(name: str) -> list[str]:
 def _bar(name: str, quiet: bool) -> Iterator[Callable[[Step], None] | None]:
     bar = Progress(0, beside_output=True)
 
-    def told(now: Step) -> None:
+    def show(now: Step) -> None:
         bar.total = now.bytes
         bar.add(now.bytes_done - bar.done, f"{name}, {now.rows:,} rows")
 
     try:
-        yield None if quiet else told
+        yield None if quiet else show
     finally:
         bar.clear()
 
 
 def engine_of(work: Work, paths: Sequence[str]) -> Engine:
-    """The engine that is asked for; auto weighs the logs."""
+    """Return the requested engine; auto chooses by the size of the logs."""
     from konvene.pipeline.engine import Local, Processes, Spark
 
-    weight = _weight(paths)
-    here: Engine = Local() if weight < PROCESSES_FROM_BYTES else Processes()
+    size = _total_bytes(paths)
+    in_process: Engine = Local() if size < PROCESSES_FROM_BYTES else Processes()
     if work.engine == "local":
-        return here
+        return in_process
     if work.engine == "auto":
-        if weight < SPARK_FROM_BYTES:
-            return here
+        if size < SPARK_FROM_BYTES:
+            return in_process
         if not _has_spark():
-            note("Spark is not installed, so it is done without: pip install 'konvene[spark]'.")
-            return here
+            note("Spark is not installed, continuing without it: pip install 'konvene[spark]'.")
+            return in_process
     elif not _has_spark():
         fail(
             "Spark is not installed", "pip install 'konvene[spark]', and Java 17 or newer; or --engine local."
@@ -269,8 +301,8 @@ def engine_of(work: Work, paths: Sequence[str]) -> Engine:
         return Spark(session.build(work.master or "local[*]"))
     except RuntimeError as error:
         if work.engine == "auto":
-            note(f"{error} It is done without.")
-            return here
+            note(f"{error} Continuing without Spark.")
+            return in_process
         fail(str(error), "--engine local works without Spark.")
 
 
@@ -280,14 +312,14 @@ def _has_spark() -> bool:
     return find_spec("pyspark") is not None
 
 
-def _weight(paths: Sequence[str]) -> int:
+def _total_bytes(paths: Sequence[str]) -> int:
     from konvene.pipeline.sources.files import find
 
     return sum(segment.size for copy in find(paths).copies for segment in copy.segments)
 
 
 def costs_of(gold: Gold, shown: Sequence[Rebalance]) -> dict[Any, Any]:
-    """What those rebalances cost, read for their groups alone."""
+    """Return the cost of these rebalances, reading only their groups."""
     from konvene.pipeline.answers import Ends, costs
     from konvene.pipeline.answers.cost import LAG_COLUMNS
 

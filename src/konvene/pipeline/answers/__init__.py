@@ -1,11 +1,11 @@
-"""What the tables say, said to people: sentences, stories, advice, a page.
+"""Explanations from the gold tables: sentences, traces, advice and a report page.
 
     gold = Gold(warehouse=Warehouse("warehouse"))
     for rebalance in gold.select(Selection(("orders-app",))):
         print(title(rebalance), sentence(rebalance))
 
-Everything here reads gold tables, which are small, and none of it needs Spark. Nothing is decided here
-about why a group rebalanced: that is the reducer's; here it is put into words, and counted.
+The modules here read gold tables only, which are small, and need no Spark. They do not decide why a group
+rebalanced: the reducer did. They phrase and count its results.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from konvene.pipeline.answers.advice import Advice, Facts, advise
 from konvene.pipeline.answers.cost import Cost, Ends, costs
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.rebalance import Cause, Rebalance, Selection, document
-from konvene.pipeline.answers.sentences import note, sentence, title
+from konvene.pipeline.answers.sentences import caveats, note, sentence, title
 from konvene.pipeline.answers.summary import Summary, summarise
 from konvene.pipeline.answers.timeline import timeline
-from konvene.pipeline.answers.why import Story, find, tell
+from konvene.pipeline.answers.trace import RebalanceTrace, find_rebalances, trace
 
 __all__ = [
-    "Advice", "Cause", "Cost", "Ends", "Facts", "Gold", "Rebalance", "Selection", "Story", "Summary",
-    "advise", "costs", "document", "find", "note", "sentence", "summarise", "tell", "timeline",
-    "title",
+    "Advice", "Cause", "Cost", "Ends", "Facts", "Gold", "Rebalance", "RebalanceTrace", "Selection", "Summary",
+    "advise", "caveats", "costs", "document", "find_rebalances", "note", "sentence", "summarise", "timeline",
+    "title", "trace",
 ]  # fmt: skip

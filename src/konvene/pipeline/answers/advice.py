@@ -1,9 +1,9 @@
-"""What would have spared rebalances, or made them cheaper: advice that rests on numbers of the log.
+"""Advice on how to avoid rebalances or make them cheaper, with the numbers that it rests on.
 
-A rule is a row of `RULES`: a function that looks at one group and gives a piece of advice or none. A rule
-speaks only where the rebalances that it counts are more than a few (`AT_LEAST`), and says how many of how
-many they are, whom they came from, and what they cost. It says "would have" of what follows from the
-protocol, and "may" of what the log cannot show: how long a client needs between two polls, say.
+A rule is a row of `RULES`: a function that looks at one group and returns a piece of advice or none. A rule
+applies only if it counts at least `AT_LEAST` rebalances; it reports how many of how many they are, which
+clients caused them, and what they cost. It says "would have" for what follows from the protocol, and "may"
+for what the log cannot show, such as the time that a client needs between two polls.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from konvene.groups.history import duration
 from konvene.pipeline.answers.rebalance import Rebalance
-from konvene.pipeline.answers.restarts import BACK_WITHIN_MS, by_restarts, restarts
+from konvene.pipeline.answers.restarts import BACK_WITHIN_MS, find_restarts, rebalances_of_restarts
 from konvene.pipeline.answers.sentences import counted, seconds
 from konvene.shard import causes
 
 __all__ = ["RULES", "Advice", "Facts", "advise"]
 
 AT_LEAST = 3
-"""So many rebalances make a pattern."""
+"""The smallest number of rebalances that makes a pattern."""
 MOST_NAMES = 5
 SLOW_MS = 1_000
 
@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 
 
 class Facts(NamedTuple):
-    """What is known of one group."""
+    """The rows of one group."""
 
     rebalances: Sequence[Rebalance]
     """Oldest first; not empty."""
@@ -56,7 +56,7 @@ class Advice:
     rule: str
     text: str
     weight_ms: int
-    """What it is worth: partition-seconds it would have spared, in milliseconds; for the order alone."""
+    """Partition-milliseconds that it would have spared; used for ranking only."""
     epochs: tuple[int, ...] = ()
     """The rebalances that it counts."""
     clients: tuple[str, ...] = ()
@@ -70,37 +70,37 @@ class Advice:
 
 
 def advise(group: str, facts: Facts) -> list[Advice]:
-    """What can be said of this group, the most worth first."""
+    """Return the advice for this group, the most valuable first."""
     if not facts.rebalances:
         return []
     found = [each for rule in RULES.values() if (each := rule(group, facts)) is not None]
     return sorted(found, key=lambda each: (-each.weight_ms, each.rule))
 
 
-def _cost_ms(told: Iterable[Rebalance]) -> int:
-    return sum(r.unavailable_ms or 0 for r in told)
+def _cost_ms(rebalances: Iterable[Rebalance]) -> int:
+    return sum(r.unavailable_ms or 0 for r in rebalances)
 
 
-def _spent(told: Iterable[Rebalance]) -> str:
-    """What they cost, where that is known."""
-    told = list(told)
-    ms = _cost_ms(told)
-    return f"; they cost {seconds(ms)} {told[0].unit}-seconds" if ms else ""
+def _cost_clause(rebalances: Iterable[Rebalance]) -> str:
+    """Return what the rebalances cost, if that is known."""
+    chosen = list(rebalances)
+    ms = _cost_ms(chosen)
+    return f"; they cost {seconds(ms)} {chosen[0].unit}-seconds" if ms else ""
 
 
 def _names(found: Iterable[str | None]) -> str:
-    """Who it was, most frequent first, and how often."""
+    """List names with their counts, most frequent first."""
     ranked = Counter(name for name in found if name).most_common()
-    told = [f"{name} ({count}×)" if count > 1 else name for name, count in ranked[:MOST_NAMES]]
-    more = len(ranked) - len(told)
-    return ", ".join([*told, *([f"{more:,} more"] if more else [])])
+    listed = [f"{name} ({count}×)" if count > 1 else name for name, count in ranked[:MOST_NAMES]]
+    more = len(ranked) - len(listed)
+    return ", ".join([*listed, *([f"{more:,} more"] if more else [])])
 
 
-def _epochs(told: Iterable[Rebalance]) -> tuple[int, ...]:
-    return tuple(r.to_epoch for r in told)
+def _epochs(rebalances: Iterable[Rebalance]) -> tuple[int, ...]:
+    return tuple(r.to_epoch for r in rebalances)
 
 
-def _were(count: int, total: int) -> str:
+def _share(count: int, total: int) -> str:
     """`14 of 20 rebalances`."""
     return f"{count:,} of {counted(total, 'rebalance')}"
 
@@ -109,18 +109,18 @@ def _were(count: int, total: int) -> str:
 
 
 def static_membership(group: str, facts: Facts) -> Advice | None:
-    """Members that are restarted give everything up and get it again."""
-    found = restarts(facts.rebalances)
-    spared = by_restarts(facts.rebalances, found)
+    """Members that are restarted lose their assignment and get it back."""
+    found = find_restarts(facts.rebalances)
+    spared = rebalances_of_restarts(facts.rebalances, found)
     if len(spared) < AT_LEAST or facts.rebalances[-1].group_type in ("share", "streams"):
         return None
     clients = tuple(sorted({r.client_id for r in found}))
     longest = max(r.away_ms for r in found)
     above = f", and a session timeout above {duration(longest)}" if longest >= 1_000 else ""
     text = (
-        f"{_were(len(spared), facts.total)} were restarts under {BACK_WITHIN_MS // 1000} s: static "
+        f"{_share(len(spared), facts.total)} were restarts under {BACK_WITHIN_MS // 1000} s: static "
         f"membership (a group.instance.id of its own for each member{above}) would have avoided them"
-        f"{_spent(spared)}. Clients: {_names(r.client_id for r in found)}."
+        f"{_cost_clause(spared)}. Clients: {_names(r.client_id for r in found)}."
     )
     numbers = {"restarts": len(found), "rebalances": len(spared), "of": facts.total,
                "unavailable_ms": _cost_ms(spared)}  # fmt: skip
@@ -128,7 +128,7 @@ def static_membership(group: str, facts: Facts) -> Advice | None:
 
 
 def protocol(group: str, facts: Facts) -> Advice | None:
-    """An eager classic group stops reading what nobody takes from a member."""
+    """An eager classic group revokes partitions that keep their owner."""
     if not facts.classic:
         return None
     idle = [
@@ -144,9 +144,11 @@ def protocol(group: str, facts: Facts) -> Advice | None:
     if len(chosen) < AT_LEAST or not ms:
         return None
     text = (
-        f"In {_were(len(chosen), facts.total)} members gave up partitions and had the same ones back: "
-        f"{counted(len(idle), 'partition')} stood still needlessly, {seconds(ms)} partition-seconds in all. "
-        "The cooperative-sticky assignor keeps such partitions read; so does the consumer protocol "
+        f"In {_share(len(chosen), facts.total)} members revoked partitions and were assigned the same ones "
+        "again: "
+        f"{counted(len(idle), 'partition')} needlessly had no owner, {seconds(ms)} partition-seconds in "
+        "total. "
+        "The cooperative-sticky assignor keeps such partitions assigned; so does the consumer protocol "
         "(group.protocol=consumer)."
     )
     numbers = {"rebalances": len(chosen), "of": facts.total, "partitions": len(idle), "unavailable_ms": ms}
@@ -154,21 +156,21 @@ def protocol(group: str, facts: Facts) -> Advice | None:
 
 
 def session_timeout(group: str, facts: Facts) -> Advice | None:
-    """Members that were thrown out and were not gone."""
+    """Members are removed although they are alive."""
     lost = [
-        r for r in restarts(facts.rebalances, 120_000)
+        r for r in find_restarts(facts.rebalances, 120_000)
         if causes.SESSION_EXPIRED in r.kind.split("|") or causes.REBALANCE_TIMEOUT in r.kind.split("|")
     ]  # fmt: skip
     sure = [r for r in lost if "|" not in r.kind]
     if len(sure) < AT_LEAST:
         return None
-    chosen = list({r.went.place: r.went for r in sure}.values())
+    chosen = list({r.left_in.key: r.left_in for r in sure}.values())
     back = sorted(r.away_ms for r in sure)
     text = (
-        f"{counted(len(sure), 'time')} a member lost its place for silence and was back after "
-        f"{duration(back[len(back) // 2])} (median), in {_were(len(chosen), facts.total)}: it was slow, not "
-        "gone. A longer session.timeout.ms, or shorter pauses of the client (garbage collection, a busy "
-        f"host), may avoid them{_spent(chosen)}. Clients: {_names(r.client_id for r in sure)}."
+        f"{counted(len(sure), 'time')} a member was removed for missing heartbeats and rejoined after "
+        f"{duration(back[len(back) // 2])} (median), in {_share(len(chosen), facts.total)}: it was slow, "
+        "not dead. A longer session.timeout.ms, or shorter pauses of the client (garbage collection, a busy "
+        f"host), may avoid them{_cost_clause(chosen)}. Clients: {_names(r.client_id for r in sure)}."
     )
     numbers = {"expired": len(sure), "rebalances": len(chosen), "of": facts.total}
     clients = tuple(sorted({r.client_id for r in sure}))
@@ -179,14 +181,16 @@ FLAPPING = {causes.SUBSCRIPTION_CHANGED, causes.MEMBER_METADATA_CHANGED, causes.
 
 
 def subscriptions(group: str, facts: Facts) -> Advice | None:
-    """Members that change what they subscribe to, again and again."""
+    """Members change their subscriptions again and again."""
     chosen = [r for r in facts.rebalances if any(c.kind in FLAPPING for c in r.all_causes)]
     named = [c.client_id for r in chosen for c in r.all_causes if c.kind in FLAPPING and c.client_id]
     if len(chosen) < AT_LEAST or not named or Counter(named).most_common(1)[0][1] < AT_LEAST:
         return None
     text = (
-        f"{_were(len(chosen), facts.total)} came of members that changed their subscription or assignor"
-        f"{_spent(chosen)}. One that flaps takes the whole group along: subscribe once, to all that is "
+        f"{_share(len(chosen), facts.total)} were triggered by members that changed their subscription or "
+        "assignor"
+        f"{_cost_clause(chosen)}. Each change rebalances the whole group: subscribe once, to all topics "
+        "that are "
         f"needed. Clients: {_names(named)}."
     )
     numbers = {"rebalances": len(chosen), "of": facts.total}
@@ -195,9 +199,9 @@ def subscriptions(group: str, facts: Facts) -> Advice | None:
 
 
 def stuck_client(group: str, facts: Facts) -> Advice | None:
-    """One client for which the others wait, again and again."""
+    """The other members wait for one client again and again."""
     waited: dict[str, list[tuple[Rebalance, int]]] = defaultdict(list)
-    for r, rows in _followers(facts):
+    for r, rows in _converged_members(facts):
         for row, ms in _waited_for(r, rows):
             if ms >= SLOW_MS:
                 waited[row["client_id"] or row["member_id"]].append((r, ms))
@@ -210,19 +214,19 @@ def stuck_client(group: str, facts: Facts) -> Advice | None:
     ms = sum(each for _, each in found)
     chosen = [r for r, _ in found]
     text = (
-        f"Others waited for {client} in {_were(len(chosen), facts.total)}, {duration(ms)} in all, "
-        f"{duration(ms // len(found))} each time. Look at how long it works between two polls: smaller "
-        "batches (max.poll.records), or work on another thread, let it follow sooner."
+        f"Others waited for {client} in {_share(len(chosen), facts.total)}, {duration(ms)} in total, "
+        f"{duration(ms // len(found))} each time. Check how long it works between two polls: smaller "
+        "batches (max.poll.records), or processing on another thread, let it revoke sooner."
     )
     numbers = {"rebalances": len(chosen), "of": facts.total, "waited_ms": ms}
     return Advice(group, "stuck-client", text, ms, _epochs(chosen), (client,), numbers)
 
 
 def _waited_for(r: Rebalance, rows: Sequence[Row]) -> Iterator[tuple[Row, int]]:
-    """For whom the others waited, and how long.
+    """Yield the members that others waited for, and for how long.
 
-    Of a classic group that is who rejoined last, for as long as it was later than all others; of the others,
-    who had what somebody was to have."""
+    In a classic group that is the member that rejoined last, for the time it was later than all others; in
+    the other groups, the members that had to revoke units first."""
     if r.group_type == "classic":
         ranked = sorted(rows, key=lambda row: (-row["acknowledged_ms"], row["member_id"]))
         if len(ranked) > 1 and ranked[0]["part"] == "stayed":
@@ -234,20 +238,20 @@ def _waited_for(r: Rebalance, rows: Sequence[Row]) -> Iterator[tuple[Row, int]]:
             yield row, row["acknowledged_ms"]
 
 
-def _followers(facts: Facts) -> Iterator[tuple[Rebalance, list[Row]]]:
-    """Each rebalance with the members that had come to its end, those that were told when."""
-    by_place: dict[tuple[int, int, int], list[Row]] = defaultdict(list)
+def _converged_members(facts: Facts) -> Iterator[tuple[Rebalance, list[Row]]]:
+    """Yield each rebalance with the members that reached its end at a known time."""
+    by_key: dict[tuple[int, int, int], list[Row]] = defaultdict(list)
     for row in facts.members:
         if row["acknowledged_ms"] is not None and row["part"] != "gone":
-            by_place[row["log_partition"], row["base_offset"], row["to_epoch"]].append(row)
+            by_key[row["log_partition"], row["base_offset"], row["to_epoch"]].append(row)
     for r in facts.rebalances:
-        rows = by_place.get((r.log_partition, r.base_offset, r.to_epoch))
+        rows = by_key.get((r.log_partition, r.base_offset, r.to_epoch))
         if rows:
             yield r, rows
 
 
 def churn(group: str, facts: Facts) -> Advice | None:
-    """More moved than had to."""
+    """More units moved than necessary."""
     chosen = [r for r in facts.rebalances if r.moved > r.least_moves and r.converged]
     moved, least = sum(r.moved for r in chosen), sum(r.least_moves for r in chosen)
     if len(chosen) < AT_LEAST or moved < 2 * max(least, 1) or facts.rebalances[-1].group_type == "share":
@@ -255,15 +259,16 @@ def churn(group: str, facts: Facts) -> Advice | None:
     unit = chosen[0].unit
     sticky = "The cooperative-sticky assignor moves" if facts.classic else "A sticky assignor (uniform) moves"
     text = (
-        f"In {_were(len(chosen), facts.total)}, {counted(moved, unit)} moved where {least:,} would have been "
-        f"enough for the same shares. {sticky} no more than it has to."
+        f"In {_share(len(chosen), facts.total)}, {counted(moved, unit)} moved where {least:,} would have "
+        "been "
+        f"enough for the same balance. {sticky} no more than necessary."
     )
     numbers = {"rebalances": len(chosen), "of": facts.total, "moved": moved, "least_moves": least}
     return Advice(group, "churn", text, _cost_ms(chosen) // 2, _epochs(chosen), (), numbers)
 
 
 def slow_start(group: str, facts: Facts) -> Advice | None:
-    """A classic group that starts and rebalances for each member that comes."""
+    """A starting classic group rebalances for each member that joins."""
     if not facts.classic:
         return None
     best: list[Rebalance] = []
@@ -280,10 +285,10 @@ def slow_start(group: str, facts: Facts) -> Advice | None:
         return None
     took_ms = best[-1].at_ms - best[0].at_ms
     text = (
-        f"{_were(len(best), facts.total)} followed one another within {duration(took_ms)} while the group "
-        f"started, {counted(best[-1].members, 'member')} in the end{_spent(best)}. "
-        f"group.initial.rebalance.delay.ms of {-(-took_ms // 1000) * 1000} on the broker would have made one "
-        "of them."
+        f"{_share(len(best), facts.total)} followed one another within {duration(took_ms)} while the group "
+        f"started with {counted(best[-1].members, 'member')}{_cost_clause(best)}. "
+        f"group.initial.rebalance.delay.ms of {-(-took_ms // 1000) * 1000} on the broker would have merged "
+        "them into one."
     )
     numbers = {"rebalances": len(best), "of": facts.total, "took_ms": took_ms}
     return Advice(group, "slow-start", text, _cost_ms(best), _epochs(best), (), numbers)

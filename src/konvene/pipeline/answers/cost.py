@@ -1,8 +1,8 @@
-"""What rebalances cost: how many records arrived in partitions while nobody had them.
+"""The cost of rebalances: how many records arrived in partitions while they had no owner.
 
-The table `unavailability` says which partition had no owner from when to when; the table `lag` says, minute
-by minute, where the partition's log ended. Between two such points the log is taken to have grown evenly,
-so the number is an estimate ("about"), and where a gap is not between two points there is none: not zero.
+The table `unavailability` has when each partition had no owner; the table `lag` has, minute by minute, the
+end of the partition's log. Between two such points the log is assumed to have grown evenly, so the number is
+an estimate ("about"). A gap that does not lie between two points is not measured; it does not count as zero.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 __all__ = ["LAG_COLUMNS", "Cost", "Ends", "costs"]
 
 LAG_COLUMNS = ("cluster", "topic", "partition", "commit_ms", "log_end_offset")
-"""What `Ends` needs of that table."""
+"""The columns of `lag` that `Ends` reads."""
 
 Row = Mapping[str, Any]
-Place = tuple[str, str, int, int, int]
+Key = tuple[str, str, int, int, int]
 
 
 class Ends:
-    """Where the log of each partition ended, and when."""
+    """End offsets of partitions over time."""
 
     def __init__(self, lag: Iterable[Row]) -> None:
-        """`lag`: rows of that table, of any groups and in any order."""
+        """Index rows of `lag`, of any groups and in any order."""
         points: dict[tuple[str, str, int], dict[int, int]] = defaultdict(dict)
         for row in lag:
             if row["log_end_offset"] is not None:
@@ -38,7 +38,7 @@ class Ends:
         return f"<log ends of {len(self._points)} partitions>"
 
     def at(self, cluster: str, topic: str, partition: int, ms: int) -> float | None:
-        """Where it ended then; None before the first point and after the last."""
+        """Return the interpolated end offset at `ms`; None before the first point and after the last."""
         points = self._points.get((cluster, topic, partition), [])
         i = bisect_right(points, (ms, 1 << 62))
         if i == 0 or (i == len(points) and points[-1][0] != ms):
@@ -50,30 +50,28 @@ class Ends:
 
 
 class Cost(NamedTuple):
-    """What a rebalance cost, beside the time that its row has."""
+    """The cost of a rebalance, besides the duration in its row."""
 
     stopped: int
-    """How many partitions (active tasks) had no owner for a while."""
-    waiting: int | None
-    """About how many records arrived in them meanwhile; None: that cannot be measured."""
+    """Number of partitions (active tasks) that had no owner for a while."""
+    lag_records: int | None
+    """Estimated number of records that arrived in them meanwhile; None if it cannot be measured."""
 
 
-def costs(gaps: Iterable[Row], ends: Ends) -> dict[Place, Cost]:
-    """By rebalance (`Rebalance.place`). A rebalance without gaps is not in it.
-
-    `gaps`: rows of `unavailability`."""
-    stopped: Counter[Place] = Counter()
-    arrived: dict[Place, float] = {}
+def costs(gaps: Iterable[Row], ends: Ends) -> dict[Key, Cost]:
+    """Return the cost by rebalance (`Rebalance.key`), from rows of `unavailability`; a rebalance without gaps
+    has none."""
+    stopped: Counter[Key] = Counter()
+    arrived: dict[Key, float] = {}
     for gap in gaps:
-        place = (gap["cluster"], gap["group_id"], gap["log_partition"], gap["base_offset"], gap["epoch"])
-        stopped[place] += 1
+        key = (gap["cluster"], gap["group_id"], gap["log_partition"], gap["base_offset"], gap["epoch"])
+        stopped[key] += 1
         if gap["to_ms"] is None:
             continue
         where = (gap["cluster"], gap["topic"], gap["partition"])
         before, after = ends.at(*where, gap["from_ms"]), ends.at(*where, gap["to_ms"])
         if before is not None and after is not None:
-            arrived[place] = arrived.get(place, 0.0) + max(after - before, 0.0)
+            arrived[key] = arrived.get(key, 0.0) + max(after - before, 0.0)
     return {
-        place: Cost(count, round(arrived[place]) if place in arrived else None)
-        for place, count in stopped.items()
+        key: Cost(count, round(arrived[key]) if key in arrived else None) for key, count in stopped.items()
     }

@@ -1,9 +1,9 @@
-"""What became of the records of share groups: each share partition, what went wrong in it, and when.
+"""Deliveries of share groups: the state of each share partition, its problems, and the worst minutes.
 
-A record that is delivered again was released, or its lock ran out, or its member died: the state does not
-say which. One that is given up was rejected, or delivered too often. A share partition is stuck where its
-start offset has not moved for long, while states went on being written and a record that was delivered more
-than once is still to be done with: all that is behind it waits in the window, which may fill up.
+A redelivered record was released, its lock expired, or its member departed: the state does not say which. An
+archived record was rejected or delivered too often. A share partition is stuck if its start offset has not
+moved for a long time although states were written and a record that was delivered more than once is still in
+flight: records behind it wait, and the in-flight window may fill up.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from konvene.groups.history import duration
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.sentences import counted
 
-__all__ = ["STUCK_MS", "Delivery", "deliveries", "document", "minutes", "summary", "told"]
+__all__ = ["STUCK_MS", "Delivery", "deliveries", "document", "minutes", "problems", "summary"]
 
 STUCK_MS = 30_000
-"""Who has not moved for so long may be stuck: as long as a lock lasts where nobody says otherwise."""
+"""A start offset that has not moved for this long may be stuck; it is the default lock duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +37,31 @@ class Delivery:
 
     @property
     def stood_ms(self) -> int:
-        """For how long the start offset had not moved when the state was written last."""
+        """How long the start offset had not moved when the last state was written."""
         return max(int(self.row["last_ms"]) - int(self.row["moved_ms"]), 0)
 
     @property
     def stuck(self) -> bool:
-        """See the top of this file."""
+        """True if the share partition is stuck, as defined in the module docstring."""
         again = self.row["in_flight"] > 0 and self.row["in_flight_deliveries"] > 1
         return bool(again) and self.row["deleted_ms"] is None and self.stood_ms >= STUCK_MS
 
 
 def deliveries(gold: Gold, groups: Sequence[str] = ()) -> list[Delivery]:
-    """The share partitions of these groups, none: of all; those in trouble first."""
+    """Return the share partitions of these groups (empty: all groups), those with problems first."""
     found = [Delivery(row) for row in gold.rows("share_delivery", groups)]
-    found.sort(key=_trouble)
+    found.sort(key=_rank)
     return found
 
 
-def _trouble(each: Delivery) -> tuple[Any, ...]:
+def _rank(each: Delivery) -> tuple[Any, ...]:
     row = each.row
-    place = (row["cluster"], row["group_id"], row["topic"], row["partition"])
-    return (not each.stuck, -row["archived"], -row["redelivered"], *place)
+    key = (row["cluster"], row["group_id"], row["topic"], row["partition"])
+    return (not each.stuck, -row["archived"], -row["redelivered"], *key)
 
 
 def minutes(gold: Gold, groups: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The rows of `share_progress` in which records were delivered again or given up, the worst first."""
+    """Return the rows of `share_progress` with redelivered or archived records, worst first."""
     found = [r for r in gold.rows("share_progress", groups) if r["redelivered"] or r["archived"]]
     found.sort(
         key=lambda r: (
@@ -71,44 +71,46 @@ def minutes(gold: Gold, groups: Sequence[str] = ()) -> list[dict[str, Any]]:
     return found
 
 
-def told(each: Delivery) -> list[str]:
-    """What went wrong in a share partition, a sentence each; nothing where nothing did."""
+def problems(each: Delivery) -> list[str]:
+    """Return a sentence for each problem of a share partition."""
     row = each.row
     found = []
     if row["redelivered"]:
-        were = "was" if row["redelivered"] == 1 else "were"
+        were = "was a redelivery" if row["redelivered"] == 1 else "were redeliveries"
+        most = counted(row["max_delivery_count"], "time")
         found.append(
-            f"{row['redelivered']:,} of {row['delivered']:,} deliveries {were} not the first of their "
-            f"record; one was delivered {counted(row['max_delivery_count'], 'time')}"
+            f"{row['redelivered']:,} of {row['delivered']:,} deliveries {were}; one record was delivered "
+            f"{most}"
         )
     if row["archived"]:
         were = "was" if row["archived"] == 1 else "were"
         found.append(
-            f"{counted(row['archived'], 'record')} {were} given up: rejected, delivered too often, or not "
-            "there"
+            f"{counted(row['archived'], 'record')} {were} archived: rejected, delivered too often, or no "
+            "longer "
+            "in the log"
         )
     if each.stuck:
         most = counted(row["in_flight_deliveries"], "time")
         found.append(
-            f"it stood at offset {row['start_offset']:,} for {duration(each.stood_ms)}: "
+            f"blocked at offset {row['start_offset']:,} for {duration(each.stood_ms)}: "
             f"{counted(row['in_flight'], 'record')} in flight, delivered up to {most}"
         )
     return found
 
 
-def summary(some: Iterable[Delivery]) -> str:
-    """What all of it comes to; empty where nothing went wrong."""
-    rows = [each for each in some if told(each)]
-    again, given_up = sum(e.row["redelivered"] for e in rows), sum(e.row["archived"] for e in rows)
+def summary(partitions: Iterable[Delivery]) -> str:
+    """Return the totals of all problems; empty if there are none."""
+    rows = [each for each in partitions if problems(each)]
+    again, archived = sum(e.row["redelivered"] for e in rows), sum(e.row["archived"] for e in rows)
     stuck = sum(each.stuck for each in rows)
     parts = [
-        f"{again:,} were repeated" if again else "",
-        f"{counted(given_up, 'record')} given up" if given_up else "",
-        f"{counted(stuck, 'share partition')} stuck" if stuck else "",
+        f"{again:,} {'redelivery' if again == 1 else 'redeliveries'}" if again else "",
+        counted(archived, "archived record") if archived else "",
+        counted(stuck, "stuck share partition") if stuck else "",
     ]
     return ", ".join(part for part in parts if part)
 
 
 def document(each: Delivery) -> dict[str, Any]:
-    """All that is known of a share partition, for programs."""
-    return {**each.row, "stood_ms": each.stood_ms, "stuck": each.stuck, "trouble": told(each)}
+    """Return everything known about a share partition as JSON."""
+    return {**each.row, "stood_ms": each.stood_ms, "stuck": each.stuck, "trouble": problems(each)}

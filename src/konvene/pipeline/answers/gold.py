@@ -1,13 +1,14 @@
-"""What answers are made from: the gold tables, read as far as an answer needs them.
+"""The gold tables, read as far as an explanation needs them.
 
-`Gold` is given tables by name, or a warehouse whose tables it reads when they are asked for. Rebalances are
-read once; what belongs to one group (`rows`) is read for that group alone, so that a warehouse of ten
-thousand groups does not have to fit into memory to explain one.
+`Gold` takes tables by name, or a warehouse whose tables it reads on demand. Rebalances are read once; rows of
+one group (`rows`) are read for that group alone, so explaining one group of a warehouse with ten thousand
+does not load them all.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ Row = dict[str, Any]
 
 
 class Gold:
-    """The tables that answers read."""
+    """The tables that explanations read."""
 
     def __init__(self, tables: Mapping[str, pa.Table] | None = None, *, warehouse: Warehouse | None = None):
         self._tables = dict(tables or {})
@@ -40,13 +41,13 @@ class Gold:
 
     @cached_property
     def rebalances(self) -> list[Rebalance]:
-        """All of them, newest first."""
+        """All rebalances, newest first."""
         return self.select(Selection())
 
     def select(self, wanted: Selection) -> list[Rebalance]:
-        """Those that are asked for, newest first."""
-        found = [Rebalance.of(row) for row in self._of("rebalance", wanted.groups)]
-        found = [each for each in found if wanted.takes(each)]
+        """Return the selected rebalances, newest first."""
+        found = [Rebalance.from_row(row) for row in self._of("rebalance", wanted.groups)]
+        found = [each for each in found if wanted.includes(each)]
         found.sort(key=lambda r: (r.at_ms, r.to_epoch, r.base_offset, r.cluster, r.group_id), reverse=True)
         return found
 
@@ -54,15 +55,15 @@ class Gold:
 
     @cached_property
     def groups(self) -> list[str]:
-        """Every group of which anything is known."""
+        """The ids of all groups in the tables."""
         found: set[str] = set()
         for name in ("rebalance", "lag", "transactional_commit", "share_delivery"):
             for batch in self._batches(name, ["group_id"]):
                 found.update(pc.unique(batch.column(0)).to_pylist())
         return sorted(found)
 
-    def near(self, group: str) -> list[str]:
-        """Groups that somebody may have meant, best first."""
+    def similar_groups(self, group: str) -> list[str]:
+        """Return groups with a similar id, best match first, for error hints."""
         folded = group.casefold()
         within = [each for each in self.groups if folded and folded in each.casefold()]
         close = difflib.get_close_matches(group, self.groups, n=5, cutoff=0.6)
@@ -71,8 +72,15 @@ class Gold:
     # --- everything else ---
 
     def rows(self, table: str, groups: Sequence[str] = (), columns: Sequence[str] | None = None) -> list[Row]:
-        """The rows of these groups, none: of all; with these columns alone, where some are named."""
+        """Return the rows of these groups (empty: all groups), with only these columns if given."""
         return self._of(table, groups, columns)
+
+    def rows_by_group(self, table: str, groups: Sequence[str]) -> dict[tuple[str, str], list[Row]]:
+        """Return the rows of these groups by cluster and group id."""
+        found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        for row in self.rows(table, groups):
+            found[row["cluster"], row["group_id"]].append(row)
+        return found
 
     def count(self, table: str) -> int:
         return sum(batch.num_rows for batch in self._batches(table, [TABLES[table].schema.names[0]]))

@@ -1,13 +1,13 @@
 "use strict";
-// Draws the page from the JSON in it. What came from a log is only ever made text (`textContent`), never markup.
+// Draws the page from its JSON. Strings from a log are inserted as text (`textContent`), never as markup.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = Object.fromEntries(data.columns.map((name, i) => [name, i]));
   const SVG = "http://www.w3.org/2000/svg";
   const COLOURS = 12;
-  const FEW = 100; // rows of a table before somebody asks for more
+  const FEW = 100; // rows of a table before "Show more"
 
-  // --- making things ---
+  // --- elements ---
 
   function fill(node, attributes, children) {
     for (const [name, value] of Object.entries(attributes || {})) {
@@ -24,11 +24,11 @@
   const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
   const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-  // --- saying things ---
+  // --- formats ---
 
   const number = (value) => value.toLocaleString("en-US");
   const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
-  function lasting(ms) {
+  function duration(ms) {
     if (ms === null || ms === undefined) return "–";
     if (ms < 1000) return `${ms} ms`;
     if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
@@ -39,9 +39,9 @@
   const iso = (ms) => (ms < 0 ? "unknown" : new Date(ms).toISOString().replace("T", " ").slice(0, 19));
   const FAMILIES = {
     join: ["joined", /^(member-joined|static-member-rejoins|upgraded|downgraded)/],
-    leave: ["left or gone", /^(member-left|member-gone|removed-by-admin)/],
-    lost: ["lost for silence", /(session-expired|timeout|fenced)/],
-    change: ["changed", /(changed|refreshed|topology|leader-rejoined)/],
+    leave: ["left or removed", /^(member-left|member-gone|removed-by-admin)/],
+    lost: ["timed out or fenced", /(session-expired|timeout|fenced)/],
+    change: ["metadata changed", /(changed|refreshed|topology|leader-rejoined)/],
     other: ["other", /./],
   };
   const family = (cause) => Object.keys(FAMILIES).find((name) => FAMILIES[name][1].test(cause)) || "other";
@@ -115,8 +115,8 @@
     const pad = Math.max((detail.to_ms - detail.from_ms) * 0.012, 1);
     const whole = [detail.from_ms - pad, detail.to_ms + pad];
     let [low, high] = whole, width = 1000, picked = -1, drag = null;
-    const told = detail.rebalances; // newest first
-    const svg = s("svg", { role: "img", tabindex: "0", height, "aria-label": `Timeline of ${detail.id}: ${plural(told.length, "rebalance")}. Left and right step through them, plus and minus zoom, 0 shows all.` });
+    const rebalances = detail.rebalances; // newest first
+    const svg = s("svg", { role: "img", tabindex: "0", height, "aria-label": `Timeline of ${detail.id}: ${plural(rebalances.length, "rebalance")}. Left and right step through them, plus and minus zoom, 0 shows all.` });
     const tip = h("div", { class: "tip", hidden: true });
     const box = h("div", { class: "frame chart" }, svg, tip);
     const x = (ms) => LEFT + (ms - low) / (high - low) * (width - LEFT - RIGHT);
@@ -161,14 +161,14 @@
       }
     }
     function repeated() {
-      label("again", rows.again + AGAIN / 2).append(s("title", {}, "records delivered again, and given up"));
+      label("redelivered", rows.again + AGAIN / 2).append(s("title", {}, "redelivered and archived records"));
       const { stretch_ms: stretch, sums } = detail.again;
       const most = Math.max(...sums.map(([, again, up]) => again + up)), bottom = rows.again + AGAIN;
       const least = Math.max(stretch / (high - low) * (width - LEFT - RIGHT) - .5, 2.5);
       for (const [ms, again, up] of sums) {
         if (ms + stretch < low || ms > high) continue;
         let from = bottom;
-        for (const [count, cls] of [[again, "again"], [up, "given-up"]]) {
+        for (const [count, cls] of [[again, "again"], [up, "archived"]]) {
           const from_x = Math.max(x(ms), LEFT), tall = AGAIN * count / most;
           from -= tall;
           if (count) svg.append(s("rect", { x: from_x, y: from, width: Math.max(Math.min(least, width - RIGHT - from_x), 0), height: tall, fill: `var(--${cls})`, class: cls }));
@@ -179,7 +179,7 @@
       const paths = new Map(), gaps = [];
       const cut = (from, to) => [Math.max(x(from), LEFT), Math.min(x(to), width - RIGHT)];
       let previous = "";
-      detail.lanes.forEach(([name, spans, missed], i) => {
+      detail.lanes.forEach(([name, spans, unowned], i) => {
         const top = rows.lanes + i * laneHeight, tall = laneHeight - (laneHeight > 8 ? 3 : 1);
         const topic = name.replace(/[:_]\d+( |$).*/, "");
         if (laneHeight >= 10 || topic !== previous) {
@@ -196,9 +196,9 @@
           if (!paths.has(key)) paths.set(key, []);
           paths.get(key).push(`M${a.toFixed(1)} ${top}h${(b - a).toFixed(1)}v${tall}h${(a - b).toFixed(1)}z`);
         }
-        for (let j = 0; j < missed.length; j += 2) {
-          if (missed[j + 1] < low || missed[j] > high) continue;
-          const [a, b] = cut(missed[j], missed[j + 1]);
+        for (let j = 0; j < unowned.length; j += 2) {
+          if (unowned[j + 1] < low || unowned[j] > high) continue;
+          const [a, b] = cut(unowned[j], unowned[j + 1]);
           if (b - a >= 1) gaps.push(`M${a.toFixed(1)} ${top}h${(b - a).toFixed(1)}v${tall}h${(a - b).toFixed(1)}z`);
         }
       });
@@ -232,7 +232,7 @@
         svg.append(s("rect", { x: a - 2, y: rows.marks - 3, width: Math.max(b - a, 1) + 4, height: MARKS + 4, rx: 3, fill: "var(--bad)", opacity: .13, class: "storm" }));
       }
       const bins = new Map();
-      told.forEach((row, i) => {
+      rebalances.forEach((row, i) => {
         const px = x(row[at.at_ms]);
         if (px < LEFT - 1 || px > width - RIGHT + 1) return;
         const key = Math.round(px / 3);
@@ -245,7 +245,7 @@
       for (const [key, indexes] of bins) {
         const px = key * 3, tall = most === 1 ? MARKS : 8 + (MARKS - 8) * indexes.length / most;
         const counts = {};
-        for (const i of indexes) { const f = family(told[i][at.cause]); counts[f] = (counts[f] || 0) + 1; }
+        for (const i of indexes) { const f = family(rebalances[i][at.cause]); counts[f] = (counts[f] || 0) + 1; }
         let from = rows.marks + MARKS;
         for (const f of Object.keys(FAMILIES)) {
           if (!counts[f]) continue;
@@ -258,7 +258,7 @@
       if (faint.length) svg.append(s("path", { d: faint.join(""), stroke: "var(--ink)", "stroke-width": .7, opacity: .28, fill: "none" }));
       for (const f of Object.keys(parts)) svg.append(s("path", { d: parts[f].join(""), fill: `var(--${f})` }));
       if (picked >= 0) {
-        const row = told[picked], a = x(row[at.at_ms]), b = Math.max(x(row[at.until_ms]), a + 1);
+        const row = rebalances[picked], a = x(row[at.at_ms]), b = Math.max(x(row[at.until_ms]), a + 1);
         if (b >= LEFT && a <= width - RIGHT) {
           svg.append(s("rect", { x: a, y: rows.marks - 2, width: b - a, height: reach - rows.marks + 2, fill: "var(--accent)", opacity: .16 }),
             s("line", { x1: a, x2: a, y1: rows.marks - 3, y2: reach, stroke: "var(--accent)", "stroke-width": 1.6, class: "picked" }));
@@ -269,16 +269,16 @@
     function owner(lane, ms) {
       const spans = detail.lanes[lane][1];
       for (let j = 0; j < spans.length; j += 3) if (spans[j] <= ms && ms < spans[j + 1]) return spans[j + 2] < 0 ? "several, one after another" : detail.names[spans[j + 2]];
-      return "nobody";
+      return "unassigned";
     }
     function hover(event) {
       const place = svg.getBoundingClientRect(), px = event.clientX - place.left, py = event.clientY - place.top;
       if (drag) { band(px); return; }
       if (px < LEFT || px > width - RIGHT) { tip.hidden = true; return; }
       const ms = time(px), lines = [];
-      const near = told.map((row, i) => [Math.abs(x(row[at.at_ms]) - px), i]).filter(([far]) => far <= 4).sort((a, b) => a[0] - b[0]);
+      const near = rebalances.map((row, i) => [Math.abs(x(row[at.at_ms]) - px), i]).filter(([far]) => far <= 4).sort((a, b) => a[0] - b[0]);
       if (near.length) {
-        const row = told[near[0][1]];
+        const row = rebalances[near[0][1]];
         lines.push(h("b", {}, `${iso(row[at.at_ms])}  ${row[at.from_epoch] < 0 ? "?" : row[at.from_epoch]} → ${row[at.to_epoch]}`), h("div", {}, row[at.sentence]));
         if (near.length > 1) lines.push(h("div", { class: "soft" }, `and ${near.length - 1} more here`));
       } else {
@@ -288,7 +288,7 @@
       if (lane >= 0 && lane < detail.lanes.length) lines.push(h("div", {}, `${detail.lanes[lane][0]}: ${owner(lane, ms)}`));
       if (rows.again !== undefined && py >= rows.again && py < rows.again + AGAIN) {
         const each = detail.again.sums.find(([from]) => from <= ms && ms < from + detail.again.stretch_ms);
-        if (each) lines.push(h("div", {}, `${number(each[1])} delivered again, ${number(each[2])} given up`));
+        if (each) lines.push(h("div", {}, `${number(each[1])} redelivered, ${number(each[2])} archived`));
       }
       if (rows.lag !== undefined && py >= rows.lag) {
         const point = detail.lag.filter(([each]) => each <= ms).pop();
@@ -314,13 +314,13 @@
       draw();
     }
     function scale(by) {
-      const middle = picked >= 0 ? told[picked][at.at_ms] : (low + high) / 2;
+      const middle = picked >= 0 ? rebalances[picked][at.at_ms] : (low + high) / 2;
       const inside = middle >= low && middle <= high ? middle : (low + high) / 2;
       zoom(inside - (high - low) * by / 2, inside + (high - low) * by / 2);
     }
     function pick(i, silent) {
       picked = i;
-      const ms = told[i][at.at_ms];
+      const ms = rebalances[i][at.at_ms];
       if (ms < low || ms > high) { const span = high - low; low = ms - span / 2; high = ms + span / 2; }
       draw();
       if (!silent) onPick(i);
@@ -333,15 +333,15 @@
       drag = null;
       if (from === null) return;
       if (Math.abs(px - from) > 8) { zoom(time(Math.min(from, px)), time(Math.max(from, px))); return; }
-      const near = told.map((row, i) => [Math.abs(x(row[at.at_ms]) - px), i]).sort((a, b) => a[0] - b[0])[0];
+      const near = rebalances.map((row, i) => [Math.abs(x(row[at.at_ms]) - px), i]).sort((a, b) => a[0] - b[0])[0];
       if (near && near[0] <= 8) pick(near[1]); else draw();
     });
     svg.addEventListener("dblclick", () => zoom(...whole));
     svg.addEventListener("keydown", (event) => {
-      const last = told.length - 1;
+      const last = rebalances.length - 1;
       const moves = { ArrowLeft: () => pick(Math.min(picked + 1, last)), ArrowRight: () => pick(picked < 0 ? 0 : Math.max(picked - 1, 0)), Home: () => pick(last), End: () => pick(0), "+": () => scale(.5), "=": () => scale(.5), "-": () => scale(2), 0: () => zoom(...whole) };
       const move = moves[event.key];
-      if (move && (told.length || !/Arrow|Home|End/.test(event.key))) { event.preventDefault(); move(); }
+      if (move && (rebalances.length || !/Arrow|Home|End/.test(event.key))) { event.preventDefault(); move(); }
     });
     new ResizeObserver(() => { if (breadth() !== width) draw(); }).observe(box);
     const controls = h("span", { class: "right" },
@@ -354,26 +354,26 @@
   function legend(detail) {
     const used = new Set(detail.rebalances.map((row) => family(row[at.cause])));
     const keys = Object.keys(FAMILIES).filter((name) => used.has(name)).map((name) => h("span", {}, h("i", { style: `background:var(--${name})` }), FAMILIES[name][0]));
-    if (data.storms.some(([cluster, id]) => id === detail.id && cluster === detail.cluster)) keys.push(h("span", {}, h("i", { style: "background:var(--bad);opacity:.3" }), "storm"));
-    for (const [i, cls, text] of [[1, "again", "delivered again"], [2, "given-up", "given up"]]) {
+    if (data.storms.some(([cluster, id]) => id === detail.id && cluster === detail.cluster)) keys.push(h("span", {}, h("i", { style: "background:var(--bad);opacity:.3" }), "storm: 5 or more rebalances in 10 min"));
+    for (const [i, cls, text] of [[1, "again", "redelivered"], [2, "archived", "archived"]]) {
       if (detail.again.sums.some((each) => each[i])) keys.push(h("span", {}, h("i", { style: `background:var(--${cls})` }), text));
     }
     const names = detail.names.slice(0, 14).map((name, i) => h("span", {}, h("i", { style: `background:var(--m${i % COLOURS})` }), name));
     if (detail.names.length > 14) names.push(h("span", {}, `and ${plural(detail.names.length - 14, "more member")}`));
-    if (detail.lanes.some((lane) => lane[1].some((value, j) => j % 3 === 2 && value < 0))) names.push(h("span", {}, h("i", { style: "background:var(--several)" }), "several, for a moment each"));
-    if (detail.lanes.some((lane) => lane[2].length)) names.push(h("span", {}, h("i", { style: "background:var(--gap);opacity:.4" }), "nobody reads it"));
+    if (detail.lanes.some((lane) => lane[1].some((value, j) => j % 3 === 2 && value < 0))) names.push(h("span", {}, h("i", { style: "background:var(--several)" }), "several, briefly each"));
+    if (detail.lanes.some((lane) => lane[2].length)) names.push(h("span", {}, h("i", { style: "background:var(--gap);opacity:.4" }), "unassigned"));
     return [h("div", { class: "legend", "aria-label": "Causes" }, keys), h("div", { class: "legend", "aria-label": "Members" }, names)];
   }
 
   // --- a group ---
 
   function group(detail, row) {
-    const told = h("div", { class: "told", "aria-live": "polite" }, h("span", { class: "soft" }, detail.rebalances.length ? "Choose a rebalance: click a mark or a row, or step with ← and → on the timeline." : "This group did not rebalance."));
+    const details = h("div", { class: "details", "aria-live": "polite" }, h("span", { class: "soft" }, detail.rebalances.length ? "Choose a rebalance: click a mark or a row, or step with ← and → on the timeline." : "This group did not rebalance."));
     let current = -1, list = null;
     function show(i) {
       current = i;
       const r = detail.rebalances[i];
-      told.replaceChildren(h("b", {}, `${iso(r[at.at_ms])} UTC · ${r[at.from_epoch] < 0 ? "?" : r[at.from_epoch]} → ${r[at.to_epoch]}`), h("div", {}, r[at.sentence]), ...(r[at.note] ? [h("p", { class: "note" }, r[at.note])] : []));
+      details.replaceChildren(h("b", {}, `${iso(r[at.at_ms])} UTC · ${r[at.from_epoch] < 0 ? "?" : r[at.from_epoch]} → ${r[at.to_epoch]}`), h("div", {}, r[at.sentence]), ...(r[at.note] ? [h("p", { class: "note" }, r[at.note])] : []));
       if (list) list.draw();
     }
     const drawn = chart(detail, show);
@@ -382,7 +382,7 @@
       { head: "Time (UTC)", cls: "time", key: ({ r }) => r[at.at_ms], cell: ({ r, i }) => h("button", { type: "button", class: "link", onclick: () => drawn.pick(i) }, iso(r[at.at_ms])) },
       { head: row.type === "classic" ? "Generation" : "Epoch", num: true, key: ({ r }) => r[at.to_epoch], cell: ({ r }) => r[at.to_epoch] },
       { head: "What happened", cls: "wide", key: ({ r }) => r[at.cause], cell: ({ r }) => [h("span", { class: "dot", style: `background:var(--${family(r[at.cause])})` }), r[at.sentence], r[at.evidence] === "observed" ? null : h("span", { class: "note" }, r[at.note])] },
-      { head: "Took", num: true, key: ({ r }) => r[at.duration_ms], cell: ({ r }) => lasting(r[at.duration_ms]) },
+      { head: "Took", num: true, key: ({ r }) => r[at.duration_ms], cell: ({ r }) => duration(r[at.duration_ms]) },
       { head: "Moved", num: true, key: ({ r }) => r[at.moved], cell: ({ r }) => number(r[at.moved]) },
       { head: "Partition-seconds", num: true, key: ({ r }) => r[at.unavailable_ms], cell: ({ r }) => seconds(r[at.unavailable_ms]) },
       { head: "Lag", num: true, key: ({ r }) => r[at.lag_records], cell: ({ r }) => (r[at.lag_records] === null ? "–" : number(r[at.lag_records])) },
@@ -393,12 +393,12 @@
       pick: ({ i }) => drawn.pick(i), current: ({ i }) => i === current,
     });
     const left = [];
-    if (detail.lanes_left_out) left.push(`${plural(detail.lanes_left_out, "calmer partition")} not drawn`);
+    if (detail.lanes_left_out) left.push(`${plural(detail.lanes_left_out, "partition")} not drawn`);
     if (detail.rebalances_left_out) left.push(`${plural(detail.rebalances_left_out, "older rebalance")} not listed`);
     const node = h("section", { id: "group", "aria-label": `Group ${detail.id}` },
       h("h2", {}, detail.id, h("span", { class: "tag" }, row.type), detail.cluster ? h("span", { class: "tag" }, detail.cluster) : null),
-      h("div", { class: "bar" }, h("span", { class: "soft small" }, `${plural(row.rebalances, "rebalance")}, ${plural(row.members, "member")} now, median ${lasting(row.median_ms)}, slowest ${lasting(row.slowest_ms)}. Drag over the timeline to zoom.`), drawn.controls),
-      drawn.node, legend(detail), told,
+      h("div", { class: "bar" }, h("span", { class: "soft small" }, `${plural(row.rebalances, "rebalance")}, ${plural(row.members, "member")} now, median ${duration(row.median_ms)}, slowest ${duration(row.slowest_ms)}. Drag over the timeline to zoom.`), drawn.controls),
+      drawn.node, legend(detail), details,
       left.length ? h("p", { class: "soft small" }, `${left.join(", ")}.`) : null,
       h("h3", {}, "Rebalances of this group"), list.node);
     return { node, draw: drawn.draw };
@@ -415,24 +415,24 @@
       h("p", { class: "soft" }, data.from_ms < 0 ? "No rebalance was found." : `${iso(data.from_ms)} to ${iso(data.to_ms)} UTC`, data.source ? [" · ", h("code", {}, data.source)] : null)),
     h("div", { class: "figures" },
       figure(number(data.rebalances), data.rebalances === 1 ? "rebalance" : "rebalances"), figure(number(many), many === 1 ? "group" : "groups"),
-      figure(seconds(data.unavailable_ms), "partition-seconds without an owner"), figure(number(data.storms.length), data.storms.length === 1 ? "storm" : "storms"),
-      ...(data.deliveries.partitions.length ? [figure(number(data.deliveries.redelivered), "deliveries repeated"), figure(number(data.deliveries.archived), "records given up")] : [])));
+      figure(seconds(data.unavailable_ms), "partition-seconds (partitions × seconds without an owner)"), figure(number(data.storms.length), `storm${data.storms.length === 1 ? "" : "s"} (5 or more rebalances in 10 min)`),
+      ...(data.deliveries.partitions.length ? [figure(number(data.deliveries.redelivered), "redeliveries"), figure(number(data.deliveries.archived), "archived records")] : [])));
   if (data.advice.length) {
     const items = data.advice.map(([id, rule, text]) => h("li", {}, h("div", {}, h("b", {}, id), h("span", { class: "tag" }, rule.replace(/-/g, " "))), text));
     const hidden = items.splice(4);
     const list = h("ul", { class: "advice" }, items);
-    page.append(h("section", { id: "advice" }, h("h2", {}, "What would help"), list,
+    page.append(h("section", { id: "advice" }, h("h2", {}, "Advice"), list,
       hidden.length ? h("p", {}, h("button", { type: "button", onclick: (event) => { list.append(...hidden); event.target.parentNode.remove(); } }, `Show ${hidden.length} more`)) : null));
   }
-  const place = h("div", {});
+  const container = h("div", {});
   let chosen = null;
   const groups = table("groups", [
     { head: "Group", cls: "wide", key: (row) => row.id.toLowerCase(), cell: (row) => (detailOf(row) ? h("button", { type: "button", class: "link", onclick: () => choose(row) }, row.id) : row.id) },
     { head: "Type", key: (row) => row.type, cell: (row) => row.type },
     { head: "Rebalances", num: true, key: (row) => row.rebalances, cell: (row) => number(row.rebalances) },
     { head: "Members", num: true, key: (row) => row.members, cell: (row) => number(row.members) },
-    { head: "Median", num: true, key: (row) => row.median_ms, cell: (row) => lasting(row.median_ms) },
-    { head: "Slowest", num: true, key: (row) => row.slowest_ms, cell: (row) => lasting(row.slowest_ms) },
+    { head: "Median", num: true, key: (row) => row.median_ms, cell: (row) => duration(row.median_ms) },
+    { head: "Slowest", num: true, key: (row) => row.slowest_ms, cell: (row) => duration(row.slowest_ms) },
     { head: "Partition-seconds", num: true, key: (row) => row.unavailable_ms, cell: (row) => seconds(row.unavailable_ms) },
     { head: "Moved", num: true, key: (row) => row.moved, cell: (row) => number(row.moved) },
     { head: "Storms", num: true, key: (row) => row.storms, cell: (row) => number(row.storms) },
@@ -441,46 +441,46 @@
     if (row === chosen) return;
     chosen = row;
     const shown = group(detailOf(row), row);
-    place.replaceChildren(shown.node);
-    shown.draw(); // It takes the width of its place.
+    container.replaceChildren(shown.node);
+    shown.draw(); // It needs the width of its container.
     groups.draw();
   }
   if (data.groups.length) {
-    page.append(h("section", {}, h("h2", {}, "Groups, worst first"), groups.node, data.groups_left_out ? h("p", { class: "soft small" }, `${plural(data.groups_left_out, "calmer group")} not listed.`) : null), place);
+    page.append(h("section", {}, h("h2", {}, "Groups, highest cost first"), groups.node, data.groups_left_out ? h("p", { class: "soft small" }, `${plural(data.groups_left_out, "group")} not listed.`) : null), container);
     const first = data.groups.find(detailOf);
     if (first) choose(first);
   }
-  if (data.troubled.length) {
-    page.append(h("section", {}, h("h2", {}, "Who sets off most"), table("troubled", [
+  if (data.triggering.length) {
+    page.append(h("section", {}, h("h2", {}, "Clients that trigger most rebalances"), table("triggering", [
       { head: "Client", cls: "wide", key: (row) => row[0].toLowerCase(), cell: (row) => row[0] },
       { head: "Group", cls: "wide", key: (row) => row[1].toLowerCase(), cell: (row) => row[1] },
       { head: "Rebalances", num: true, key: (row) => row[2], cell: (row) => `${number(row[2])} of ${number(row[3])}` },
-      { head: "How", cls: "wide", key: (row) => row[4].length, cell: (row) => row[4].map(([kind, count]) => `${kind} ${count}`).join(", ") },
-    ], data.troubled, { noun: "client", text: (row) => row.slice(0, 2).join(" ") }).node));
+      { head: "Causes", cls: "wide", key: (row) => row[4].length, cell: (row) => row[4].map(([kind, count]) => `${kind} ${count}`).join(", ") },
+    ], data.triggering, { noun: "client", text: (row) => row.slice(0, 2).join(" ") }).node));
   }
   if (data.deliveries.partitions.length) {
     const some = data.deliveries, left = [];
-    if (some.left_out) left.push(`${plural(some.left_out, "calmer share partition")} not listed`);
-    if (some.partitions.some((row) => !row.whole)) left.push("of those marked * part of the log is gone");
+    if (some.left_out) left.push(`${plural(some.left_out, "share partition")} not listed`);
+    if (some.partitions.some((row) => !row.whole)) left.push("* the log is incomplete: these figures count only the records that remain");
     const amount = (head, name) => ({ head, num: true, key: (row) => row[name], cell: (row) => (row[name] === null ? "–" : number(row[name])) });
-    page.append(h("section", { id: "records" }, h("h2", {}, "Records of share groups, trouble first"),
-      h("p", { class: "soft small" }, "What members answered for, as the share state tells it. A record comes again where it was released, its lock ran out or its member went: the state does not say which."),
+    page.append(h("section", { id: "records" }, h("h2", {}, "Deliveries of share groups, problems first"),
+      h("p", { class: "soft small" }, "Counted from the share-group state. A record is redelivered after it was released, its lock expired or its member departed: the state does not record which."),
       table("deliveries", [
         { head: "Group", key: (row) => row.group.toLowerCase(), cell: (row) => row.group + (row.whole ? "" : " *") },
         { head: "Share partition", cls: "wide", key: (row) => row.name, cell: (row) => [row.name, row.stuck ? h("span", { class: "tag" }, "stuck") : null, ...row.trouble.map((text) => h("span", { class: "note" }, text))] },
-        amount("Start", "start"), amount("Delivered", "delivered"), amount("Again", "again"), amount("Accepted", "accepted"),
-        amount("Released", "released"), amount("Given up", "archived"), amount("In flight", "in_flight"), amount("Untold", "untold"),
-        { head: "Stood for", num: true, key: (row) => row.stood_ms, cell: (row) => lasting(row.stood_ms) },
+        amount("Start", "start"), amount("Delivered", "delivered"), amount("Redelivered", "again"), amount("Accepted", "accepted"),
+        amount("Released", "released"), amount("Archived", "archived"), amount("In flight", "in_flight"), amount("Unknown", "untold"),
+        { head: "Blocked for", num: true, key: (row) => row.stood_ms, cell: (row) => duration(row.stood_ms) },
       ], some.partitions, { noun: "share partition", text: (row) => `${row.group} ${row.name} ${row.cluster} ${row.trouble.join(" ")}`, choices: [...new Set(some.partitions.map((row) => row.group))].sort(), choiceName: "Group", choice: (row) => row.group }).node,
       left.length ? h("p", { class: "soft small" }, `${left.join("; ")}.`) : null));
     if (data.minutes.length) {
-      const counts = ["Delivered", "Again", "Given up", "Start"].map((head, i) => ({ head, num: true, key: (row) => row[3 + i], cell: (row) => (row[3 + i] === null || row[3 + i] < 0 ? "–" : number(row[3 + i])) }));
-      document.getElementById("records").append(h("h3", {}, "Minutes in which most came again or was given up"), table("minutes", [
+      const counts = ["Delivered", "Redelivered", "Archived", "Start"].map((head, i) => ({ head, num: true, key: (row) => row[3 + i], cell: (row) => (row[3 + i] === null || row[3 + i] < 0 ? "–" : number(row[3 + i])) }));
+      document.getElementById("records").append(h("h3", {}, "Minutes with most redelivered and archived records"), table("minutes", [
         { head: "Minute (UTC)", cls: "time", key: (row) => row[0], cell: (row) => iso(row[0]).slice(0, 16) },
         { head: "Group", key: (row) => row[1].toLowerCase(), cell: (row) => row[1] },
         { head: "Share partition", cls: "wide", key: (row) => row[2], cell: (row) => row[2] }, ...counts,
       ], data.minutes, { noun: "minute", text: (row) => `${row[1]} ${row[2]} ${iso(row[0])}` }).node);
     }
   }
-  page.append(h("footer", {}, "Made by konvene from the logs of a group coordinator. Times are UTC. Where the log cannot tell two causes apart, both are named."));
+  page.append(h("footer", {}, "Generated by konvene from the logs of a group coordinator. Times are UTC. ", data.caveats.join(" ")));
 })();

@@ -1,6 +1,6 @@
-"""A rebalance as answers speak of it: a row of the table `rebalance`, as a value.
+"""A rebalance as a value: one row of the table `rebalance`, with the table's column names.
 
-The names are the columns'. `Selection` says which rebalances somebody asked for. Nothing here reads a file.
+`Selection` says which rebalances a caller wants. Nothing here reads a file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Cause", "Rebalance", "Selection", "document"]
 
 
 class Cause(NamedTuple):
-    """One thing that happened to the group, and to whom."""
+    """One event that triggered the rebalance, and the member concerned."""
 
     kind: str
     at_ms: int = -1
@@ -28,13 +28,13 @@ class Cause(NamedTuple):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """More than one where the log cannot tell them apart."""
+        """The possible kinds; more than one where the log cannot distinguish them."""
         return tuple(self.kind.split("|"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance:
-    """A row of `rebalance`; `konvene.pipeline.tables.rebalance` says what each column means."""
+    """A row of `rebalance`; `konvene.pipeline.tables.rebalance` documents the columns."""
 
     cluster: str
     group_id: str
@@ -77,19 +77,21 @@ class Rebalance:
     last_offset: int
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Rebalance:
-        """From a row as Arrow gives it."""
-        told = {each.name: row[each.name] for each in fields(cls)}
+    def from_row(cls, row: Mapping[str, Any]) -> Rebalance:
+        """Build a rebalance from a row as Arrow returns it."""
+        values = {each.name: row[each.name] for each in fields(cls)}
         known = Cause._fields
-        told["causes"] = tuple(Cause(**{k: v for k, v in c.items() if k in known}) for c in told["causes"])
-        return cls(**told)
+        values["causes"] = tuple(
+            Cause(**{k: v for k, v in c.items() if k in known}) for c in values["causes"]
+        )
+        return cls(**values)
 
     def __repr__(self) -> str:
         return f"<rebalance {self.group_id} {self.from_epoch} → {self.to_epoch}, {self.cause}>"
 
     @property
     def at_ms(self) -> int:
-        """When it was, as far as that is known: its start, else the first time that is."""
+        """When it began, or the first known time of it; -1 if none is known."""
         for each in (self.start_ms, self.target_ms, self.end_ms):
             if each is not None and each >= 0:
                 return each
@@ -97,17 +99,18 @@ class Rebalance:
 
     @property
     def until_ms(self) -> int:
-        """When it was over, as far as that is known."""
+        """When it ended, as far as that is known."""
         return max(self.at_ms, self.end_ms if self.end_ms is not None else -1)
 
     @property
-    def place(self) -> tuple[str, str, int, int, int]:
-        """By what rows of other tables name it. One that left no record has no offset, but its epoch."""
+    def key(self) -> tuple[str, str, int, int, int]:
+        """The key by which rows of other tables refer to it. A rebalance without records has no offset but an
+        epoch."""
         return (self.cluster, self.group_id, self.log_partition, self.base_offset, self.to_epoch)
 
     @property
     def all_causes(self) -> tuple[Cause, ...]:
-        """Never none: the strongest one stands in the row itself."""
+        """All causes; never empty, since the row itself has the strongest one."""
         if self.causes:
             return self.causes
         return (
@@ -118,28 +121,29 @@ class Rebalance:
         )  # fmt: skip
 
     @property
-    def word(self) -> str:
-        """What its group counts."""
+    def epoch_noun(self) -> str:
+        """What its group counts: generations or epochs."""
         return "generation" if self.group_type == "classic" else "epoch"
 
     @property
     def unit(self) -> str:
-        """What its members have."""
+        """What its members are assigned: partitions or tasks."""
         return "task" if self.group_type == "streams" else "partition"
 
 
 class Selection(NamedTuple):
-    """Which rebalances are asked for."""
+    """Which rebalances a caller wants."""
 
     groups: tuple[str, ...] = ()
-    """Their ids, exactly; none: all groups."""
+    """Exact group ids; empty for all groups."""
     since_ms: int | None = None
-    """Those that were over before are left out."""
+    """Leave out rebalances that ended before."""
     until_ms: int | None = None
-    """Those that began later are left out."""
+    """Leave out rebalances that began later."""
     group_type: str | None = None
 
-    def takes(self, rebalance: Rebalance) -> bool:
+    def includes(self, rebalance: Rebalance) -> bool:
+        """Return True if the selection includes this rebalance."""
         if self.groups and rebalance.group_id not in self.groups:
             return False
         if self.group_type is not None and rebalance.group_type != self.group_type:
@@ -149,7 +153,7 @@ class Selection(NamedTuple):
         return self.until_ms is None or rebalance.at_ms <= self.until_ms
 
 
-_PLAIN = (
+_COPIED = (
     "state", "reason", "cause_topic", "target_ms", "duration_ms", "converged", "superseded_by", "joined",
     "gone", "units", "kept", "standby_moved", "warmup_moved", "least_moves", "churn_ratio", "unavailable_ms",
     "last_member_id", "causes_left_out", "log_partition", "base_offset", "last_offset",
@@ -157,9 +161,9 @@ _PLAIN = (
 
 
 def document(rebalance: Rebalance, cost: Cost | None = None, sentence: str = "") -> dict[str, Any]:
-    """A rebalance as JSON; what is not known is null."""
+    """Return a rebalance as JSON; unknown values are null."""
     r = rebalance
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "cluster": r.cluster,
         "group": r.group_id,
         "type": r.group_type,
@@ -178,12 +182,12 @@ def document(rebalance: Rebalance, cost: Cost | None = None, sentence: str = "")
         "revoked": r.revoked,
         "added": r.added,
     }
-    told.update({name: getattr(r, name) for name in _PLAIN})
-    told["stopped"] = cost.stopped if cost is not None else 0 if rebalance.unavailable_ms == 0 else None
-    told["lag_records"] = cost.waiting if cost is not None else None
-    told["causes"] = [
+    values.update({name: getattr(r, name) for name in _COPIED})
+    values["stopped"] = cost.stopped if cost is not None else 0 if rebalance.unavailable_ms == 0 else None
+    values["lag_records"] = cost.lag_records if cost is not None else None
+    values["causes"] = [
         {**c._asdict(), "at_ms": c.at_ms if c.at_ms >= 0 else None} for c in rebalance.all_causes
     ]
     if sentence:
-        told["sentence"] = sentence
-    return told
+        values["sentence"] = sentence
+    return values

@@ -1,15 +1,14 @@
-"""One page about many groups: what it shows, and how that is kept small.
+"""The report page: what it shows of many groups, and how it stays small.
 
-`page` makes the HTML: a template, a style and a script that are files beside this one, and the data as JSON
-within the page. It needs no network and no other file. Whatever came from a log (ids of groups and clients,
-reasons) is only ever in that JSON, in which `<` cannot stand, and the script makes text of it, never
-markup; a content security policy lets no other script run.
+`page` builds the HTML from a template, a style sheet and a script (files beside this one) and the data as
+JSON within the page. It needs no network and no other file. Strings from a log (ids of groups and clients,
+reasons) occur only in that JSON, in which `<` cannot occur, and the script inserts them as text, never as
+markup; a content security policy allows no other script.
 
-The page stays below `MOST_BYTES` however long the logs are. Every group has a row up to `MOST_GROUPS`; the
-worst have details, as many as there is room for. Of a group with many rebalances the newest
-`MOST_REBALANCES` are listed; who had a partition for less than can be seen becomes "several"; lag and
-health keep the worst of each stretch of time, and what became of records is added up in it. Share partitions
-are listed by trouble, up to `MOST_PARTITIONS`.
+The page stays below `MAX_BYTES` however long the logs are. Up to `MAX_GROUPS` groups have a row; the most
+expensive ones have details, as many as fit. The newest `MAX_REBALANCES` rebalances of a group are listed;
+owners that are too short to be drawn are merged into "several"; lag and health keep the worst value of each
+interval, and deliveries are summed over it. Share partitions are listed by problems, up to `MAX_PARTITIONS`.
 """
 
 from __future__ import annotations
@@ -24,29 +23,28 @@ from importlib import resources
 from typing import Any
 
 from konvene.pipeline.answers.cost import Cost, Ends, costs
-from konvene.pipeline.answers.deliveries import Delivery, deliveries, minutes
-from konvene.pipeline.answers.deliveries import told as trouble
+from konvene.pipeline.answers.deliveries import Delivery, deliveries, minutes, problems
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
-from konvene.pipeline.answers.sentences import ROLES, note, sentence, short
+from konvene.pipeline.answers.sentences import ROLES, caveats, note, sentence, short
 from konvene.pipeline.answers.summary import Group, Summary, summarise
 
-__all__ = ["MOST_BYTES", "collect", "page"]
+__all__ = ["MAX_BYTES", "collect", "page"]
 
-MOST_BYTES = 3_000_000
+MAX_BYTES = 3_000_000
 DETAIL_BYTES = 2_300_000
-MOST_GROUPS = 1_000
-MOST_DETAILS = 40
-MOST_REBALANCES = 1_500
-MOST_LANES = 96
-MOST_SEGMENTS = 8_000
-MOST_PARTITIONS = 300
-MOST_MINUTES = 100
+MAX_GROUPS = 1_000
+MAX_DETAILS = 40
+MAX_REBALANCES = 1_500
+MAX_LANES = 96
+MAX_SEGMENTS = 8_000
+MAX_PARTITIONS = 300
+MAX_MINUTES = 100
 MINUTE_MS = 60_000
 POINTS = 600
-"""So many points has a curve."""
+"""Maximum number of points of a curve."""
 SEVERAL = -1
-"""In place of a member: more than one, for too short to be seen."""
+"""Stands for the owner of a merged interval: several members, each too short to be drawn."""
 
 Row = Mapping[str, Any]
 Key = tuple[str, str]
@@ -55,11 +53,11 @@ COLUMNS = (
     "at_ms", "until_ms", "duration_ms", "from_epoch", "to_epoch", "cause", "who", "members", "units", "moved",
     "kept", "unavailable_ms", "stopped", "lag_records", "evidence", "sentence", "note",
 )  # fmt: skip
-"""Of a rebalance in the page, which writes them as arrays."""
+"""The columns of a rebalance, which the page holds as arrays."""
 
 
 def page(gold: Gold, wanted: Selection, *, title: str = "", source: str = "") -> str:
-    """The whole page. `source`: where the logs were, to be told."""
+    """Return the HTML page. `source` names the logs in the header."""
     data = collect(gold, wanted)
     data["source"] = source
     shown = title or "Why groups rebalanced"
@@ -78,7 +76,7 @@ def page(gold: Gold, wanted: Selection, *, title: str = "", source: str = "") ->
 
 
 def _as_json(data: Any) -> str:
-    """JSON that can stand within a script element."""
+    """Return JSON that is safe within a script element."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
@@ -86,11 +84,11 @@ def _as_json(data: Any) -> str:
 
 
 def collect(gold: Gold, wanted: Selection) -> dict[str, Any]:
-    """What the page shows, as JSON has it."""
-    told = gold.select(wanted)
-    summary = summarise(gold, wanted, told)
-    shown = summary.groups[:MOST_GROUPS]
-    details = _details(gold, summary, told, [g for g in shown if g.rebalances][:MOST_DETAILS])
+    """Return the data of the page."""
+    rebalances = gold.select(wanted)
+    summary = summarise(gold, wanted, rebalances)
+    shown = summary.groups[:MAX_GROUPS]
+    details = _details(gold, summary, rebalances, [g for g in shown if g.rebalances][:MAX_DETAILS])
     return {
         "from_ms": summary.from_ms,
         "to_ms": summary.to_ms,
@@ -99,12 +97,15 @@ def collect(gold: Gold, wanted: Selection) -> dict[str, Any]:
         "groups": [_group(g) for g in shown],
         "groups_left_out": len(summary.groups) - len(shown),
         "storms": [[s.cluster, s.group_id, s.from_ms, s.to_ms, s.rebalances] for s in summary.storms[:500]],
-        "troubled": [[t.name, t.group_id, t.rebalances, t.of, list(t.kinds)] for t in summary.troubled[:100]],
+        "triggering": [
+            [t.name, t.group_id, t.rebalances, t.of, list(t.kinds)] for t in summary.triggering[:100]
+        ],
         "advice": [[a.group, a.rule, a.text] for a in summary.advice[:100]],
+        "caveats": caveats(rebalances),
         "columns": COLUMNS,
         "details": details,
         "deliveries": _deliveries(deliveries(gold, wanted.groups)),
-        "minutes": [_minute(row) for row in minutes(gold, wanted.groups)[:MOST_MINUTES]],
+        "minutes": [_minute(row) for row in minutes(gold, wanted.groups)[:MAX_MINUTES]],
     }
 
 
@@ -120,10 +121,10 @@ def _group(g: Group) -> dict[str, Any]:
 
 
 def _deliveries(found: Sequence[Delivery]) -> dict[str, Any]:
-    """The share partitions, those in trouble first, and what all of them come to."""
+    """Return the share partitions, those with problems first, and their totals."""
     return {
-        "partitions": [_partition(each) for each in found[:MOST_PARTITIONS]],
-        "left_out": max(len(found) - MOST_PARTITIONS, 0),
+        "partitions": [_partition(each) for each in found[:MAX_PARTITIONS]],
+        "left_out": max(len(found) - MAX_PARTITIONS, 0),
         "redelivered": sum(each.row["redelivered"] for each in found),
         "archived": sum(each.row["archived"] for each in found),
         "stuck": sum(each.stuck for each in found),
@@ -132,14 +133,14 @@ def _deliveries(found: Sequence[Delivery]) -> dict[str, Any]:
 
 def _partition(each: Delivery) -> dict[str, Any]:
     row = each.row
-    there = row["deleted_ms"] is None and row["start_offset"] >= 0
+    has_start = row["deleted_ms"] is None and row["start_offset"] >= 0
     return {
         "cluster": row["cluster"], "group": row["group_id"], "name": each.name,
-        "start": row["start_offset"] if there else None, "delivered": row["delivered"],
+        "start": row["start_offset"] if has_start else None, "delivered": row["delivered"],
         "again": row["redelivered"], "accepted": row["acknowledged"], "released": row["released"],
         "archived": row["archived"], "in_flight": row["in_flight"], "untold": row["untold"],
         "stood_ms": each.stood_ms if row["in_flight"] or row["untold"] else None, "stuck": each.stuck,
-        "whole": row["evidence"] == "observed", "trouble": trouble(each),
+        "whole": row["evidence"] == "observed", "trouble": problems(each),
     }  # fmt: skip
 
 
@@ -155,46 +156,39 @@ def _minute(row: Row) -> list[Any]:
 
 
 def _details(
-    gold: Gold, summary: Summary, told: Sequence[Rebalance], chosen: Sequence[Group]
+    gold: Gold, summary: Summary, rebalances: Sequence[Rebalance], chosen: Sequence[Group]
 ) -> list[dict[str, Any]]:
-    """Of the worst groups, as many as there is room for."""
+    """Return the details of the most expensive groups, as many as fit into `DETAIL_BYTES`."""
     names = sorted({g.group_id for g in chosen})
     if not names:
         return []
     by_group: dict[Key, list[Rebalance]] = defaultdict(list)
-    for each in told:
+    for each in rebalances:
         by_group[each.cluster, each.group_id].append(each)
-    gaps = _by_group(gold, "unavailability", names)
-    lag = _by_group(gold, "lag", names)
-    owned = _by_group(gold, "ownership", names)
-    health = _by_group(gold, "group_health", names)
-    records = _by_group(gold, "share_progress", names)
+    gaps = gold.rows_by_group("unavailability", names)
+    lag = gold.rows_by_group("lag", names)
+    owned = gold.rows_by_group("ownership", names)
+    health = gold.rows_by_group("group_health", names)
+    records = gold.rows_by_group("share_progress", names)
     found: list[dict[str, Any]] = []
-    room = DETAIL_BYTES
+    bytes_left = DETAIL_BYTES
     for g in chosen:
         key = (g.cluster, g.group_id)
         detail = _detail(key, by_group[key], gaps[key], lag[key], owned[key], health[key], records[key])
-        room -= len(_as_json(detail).encode())
-        if room < 0 and found:
+        bytes_left -= len(_as_json(detail).encode())
+        if bytes_left < 0 and found:
             break
         found.append(detail)
     return found
 
 
-def _by_group(gold: Gold, table: str, names: Sequence[str]) -> dict[Key, list[Row]]:
-    found: dict[Key, list[Row]] = defaultdict(list)
-    for row in gold.rows(table, names):
-        found[row["cluster"], row["group_id"]].append(row)
-    return found
-
-
 def _detail(
-    key: Key, told: Sequence[Rebalance], gaps: Sequence[Row], lag: Sequence[Row], owned: Sequence[Row],
+    key: Key, rebalances: Sequence[Rebalance], gaps: Sequence[Row], lag: Sequence[Row], owned: Sequence[Row],
     health: Sequence[Row], records: Sequence[Row],
 ) -> dict[str, Any]:  # fmt: skip
     cost = costs(gaps, Ends(lag))
-    shown = told[:MOST_REBALANCES]
-    times = [ms for r in told for ms in (r.at_ms, r.until_ms) if ms >= 0]
+    shown = rebalances[:MAX_REBALANCES]
+    times = [ms for r in rebalances for ms in (r.at_ms, r.until_ms) if ms >= 0]
     times += [row["minute_ms"] for row in (*lag, *records)]
     low, high = min(times, default=0), max(times, default=0)
     high = max(high, low + 1)
@@ -204,14 +198,14 @@ def _detail(
         "id": key[1],
         "from_ms": low,
         "to_ms": high,
-        "rebalances": [_row(r, cost.get(r.place)) for r in shown],
-        "rebalances_left_out": len(told) - len(shown),
+        "rebalances": [_row(r, cost.get(r.key)) for r in shown],
+        "rebalances_left_out": len(rebalances) - len(shown),
         "names": names,
         "lanes": lanes,
         "lanes_left_out": left_out,
         "lag": _lag(lag, low, high),
-        "again": _again(records, low, high),
-        "health": _thin(sorted((row["minute_ms"], row["score"]) for row in health), low, high, min),
+        "again": _redeliveries(records, low, high),
+        "health": _reduced(sorted((row["minute_ms"], row["score"]) for row in health), low, high, min),
     }
 
 
@@ -220,7 +214,7 @@ def _row(r: Rebalance, cost: Cost | None) -> list[Any]:
     return [
         r.at_ms, r.until_ms, r.duration_ms, r.from_epoch, r.to_epoch, r.cause, name, r.members,
         r.units, r.moved, r.kept, r.unavailable_ms, cost.stopped if cost else None,
-        cost.waiting if cost else None, r.evidence, sentence(r, cost), note(r),
+        cost.lag_records if cost else None, r.evidence, sentence(r, cost), note(r),
     ]  # fmt: skip
 
 
@@ -230,16 +224,15 @@ def _row(r: Rebalance, cost: Cost | None) -> list[Any]:
 def _lanes(
     owned: Sequence[Row], gaps: Sequence[Row], low: int, high: int
 ) -> tuple[list[str], list[list[Any]], int]:
-    """Names of members, a lane for each partition or task, and how many lanes there is no room for.
+    """Return the names of members, a lane for each partition or task, and the number of lanes left out.
 
-    Of what several members have at a time there are as many lanes, side by side.
-
-    A lane is [what it is, [from, to, name, from, to, name, …], [from, to, …] of gaps]."""
+    Units with several owners at a time have several lanes, side by side. A lane is [unit, [from, to, name,
+    from, to, name, …], [from, to, …] of gaps]."""
     by_unit = _side_by_side(owned)
-    holes: dict[tuple[str, int, str, int], list[Row]] = defaultdict(list)
+    gaps_by_unit: dict[tuple[str, int, str, int], list[Row]] = defaultdict(list)
     for row in gaps:
-        holes[row["topic"], row["partition"], row["role"], 0].append(row)
-    busiest = sorted(by_unit, key=lambda unit: (-len(by_unit[unit]), unit))[:MOST_LANES]
+        gaps_by_unit[row["topic"], row["partition"], row["role"], 0].append(row)
+    busiest = sorted(by_unit, key=lambda unit: (-len(by_unit[unit]), unit))[:MAX_LANES]
     chosen = sorted(busiest, key=lambda unit: (unit[2], unit[0], unit[1], unit[3]))
     name_of = _names(row for unit in chosen for row in by_unit[unit])
     names = sorted(set(name_of.values()))
@@ -249,18 +242,18 @@ def _lanes(
         lanes = []
         for unit in chosen:
             spans = [(*_span(row, high), number[name_of[row["member_id"]]]) for row in by_unit[unit]]
-            missed = [(*_span(row, high), 0) for row in holes.get(unit, ())]
+            unowned = [(*_span(row, high), 0) for row in gaps_by_unit.get(unit, ())]
             kind = by_unit[unit][0]["group_type"]
             lanes.append(
-                [_unit_name(unit, kind), _flat(_merged(spans, least)), _pairs(_merged(missed, least))]
+                [_unit_name(unit, kind), _flat(_merged(spans, least)), _pairs(_merged(unowned, least))]
             )
-        if sum(len(lane[1]) // 3 + len(lane[2]) // 2 for lane in lanes) <= MOST_SEGMENTS:
+        if sum(len(lane[1]) // 3 + len(lane[2]) // 2 for lane in lanes) <= MAX_SEGMENTS:
             return names, lanes, len(by_unit) - len(chosen)
         least = max(least * 2, 1)
 
 
 def _side_by_side(owned: Sequence[Row]) -> dict[tuple[str, int, str, int], list[Row]]:
-    """Who had what: topic, partition, role, and the first lane of these in which nobody is yet."""
+    """Distribute ownership rows over lanes: topic, partition, role, and the first lane that is free."""
     found: dict[tuple[str, int, str, int], list[Row]] = defaultdict(list)
     ends: dict[tuple[str, int, str], list[float]] = defaultdict(list)
     for row in sorted(owned, key=lambda row: row["from_ms"]):
@@ -287,11 +280,13 @@ def _unit_name(unit: tuple[str, int, str, int], group_type: str) -> str:
 
 
 def _names(rows: Iterable[Row]) -> dict[str, str]:
-    """What members are called: by instance or client, unless two at a time would have the same name."""
-    told = list(rows)
-    by_client = {row["member_id"]: row["instance_id"] or row["client_id"] or row["member_id"] for row in told}
+    """Return display names of members: instance or client id, or the member id where two members share it."""
+    owned = list(rows)
+    by_client = {
+        row["member_id"]: row["instance_id"] or row["client_id"] or row["member_id"] for row in owned
+    }
     busy: dict[str, list[tuple[int, float, str]]] = defaultdict(list)
-    for row in told:
+    for row in owned:
         to_ms = float("inf") if row["to_ms"] is None else row["to_ms"]
         busy[by_client[row["member_id"]]].append((row["from_ms"], to_ms, row["member_id"]))
     shared = {name for name, spans in busy.items() if _overlap(sorted(spans))}
@@ -299,7 +294,7 @@ def _names(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def _overlap(spans: Sequence[tuple[int, float, str]]) -> bool:
-    """Whether two members are there at a time, among spans that rise."""
+    """Return True if two members are present at the same time, among spans sorted by start."""
     ends: dict[str, float] = {}
     for from_ms, to_ms, member in spans:
         if any(end > from_ms for other, end in ends.items() if other != member):
@@ -309,7 +304,7 @@ def _overlap(spans: Sequence[tuple[int, float, str]]) -> bool:
 
 
 def _merged(spans: Iterable[tuple[int, int, int]], least: int) -> list[tuple[int, int, int]]:
-    """Spans in order; of those shorter than `least` neighbours become one, of several."""
+    """Return the spans in order; neighbours shorter than `least` are merged."""
     found: list[tuple[int, int, int]] = []
     for from_ms, to_ms, name in sorted(spans):
         if found and to_ms - from_ms < least and from_ms - found[-1][1] <= least:
@@ -336,27 +331,27 @@ def _pairs(spans: Iterable[tuple[int, int, int]]) -> list[int]:
 
 
 def _lag(rows: Sequence[Row], low: int, high: int) -> list[list[int]]:
-    """The lag of the group, all partitions together: a partition keeps its last one until the next."""
+    """Return the total lag of the group over time; a partition keeps its last value until the next one."""
     changes = sorted(
         (row["minute_ms"], (row["topic"], row["partition"]), row["lag"])
         for row in rows
         if row["lag"] is not None
     )
-    now: dict[Any, int] = {}
+    current: dict[Any, int] = {}
     total = 0
     found: list[tuple[int, int]] = []
     for minute_ms, unit, lag in changes:
-        total += lag - now.get(unit, 0)
-        now[unit] = lag
+        total += lag - current.get(unit, 0)
+        current[unit] = lag
         if found and found[-1][0] == minute_ms:
             found[-1] = (minute_ms, total)
         else:
             found.append((minute_ms, total))
-    return _thin(found, low, high, max)
+    return _reduced(found, low, high, max)
 
 
-def _thin(points: Sequence[tuple[int, int]], low: int, high: int, worst: Any) -> list[list[int]]:
-    """Not more than `POINTS` of them: of each stretch of time the worst."""
+def _reduced(points: Sequence[tuple[int, int]], low: int, high: int, worst: Any) -> list[list[int]]:
+    """Reduce points to `POINTS`, keeping the worst of each interval."""
     if len(points) <= POINTS:
         return [list(point) for point in points]
     width = max((high - low) / POINTS, 1)
@@ -368,8 +363,8 @@ def _thin(points: Sequence[tuple[int, int]], low: int, high: int, worst: Any) ->
     return [list(stretches[at]) for at in sorted(stretches)]
 
 
-def _again(rows: Sequence[Row], low: int, high: int) -> dict[str, Any]:
-    """What was delivered again and what was given up, added up in stretches of whole minutes."""
+def _redeliveries(rows: Sequence[Row], low: int, high: int) -> dict[str, Any]:
+    """Sum redelivered and archived records over intervals of whole minutes."""
     stretch = max(-(-(high - low) // (POINTS * MINUTE_MS)), 1) * MINUTE_MS
     sums: dict[int, list[int]] = {}
     for row in rows:

@@ -1,8 +1,8 @@
-"""Rebalances in words: one sentence for each, and what is said of its evidence.
+"""Rebalances as sentences: one per rebalance, and what the log could not record about it.
 
-A sentence says who did what, how long it took, what moved, what stayed, what it cost. It says nothing that
-the row does not: what is not known is left out, and where the log cannot tell two causes apart both are
-named. `note` then says what would settle it.
+A sentence names the cause, the duration, the moved units and the cost. What the row does not know is left
+out, and where the log cannot distinguish two causes both are named. `note` says what a row rests on;
+`caveats` lists, once for many rebalances, which facts Kafka's log does not contain.
 """
 
 from __future__ import annotations
@@ -16,33 +16,54 @@ from konvene.pipeline.answers.cost import Cost
 from konvene.pipeline.answers.rebalance import Cause, Rebalance
 from konvene.shard import causes
 
-__all__ = ["ROLES", "cause_words", "counted", "note", "seconds", "sentence", "short", "title", "who"]
+__all__ = [
+    "ROLES",
+    "cause_text",
+    "caveats",
+    "counted",
+    "member_name",
+    "note",
+    "seconds",
+    "sentence",
+    "short",
+    "title",
+]  # fmt: skip
 
-WHERE_MANY = 3
-"""So many causes are told one by one; of more, how many of each kind."""
+MAX_NAMED_CAUSES = 3
+"""More causes than this are counted by kind."""
 
 ROLES = {"active": "active", "standby": "standby", "warmup": "warm-up"}
-"""Of tasks, in words."""
+"""Names of task roles."""
 
-EITHER = {
+ALTERNATIVES = {
     "member-left": "left",
     "session-expired": "its session expired",
-    "rebalance-timeout": "it did not rejoin in time",
+    "rebalance-timeout": "its rebalance timeout expired",
     "removed-by-admin": "it was removed by an administrator",
     "fenced": "it was fenced",
-    "sync-timeout": "it did not ask for its assignment in time",
+    "sync-timeout": "its SyncGroup timed out",
 }
-"""How a kind is said where it is one of several that it may have been."""
+"""Clauses for kinds that are one of several possible causes."""
+
+EVENTS = {
+    "member-left": "leaving",
+    "session-expired": "session expiry",
+    "rebalance-timeout": "a rebalance timeout",
+    "removed-by-admin": "removal by an administrator",
+    "fenced": "fencing",
+    "sync-timeout": "a SyncGroup timeout",
+}
+"""Nouns for the same kinds."""
 
 PLURALS = {
     causes.MEMBER_JOINED: "joined",
     causes.MEMBER_LEFT: "left",
-    causes.MEMBER_DEPARTED: "are gone",
-    causes.SESSION_EXPIRED: "sent no heartbeat for their session timeout",
-    causes.STATIC_MEMBER_REJOINS: "came back under their instance ids",
-    causes.COOPERATIVE_FOLLOW_UP: "gave up partitions that others wait for",
-    causes.SUBSCRIPTION_CHANGED: "subscribed to other topics",
-    causes.WARMUP_CAUGHT_UP: "have caught up with tasks that they warm up",
+    causes.MEMBER_DEPARTED: "left, or were removed",
+    causes.SESSION_EXPIRED: "sent no heartbeat within their session timeout",
+    causes.STATIC_MEMBER_REJOINS: "rejoined with their instance ids",
+    causes.COOPERATIVE_FOLLOW_UP: "revoked partitions others were waiting for",
+    causes.SUBSCRIPTION_CHANGED: "changed their subscriptions",
+    causes.WARMUP_CAUGHT_UP: "have warm-up tasks that caught up",
     "member-left|session-expired": "left, or their sessions expired",
 }
 
@@ -51,7 +72,7 @@ _RANDOM = re.compile(r"[\w-]{22}$")
 
 
 def short(member_id: str) -> str:
-    """A member id without most of what is random in it: `bob-a334…`, `7nAl…`."""
+    """Abbreviate the random part of a member id: `bob-a334…`, `7nAl…`."""
     found = _UUID.search(member_id)
     if found:
         return member_id[: found.start() + 4] + "…"
@@ -60,8 +81,10 @@ def short(member_id: str) -> str:
     return member_id
 
 
-def who(member_id: str | None, instance_id: str | None, client_id: str | None, host: str | None) -> str:
-    """A member by what an operator knows it by; empty where none is named."""
+def member_name(
+    member_id: str | None, instance_id: str | None, client_id: str | None, host: str | None
+) -> str:
+    """Return the name by which an operator knows a member; empty if the row names none."""
     name = instance_id or (short(member_id) if member_id else "")
     if not name:
         return f"client {client_id}" if client_id else ""
@@ -71,64 +94,67 @@ def who(member_id: str | None, instance_id: str | None, client_id: str | None, h
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 partition`, `1,204 partitions`."""
+    """Return a count with its noun: `1 partition`, `1,204 partitions`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def seconds(ms: int) -> str:
-    """Partition-seconds: `0.024`, `0.3`, `12.5`, `1,204`."""
+    """Format partition-milliseconds as partition-seconds: `0.024`, `0.3`, `12.5`, `1,204`."""
     if ms < 100:
         return f"{ms / 1000:.3f}"
     return f"{ms / 1000:,.1f}" if ms < 100_000 else f"{ms / 1000:,.0f}"
 
 
 def title(rebalance: Rebalance) -> str:
-    """`orders-app (classic), generation 12 → 13`."""
+    """Return the heading of a rebalance: `orders-app (classic), generation 12 → 13`."""
     before = rebalance.from_epoch if rebalance.from_epoch >= 0 else "?"
-    return f"{rebalance.group_id} ({rebalance.group_type}), {rebalance.word} {before} → {rebalance.to_epoch}"
+    noun = rebalance.epoch_noun
+    return f"{rebalance.group_id} ({rebalance.group_type}), {noun} {before} → {rebalance.to_epoch}"
 
 
 def sentence(rebalance: Rebalance, cost: Cost | None = None) -> str:
-    """What happened, in one sentence. Without a `cost` it does not say how much stood still."""
-    parts = [_took(rebalance), _moved(rebalance), _cost(rebalance, cost)]
-    told = "; ".join(part for part in parts if part)
-    cause = cause_words(rebalance)
-    return f"{cause[:1].upper() if rebalance.member_id is None else cause[:1]}{cause[1:]}: {told}."
+    """Describe a rebalance in one sentence. Without a `cost` it does not count the unavailable partitions."""
+    parts = [_result(rebalance), _moved(rebalance), _cost(rebalance, cost)]
+    effects = "; ".join(part for part in parts if part)
+    cause = cause_text(rebalance)
+    return f"{cause[:1].upper() if rebalance.member_id is None else cause[:1]}{cause[1:]}: {effects}."
 
 
 # the cause ------------------------------------------------------------------------------------
 
 
-def cause_words(rebalance: Rebalance) -> str:
-    """Why it happened: each cause where they are few, else how many of each kind."""
-    told = rebalance.all_causes
+def cause_text(rebalance: Rebalance) -> str:
+    """Name each cause where they are few; otherwise count them by kind."""
+    known = rebalance.all_causes
     more = rebalance.causes_left_out
-    if len(told) + more <= WHERE_MANY:
-        return "; ".join(_one_by_one(rebalance)).replace("; and ", ", and ")
-    kinds = Counter(c.kind for c in told)
-    words = [_many(kind, count, told, rebalance) for kind, count in kinds.most_common()]
-    return "; ".join([*words, *([f"and {more:,} more causes"] if more else [])])
+    if len(known) + more <= MAX_NAMED_CAUSES:
+        return "; ".join(_each_cause(rebalance)).replace("; and ", ", and ")
+    kinds = Counter(c.kind for c in known)
+    texts = [_counted_cause(kind, count, rebalance) for kind, count in kinds.most_common()]
+    return "; ".join([*texts, *([f"and {more:,} more causes"] if more else [])])
 
 
-def _one_by_one(rebalance: Rebalance) -> Iterator[str]:
-    """Each cause; what a member did besides is not said with its name again."""
-    before = ""
+def _each_cause(rebalance: Rebalance) -> Iterator[str]:
+    """Yield a clause per cause; a member's second cause does not repeat its name."""
+    previous = ""
     for cause in dict.fromkeys(rebalance.all_causes):
         text = _cause(cause, rebalance)
-        member = who(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
-        yield f"and {text.removeprefix(member).strip()}" if member and member == before else text
-        before = member
+        member = member_name(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
+        yield f"and {text.removeprefix(member).strip()}" if member and member == previous else text
+        previous = member
 
 
-def _many(kind: str, count: int, told: Iterable[Cause], rebalance: Rebalance) -> str:
+def _counted_cause(kind: str, count: int, rebalance: Rebalance) -> str:
     if count == 1 or kind not in PLURALS:
-        return _cause(next(c for c in told if c.kind == kind), rebalance)
+        return _cause(next(c for c in rebalance.all_causes if c.kind == kind), rebalance)
     return f"{count:,} members {PLURALS[kind]}"
 
 
 def _cause(cause: Cause, rebalance: Rebalance) -> str:
-    member = who(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
-    text = _either(cause.kinds, member) if len(cause.kinds) > 1 else _plain(cause.kind, member, rebalance)
+    member = member_name(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
+    text = (
+        _alternatives(cause.kinds, member) if len(cause.kinds) > 1 else _plain(cause.kind, member, rebalance)
+    )
     if cause.topic:
         text += f" (topic {cause.topic})"
     if not cause.reason:
@@ -136,7 +162,7 @@ def _cause(cause: Cause, rebalance: Rebalance) -> str:
     return (
         f"{text} ({cause.reason})"
         if cause.kind in causes.WITH_COORDINATOR_DETAIL
-        else f"{text}, in its words “{cause.reason}”"
+        else f"{text} (client's reason: “{cause.reason}”)"
     )
 
 
@@ -147,77 +173,77 @@ def _plain(kind: str, member: str, rebalance: Rebalance) -> str:
     return f"{member} {predicate}"
 
 
-def _either(kinds: tuple[str, ...], member: str) -> str:
-    first, *others = [EITHER.get(kind, kind) for kind in kinds]
+def _alternatives(kinds: tuple[str, ...], member: str) -> str:
+    first, *others = [ALTERNATIVES.get(kind, kind) for kind in kinds]
     return f"{member or 'a member'} {', or '.join([first, *others])}"
 
 
-# the rest -------------------------------------------------------------------------------------
+# the result -----------------------------------------------------------------------------------
 
 
-def _took(r: Rebalance) -> str:
+def _result(r: Rebalance) -> str:
+    """How the rebalance ended, and after how long."""
     if r.superseded_by is not None:
-        later = (
-            "then"
-            if r.duration_ms is None
-            else f"{duration(r.duration_ms)} later"
-            if r.duration_ms
-            else "at once"
-        )
-        return f"{r.word} {r.superseded_by} came {later}, before it was done"
+        after = "" if r.duration_ms is None else f" after {duration(r.duration_ms)}"
+        return f"interrupted by {r.epoch_noun} {r.superseded_by}{after}"
     if r.state == "Empty":
         return "the group is empty"
     if not r.converged and r.state != "NotReady":
-        return "the log ends before it is done"
+        return "the log ends before it completed"
     if r.duration_ms is None:
-        return f"{counted(r.members, 'member')} came out of it"
+        members = counted(r.members, "member")
+        return f"the group has {members} now" if r.joined and not r.gone else f"{members} remained"
     if r.state == "NotReady":
-        return f"{duration(r.duration_ms)} until the group was not ready"
+        return f"the group became NotReady after {duration(r.duration_ms)}"
     if r.duration_ms == 0:
-        return "done at once"
-    followed = "back" if r.group_type == "classic" else "done with it"
-    members = "its one member was" if r.members == 1 else f"all {r.members:,} members were"
-    return f"{duration(r.duration_ms)} until {members} {followed}"
+        return "completed at once"
+    verb = "rejoined" if r.group_type == "classic" else "converged"
+    members = {1: "its only member", 2: "both members"}.get(r.members, f"all {r.members:,} members")
+    return f"{members} {verb} in {duration(r.duration_ms)}"
 
 
 def _moved(r: Rebalance) -> str:
     if r.group_type == "share":
         return _shared(r)
-    told = []
+    parts = []
     if r.moved:
-        told.append(f"{r.moved:,} of {counted(r.units, r.unit)} moved")
+        parts.append(f"{r.moved:,} of {counted(r.units, r.unit)} moved")
     if r.kept:
-        what = "" if r.moved else f" {r.unit}{'' if r.kept == 1 else 's'}"
-        all_of = "all " if not r.moved and r.kept == r.units and r.kept > 1 else ""
-        where = "" if r.moved else f" where {'it was' if r.kept == 1 else 'they were'}"
-        told.append(f"{all_of}{r.kept:,}{what} stayed{where}")
+        parts.append(_kept(r, "" if r.moved else f" with {'its owner' if r.kept == 1 else 'their owners'}"))
     if r.added:
-        what = "" if told else f" {r.unit}{'' if r.added == 1 else 's'}"
-        told.append(f"{r.added:,}{what} had nobody before")
+        noun = "" if parts else f" {r.unit}{'' if r.added == 1 else 's'}"
+        parts.append(f"{r.added:,}{noun} newly assigned")
     lost = max(r.revoked - r.moved, 0)
     if lost and (not r.units or r.superseded_by is not None):
-        has = "has" if lost == 1 else "have"
-        told.append(f"{counted(lost, r.unit)} {has} nobody {'yet' if r.units else 'now'}")
+        still = "not reassigned yet" if r.units else "unassigned now"
+        parts.append(f"{counted(lost, r.unit)} {still}")
     for count, role in ((r.standby_moved, "standby"), (r.warmup_moved, "warm-up")):
         if count:
-            told.append(f"{counted(count, f'{role} task')} moved")
-    return ", ".join(told) or (f"no {r.unit}s to have" if r.members else "")
+            parts.append(f"{counted(count, f'{role} task')} moved")
+    return ", ".join(parts) or (f"no {r.unit}s to assign" if r.members else "")
 
 
 def _shared(r: Rebalance) -> str:
-    """The same of a share group, where several members may have a partition: it counts for each of them."""
-    told = []
+    """Describe the moves of a share group: a partition counts once for each member that it is assigned to."""
+    parts = []
     if r.moved:
-        told.append(f"{r.moved:,} of {counted(r.units, r.unit)} moved")
+        parts.append(f"{r.moved:,} of {counted(r.units, r.unit)} moved")
     if r.kept:
-        what = "" if r.moved else f" {r.unit}{'' if r.kept == 1 else 's'}"
-        all_of = "all " if not r.moved and r.kept == r.units and r.kept > 1 else ""
-        told.append(f"{all_of}{r.kept:,}{what} stayed")
-    less = max(r.revoked - r.moved, 0)
-    for count, has in ((r.added, "a member more"), (less, "a member less" if r.units else "nobody now")):
+        parts.append(_kept(r, ""))
+    lost = max(r.revoked - r.moved, 0)
+    for count, change in (
+        (r.added, "gained a member"),
+        (lost, "lost a member" if r.units else "unassigned now"),
+    ):
         if count:
-            told.append(f"{counted(count, r.unit)} {'has' if count == 1 else 'have'} {has}")
-    return ", ".join(told) or (f"no {r.unit}s to have yet" if r.members else "")
+            parts.append(f"{counted(count, r.unit)} {change}")
+    return ", ".join(parts) or (f"no {r.unit}s to assign yet" if r.members else "")
+
+
+def _kept(r: Rebalance, with_owners: str) -> str:
+    noun = "" if r.moved else f" {r.unit}{'' if r.kept == 1 else 's'}"
+    all_of = "all " if not r.moved and r.kept == r.units and r.kept > 1 else ""
+    return f"{all_of}{r.kept:,}{noun} stayed{with_owners}"
 
 
 def _cost(r: Rebalance, cost: Cost | None) -> str:
@@ -225,36 +251,46 @@ def _cost(r: Rebalance, cost: Cost | None) -> str:
         return ""
     if r.unavailable_ms == 0:
         stopped = (cost is not None and cost.stopped) or r.duration_ms is None
-        return f"no {r.unit} stood still" if (r.kept or r.moved) and not stopped else ""
+        return f"no {r.unit} was without an owner" if (r.kept or r.moved) and not stopped else ""
     parts = [f"{seconds(r.unavailable_ms)} {r.unit}-seconds"]
-    if cost is not None and cost.waiting is not None:
-        parts.append(f"about {counted(cost.waiting, 'record')} of lag")
+    if cost is not None and cost.lag_records is not None:
+        parts.append(f"about {counted(cost.lag_records, 'record')} of lag")
     if cost is None:
-        return f"it cost {', '.join(parts)}"
-    return f"{counted(cost.stopped, r.unit)} stood still meanwhile: {', '.join(parts)}"
+        return f"{', '.join(parts)} without an owner"
+    was = "was" if cost.stopped == 1 else "were"
+    return f"{counted(cost.stopped, r.unit)} {was} without an owner: {', '.join(parts)}"
+
+
+# the evidence ---------------------------------------------------------------------------------
 
 
 def note(r: Rebalance) -> str:
-    """What the evidence is worth, where it is not the coordinator's own word; else empty."""
+    """Return what the sentence rests on; empty where the coordinator's audit recorded it."""
     if r.evidence == "observed":
         return ""
     if r.evidence == "missing":
-        return "Part of the log is gone: the cleaner took records that would tell more."
-    undecided = [c.kinds for c in r.all_causes if len(c.kinds) > 1]
-    if undecided:
-        words = [EITHER.get(kind, kind) for kind in undecided[0]]
-        words[0] = words[0] if words[0].startswith("it") else f"it {words[0]}"
-        listed = f"{', '.join(words[:-1])}{',' if len(words) > 2 else ''} or {words[-1]}"
-        of_each = " of each" if len(undecided) > 1 else ""
-        return f"The log cannot tell{of_each} whether {listed}; the audit topic would."
-    if r.cause == causes.UNKNOWN:
-        return "Nothing in the log says why; the audit topic would."
-    if r.cause == causes.WARMUP_CAUGHT_UP:
-        return (
-            "No log says how far a warm-up is; that nothing else moved the epoch does. The audit topic would."
-        )
-    if r.cause == causes.MEMBER_DEPARTED:
-        return "The log cannot tell whether it left or its session expired; the audit topic would."
-    if r.start_ms is None:
-        return "Inferred from the log, which does not say when it began; the audit topic would."
+        return "The log is incomplete: compaction removed records of this rebalance."
     return "Inferred from the records of the log."
+
+
+def caveats(rebalances: Iterable[Rebalance]) -> list[str]:
+    """Return, once each, which facts about these rebalances Kafka's log does not contain."""
+    inferred = [r for r in rebalances if r.evidence == "inferred"]
+    alternatives = {kind for r in inferred for c in r.all_causes if len(c.kinds) > 1 for kind in c.kinds}
+    if any(r.cause == causes.MEMBER_DEPARTED for r in inferred):
+        alternatives |= {causes.MEMBER_LEFT, causes.SESSION_EXPIRED}
+    events = [noun for kind, noun in EVENTS.items() if kind in alternatives]
+    found = []
+    if len(events) > 1:
+        listed = ", ".join(events[1:-1])
+        others = f"{listed} or {events[-1]}" if listed else events[-1]
+        found.append(
+            f"Kafka's log does not distinguish {events[0]} from {others}; konvene's audit topic does."
+        )
+    if any(r.cause == causes.UNKNOWN for r in inferred):
+        found.append("Kafka's log does not record the cause of every rebalance; konvene's audit topic does.")
+    if any(r.cause == causes.WARMUP_CAUGHT_UP for r in inferred):
+        found.append("Kafka's log does not record the progress of warm-up tasks; konvene's audit topic does.")
+    if any(r.start_ms is None for r in inferred):
+        found.append("Kafka's log does not record when a rebalance began; konvene's audit topic does.")
+    return found

@@ -1,8 +1,7 @@
-"""What many rebalances come to: which groups are worst, when there were storms, who rebalances most.
+"""Summary of many rebalances: the groups with the highest cost, storms, and the clients that trigger most.
 
-Worst is what nobody read for the longest: partition-seconds without an owner, then the number of
-rebalances. A storm is what `group_health` calls one: five rebalances or more in ten minutes, for as long as
-that lasts.
+Groups are ranked by partition-seconds without an owner, then by the number of rebalances. A storm is what the
+table `group_health` calls one: five or more rebalances in ten minutes, for as long as that lasts.
 """
 
 from __future__ import annotations
@@ -18,32 +17,32 @@ from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
 from konvene.shard.causes import WARMUP_CAUGHT_UP
 
-__all__ = ["Group", "Storm", "Summary", "Troubled", "storms", "summarise"]
+__all__ = ["Group", "Storm", "Summary", "TriggeringClient", "storms", "summarise"]
 
-STORM = 5
+STORM_REBALANCES = 5
 STORM_MS = 600_000
-MOST_ADVISED = 50
-"""Only so many of the worst groups are looked at for advice."""
+MAX_ADVISED_GROUPS = 50
+"""Advice is computed for this many groups, the most expensive ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group, by what it went through."""
+    """What one group went through."""
 
     cluster: str
     group_id: str
     group_type: str
     rebalances: int
     members: int
-    """After the last rebalance."""
+    """Number of members after the last rebalance."""
     median_ms: int | None
     slowest_ms: int | None
     unavailable_ms: int | None
-    """None where the log does not tell it of any rebalance."""
+    """None if no rebalance of the group has a known value."""
     moved: int
     storms: int
     causes: tuple[tuple[str, int], ...]
-    """Kinds and how often, most frequent first."""
+    """Kinds and counts, most frequent first."""
 
     @property
     def state(self) -> str:
@@ -52,7 +51,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """A time without rest."""
+    """A period with five or more rebalances in every ten minutes."""
 
     cluster: str
     group_id: str
@@ -65,8 +64,8 @@ class Storm:
 
 
 @dataclass(frozen=True, slots=True)
-class Troubled:
-    """A client that sets off rebalances."""
+class TriggeringClient:
+    """A client that triggers rebalances."""
 
     group_id: str
     name: str
@@ -78,12 +77,14 @@ class Troubled:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
+    """Totals, rankings and advice for the selected rebalances."""
+
     groups: tuple[Group, ...]
-    """Worst first."""
+    """Most expensive first."""
     storms: tuple[Storm, ...]
     """Newest first."""
-    troubled: tuple[Troubled, ...]
-    """Those who set off two rebalances or more, most first."""
+    triggering: tuple[TriggeringClient, ...]
+    """Clients that triggered two or more rebalances, most first."""
     advice: tuple[Advice, ...]
     rebalances: int
     from_ms: int
@@ -101,40 +102,41 @@ class Summary:
         }  # fmt: skip
 
 
-def summarise(gold: Gold, wanted: Selection, told: Sequence[Rebalance] | None = None) -> Summary:
-    """Of what is asked for. `told`: those rebalances, where somebody has them already."""
-    told = gold.select(wanted) if told is None else told
+def summarise(gold: Gold, wanted: Selection, selected: Sequence[Rebalance] | None = None) -> Summary:
+    """Summarise the selected rebalances; `selected` may pass them if the caller has them already."""
+    selected = gold.select(wanted) if selected is None else selected
     by_group: dict[tuple[str, str], list[Rebalance]] = defaultdict(list)
-    for each in reversed(told):
+    for each in reversed(selected):
         by_group[each.cluster, each.group_id].append(each)
     found_storms = [storm for each in by_group.values() for storm in storms(each)]
     groups = sorted(
         (_group(each, found_storms) for each in by_group.values()),
         key=lambda g: (-(g.unavailable_ms or 0), -g.rebalances, g.cluster, g.group_id),
     )
-    worst = [g for g in groups if g.rebalances > 1][:MOST_ADVISED]
-    times = [ms for each in told for ms in (each.at_ms, each.until_ms) if ms >= 0]
+    worst = [g for g in groups if g.rebalances > 1][:MAX_ADVISED_GROUPS]
+    times = [ms for each in selected for ms in (each.at_ms, each.until_ms) if ms >= 0]
     return Summary(
         groups=tuple(groups),
         storms=tuple(sorted(found_storms, key=lambda s: (-s.to_ms, s.group_id))),
-        troubled=tuple(_troubled(by_group.values())),
+        triggering=tuple(_triggering(by_group.values())),
         advice=tuple(_advice(gold, worst, by_group)),
-        rebalances=len(told),
+        rebalances=len(selected),
         from_ms=min(times, default=-1),
         to_ms=max(times, default=-1),
     )
 
 
-def storms(told: Sequence[Rebalance]) -> list[Storm]:
-    """Those of one group; `told` oldest first. That a warm-up caught up is a step of an older one."""
-    told = [r for r in told if r.cause != WARMUP_CAUGHT_UP]
+def storms(rebalances: Sequence[Rebalance]) -> list[Storm]:
+    """Return the storms of one group, given its rebalances, oldest first. A warm-up that caught up does not
+    count: it continues an older rebalance."""
+    rebalances = [r for r in rebalances if r.cause != WARMUP_CAUGHT_UP]
     found: list[Storm] = []
     current: list[Rebalance] = []
-    for i in range(STORM - 1, len(told)):
-        window = told[i - STORM + 1 : i + 1]
+    for i in range(STORM_REBALANCES - 1, len(rebalances)):
+        window = rebalances[i - STORM_REBALANCES + 1 : i + 1]
         if window[-1].at_ms - window[0].at_ms > STORM_MS or window[0].at_ms < 0:
             continue
-        fresh = window if not current or window[0].at_ms > current[-1].at_ms else [told[i]]
+        fresh = window if not current or window[0].at_ms > current[-1].at_ms else [rebalances[i]]
         if len(fresh) > 1 and current:
             found.append(_storm(current))
             current = []
@@ -142,42 +144,48 @@ def storms(told: Sequence[Rebalance]) -> list[Storm]:
     return [*found, *([_storm(current)] if current else [])]
 
 
-def _storm(told: Sequence[Rebalance]) -> Storm:
-    return Storm(told[0].cluster, told[0].group_id, told[0].at_ms, told[-1].until_ms, len(told))
+def _storm(rebalances: Sequence[Rebalance]) -> Storm:
+    return Storm(
+        rebalances[0].cluster,
+        rebalances[0].group_id,
+        rebalances[0].at_ms,
+        rebalances[-1].until_ms,
+        len(rebalances),
+    )
 
 
-def _group(told: Sequence[Rebalance], found: Iterable[Storm]) -> Group:
-    last = told[-1]
-    took = sorted(r.duration_ms for r in told if r.duration_ms is not None and r.converged)
-    known = [r.unavailable_ms for r in told if r.unavailable_ms is not None]
-    here = [s for s in found if (s.cluster, s.group_id) == (last.cluster, last.group_id)]
+def _group(rebalances: Sequence[Rebalance], found: Iterable[Storm]) -> Group:
+    last = rebalances[-1]
+    durations = sorted(r.duration_ms for r in rebalances if r.duration_ms is not None and r.converged)
+    known = [r.unavailable_ms for r in rebalances if r.unavailable_ms is not None]
+    own_storms = [s for s in found if (s.cluster, s.group_id) == (last.cluster, last.group_id)]
     return Group(
         cluster=last.cluster,
         group_id=last.group_id,
         group_type=last.group_type,
-        rebalances=len(told),
+        rebalances=len(rebalances),
         members=last.members,
-        median_ms=took[len(took) // 2] if took else None,
-        slowest_ms=took[-1] if took else None,
+        median_ms=durations[len(durations) // 2] if durations else None,
+        slowest_ms=durations[-1] if durations else None,
         unavailable_ms=sum(known) if known else None,
-        moved=sum(r.moved for r in told),
-        storms=len(here),
-        causes=tuple(Counter(r.cause for r in told).most_common()),
+        moved=sum(r.moved for r in rebalances),
+        storms=len(own_storms),
+        causes=tuple(Counter(r.cause for r in rebalances).most_common()),
     )
 
 
-def _troubled(groups: Iterable[Sequence[Rebalance]]) -> list[Troubled]:
+def _triggering(groups: Iterable[Sequence[Rebalance]]) -> list[TriggeringClient]:
     found = []
-    for told in groups:
+    for rebalances in groups:
         kinds: dict[str, Counter[str]] = defaultdict(Counter)
-        for r in told:
+        for r in rebalances:
             for name, kind in {(_name(c), c.kind) for c in r.all_causes if _name(c)}:
                 kinds[name][kind] += 1
         for name, counts in sorted(kinds.items()):
-            rebalances = sum(1 for r in told if any(_name(c) == name for c in r.all_causes))
-            if rebalances > 1:
+            count = sum(1 for r in rebalances if any(_name(c) == name for c in r.all_causes))
+            if count > 1:
                 ranked = tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-                found.append(Troubled(told[-1].group_id, name, rebalances, len(told), ranked))
+                found.append(TriggeringClient(rebalances[-1].group_id, name, count, len(rebalances), ranked))
     return sorted(found, key=lambda t: (-t.rebalances, t.group_id, t.name))
 
 
@@ -192,15 +200,8 @@ def _advice(
     names = sorted({g.group_id for g in worst})
     if not names:
         return found
-    members, gaps = _by_group(gold, "rebalance_member", names), _by_group(gold, "unavailability", names)
+    members, gaps = gold.rows_by_group("rebalance_member", names), gold.rows_by_group("unavailability", names)
     for g in worst:
         key = (g.cluster, g.group_id)
         found += advise(g.group_id, Facts(by_group[key], members[key], gaps[key]))
     return sorted(found, key=lambda a: (-a.weight_ms, a.group, a.rule))
-
-
-def _by_group(gold: Gold, table: str, names: Sequence[str]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in gold.rows(table, names):
-        found[row["cluster"], row["group_id"]].append(row)
-    return found

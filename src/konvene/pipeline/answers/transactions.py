@@ -1,7 +1,8 @@
-"""What groups committed in transactions: each commit with what became of it, and what a producer's come to.
+"""Offsets that groups commit in transactions: each commit with its outcome, and totals per producer.
 
-A transaction that was committed need not have moved its group: a commit that stands later in the log counts,
-whenever the transaction ended. That is no error, and nobody tells the producer; so it is told here.
+A committed transaction need not change the group's offset: a commit that stands later in the log wins,
+whenever the transaction ended. This is no error, and the producer is not notified; so it is reported here as
+`overtaken`.
 """
 
 from __future__ import annotations
@@ -26,32 +27,32 @@ class Commit:
 
     @property
     def producer(self) -> str:
-        """Its name; its id where nobody knows that."""
+        """Its transactional id, or its producer id where that is not known."""
         return self.row["transactional_id"] or str(self.row["producer_id"])
 
     @property
     def outcome(self) -> str:
-        """`committed`, `aborted`, `pending`, or `overtaken`: committed, and it did not count."""
+        """`committed`, `aborted`, `pending`, or `overtaken`: committed, but a later commit in the log won."""
         outcome: str = self.row["outcome"]
         return "overtaken" if outcome == "committed" and not self.row["counted"] else outcome
 
     @property
     def open_ms(self) -> int | None:
-        """For how long it was pending; None while it is."""
+        """How long it was pending; None while it still is."""
         ended = self.row["ended_ms"]
         return None if ended is None else max(ended - self.row["timestamp_ms"], 0)
 
 
 @dataclass(slots=True)
 class Producer:
-    """What one producer's commits for a group come to."""
+    """Totals of one producer's commits for a group."""
 
     cluster: str
     group_id: str
     name: str
     outcomes: dict[str, int]
     longest_ms: int | None = None
-    """For how long one was pending that is not any more."""
+    """The longest time that a completed commit was pending."""
 
     @property
     def count(self) -> int:
@@ -59,30 +60,30 @@ class Producer:
 
 
 def commits(gold: Gold, groups: Sequence[str] = (), outcomes: Sequence[str] = ()) -> list[Commit]:
-    """Those of these groups, none: of all; that came to this, nothing: to anything. Newest first."""
+    """Return the commits of these groups with these outcomes (empty: all), newest first."""
     found = [Commit(row) for row in gold.rows("transactional_commit", groups)]
     chosen = [each for each in found if not outcomes or each.outcome in outcomes]
-    chosen.sort(key=_place, reverse=True)
+    chosen.sort(key=_position, reverse=True)
     return chosen
 
 
-def _place(commit: Commit) -> tuple[int, str, str, int, int]:
+def _position(commit: Commit) -> tuple[int, str, str, int, int]:
     row = commit.row
     return row["timestamp_ms"], row["cluster"], row["group_id"], row["log_partition"], row["log_offset"]
 
 
-def producers(told: Iterable[Commit]) -> list[Producer]:
-    """Who committed these, by group and name."""
+def producers(commits: Iterable[Commit]) -> list[Producer]:
+    """Return the producers of these commits, by group and name."""
     found: dict[tuple[str, str, str], Producer] = {}
-    for each in told:
-        place = (each.row["cluster"], each.row["group_id"], each.producer)
-        producer = found.setdefault(place, Producer(*place, {}))
+    for each in commits:
+        key = (each.row["cluster"], each.row["group_id"], each.producer)
+        producer = found.setdefault(key, Producer(*key, {}))
         producer.outcomes[each.outcome] = producer.outcomes.get(each.outcome, 0) + 1
         if each.open_ms is not None:
             producer.longest_ms = max(each.open_ms, producer.longest_ms or 0)
-    return [found[place] for place in sorted(found)]
+    return [found[key] for key in sorted(found)]
 
 
 def document(commit: Commit) -> dict[str, Any]:
-    """All that is known of a commit, for programs."""
+    """Return everything known about a commit as JSON."""
     return {**commit.row, "outcome": commit.outcome, "open_ms": commit.open_ms}

@@ -1,8 +1,8 @@
-"""The story of one rebalance, step by step: what happened, in order, and who waited for whom.
+"""The trace of one rebalance, step by step: what happened, in order, and which members waited for which.
 
-`tell` puts together what four tables say of it: the rebalance, its members, who had what from when to when,
-and what nobody had meanwhile. A step is a time and a sentence. What has no time in the log is no step; it
-is said in `Story.unknown` instead of being put somewhere.
+`trace` joins four tables: the rebalance, its members, the ownership of partitions, and their unavailability.
+A step is a time and a sentence. What has no time in the log is not a step; it is listed in
+`RebalanceTrace.unknown`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.rebalance import Cause, Rebalance, Selection
 from konvene.pipeline.answers.sentences import (
     ROLES,
-    cause_words,
+    cause_text,
     counted,
     note,
     seconds,
@@ -27,22 +27,22 @@ from konvene.pipeline.answers.sentences import (
     title,
 )
 
-__all__ = ["Follower", "Step", "Story", "find", "tell", "units"]
+__all__ = ["MemberTrace", "RebalanceTrace", "Step", "find_rebalances", "trace", "units"]
 
 Row = Mapping[str, Any]
-MOST_MEMBERS = 20
-"""So many members are told of one by one: those who did something first."""
+MAX_MEMBERS = 20
+"""At most this many members are listed; those with changes come first."""
 
 
 class Step(NamedTuple):
-    """Something that happened."""
+    """One event and its time."""
 
     ms: int
     text: str
 
 
-class Follower(NamedTuple):
-    """A member, and what the rebalance was for it."""
+class MemberTrace(NamedTuple):
+    """One member's part in the rebalance. The field names are those of the JSON output."""
 
     name: str
     member_id: str
@@ -52,80 +52,82 @@ class Follower(NamedTuple):
     revoked: int
     added: int
     acknowledged_ms: int | None
-    """From the start until it had what it was to have."""
+    """Time from the start until the member reached its target assignment."""
     gave_up_ms: int | None
-    """When it had given up the last of what it had to."""
+    """When the member revoked its last unit."""
     left_ms: int | None
-    """When it was gone."""
+    """When the member departed."""
     came_ms: int | None
-    """When it joined."""
+    """When the member joined."""
     states: tuple[str, ...]
     waited_for: tuple[str, ...]
     """Names of members."""
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class RebalanceTrace:
+    """What the log records about one rebalance."""
+
     rebalance: Rebalance
     title: str
     sentence: str
     note: str
     steps: tuple[Step, ...]
-    followers: tuple[Follower, ...]
+    followers: tuple[MemberTrace, ...]
     left_out: int
-    """So many members more there were, of which nothing is to be told."""
+    """Number of members beyond `MAX_MEMBERS`."""
     unknown: tuple[str, ...]
-    """What the log does not tell."""
+    """Facts that the log does not record."""
 
     def __repr__(self) -> str:
-        return f"<story of {self.title}, {len(self.steps)} steps>"
+        return f"<trace of {self.title}, {len(self.steps)} steps>"
 
 
-def find(gold: Gold, group: str, epoch: int) -> list[Rebalance]:
-    """The rebalances of a group that came to this epoch, newest first: more than one if it was made anew."""
+def find_rebalances(gold: Gold, group: str, epoch: int) -> list[Rebalance]:
+    """Return the group's rebalances to this epoch, newest first; several if the group was created anew."""
     return [r for r in gold.select(Selection((group,))) if r.to_epoch == epoch]
 
 
-def tell(gold: Gold, rebalance: Rebalance, cost: Cost | None = None) -> Story:
-    """The story of it."""
+def trace(gold: Gold, rebalance: Rebalance, cost: Cost | None = None) -> RebalanceTrace:
+    """Return the trace of a rebalance."""
     r = rebalance
-    members = [row for row in gold.rows("rebalance_member", (r.group_id,)) if _is_of(row, r)]
+    members = [row for row in gold.rows("rebalance_member", (r.group_id,)) if _belongs_to(row, r)]
     owned = [row for row in gold.rows("ownership", (r.group_id,)) if row["cluster"] == r.cluster]
-    gaps = [row for row in gold.rows("unavailability", (r.group_id,)) if _is_of(row, r)]
+    gaps = [row for row in gold.rows("unavailability", (r.group_id,)) if _belongs_to(row, r)]
     names = {row["member_id"]: _name(row) for row in members}
     lost = _changes(owned, r, "to_ms")
     got = _changes(owned, r, "from_ms")
     steps = [
-        *_caused(r),
-        *_begun(r),
-        *_handed(_but_for(lost, got), names, "gave up"),
-        *_targeted(r),
-        *_handed(_but_for(got, lost), names, "got"),
-        *_in_place(lost, got, names),
-        *_followed(members, names, r),
+        *_causes(r),
+        *_start(r),
+        *_ownership_steps(_without_role_changes(lost, got), names, "revoked"),
+        *_target(r),
+        *_ownership_steps(_without_role_changes(got, lost), names, "was assigned"),
+        *_role_changes(lost, got, names),
+        *_convergence(members, names, r),
         *_gaps(gaps, r),
-        *_ended(r),
-    ]  # Of one moment they stay in this order.
+        *_end(r),
+    ]  # Steps of the same millisecond keep this order.
     followers = sorted(
-        (_follower(row, names, r, lost) for row in members),
-        key=lambda f: (_quiet(f), f.part, -(f.acknowledged_ms or 0), f.name),
+        (_member_trace(row, names, r, lost) for row in members),
+        key=lambda f: (_unchanged(f), f.part, -(f.acknowledged_ms or 0), f.name),
     )
-    return Story(
+    return RebalanceTrace(
         rebalance=r,
         title=title(r),
         sentence=sentence(r, cost),
         note=note(r),
         steps=tuple(sorted(steps, key=lambda step: step.ms)),
-        followers=tuple(followers[:MOST_MEMBERS]),
-        left_out=max(len(followers) - MOST_MEMBERS, 0),
+        followers=tuple(followers[:MAX_MEMBERS]),
+        left_out=max(len(followers) - MAX_MEMBERS, 0),
         unknown=tuple(_unknown(r, members)),
     )
 
 
-def _is_of(row: Row, r: Rebalance) -> bool:
+def _belongs_to(row: Row, r: Rebalance) -> bool:
     epoch = row["to_epoch"] if "to_epoch" in row else row["epoch"]
     where = (row["cluster"], row["group_id"], row["log_partition"], row["base_offset"], epoch)
-    return where == r.place
+    return where == r.key
 
 
 def _name(row: Row) -> str:
@@ -134,15 +136,15 @@ def _name(row: Row) -> str:
     return f"{client} ({name})" if client and not name.startswith(client) and not row["instance_id"] else name
 
 
-def _quiet(f: Follower) -> bool:
-    """Whether the member just stayed what it was."""
+def _unchanged(f: MemberTrace) -> bool:
+    """Return True if the member's assignment did not change."""
     return f.part == "stayed" and not f.revoked and not f.added
 
 
 # steps ----------------------------------------------------------------------------------------
 
 
-def _caused(r: Rebalance) -> Iterable[Step]:
+def _causes(r: Rebalance) -> Iterable[Step]:
     for cause in r.all_causes:
         at_ms = cause.at_ms if cause.at_ms >= 0 else r.start_ms
         if at_ms is not None and at_ms >= 0:
@@ -150,32 +152,32 @@ def _caused(r: Rebalance) -> Iterable[Step]:
 
 
 def _one_cause(cause: Cause, r: Rebalance) -> str:
-    return cause_words(replace(r, causes=(cause,), causes_left_out=0))
+    return cause_text(replace(r, causes=(cause,), causes_left_out=0))
 
 
-def _begun(r: Rebalance) -> Iterable[Step]:
+def _start(r: Rebalance) -> Iterable[Step]:
     if r.start_ms is not None and r.group_type == "classic":
-        yield Step(r.start_ms, "the group prepares to rebalance: its members are told to join again")
+        yield Step(r.start_ms, "the group is PreparingRebalance: all members have to rejoin")
 
 
-def _targeted(r: Rebalance) -> Iterable[Step]:
+def _target(r: Rebalance) -> Iterable[Step]:
     if r.target_ms is not None:
         classic = r.group_type == "classic"
-        made = "all had joined, or time was up: the generation was made"
-        yield Step(r.target_ms, made if classic else "the coordinator had made the new target")
+        created = "all members joined, or the rebalance timeout expired: the generation was created"
+        yield Step(r.target_ms, created if classic else "the coordinator computed the target assignment")
 
 
-def _ended(r: Rebalance) -> Iterable[Step]:
+def _end(r: Rebalance) -> Iterable[Step]:
     if r.end_ms is None:
         return
     if r.superseded_by is not None:
-        yield Step(r.end_ms, f"{r.word} {r.superseded_by} came, before this one was done")
+        yield Step(r.end_ms, f"interrupted by {r.epoch_noun} {r.superseded_by}")
     elif r.converged:
-        yield Step(r.end_ms, f"done: the group is {r.state}, {counted(r.members, 'member')}")
+        yield Step(r.end_ms, f"completed: the group is {r.state}, {counted(r.members, 'member')}")
 
 
 def _changes(owned: Iterable[Row], r: Rebalance, at: str) -> dict[tuple[int, str], list[Row]]:
-    """What changed hands within it, by time and member."""
+    """Return ownership rows that began or ended within the rebalance, by time and member."""
     found: dict[tuple[int, str], list[Row]] = defaultdict(list)
     if r.at_ms < 0:
         return found
@@ -186,7 +188,7 @@ def _changes(owned: Iterable[Row], r: Rebalance, at: str) -> dict[tuple[int, str
     return found
 
 
-def _handed(
+def _ownership_steps(
     changes: Mapping[tuple[int, str], list[Row]], names: Mapping[str, str], verb: str
 ) -> Iterable[Step]:
     for (ms, member_id), rows in sorted(changes.items(), key=lambda item: item[0]):
@@ -194,10 +196,10 @@ def _handed(
         yield Step(ms, f"{name} {verb} {units(rows)}")
 
 
-def _but_for(
+def _without_role_changes(
     changes: Mapping[tuple[int, str], list[Row]], others: Mapping[tuple[int, str], list[Row]]
 ) -> dict[tuple[int, str], list[Row]]:
-    """Without tasks that only changed their role there and then."""
+    """Leave out tasks that only changed their role at that moment."""
     found = {}
     for at, rows in changes.items():
         also = {(row["topic"], row["partition"]) for row in others.get(at, ())}
@@ -207,12 +209,12 @@ def _but_for(
     return found
 
 
-def _in_place(
+def _role_changes(
     lost: Mapping[tuple[int, str], list[Row]],
     got: Mapping[tuple[int, str], list[Row]],
     names: Mapping[str, str],
 ) -> Iterable[Step]:
-    """A member goes on with a task in another role, such as who warmed it up and is active now."""
+    """Yield tasks that stay with their member in another role, such as a warm-up that becomes active."""
     for (ms, member_id), rows in sorted(got.items(), key=lambda item: item[0]):
         before = {
             _unit(row): row["role"] for row in lost.get((ms, member_id), ()) if row["group_type"] == "streams"
@@ -224,12 +226,7 @@ def _in_place(
         name = names.get(member_id) or short(member_id)
         for (was, role), some in sorted(changed.items()):
             ids = ",".join(f"{topic}_{n}" for topic, n in sorted(map(_unit, some)))
-            yield Step(
-                ms, f"{name} has {ids} as {ROLES[role]}, and had {_THEM[len(some) > 1]} as {ROLES[was]}"
-            )
-
-
-_THEM = ("it", "them")
+            yield Step(ms, f"{name} changed {ids} from {ROLES[was]} to {ROLES[role]}")
 
 
 def _unit(row: Row) -> tuple[str, int]:
@@ -237,7 +234,7 @@ def _unit(row: Row) -> tuple[str, int]:
 
 
 def units(rows: Iterable[Row]) -> str:
-    """What it is: `orders:0,2-4, payments:1`; tasks as Kafka writes them: `0_1,0_2, standby 1_0`."""
+    """List units: `orders:0,2-4, payments:1`; tasks as Kafka writes them: `0_1,0_2, standby 1_0`."""
     by_topic: dict[tuple[str, str], list[int]] = defaultdict(list)
     tasks: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for row in rows:
@@ -245,11 +242,11 @@ def units(rows: Iterable[Row]) -> str:
             tasks[row["role"]].append((row["topic"], row["partition"]))
         else:
             by_topic[row["role"], row["topic"]].append(row["partition"])
-    told = [f"{topic}:{_ranges(sorted(numbers))}" for (_, topic), numbers in sorted(by_topic.items())]
+    listed = [f"{topic}:{_ranges(sorted(numbers))}" for (_, topic), numbers in sorted(by_topic.items())]
     for role, ids in sorted(tasks.items()):
-        listed = ",".join(f"{subtopology}_{n}" for subtopology, n in sorted(ids))
-        told.append(listed if role == "active" else f"{ROLES[role]} {listed}")
-    return ", ".join(told)
+        task_ids = ",".join(f"{subtopology}_{n}" for subtopology, n in sorted(ids))
+        listed.append(task_ids if role == "active" else f"{ROLES[role]} {task_ids}")
+    return ", ".join(listed)
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -262,22 +259,24 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _followed(members: Iterable[Row], names: Mapping[str, str], r: Rebalance) -> Iterable[Step]:
-    """When each member had what it was to have; those of one moment in one step."""
+def _convergence(members: Iterable[Row], names: Mapping[str, str], r: Rebalance) -> Iterable[Step]:
+    """Yield when each member reached its target assignment; members of one moment share a step."""
     if r.start_ms is None:
         return
     by_ms: dict[int, list[Row]] = defaultdict(list)
     for row in members:
         if row["acknowledged_ms"] is not None and row["part"] != "gone":
             by_ms[r.start_ms + row["acknowledged_ms"]].append(row)
-    done = "had joined again" if r.group_type == "classic" else "had what it was to have"
+    classic = r.group_type == "classic"
     for ms, rows in sorted(by_ms.items()):
         if len(rows) > 3:
-            yield Step(ms, f"{counted(len(rows), 'member')} {done.replace('it was', 'they were')}")
+            done = "rejoined" if classic else "reached their target assignments"
+            yield Step(ms, f"{counted(len(rows), 'member')} {done}")
             continue
         for row in rows:
             waited = [names.get(each) or short(each) for each in row["waited_for"]]
-            after = f", after it had waited for {', '.join(waited)}" if waited else ""
+            after = f", after waiting for {', '.join(waited)}" if waited else ""
+            done = "rejoined" if classic else "reached its target assignment"
             yield Step(ms, f"{names[row['member_id']]} {done}{after}")
 
 
@@ -288,19 +287,20 @@ def _gaps(gaps: Sequence[Row], r: Rebalance) -> Iterable[Step]:
         total = sum(gap["gap_ms"] or 0 for gap in ended)
         yield Step(
             max(gap["to_ms"] for gap in ended),
-            f"every {r.unit} that was without one had an owner again: {counted(len(ended), r.unit)}, "
-            f"{seconds(total)} {r.unit}-seconds, {units([longest])} the longest with "
+            f"all {r.unit}s have an owner again: {counted(len(ended), r.unit)} × their time without an "
+            "owner = "
+            f"{seconds(total)} {r.unit}-seconds; longest: {units([longest])}, "
             f"{duration(longest['gap_ms'] or 0)}",
         )
 
 
-def _follower(
+def _member_trace(
     row: Row, names: Mapping[str, str], r: Rebalance, lost: Mapping[tuple[int, str], list[Row]]
-) -> Follower:
-    mine = [c for c in r.all_causes if c.member_id == row["member_id"]]
-    at_ms = next((c.at_ms for c in mine if c.at_ms >= 0), None)
-    gave = [ms for ms, member_id in lost if member_id == row["member_id"]]
-    return Follower(
+) -> MemberTrace:
+    own_causes = [c for c in r.all_causes if c.member_id == row["member_id"]]
+    at_ms = next((c.at_ms for c in own_causes if c.at_ms >= 0), None)
+    revoked = [ms for ms, member_id in lost if member_id == row["member_id"]]
+    return MemberTrace(
         name=names[row["member_id"]],
         member_id=row["member_id"],
         part=row["part"],
@@ -309,7 +309,7 @@ def _follower(
         revoked=row["revoked"],
         added=row["added"],
         acknowledged_ms=row["acknowledged_ms"],
-        gave_up_ms=max(gave, default=None),
+        gave_up_ms=max(revoked, default=None),
         left_ms=(at_ms if at_ms is not None else r.start_ms) if row["part"] == "gone" else None,
         came_ms=(at_ms if at_ms is not None else r.start_ms) if row["part"] == "joined" else None,
         states=tuple(row["states"]),
@@ -319,10 +319,10 @@ def _follower(
 
 def _unknown(r: Rebalance, members: Sequence[Row]) -> Iterable[str]:
     if r.start_ms is None:
-        yield "when it began"
+        yield "when the rebalance began"
     if any(c.at_ms < 0 for c in r.all_causes) and r.start_ms is None:
-        yield "when its causes were"
+        yield "when its causes occurred"
     if not members and r.members:
-        yield "what it was for each member"
+        yield "how the assignment of each member changed"
     if r.unavailable_ms is None:
         yield f"how long {r.unit}s had no owner"
