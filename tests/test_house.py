@@ -14,8 +14,8 @@ import pytest
 import konvene
 from konvene.broker.net.router import HANDLERS
 from konvene.groups.classic.group import ClassicGroupSnapshot
-from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
+from konvene.groups.modern.leave import Disconnected
 from konvene.groups.modern.rebalance_trace import SoftStateRecord
 from konvene.groups.shard import HANDLERS as GROUP_HANDLERS
 from konvene.groups.shard import REPLAYS, TIMERS

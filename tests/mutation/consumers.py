@@ -47,7 +47,7 @@ STEPS = (
         "    if current == member.current and current.state.value != 1:\n        return member\n",
     ),
     _row(
-        "revocation-has-no-end", "groups/consumer/decision.py", ("L4",),
+        "revocation-has-no-end", "groups/modern/decision.py", ("L4",),
         "A member that never gives up what it has to is waited for for ever.",
         "                self.arm(key, member.rebalance_timeout_ms)\n",
         "                self.timers.append(Disarm(key))\n",
@@ -104,28 +104,28 @@ HEARTBEATS = (
         "    step.reply(context.waiter, _answer(",
     ),
     _row(
-        "older-commit-is-stale", "commits.py", ("O1", "KAFKA-20066"),
+        "older-commit-is-stale", "groups/modern/commits.py", ("O1", "KAFKA-20066"),
         "A commit that was on its way while the epoch moved is refused.",
         "    if epoch > member.current.epoch:\n",
         "    if epoch != member.current.epoch:\n",
     ),
     _row(
-        "older-commit-for-anything", "commits.py", ("O1",),
+        "older-commit-for-anything", "groups/modern/commits.py", ("O1",),
         "A commit with an old epoch is taken for a partition that the member did not have by then.",
         "    if since is None or epoch < since:\n",
         "    if since is None:\n",
     ),
     _row(
-        "silent-after-a-restart", "leave.py", ("L4",),
+        "silent-after-a-restart", "groups/modern/decision.py", ("L4",),
         "After a restart nobody counts the time of a member that has to give something up.",
-        "        if owes and member.current.epoch >= 0",
-        "        if not owes and member.current.epoch < -9",
+        "            if owes and member.current.epoch >= 0",
+        "            if not owes and member.current.epoch < -9",
     ),
     _row(
         "fenced-member-leaves-its-timers", "leave.py", ("G11",),
         "A member that is out leaves its timers.",
-        "        step.remove(member)\n        step.disarm_all(member.member_id)\n",
-        "        step.remove(member)\n",
+        "        decision.remove(member)\n        decision.disarm_all(member.member_id)\n",
+        "        decision.remove(member)\n",
     ),
 )  # fmt: skip
 
@@ -133,8 +133,8 @@ TARGETS = (
     _row(
         "emptied-group-is-assigning", "leave.py", ("M9", "KAFKA-20442"),
         "When the last member is gone the group's epoch is ahead of its assignment's for ever.",
-        "    if len(members) == len(group.members):\n        step.assignment_epoch",
-        "    if len(members) < 0:\n        step.assignment_epoch",
+        "    if len(members) == len(group.members):\n        decision.assign",
+        "    if len(members) < 0:\n        decision.assign",
     ),
     _row(
         "changed-topics-are-not-seen", "subscriptions.py", ("M12",),
@@ -182,15 +182,15 @@ TARGETS = (
 
 STATIC = (
     _row(
-        "instance-id-is-taken-over", "heartbeat.py", ("M13",),
+        "instance-id-is-taken-over", "groups/modern/admit.py", ("M13",),
         "A second member with an instance id that is in use takes the place of the first one.",
         "    if holder.current.epoch != LEAVE_STATIC and holder.classic is None:\n",
         "    if holder.current.epoch < LEAVE_STATIC:\n",
     ),
     _row(
-        "lost-join-locks-out", "heartbeat.py", ("M13", "KAFKA-PR-23542"),
+        "lost-join-locks-out", "groups/modern/admit.py", ("M13", "KAFKA-PR-23542"),
         "A static member whose answer was lost is refused under its own id until its session is over.",
-        "        if holder.member_id == member_id:\n            return holder, None\n",
+        "        if holder.member_id == member_id and may_resume:\n            return holder, None\n",
         "",
     ),
     _row(
@@ -202,17 +202,17 @@ STATIC = (
     _row(
         "away-gives-all-away", "leave.py", ("M13",),
         "What a static member has is not kept for it while it is away.",
-        "    current = replace(member.current, epoch=LEAVE_STATIC, assigned=assigned, pending_revocation={})\n",
-        "    current = replace(member.current, epoch=LEAVE_STATIC, assigned={}, pending_revocation={})\n",
+        "    return replace(current, epoch=LEAVE_STATIC, assigned=assigned, pending_revocation={})\n",
+        "    return replace(current, epoch=LEAVE_STATIC, assigned={}, pending_revocation={})\n",
     ),
     _row(
-        "back-without-a-target", "groups/consumer/decision.py", ("M13", "M8"),
+        "back-without-a-target", "groups/modern/decision.py", ("M13", "M8"),
         "A static member that is back under another id is meant to have nothing.",
-        "self.group.targets.get(old.member_id, {})",
-        "{}",
+        "group.target_of(old.member_id)",
+        "group.target_of(\"\")",
     ),
     _row(
-        "classic-self-cannot-be-replaced", "heartbeat.py", ("M13", "MG1", "KAFKA-17228"),
+        "classic-self-cannot-be-replaced", "groups/modern/admit.py", ("M13", "MG1", "KAFKA-17228"),
         "A static member of the classic protocol cannot come back with the new one.",
         "    if holder.current.epoch != LEAVE_STATIC and holder.classic is None:\n",
         "    if holder.current.epoch != LEAVE_STATIC:\n",
@@ -230,7 +230,7 @@ MIGRATION = (
     _row(
         "last-one-leaves-and-nothing-happens", "leave.py", ("MG4",),
         "The last member of the new protocol leaves, and the group does not become a classic one.",
-        "    if conversion.may_downgrade(group, members, step.context):\n",
+        "    if conversion.may_downgrade(group, members, decision.context):\n",
         "    if not members:\n",
     ),
     _row(

@@ -47,7 +47,7 @@ IDS = (
         GROUPS + "shard.py",
         ("G11", "KAFKA-16663"),
         "DeleteGroups leaves the timers of the member ids that the group had handed out.",
-        "        if group is not None and forgotten:\n            timers += disarmed(group)\n",
+        "        if group is not None and tombstones:\n            timers += group_type_of(group).running_timers(group)\n",
         "",
     ),
     Mutant(
@@ -344,10 +344,10 @@ ROOM = (
     ),
     Mutant(
         "smaller-limit-is-not-seen-at-load",
-        GROUPS + "shard.py",
+        CLASSIC + "expiry.py",
         ("C5",),
         "After a restart with a smaller group.max.size the group stays as large as it was.",
-        "                step.start_rebalance()\n",
+        "    decision.start_rebalance()\n",
         "",
     ),
 )

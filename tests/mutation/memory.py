@@ -147,13 +147,13 @@ LOADING = (
     ),
     Mutant(
         "sessions-of-static-members-do-not-start",
-        GROUPS + "shard.py",
+        CLASSIC + "expiry.py",
         ("G11", "L4"),
         "After a restart a static member that is gone keeps its partitions for ever.",
-        "            for member in group.members.values():\n                timers.append(",
-        "            for member in group.members.values():\n"
-        "                if member.instance_id is None:\n"
-        "                    timers.append(",
+        "    for member in group.members.values():\n        timers.append(",
+        "    for member in group.members.values():\n"
+        "        if member.instance_id is None:\n"
+        "            timers.append(",
     ),
     Mutant(
         "retention-does-not-start",

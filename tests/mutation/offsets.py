@@ -137,7 +137,7 @@ EXPIRY = (
         OFFSETS + "expiry.py",
         ("O5",),
         "Offsets expire of a topic that members read but seldom commit.",
-        "        if subscribes_to(group, topic):\n            everything = False\n            continue\n",
+        "        if row.subscribes_to(group, topic):\n            everything = False\n            continue\n",
         "",
     ),
     Mutant(
@@ -201,7 +201,7 @@ EXPIRY = (
         OFFSETS + "expiry.py",
         ("O6",),
         "A group with members that have not committed is deleted under them.",
-        "    if everything and not pending and is_empty(group):\n",
+        "    if everything and not pending and row.is_empty(group):\n",
         "    if everything and not pending:\n",
     ),
     Mutant(
@@ -209,7 +209,7 @@ EXPIRY = (
         OFFSETS + "expiry.py",
         ("G11", "KAFKA-16663"),
         "A group that is let go of leaves the timers of the member ids that it had handed out.",
-        "            if not isinstance(record, OffsetCommitted):\n                timers += disarmed(group)\n",
+        "            if not isinstance(record, OffsetCommitted):\n                timers += row.running_timers(group)\n",
         "",
     ),
 )
@@ -220,7 +220,7 @@ DELETING = (
         GROUPS + "views.py",
         ("O6", "G12"),
         "DeleteGroups deletes a group whose members are just joining.",
-        "    if not is_empty(group) or _has_begun_again(group):\n",
+        "    if not row.may_delete(group):\n",
         "    if group.state == State.STABLE:\n",
     ),
     Mutant(
@@ -228,8 +228,8 @@ DELETING = (
         GROUPS + "views.py",
         ("O6", "G1"),
         "A group that was deleted and made again begins where the old one was.",
-        "        *forget(group_id, offsets, pending),\n        *tombstones(group),\n",
-        "        *tombstones(group),\n",
+        "        *forget(group_id, offsets, pending),\n        *row.tombstones(group),\n",
+        "        *row.tombstones(group),\n",
     ),
     Mutant(
         "offsets-of-what-is-read-are-deleted",

@@ -226,8 +226,8 @@ SYNCING = (
         CLASSIC + "expiry.py",
         ("C4",),
         "A member that never asks for its assignment keeps partitions that nobody reads.",
-        "    if known is None or known.state not in (State.COMPLETING_REBALANCE, State.STABLE):\n",
-        "    if known is None or known.state is not State.COMPLETING_REBALANCE:\n",
+        "    if known.state not in (State.COMPLETING_REBALANCE, State.STABLE):\n",
+        "    if known.state is not State.COMPLETING_REBALANCE:\n",
     ),
     Mutant(
         "sync-timer-runs-on",

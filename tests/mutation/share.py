@@ -189,7 +189,7 @@ GROUPS_THAT_SHARE = (
     Mutant(
         "who-joins-has-no-session", SHARE + "heartbeat.py", ("M4", "L4"),
         "A member that dies is never missed.",
-        "    step.arm_session(settled.member_id)\n    step.reply", "    step.reply",
+        "    step.arm_session(settled)\n    step.reply", "    step.reply",
         level=7,
     ),
     Mutant(

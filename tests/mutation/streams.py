@@ -113,7 +113,7 @@ EPOCHS = (
     _row(
         "empty-streams-group-is-assigning", "groups/streams/leave.py", ("M9", "KAFKA-20442"),
         "When the last member is gone the group's epoch is ahead of its assignment's for ever.",
-        "        step.assignment_epoch = step.epoch\n        step.record(log.assignment_record(group.group_id, step.epoch, 0))\n",
+        "        decision.assign_nothing()\n",
         "",
     ),
     _row(
@@ -221,7 +221,7 @@ TOLD = (
     _row(
         "shutdown-outlives-its-members", "groups/streams/leave.py", ("T16",),
         "An application that was shut down cannot be started again: its first member is told to go.",
-        "        step.remember(shutdown=None)\n",
+        "        decision.remember(shutdown=None)\n",
         "",
     ),
     _row(
@@ -233,14 +233,14 @@ TOLD = (
     _row(
         "offsets-of-who-is-gone", "groups/streams/decision.py", ("T13", "G11"),
         "What a member reported of its tasks is kept when it is gone.",
-        "        self.gone.add(member.member_id)\n        self.report(member.member_id, None)\n",
-        "        self.gone.add(member.member_id)\n",
+        "        super().remove(member)\n        self.report(member.member_id, None)\n",
+        "        super().remove(member)\n",
     ),
 )  # fmt: skip
 
 STATIC = (
     _row(
-        "streams-instance-id-is-taken-over", "groups/streams/heartbeat.py", ("M13",),
+        "streams-instance-id-is-taken-over", "groups/modern/admit.py", ("M13",),
         "A second member with an instance id that is in use takes the place of the first one.",
         "    if holder.current.epoch != LEAVE_STATIC and holder.classic is None:\n        if holder.member_id",
         "    if holder.current.epoch < LEAVE_STATIC and holder.classic is None:\n        if holder.member_id",
@@ -252,34 +252,34 @@ STATIC = (
         "assigned=NONE_HELD, pending_revocation=NONE_HELD",
     ),
     _row(
-        "back-and-meant-to-have-nothing", "groups/streams/decision.py", ("M13",),
+        "back-and-meant-to-have-nothing", "groups/modern/decision.py", ("M13",),
         "A static member that is back under another id is meant to have nothing.",
-        "log.target_record(group_id, member_id, self.group.target_of(old.member_id))",
-        "log.target_record(group_id, member_id, self.group.target_of(member_id))",
+        "self.log.target_record(group_id, member_id, group.target_of(old.member_id))",
+        "self.log.target_record(group_id, member_id, group.target_of(member_id))",
     ),
     _row(
         "fenced-streams-member-leaves-its-timers", "groups/streams/leave.py", ("G11",),
         "A member that is out leaves its timers.",
-        "        step.remove(member)\n        step.disarm_all(member.member_id)\n",
-        "        step.remove(member)\n",
+        "        decision.remove(member)\n        decision.disarm_all(member.member_id)\n",
+        "        decision.remove(member)\n",
     ),
     _row(
-        "revocation-of-tasks-has-no-end", "groups/streams/decision.py", ("L4",),
+        "revocation-of-tasks-has-no-end", "groups/modern/decision.py", ("L4",),
         "A member that never gives up what it has to is waited for for ever.",
-        "            self.arm(key, member.rebalance_timeout_ms)\n",
-        "            self.timers.append(Disarm(key))\n",
+        "                self.arm(key, member.rebalance_timeout_ms)\n",
+        "                pass\n",
     ),
     _row(
-        "silent-streams-member-after-a-restart", "groups/streams/leave.py", ("L4",),
+        "silent-streams-member-after-a-restart", "groups/modern/decision.py", ("L4",),
         "After a restart nobody counts the time of a member that has to give something up.",
-        "        if owes and member.current.epoch >= 0 and member.classic is None:\n",
-        "        if owes and member.current.epoch < 0 and member.classic is None:\n",
+        "            if owes and member.current.epoch >= 0 and member.classic is None:\n",
+        "            if owes and member.current.epoch < 0 and member.classic is None:\n",
     ),
     _row(
-        "older-streams-commit-is-stale", "groups/streams/commits.py", ("O1", "KAFKA-20066"),
+        "older-streams-commit-is-stale", "groups/modern/commits.py", ("O1", "KAFKA-20066"),
         "A commit that was on its way while the epoch moved is refused.",
         "    if epoch > member.current.epoch:\n",
-        "    if epoch != member.current.epoch:\n",
+        "    if member.classic is None:\n",
     ),
     _row(
         "classic-records-stay", "groups/streams/heartbeat.py", ("G8", "MG4", "KAFKA-20254"),

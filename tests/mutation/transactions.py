@@ -262,8 +262,8 @@ OFFSETS_IN_TRANSACTIONS = (
     Mutant(
         "group-goes-with-what-is-pending", OFFSETS + "expiry.py", ("O5", "O6", "KAFKA-19163"),
         "An empty group is deleted while a transaction commits offsets of it.",
-        "    if everything and not pending and is_empty(group):\n",
-        "    if everything and is_empty(group):\n",
+        "    if everything and not pending and row.is_empty(group):\n",
+        "    if everything and row.is_empty(group):\n",
         level=5,
     ),
     Mutant(

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
-from konvene.groups.group_type import TYPES, Group, is_empty, protocol_type, tombstones
+from konvene.groups.group_type import Group, group_type_of
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, forget
 from konvene.groups.offsets.pending import PendingOffsets
-from konvene.groups.share.group import ShareGroup
 from konvene.messages.delete_groups import DeletableGroupResult
 from konvene.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from konvene.messages.list_groups import ListedGroup
@@ -27,13 +26,14 @@ def listed(
     return tuple(
         ListedGroup(
             group_id=group.group_id,
-            protocol_type=protocol_type(group),
+            protocol_type=row.protocol_type(group),
             group_state=group.state,
-            group_type=TYPES[type(group)],
+            group_type=row.name,
         )
         for group in groups.values()
+        for row in (group_type_of(group),)
         if not wanted_states or _as_filtered(group.state) in wanted_states
-        if not wanted_types or TYPES[type(group)] in wanted_types
+        if not wanted_types or row.name in wanted_types
     )
 
 
@@ -82,14 +82,10 @@ def deleted(
     """Whether a group may be deleted, and the tombstones of its offsets and of itself."""
     if group is None:
         return DeletableGroupResult(group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND), ()
-    if not is_empty(group) or _has_begun_again(group):
+    row = group_type_of(group)
+    if not row.may_delete(group):
         return DeletableGroupResult(group_id=group_id, error_code=Errors.NON_EMPTY_GROUP), ()
     return DeletableGroupResult(group_id=group_id), (
         *forget(group_id, offsets, pending),
-        *tombstones(group),
+        *row.tombstones(group),
     )
-
-
-def _has_begun_again(group: Group) -> bool:
-    """Whether a share group has state that is not being deleted: somebody came and went since that began."""
-    return isinstance(group, ShareGroup) and group.state_topics.has_some

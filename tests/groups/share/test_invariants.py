@@ -17,8 +17,9 @@ from tests.groups.share.room import ShareRoom, kept, topics
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
+from konvene.groups.modern.group import FIRST_EPOCH
 from konvene.groups.share.decision import TIDY
-from konvene.groups.share.group import FIRST_EPOCH, ShareGroup
+from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.work import StateToDelete, StateToInitialize, TopicsGone
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topic, Topics

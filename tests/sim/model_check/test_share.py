@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from konvene.groups import views
 from konvene.groups.share import heartbeat, initialize, leave, offsets
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.state_topics import StateTopics
@@ -90,7 +89,7 @@ def takes_an_answer_that_was_overtaken(m: Patch) -> None:
 
 
 def deletes_a_group_that_began_again(m: Patch) -> None:
-    m.setattr(views, "_has_begun_again", lambda group: False)
+    m.setattr(ShareGroup, "may_delete", property(lambda group: group.is_empty))
 
 
 def alters_what_is_read(m: Patch) -> None:

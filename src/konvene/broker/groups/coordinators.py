@@ -9,8 +9,8 @@ from konvene.broker.groups.background_work import GroupWork
 from konvene.broker.groups.internal_topic_warnings import TopicRemarks
 from konvene.broker.groups.record_serde import GROUP_SPEECH
 from konvene.codec.uuid import Uuid
-from konvene.groups.consumer.leave import Disconnected
 from konvene.groups.heartbeat_intervals import RESPONSIVE, told_interval_ms
+from konvene.groups.modern.leave import Disconnected
 from konvene.groups.shard import GroupShard
 from konvene.groups.share.work import TopicsGone
 from konvene.internal_topics import AUDIT_TOPIC, OFFSETS_TOPIC

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from konvene.codec.compile import encode
 from konvene.errors import Errors
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.consumer.heartbeat import has_to_wait
 from konvene.groups.group_type import Group
 from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.modern.group import is_waiting
 from konvene.groups.shard import GroupShard
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.heartbeat import waits as waits_in_share_group
@@ -60,7 +60,7 @@ def _notes(broker: Broker, group_id: str) -> HeartbeatNotes:
 def _told_ms(broker: Broker, group: Group, member: Any) -> int:
     """-1 for who is told nothing, as members of the classic protocol are."""
     if isinstance(group, ConsumerGroup) and member.classic is None:
-        kind, waits = "consumer", has_to_wait(member, group.epoch, group.assignment_epoch)
+        kind, waits = "consumer", is_waiting(member, group.epoch, group.assignment_epoch)
     elif isinstance(group, ShareGroup):
         kind, waits = "share", waits_in_share_group(group, member)
     else:

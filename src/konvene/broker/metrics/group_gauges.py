@@ -55,7 +55,7 @@ class Census:
         return f"<census of {self.groups.total()} groups>"
 
     def see(self, group: Group) -> None:
-        kind = TYPES[type(group)]
+        kind = TYPES[type(group)].name
         self.groups[kind, str(group.state)] += 1
         if not group.members and group.group_id not in self._meter.labels:
             return  # Who has nobody, and was in no rebalance, needs no line of its own.

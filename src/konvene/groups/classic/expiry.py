@@ -5,17 +5,15 @@ A key that no longer means anything (the member is gone, the rebalance is over) 
 
 from __future__ import annotations
 
-from konvene.groups.classic.decision import Decision, initial_delay_ms, join_key
+from konvene.groups.classic.decision import Decision, initial_delay_ms, join_key, session_key
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.log import REBALANCE_DUE_MS
 from konvene.shard import causes
-from konvene.shard.contract import NOTHING, Context, Outcome
+from konvene.shard.contract import NOTHING, Arm, Context, Disarm, Outcome
 
 
-def session_expired(known: ClassicGroup | None, member_id: str, context: Context) -> Outcome:
+def session_expired(known: ClassicGroup, member_id: str, context: Context) -> Outcome:
     """No heartbeat came in time. A member that waits for an answer is alive, unless it is new."""
-    if known is None:
-        return NOTHING
     if member_id in known.pending_joins:
         step = Decision(known, context)
         step.group.drop(member_id)
@@ -35,17 +33,32 @@ def session_expired(known: ClassicGroup | None, member_id: str, context: Context
     return step.outcome()
 
 
-def rebalance_due(group: ClassicGroup, context: Context) -> str | None:
-    """Why a group that was just loaded has to rebalance, where it does."""
+def load(group: ClassicGroup, context: Context) -> Outcome:
+    """After a restart each member has its session from the beginning; a rebalance that is due begins."""
+    timers: list[Arm | Disarm] = []
+    for member in group.members.values():
+        timers.append(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms))
+    cause = _rebalance_cause(group, context)
+    if cause is None:
+        return Outcome(timers=tuple(timers))
+    decision = Decision(group, context)
+    decision.cause(cause, None)
+    decision.start_rebalance()
+    rebalance = decision.outcome()
+    return Outcome(timers=(*timers, *rebalance.timers), soft_records=rebalance.soft_records)
+
+
+def _rebalance_cause(group: ClassicGroup, context: Context) -> str | None:
+    """Why a group that was just loaded has to rebalance; None if it has not."""
     if len(group.members) > context.config["group.max.size"]:
-        return causes.GROUP_TOO_LARGE  # The limit shrank: the last to come back find no room.
+        return causes.GROUP_TOO_LARGE  # The limit was lowered: the last members to rejoin are rejected.
     is_due = group.members and group.state_timestamp_ms == REBALANCE_DUE_MS
     return causes.DOWNGRADED if is_due else None
 
 
-def join_timed_out(known: ClassicGroup | None, context: Context) -> Outcome:
+def join_timed_out(known: ClassicGroup, context: Context) -> Outcome:
     """Time to join is up. The first rebalance of a group goes on waiting while members keep coming."""
-    if known is None or known.state is not State.PREPARING_REBALANCE:
+    if known.state is not State.PREPARING_REBALANCE:
         return NOTHING
     step = Decision(known, context)
     group = step.group
@@ -60,9 +73,9 @@ def join_timed_out(known: ClassicGroup | None, context: Context) -> Outcome:
     return step.outcome()
 
 
-def sync_timed_out(known: ClassicGroup | None, context: Context) -> Outcome:
+def sync_timed_out(known: ClassicGroup, context: Context) -> Outcome:
     """Who joined and never asked for its assignment is out."""
-    if known is None or known.state not in (State.COMPLETING_REBALANCE, State.STABLE):
+    if known.state not in (State.COMPLETING_REBALANCE, State.STABLE):
         return NOTHING
     if not known.pending_syncs:
         return NOTHING

@@ -29,10 +29,10 @@ def heartbeat(group: ClassicGroup | None, request: HeartbeatRequest, context: Co
 
 
 def cacheable(
-    group: ClassicGroup | None, request: HeartbeatRequest
+    group: ClassicGroup, request: HeartbeatRequest, context: Context
 ) -> tuple[ClassicGroup, tuple[Arm | Disarm, ...]] | None:
     """What an accepted heartbeat rests on, and the timer that it moves; None for one to be refused."""
-    if group is None or group.state is State.PREPARING_REBALANCE or request.generation_id != group.generation:
+    if group.state is State.PREPARING_REBALANCE or request.generation_id != group.generation:
         return None
     member = group.members.get(request.member_id)
     if member is None or request.group_instance_id not in (None, member.instance_id):

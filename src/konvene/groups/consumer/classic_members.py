@@ -24,7 +24,7 @@ from konvene.groups.classic.join import (
 from konvene.groups.classic.subscriptions import CONSUMER, Subscription, read_subscription, write_assignment
 from konvene.groups.consumer import conversion, log
 from konvene.groups.consumer.current_assignment import NOBODY, CurrentAssignment, MemberState, Partitions
-from konvene.groups.consumer.decision import Decision, join_key, sync_key
+from konvene.groups.consumer.decision import Decision, rejoin_key, resync_key, revocation_key
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.leave import fence
 from konvene.groups.consumer.subscriptions import see_regex, see_topics
@@ -73,7 +73,7 @@ def _join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> 
     elif holder is None:
         old = Member(member_id)
     else:
-        old, replaced = step.take_place(holder, member_id), holder.member_id
+        old, replaced = step.replace_static_member(holder, member_id), holder.member_id
     said = read_subscription(request.protocols[0].metadata)
     if said is None:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
@@ -87,11 +87,11 @@ def _join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> 
     target = retarget(step, old, new, replaced=replaced)
     settled = reconcile(step, new, target, owned, subscription_changed=changed)
     step.arrived.append(settled)
-    step.timers.append(Disarm(join_key(group.group_id, member_id)))
+    step.timers.append(Disarm(rejoin_key(group.group_id, member_id)))
     if old.classic is None:
-        step.timers.append(Disarm(step.revocation_key(old)))
+        step.timers.append(Disarm(revocation_key(group.group_id, old.member_id)))
     step.arm_session(settled)
-    step.arm(sync_key(group.group_id, member_id), rebalance_timeout_ms(request))
+    step.arm(resync_key(group.group_id, member_id), rebalance_timeout_ms(request))
     step.reply(context.waiter, _joined(settled))
     return step.outcome()
 
@@ -196,10 +196,10 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> O
     state = member.current.state
     if group.assignment_epoch > member.current.epoch and state is not MemberState.UNREVOKED_PARTITIONS:
         # Who owes a revocation joins again when it has revoked; all others are to join at once.
-        step.arm(join_key(group.group_id, member.member_id), member.rebalance_timeout_ms, unless_armed=True)
+        step.arm(rejoin_key(group.group_id, member.member_id), member.rebalance_timeout_ms, unless_armed=True)
         step.reply(context.waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
         return step.outcome()
-    step.timers.append(Disarm(sync_key(group.group_id, member.member_id)))
+    step.timers.append(Disarm(resync_key(group.group_id, member.member_id)))
     step.arm_session(member)
     step.reply(
         context.waiter,
@@ -225,7 +225,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context)
     error = Errors.NONE
     if _has_to_rejoin(step, member):
         error = Errors.REBALANCE_IN_PROGRESS
-        step.arm(join_key(group.group_id, member.member_id), member.rebalance_timeout_ms, unless_armed=True)
+        step.arm(rejoin_key(group.group_id, member.member_id), member.rebalance_timeout_ms, unless_armed=True)
     step.reply(context.waiter, HeartbeatResponse(error_code=error))
     return step.outcome()
 

@@ -39,11 +39,12 @@ from konvene.groups.classic.subscriptions import (
 from konvene.groups.consumer import log
 from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState, Partitions
 from konvene.groups.consumer.decision import Decision
-from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member
+from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.modern import conversion
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.modern.conversion import BOTH_WAYS, UPGRADE, Blocker
+from konvene.groups.modern.group import FIRST_EPOCH
 from konvene.shard.contract import Context, Outcome
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from konvene.groups.assignors import OFFERED, Assignor
 from konvene.groups.consumer import log
-from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState
+from konvene.groups.consumer.current_assignment import MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member
-from konvene.groups.modern.decision import ModernDecision, revocation_key, session_key
+from konvene.groups.modern.decision import ModernDecision, rejoin_key, resync_key, revocation_key, session_key
+from konvene.groups.modern.log import RecordTypes
 from konvene.shard import causes
 from konvene.shard.contract import Context, Disarm
 
-__all__ = ["Decision", "join_key", "revocation_key", "session_key", "sync_key"]
-
-
-def join_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """Runs while a member of the classic protocol has been told to rejoin."""
-    return ("rejoin", group_id, member_id)
-
-
-def sync_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """Runs while a member of the classic protocol has joined and not asked for its assignment."""
-    return ("resync", group_id, member_id)
+__all__ = ["Decision", "rejoin_key", "resync_key", "revocation_key", "session_key"]
 
 
 def offered(context: Context) -> Mapping[str, Assignor]:
@@ -32,10 +22,11 @@ def offered(context: Context) -> Mapping[str, Assignor]:
     return context.assignors or OFFERED
 
 
-class Decision(ModernDecision[ConsumerGroup]):
+class Decision(ModernDecision[ConsumerGroup, Member]):
     """One decision about one group."""
 
-    group_type: ClassVar[str] = "consumer"
+    log: ClassVar[RecordTypes[Any]] = log.RECORDS
+    unrevoked: ClassVar[object] = MemberState.UNREVOKED_PARTITIONS
 
     __slots__ = ("metadata_hash",)
 
@@ -56,16 +47,13 @@ class Decision(ModernDecision[ConsumerGroup]):
         """The member is gone, and whatever it was waited for."""
         group_id = self.group.group_id
         self.timers += (
-            Disarm(key(group_id, member_id)) for key in (session_key, revocation_key, join_key, sync_key)
+            Disarm(key(group_id, member_id)) for key in (session_key, revocation_key, rejoin_key, resync_key)
         )
 
     def disarm_classic(self, member_id: str) -> None:
         """The member speaks the consumer protocol now: nobody waits for it to join or to sync. Kafka does."""
         group_id = self.group.group_id
-        self.timers += (Disarm(join_key(group_id, member_id)), Disarm(sync_key(group_id, member_id)))
-
-    def revocation_key(self, member: Member) -> tuple[str, str, str]:
-        return revocation_key(self.group.group_id, member.member_id)
+        self.timers += (Disarm(rejoin_key(group_id, member_id)), Disarm(resync_key(group_id, member_id)))
 
     # --- moves that requests share ---
 
@@ -74,37 +62,6 @@ class Decision(ModernDecision[ConsumerGroup]):
         self.epoch += 1
         self.metadata_hash = metadata_hash
         self.record(log.group_record(self.group.group_id, self.epoch, metadata_hash))
-
-    def settle(self, member: Member, current: CurrentAssignment) -> Member:
-        """The member has something else now. It has a time limit while it owes a revocation."""
-        group_id = self.group.group_id
-        self.record(log.current_record(group_id, member.member_id, current))
-        self.settled[member.member_id] = current
-        if member.classic is None:
-            key = self.revocation_key(member)
-            if current.state is MemberState.UNREVOKED_PARTITIONS:
-                self.arm(key, member.rebalance_timeout_ms)
-            else:
-                self.timers.append(Disarm(key))
-        return member.having(current)
-
-    def remove(self, member: Member) -> None:
-        """Let go of all that is kept of a member."""
-        self.records += log.member_tombstones(self.group.group_id, member.member_id)
-        self.gone.add(member.member_id)
-
-    def take_place(self, old: Member, member_id: str) -> Member:
-        """A static member is back under another id: all that it had is copied, at epoch 0."""
-        group_id = self.group.group_id
-        current = replace(old.current, epoch=0, previous_epoch=0)
-        member = replace(old, member_id=member_id, current=current)
-        self.remove(old)
-        self.record(log.member_record(group_id, member))
-        self.record(log.target_record(group_id, member_id, self.group.targets.get(old.member_id, {})))
-        self.record(log.current_record(group_id, member_id, current))
-        self.settled[member_id] = current
-        self.disarm_all(old.member_id)
-        return member
 
     # --- the story ---
 

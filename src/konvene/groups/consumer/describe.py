@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.consumer.current_assignment import Epochs, Partitions
 from konvene.groups.consumer.group import ConsumerGroup, Member
-from konvene.groups.consumer.leave import consumer_group
 from konvene.groups.consumer.targets import preferred
-from konvene.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
+from konvene.groups.modern.group import get_or_throw_group
+from konvene.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    TopicPartitions,
+)
 from konvene.messages.consumer_group_describe import Member as DescribedMember
-from konvene.shard.contract import Context
+from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
+
+Groups = Mapping[str, Any]
 
 CLASSIC, CONSUMER = 0, 1
 """What a member speaks (KIP-1099)."""
 
 
-def described(groups: dict[str, Any], group_id: str, context: Context) -> DescribedGroup:
+def describe(groups: Groups, request: ConsumerGroupDescribeRequest, context: Context) -> Outcome:
+    """Decide a ConsumerGroupDescribe."""
+    described = tuple(_described(groups, group_id, context) for group_id in request.group_ids)
+    return Outcome((Reply(context.waiter, ConsumerGroupDescribeResponse(groups=described)),))
+
+
+def _described(groups: Groups, group_id: str, context: Context) -> DescribedGroup:
     """The group, or why it is none of ours."""
     try:
-        group = consumer_group(groups, group_id)
+        group = get_or_throw_group(groups, group_id, ConsumerGroup)
     except GroupError as refused:
         return DescribedGroup(
             group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND, error_message=refused.message

@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
+from typing import ClassVar
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import in_hash_order
@@ -32,11 +33,7 @@ from konvene.groups.consumer.current_assignment import NOBODY, CurrentAssignment
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.modern.group import ModernGroup
 from konvene.groups.modern.rebalance_trace import RebalanceTrace
-from konvene.shard.image import Topics
-
-FIRST_EPOCH = 1
-"""A group that is heard of begins here, with nothing assigned; its first target is for the next one. So does
-one of which the log says no assignment any more."""
+from konvene.shard.image import Topic, Topics
 
 
 class State(StrEnum):
@@ -112,18 +109,12 @@ class SoftState:
         return (self.seen,)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ConsumerGroup(ModernGroup[Member]):
-    """A consumer group. Changed by `log.replay` alone."""
+    """A consumer group. Changed by the replay of records (`log`) alone."""
 
-    group_id: str
-    epoch: int = FIRST_EPOCH
-    metadata_hash: int = 0
-    assignment_epoch: int = FIRST_EPOCH
-    assignment_timestamp_ms: int = 0
-    members: dict[str, Member] = field(default_factory=dict)
-    instances: dict[str, str] = field(default_factory=dict)
-    """Static members: instance id to member id."""
+    group_type: ClassVar[str] = "consumer"
+
     targets: dict[str, Partitions] = field(default_factory=dict)
     """By member id, what it is meant to have."""
     regexes: dict[str, Resolved] = field(default_factory=dict)
@@ -132,20 +123,12 @@ class ConsumerGroup(ModernGroup[Member]):
     regex_users: Counter[str] = field(default_factory=Counter)
     owners: dict[Uuid, dict[int, str]] = field(default_factory=dict)
     """By topic id and partition, the member that has it or has yet to give it up."""
-    behind: set[str] = field(default_factory=set)
-    """Members that are not reconciled to the assignment's epoch."""
     assignors: Counter[str] = field(default_factory=Counter)
     """How many members prefer which."""
     classic_members: int = 0
     classic_protocols: Counter[str] = field(default_factory=Counter)
     """How many members of the classic protocol support which of its assignors."""
     soft: SoftState = field(default_factory=SoftState)
-    reached_ms: dict[str, int] = field(default_factory=dict)
-    """By member id, when it had all of the target at hand. As soft as `soft`."""
-
-    def __repr__(self) -> str:
-        size = len(self.members)
-        return f"<consumer {self.group_id} {self.state} epoch {self.epoch}, {size} members>"
 
     @property
     def state(self) -> State:
@@ -186,6 +169,19 @@ class ConsumerGroup(ModernGroup[Member]):
         """The epoch of whoever has a partition; `NOBODY` if it is free."""
         owner = self.owners.get(topic, {}).get(partition)
         return NOBODY if owner is None else self.members[owner].current.epoch
+
+    def target_of(self, member_id: str) -> Partitions:
+        """Return the target assignment of a member."""
+        return self.targets.get(member_id, {})
+
+    def assigned_since(self, member: Member, topic: Topic, partition: int) -> int | None:
+        """Return the epoch since which a member has a partition, or has yet to revoke it; None if it has
+        not."""
+        current = member.current
+        since = current.assigned.get(topic.id, {}).get(partition)
+        if since is None:
+            since = current.pending_revocation.get(topic.id, {}).get(partition)
+        return since
 
     def topics_of(self, member: Member) -> frozenset[str]:
         """The names that a member reads: its own, and those that its expression was found to match."""

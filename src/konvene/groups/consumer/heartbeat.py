@@ -35,14 +35,15 @@ from konvene.groups.consumer.leave import leave
 from konvene.groups.consumer.subscriptions import see_regex, see_topics
 from konvene.groups.consumer.targets import reconcile, retarget
 from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.modern.admit import admit
 from konvene.groups.modern.group import (
+    JOIN,
+    LEAVE,
     LEAVE_STATIC,
     CachedHeartbeat,
-    check_room,
+    check_size,
     fenced,
-    known_member,
-    static_member,
-    unreleased,
+    is_waiting,
 )
 from konvene.messages.consumer_group_heartbeat import (
     Assignment,
@@ -54,8 +55,6 @@ from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 from konvene.shard.errors import GroupError
 
-JOIN = 0
-LEAVE = -1
 FIRST_VERSION_WITH_MEMBER_IDS_OF_CLIENTS = 1
 
 Groups = MutableMapping[str, Any]
@@ -117,8 +116,15 @@ def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Conte
     owned = _owned(request)
     member_id = request.member_id or context.fresh_ids[0]
     most: int = context.config["group.consumer.max.size"]
-    check_room("consumer", step.group, most, member_id, request.instance_id)
-    old, replaced = _admit(step, request, member_id, owned)
+    check_size(step.group, most, member_id, request.instance_id)
+    old, replaced = admit(
+        step,
+        member_id,
+        request.instance_id,
+        request.member_epoch,
+        lambda member: _check_epoch(member, request.member_epoch, owned),
+        Member,
+    )
     new = _updated(old, request, context)
     is_new = old.member_id not in step.group.members and replaced is None
     if step.group.members and groups.get(request.group_id) is not step.group:
@@ -153,31 +159,6 @@ def _group(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Cont
     if known.state is ClassicState.EMPTY:
         return conversion.replaced_empty(known, context)
     return conversion.upgraded(known, context)
-
-
-def _admit(
-    step: Decision, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Partitions | None
-) -> tuple[Member, str | None]:
-    """The member as it is so far, and the id of the one whose place it takes."""
-    group, instance_id, joins = step.group, request.instance_id, request.member_epoch == JOIN
-    if instance_id is None:
-        if joins and member_id not in group.members:
-            return Member(member_id), None
-        member = known_member(group, member_id)
-        _check_epoch(member, request.member_epoch, owned)
-        return member, None
-    holder = group.static_member(instance_id)
-    if not joins:
-        member = static_member(group, member_id, instance_id)
-        _check_epoch(member, request.member_epoch, owned)
-        return member, None
-    if holder is None:
-        return group.members.get(member_id) or Member(member_id), None
-    if holder.current.epoch != LEAVE_STATIC and holder.classic is None:
-        if holder.member_id == member_id:
-            return holder, None
-        raise unreleased(member_id, instance_id, holder)
-    return step.take_place(holder, member_id), holder.member_id
 
 
 def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
@@ -275,16 +256,11 @@ def _answer(
             step.config["consumer.heartbeat.interval.ms"],
             step.context.config,
             step.context.members,
-            waits=has_to_wait(new, step.epoch, step.assignment_epoch),
+            waits=is_waiting(new, step.epoch, step.assignment_epoch),
             member_id=new.member_id,
         ),
         assignment=told,
     )
-
-
-def has_to_wait(member: Member, epoch: int, assignment_epoch: int) -> bool:
-    """Whether it owes an acknowledgement, or there is not all yet that it is meant to have."""
-    return epoch > assignment_epoch or not member.is_reconciled_to(assignment_epoch)
 
 
 def _assignment(current: CurrentAssignment) -> Assignment:
@@ -300,10 +276,10 @@ def _assignment(current: CurrentAssignment) -> Assignment:
 
 
 def cacheable(
-    group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest, context: Context
+    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
     """For a heartbeat that says nothing new, of a member that has what it is meant to have."""
-    if group is None or group.epoch != group.assignment_epoch or group.regex_users:
+    if group.epoch != group.assignment_epoch or group.regex_users:
         return None
     member = group.members.get(request.member_id)
     if member is None or member.classic is not None or request.member_epoch != member.current.epoch:

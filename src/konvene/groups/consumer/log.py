@@ -15,13 +15,13 @@ before, the last record of its kind says what it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.current_assignment import CurrentAssignment, Epochs, MemberState, Partitions
-from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member, Resolved, topic_names
+from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved, topic_names
 from konvene.groups.modern.classic_member import from_metadata, to_metadata
+from konvene.groups.modern.log import Groups, RecordTypes, Replay
 from konvene.records.consumer import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -41,13 +41,7 @@ from konvene.records.consumer import (
 )
 from konvene.records.coordinator import Record
 
-Groups = MutableMapping[str, Any]
-"""All groups of a shard, of whatever kind."""
-
 _STATES = {state.value: state for state in MemberState}
-
-LEFT = CurrentAssignment(epoch=-1, previous_epoch=-1)
-"""What a member has whose record of it is gone."""
 
 
 # --- what is written -------------------------------------------------------------------------------
@@ -73,15 +67,6 @@ def member_record(group_id: str, member: Member) -> Record:
         classic_member_metadata=to_metadata(member.classic),
     )
     return Record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
-
-
-def assignment_record(group_id: str, epoch: int, timestamp_ms: int) -> Record:
-    """Targets were computed for this epoch."""
-    key = ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
-    value = ConsumerGroupTargetAssignmentMetadataValue(
-        assignment_epoch=epoch, assignment_timestamp=timestamp_ms
-    )
-    return Record(key, value)
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
@@ -116,38 +101,8 @@ def regex_record(group_id: str, regex: str, resolved: Resolved) -> Record:
     return Record(key, value)
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """All that is kept of a member goes, in Kafka's order."""
-    return [
-        Record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
-        Record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
-        Record(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
-    ]
-
-
 def regex_tombstone(group_id: str, regex: str) -> Record:
     return Record(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
-
-
-def group_tombstones(group: ConsumerGroup, replaced: tuple[str, str] | None = None) -> list[Record]:
-    """All that is kept of a group goes, in Kafka's order: its members, then itself.
-
-    `replaced`: a member id whose records are gone already, and that of who took its place."""
-    name, members = group.group_id, list(group.members)
-    if replaced is not None:
-        old, new = replaced
-        members = [new if member == old else member for member in members]
-    current = [ConsumerGroupCurrentMemberAssignmentKey(group_id=name, member_id=m) for m in members]
-    target = [ConsumerGroupTargetAssignmentMemberKey(group_id=name, member_id=m) for m in members]
-    metadata = [ConsumerGroupMemberMetadataKey(group_id=name, member_id=m) for m in members]
-    regexes = [
-        ConsumerGroupRegularExpressionKey(group_id=name, regular_expression=r) for r in sorted(group.regexes)
-    ]
-    keys: list[Any] = [
-        *current, *target, ConsumerGroupTargetAssignmentMetadataKey(group_id=name), *metadata, *regexes,
-        ConsumerGroupPartitionMetadataKey(group_id=name), ConsumerGroupMetadataKey(group_id=name),
-    ]  # fmt: skip
-    return [Record(key, None) for key in keys]
 
 
 def _told(epochs: Epochs) -> tuple[TopicPartitions, ...]:
@@ -162,44 +117,11 @@ def _told(epochs: Epochs) -> tuple[TopicPartitions, ...]:
     )
 
 
-# --- what is taken in ------------------------------------------------------------------------------
+# --- what is replayed ------------------------------------------------------------------------------
 
 
-def replay(groups: Groups, record: Record) -> None:
-    """Take a record into its group."""
-    REPLAYS[type(record.key)](groups, record.key, record.value)
-
-
-def _group(groups: Groups, group_id: str) -> ConsumerGroup:
-    """The group of that name, made if need be: also where it was of another kind."""
-    known = groups.get(group_id)
-    if not isinstance(known, ConsumerGroup):
-        known = groups[group_id] = ConsumerGroup(group_id)
-    return known
-
-
-def _known(groups: Groups, group_id: str) -> ConsumerGroup | None:
-    known = groups.get(group_id)
-    return known if isinstance(known, ConsumerGroup) else None
-
-
-def _metadata(groups: Groups, key: ConsumerGroupMetadataKey, value: Any) -> None:
-    if value is not None:
-        group = _group(groups, key.group_id)
-        group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
-    elif _known(groups, key.group_id) is not None:
-        del groups[key.group_id]
-
-
-def _member(groups: Groups, key: ConsumerGroupMemberMetadataKey, value: Any) -> None:
-    if value is not None:
-        group = _group(groups, key.group_id)
-        known = group.members.get(key.member_id)
-        group.put(
-            _read_member(key.member_id, value, known.current if known is not None else CurrentAssignment())
-        )
-    elif (there := _known(groups, key.group_id)) is not None:
-        there.drop(key.member_id)
+def _read_group(group: ConsumerGroup, value: ConsumerGroupMetadataValue) -> None:
+    group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
 
 
 def _read_member(
@@ -220,35 +142,8 @@ def _read_member(
     )
 
 
-def _assignment(groups: Groups, key: ConsumerGroupTargetAssignmentMetadataKey, value: Any) -> None:
-    if value is not None:
-        group = _group(groups, key.group_id)
-        group.assigned_at(value.assignment_epoch, value.assignment_timestamp)
-    elif (there := _known(groups, key.group_id)) is not None:
-        there.assigned_at(FIRST_EPOCH, 0)
-
-
-def _target(groups: Groups, key: ConsumerGroupTargetAssignmentMemberKey, value: Any) -> None:
-    if value is not None:
-        told = {t.topic_id: tuple(sorted(t.partitions)) for t in value.topic_partitions}
-        _group(groups, key.group_id).targets[key.member_id] = told
-    elif (there := _known(groups, key.group_id)) is not None:
-        there.targets.pop(key.member_id, None)
-
-
-def _current(groups: Groups, key: ConsumerGroupCurrentMemberAssignmentKey, value: Any) -> None:
-    if value is not None:
-        group = _group(groups, key.group_id)
-        member = group.members.get(key.member_id)
-        if member is not None:
-            group.have(member, _read_current(value))
-        else:
-            group.put(Member(key.member_id).having(_read_current(value)))
-        return
-    there = _known(groups, key.group_id)
-    known = there.members.get(key.member_id) if there is not None else None
-    if there is not None and known is not None:
-        there.have(known, LEFT)
+def _read_target(value: ConsumerGroupTargetAssignmentMemberValue) -> Partitions:
+    return {topic.topic_id: tuple(sorted(topic.partitions)) for topic in value.topic_partitions}
 
 
 def _read_current(value: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
@@ -256,15 +151,16 @@ def _read_current(value: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAs
         _STATES.get(value.state, MemberState.UNKNOWN),
         value.member_epoch,
         value.previous_member_epoch,
-        _epochs(value.assigned_partitions, value.member_epoch),
-        _epochs(value.partitions_pending_revocation, value.member_epoch),
+        _read_epochs(value.assigned_partitions, value.member_epoch),
+        _read_epochs(value.partitions_pending_revocation, value.member_epoch),
     )
 
 
-def _epochs(told: tuple[TopicPartitions, ...], member_epoch: int) -> dict[Uuid, dict[int, int]]:
-    """Before Kafka 4.3 no epoch was written for each partition: the member's stands for it."""
+def _read_epochs(topics: tuple[TopicPartitions, ...], member_epoch: int) -> dict[Uuid, dict[int, int]]:
+    """The epoch since which the member has each partition. Before Kafka 4.3 that was not written: it is the
+    member's epoch then."""
     found: dict[Uuid, dict[int, int]] = {}
-    for topic in told:
+    for topic in topics:
         epochs = topic.assignment_epochs
         if epochs is None or len(epochs) != len(topic.partitions):
             epochs = (member_epoch,) * len(topic.partitions)
@@ -272,24 +168,58 @@ def _epochs(told: tuple[TopicPartitions, ...], member_epoch: int) -> dict[Uuid, 
     return found
 
 
-def _regex(groups: Groups, key: ConsumerGroupRegularExpressionKey, value: Any) -> None:
-    if value is not None:
-        resolved = Resolved(frozenset(value.topics), value.version, value.timestamp)
-        _group(groups, key.group_id).regexes[key.regular_expression] = resolved
-    elif (there := _known(groups, key.group_id)) is not None:
-        there.regexes.pop(key.regular_expression, None)
+def _write_regex(group: ConsumerGroup, key: ConsumerGroupRegularExpressionKey, value: Any) -> None:
+    resolved = Resolved(frozenset(value.topics), value.version, value.timestamp)
+    group.regexes[key.regular_expression] = resolved
 
 
-def _says_nothing(groups: Groups, key: Any, value: Any) -> None:
-    """What topics looked like is kept as a hash by now."""
+def _clear_regex(group: ConsumerGroup, key: ConsumerGroupRegularExpressionKey) -> None:
+    group.regexes.pop(key.regular_expression, None)
 
 
-REPLAYS: dict[type, Callable[[Groups, Any, Any], None]] = {
-    ConsumerGroupMetadataKey: _metadata,
-    ConsumerGroupPartitionMetadataKey: _says_nothing,
-    ConsumerGroupMemberMetadataKey: _member,
-    ConsumerGroupTargetAssignmentMetadataKey: _assignment,
-    ConsumerGroupTargetAssignmentMemberKey: _target,
-    ConsumerGroupCurrentMemberAssignmentKey: _current,
-    ConsumerGroupRegularExpressionKey: _regex,
+def _other_keys(group: ConsumerGroup) -> list[Any]:
+    group_id = group.group_id
+    return [
+        *(
+            ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
+            for regex in sorted(group.regexes)
+        ),
+        ConsumerGroupPartitionMetadataKey(group_id=group_id),
+        ConsumerGroupMetadataKey(group_id=group_id),
+    ]
+
+
+RECORDS: Final = RecordTypes(
+    group_class=ConsumerGroup,
+    group_key=ConsumerGroupMetadataKey,
+    member_key=ConsumerGroupMemberMetadataKey,
+    assignment_key=ConsumerGroupTargetAssignmentMetadataKey,
+    assignment_value=ConsumerGroupTargetAssignmentMetadataValue,
+    target_key=ConsumerGroupTargetAssignmentMemberKey,
+    current_key=ConsumerGroupCurrentMemberAssignmentKey,
+    member_record=member_record,
+    target_record=target_record,
+    current_record=current_record,
+    read_group=_read_group,
+    read_member=_read_member,
+    read_target=_read_target,
+    read_current=_read_current,
+    new_member=Member,
+    departed=CurrentAssignment(epoch=-1, previous_epoch=-1),
+    other_keys=_other_keys,
+)
+
+assignment_record = RECORDS.assignment_record
+member_tombstones = RECORDS.member_tombstones
+group_tombstones = RECORDS.group_tombstones
+
+REPLAYS: Final[dict[type, Replay]] = {
+    **RECORDS.replays(),
+    ConsumerGroupPartitionMetadataKey: lambda groups, key, value: None,  # Replaced by the metadata hash.
+    ConsumerGroupRegularExpressionKey: RECORDS.replay_as(_write_regex, _clear_regex),
 }
+
+
+def replay(groups: Groups, record: Record) -> None:
+    """Apply a record to its group."""
+    REPLAYS[type(record.key)](groups, record.key, record.value)

@@ -21,7 +21,7 @@ from konvene.groups.consumer.decision import Decision
 from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved
 from konvene.groups.consumer.work import RESOLVE_REGEXES, RegexesResolved, RegexesToResolve
 from konvene.shard import causes
-from konvene.shard.contract import NOTHING, Context, Effect, Outcome
+from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.image import Topic
 
 REFRESH_PAUSE_MS = 10_000
@@ -156,10 +156,8 @@ def _hands_on(group: ConsumerGroup, expression: str) -> bool:
     )
 
 
-def resolved(group: ConsumerGroup | None, answer: RegexesResolved, context: Context) -> Outcome:
+def regexes_resolved(group: ConsumerGroup, answer: RegexesResolved, context: Context) -> Outcome:
     """It was found what expressions match. The epoch moves if that is news."""
-    if group is None:
-        return NOTHING
     step = Decision(group, context)
     step.remember(resolving=False)
     changed = False

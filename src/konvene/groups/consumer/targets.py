@@ -76,9 +76,9 @@ def retarget(step: Decision, old: Member, new: Member, *, replaced: str | None =
     return mine
 
 
-def computed(group: ConsumerGroup | None, answer: AssignmentComputed, context: Context) -> Outcome:
+def assignment_computed(group: ConsumerGroup, answer: AssignmentComputed, context: Context) -> Outcome:
     """A target that was computed elsewhere is there."""
-    if group is None or group.soft.computing != answer.epoch:
+    if group.soft.computing != answer.epoch:
         return NO_OUTCOME
     step = Decision(group, context)
     step.remember(computing=0)

@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeVar
 
 from konvene.groups.history.modern import At, EpochHistory, Memory, cause_of
-from konvene.groups.modern.decision import Group
+from konvene.groups.modern.group import ModernGroup
 from konvene.records.audit import Cause
 from konvene.shard import causes
 
 __all__ = ["Ended", "HandedOver", "downgraded"]
 
-G = TypeVar("G", bound=Group)
+G = TypeVar("G", bound=ModernGroup[Any])
 M = TypeVar("M", bound=Memory)
 
 

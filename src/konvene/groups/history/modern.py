@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from konvene.groups import audit_members
 from konvene.groups.audit_members import Named, came_out
-from konvene.groups.modern.decision import Group
+from konvene.groups.modern.group import ModernGroup
 from konvene.groups.modern.rebalance_trace import MOST_CAUSES
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.coordinator import Record
@@ -84,7 +84,7 @@ class Memory:
         self.story, self.settled = None, False
 
 
-G = TypeVar("G", bound=Group)
+G = TypeVar("G", bound=ModernGroup[Any])
 M = TypeVar("M", bound=Memory)
 Take = Callable[..., RebalanceValue | None]
 
@@ -276,7 +276,7 @@ class EpochHistory(ABC, Generic[G, M]):
         )
 
 
-def changed_members(group: Group, memory: Memory) -> tuple[list[Any], list[tuple[Any, Any]]]:
+def changed_members(group: ModernGroup[Any], memory: Memory) -> tuple[list[Any], list[tuple[Any, Any]]]:
     """Who is gone since this batch began, and who is there that it has touched, with who they were before.
 
     A static member that is new was the one that went, if that had its name: it is not gone."""
@@ -295,7 +295,7 @@ def changed_members(group: Group, memory: Memory) -> tuple[list[Any], list[tuple
     return gone, there
 
 
-def _stood_still(group: Group, memory: Memory) -> bool:
+def _stood_still(group: ModernGroup[Any], memory: Memory) -> bool:
     """Whether the group was stable or empty before this batch."""
     if group.epoch > group.assignment_epoch or group.behind - memory.members.keys():
         return False

@@ -427,7 +427,7 @@ def _back(group: Any, context: Context) -> Rehearsal:
     members = [
         Stance(
             member.member_id, member.instance_id, member.client_id, member.client_host,
-            TYPES[type(group)] if member.classic is None else CLASSIC_TYPE,
+            TYPES[type(group)].name if member.classic is None else CLASSIC_TYPE,
         )
         for member in group.members.values()
     ]  # fmt: skip
@@ -447,7 +447,7 @@ def _back(group: Any, context: Context) -> Rehearsal:
         notes.append(Note("still-new", sentence, others))
     epoch = group.epoch
     return Rehearsal(
-        group.group_id, TYPES[type(group)], CLASSIC_TYPE, epoch, None, tuple(members), tuple(blockers),
+        group.group_id, TYPES[type(group)].name, CLASSIC_TYPE, epoch, None, tuple(members), tuple(blockers),
         tuple(notes),
     )  # fmt: skip
 

@@ -23,6 +23,7 @@ from konvene.groups.classic.leave import identities
 from konvene.groups.classic.subscriptions import CONSUMER, STREAM, topics_of_generation
 from konvene.groups.modern.decision import ModernDecision
 from konvene.groups.modern.group import known_member, static_member
+from konvene.groups.modern.leave import Departure
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -42,10 +43,6 @@ class Blocker(NamedTuple):
     """A sentence, as the coordinator's refusal ends."""
     member_ids: tuple[str, ...] = ()
     """Whom it is about; nobody: all of the group."""
-
-
-Gone = tuple[Any, str, str | None]
-"""A member, why it goes, and the client's own words for it."""
 
 
 # --- back to the classic protocol ------------------------------------------------------------------
@@ -89,7 +86,7 @@ def classic_group(group: Any, members: Iterable[Any], now_ms: int) -> ClassicGro
 
 
 def downgraded(
-    step: ModernDecision[Any], classic: ClassicGroup, leaving: Sequence[Any], *, rebalance: bool
+    step: ModernDecision[Any, Any], classic: ClassicGroup, leaving: Sequence[Any], *, rebalance: bool
 ) -> Outcome:
     """The group goes on as this one. `step` has the tombstones of all that it was."""
     group, context = step.group, step.context
@@ -97,7 +94,7 @@ def downgraded(
     due = replace(classic, state_timestamp_ms=classic_log.REBALANCE_DUE_MS) if rebalance else classic
     step.record(classic_log.to_record(due))
     for member in group.members.values():
-        step.disarm_all(member.member_id)  # type: ignore[attr-defined]  # Each kind has its own timers.
+        step.disarm_all(member.member_id)
     classic.hears_earlier = rebalance and classic.protocol == STREAM
     moved = ClassicStep(classic, context)
     for classic_member in classic.members.values():
@@ -134,7 +131,7 @@ def classic_member(group: Any, request: SyncGroupRequest | HeartbeatRequest) -> 
     return member
 
 
-def take_over(step: ModernDecision[Any], classic: ClassicGroup, old: Collection[str] = ()) -> None:
+def take_over(step: ModernDecision[Any, Any], classic: ClassicGroup, old: Collection[str] = ()) -> None:
     """The members of a classic group go on in another kind: who waits is told to come back, and each has its
     session.
 
@@ -153,10 +150,10 @@ def take_over(step: ModernDecision[Any], classic: ClassicGroup, old: Collection[
 
 def farewell(
     group: Any, request: LeaveGroupRequest, context: Context
-) -> tuple[LeaveGroupResponse, list[Gone]]:
+) -> tuple[LeaveGroupResponse, list[Departure]]:
     """What to answer a LeaveGroup, and who goes, of either protocol, each once."""
     answers: list[MemberResponse] = []
-    gone: dict[str, Gone] = {}
+    gone: dict[str, Departure] = {}
     for identity in identities(request, context):
         error = Errors.NONE
         try:

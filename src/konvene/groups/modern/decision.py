@@ -15,52 +15,48 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from konvene.codec.schema import Struct
 from konvene.groups.audit_members import Named, came_out, cause_of
 from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.decision import join_key, session_key, sync_key
 from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.modern.group import Member, ModernGroup
+from konvene.groups.modern.log import RecordTypes
 from konvene.groups.modern.rebalance_trace import RebalanceTrace, SoftStateRecord
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.coordinator import Record
 from konvene.shard.contract import Arm, Context, Disarm, Effect, Outcome, Rebalance, Reply, Waiter
 
-__all__ = ["ModernDecision", "revocation_key", "session_key"]
+__all__ = ["ModernDecision", "rejoin_key", "resync_key", "revocation_key", "session_key"]
 
 
 def revocation_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """Runs while a member owes a revocation."""
+    """The timer that runs while a member owes a revocation."""
     return ("revocation", group_id, member_id)
 
 
-class Had(Protocol):
-    """What a member has."""
-
-    def is_at(self, epoch: int) -> bool:
-        """Whether it is all that the member was meant to have at this epoch."""
+def rejoin_key(group_id: str, member_id: str) -> tuple[str, str, str]:
+    """The timer that runs while a member of the classic protocol has to rejoin."""
+    return ("rejoin", group_id, member_id)
 
 
-class Group(Protocol):
-    """What a step reads of a group of any kind."""
-
-    group_id: str
-    epoch: int
-    assignment_epoch: int
-    members: dict[str, Any]
-    behind: set[str]
-    soft: Any
-    reached_ms: dict[str, int]
+def resync_key(group_id: str, member_id: str) -> tuple[str, str, str]:
+    """The timer that runs while a member of the classic protocol has joined and not sent its SyncGroup."""
+    return ("resync", group_id, member_id)
 
 
-G = TypeVar("G", bound=Group)
+G = TypeVar("G", bound=ModernGroup[Any])
+M = TypeVar("M", bound=Member)
 
 
-class ModernDecision(ABC, Generic[G]):
+class ModernDecision(ABC, Generic[G, M]):
     """One decision about one group."""
 
-    group_type: ClassVar[str]
+    log: ClassVar[RecordTypes[Any]]
+    unrevoked: ClassVar[object] = None
+    """The state of a member that owes a revocation; None where revocations need no acknowledgement."""
     assigning: ClassVar[str] = "Assigning"
     stable: ClassVar[str] = "Stable"
     empty: ClassVar[str] = "Empty"
@@ -123,6 +119,74 @@ class ModernDecision(ABC, Generic[G]):
         """Note what is kept beside the log."""
         self.soft = replace(self.soft, **known)
 
+    # --- moves that requests share ---
+
+    @abstractmethod
+    def arm_session(self, member: M) -> None:
+        """Start the session of a member anew."""
+
+    def arm_all(self) -> None:
+        """After a restart: start each member's session, and its time to revoke, from the beginning."""
+        for member in self.group.members.values():
+            self.arm_session(member)
+            owes = self.unrevoked is not None and member.current.state is self.unrevoked
+            if owes and member.current.epoch >= 0 and member.classic is None:
+                self.arm(revocation_key(self.group.group_id, member.member_id), member.rebalance_timeout_ms)
+
+    def settle(self, member: M, current: Any) -> M:
+        """Return the member with another current assignment.
+
+        It has its rebalance timeout to revoke what it owes; a member of the classic protocol has that time to
+        rejoin."""
+        group_id, member_id = self.group.group_id, member.member_id
+        self.record(self.log.current_record(group_id, member_id, current))
+        self.settled[member_id] = current
+        if self.unrevoked is not None and member.classic is None:
+            key = revocation_key(group_id, member_id)
+            if current.state is self.unrevoked:
+                self.arm(key, member.rebalance_timeout_ms)
+            else:
+                self.timers.append(Disarm(key))
+        settled: M = member.having(current)
+        return settled
+
+    def remove(self, member: M) -> None:
+        """Delete a member's records."""
+        self.records += self.log.member_tombstones(self.group.group_id, member.member_id)
+        self.gone.add(member.member_id)
+
+    def assign_nothing(self) -> None:
+        """Complete the assignment of a group that is empty at its new epoch: the next member to join need not
+        wait."""
+        self.assignment_epoch = self.epoch
+        self.record(self.log.assignment_record(self.group.group_id, self.epoch, 0))
+
+    def set_aside(self, member: M, current: Any) -> None:
+        """Keep the place and the current assignment of a static member that leaves temporarily."""
+        group_id, member_id = self.group.group_id, member.member_id
+        self.record(self.log.current_record(group_id, member_id, current))
+        self.settled[member_id] = current
+        self.timers.append(Disarm(revocation_key(group_id, member_id)))
+
+    @abstractmethod
+    def disarm_all(self, member_id: str) -> None:
+        """Stop all timers of a member that is removed."""
+
+    def replace_static_member(self, old: M, member_id: str) -> M:
+        """Return a static member that is back under another member id: its assignments are copied, at epoch
+        0."""
+        group: Any = self.group
+        group_id: str = group.group_id
+        current = replace(old.current, epoch=0, previous_epoch=0)
+        member: M = replace(old, member_id=member_id, current=current)  # type: ignore[type-var]
+        self.remove(old)
+        self.record(self.log.member_record(group_id, member))
+        self.record(self.log.target_record(group_id, member_id, group.target_of(old.member_id)))
+        self.record(self.log.current_record(group_id, member_id, current))
+        self.settled[member_id] = current
+        self.disarm_all(old.member_id)
+        return member
+
     def _reported(self) -> Mapping[str, Any]:
         """What members say beside all else, where that is kept; None of who is gone."""
         return {}
@@ -164,7 +228,7 @@ class ModernDecision(ABC, Generic[G]):
             )
             story = (story or RebalanceTrace(now)).with_causes(self.causes) if size else None
         elif self._moved_without_epoch():
-            self._row(self.epoch, group.state, RebalanceTrace(now, tuple(self.causes)))  # type: ignore[attr-defined]
+            self._row(self.epoch, group.state, RebalanceTrace(now, tuple(self.causes)))
         if story is not None and self.assignment_epoch > group.assignment_epoch:
             story = self._targeted(replace(story, targeted_ms=now))
         touched = bool(self.settled or self.gone) and self.epoch == self.assignment_epoch
@@ -207,7 +271,7 @@ class ModernDecision(ABC, Generic[G]):
                 for m in {m.member_id: m for m in (*known, *self.arrived)}.values()
             ]
         value = RebalanceValue(
-            group_type=self.group_type,
+            group_type=self.group.group_type,
             epoch=epoch,
             state=state,
             started_ms=story.started_ms,

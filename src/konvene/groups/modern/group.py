@@ -1,30 +1,55 @@
-"""What all groups share whose coordinator assigns: members by id and by name, epochs, and who is behind.
+"""What consumer, share and streams groups have in common: members, epochs, and which members are behind.
 
-A kind adds what its members have and what is counted of them (`_claim`, `_release`, `_count`). Members are
-values; `put`, `have`, `drop` and `assigned_at` are called by the replay of records alone.
+Three epochs rise. The group's epoch rises when anything changes that assignments rest on; the assignment
+epoch is that of the group for which the last target assignment was computed; a member's epoch rises when the
+member has revoked what is not in its target. No member's epoch exceeds the assignment epoch, which never
+exceeds the group's.
+
+Members are frozen values. A group is changed in place, and by the replay of records alone (`put`,
+`set_current`, `drop`, `set_assignment_epoch`); each type of group indexes its members' assignments in
+`_claim`, `_release` and `_count`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from konvene.errors import Errors
 from konvene.shard.errors import GroupError
 
+FIRST_EPOCH = 1
+"""The epoch of a new group, at which nothing is assigned; its first target is for the next epoch. Also the
+assignment epoch of a group whose assignment was deleted."""
+
+JOIN = 0
+"""The epoch with which a member joins, or rejoins after it was fenced."""
+
+LEAVE = -1
+"""The epoch with which a member leaves."""
+
 LEAVE_STATIC = -2
-"""The epoch of a static member that has left for a while."""
+"""The epoch with which a static member leaves temporarily, and which it has until it is back."""
 
 
 class Member(Protocol):
-    """A member of any of these kinds."""
+    """A member of a consumer, share or streams group."""
 
     @property
     def member_id(self) -> str: ...
 
     @property
     def instance_id(self) -> str | None: ...
+
+    @property
+    def classic(self) -> Any:
+        """What is known of a member of the classic protocol; None of any other."""
+
+    @property
+    def rebalance_timeout_ms(self) -> int: ...
 
     @property
     def current(self) -> Any: ...
@@ -37,47 +62,68 @@ class Member(Protocol):
 M = TypeVar("M", bound=Member)
 
 
+@dataclass(slots=True, repr=False)
 class ModernGroup(ABC, Generic[M]):
-    """The books of members. The fields are those of each kind's own dataclass."""
+    """A group whose coordinator computes the assignment (KIP-848, KIP-932, KIP-1071)."""
 
-    __slots__ = ()
+    group_type: ClassVar[str]
+    """Kafka's name of the type, as ListGroups returns it."""
 
     group_id: str
-    epoch: int
-    assignment_epoch: int
-    assignment_timestamp_ms: int
-    members: dict[str, M]
-    instances: dict[str, str]
-    behind: set[str]
-    soft: Any
+    epoch: int = FIRST_EPOCH
+    metadata_hash: int = 0
+    """Hash of the topics that members subscribe to (`subscriptions.hash_of`)."""
+    assignment_epoch: int = FIRST_EPOCH
+    assignment_timestamp_ms: int = 0
+    members: dict[str, M] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    """Static members: member id by instance id."""
+    targets: dict[str, Any] = field(default_factory=dict)
+    """The target assignment by member id."""
+    behind: set[str] = field(default_factory=set)
+    """Ids of members that are not reconciled to the assignment epoch."""
+    soft: Any = None
+    """What the coordinator knows of the group beside its log: a `SoftState` of the group's type."""
+    reached_ms: dict[str, int] = field(default_factory=dict)
+    """By member id, when the member reached its current target. Kept beside the log, as `soft`."""
+
+    def __repr__(self) -> str:
+        size = len(self.members)
+        return f"<{self.group_type} {self.group_id} {self.state} epoch {self.epoch}, {size} members>"
+
+    @property
+    @abstractmethod
+    def state(self) -> StrEnum:
+        """Kafka's name of the group's state, as ListGroups returns it."""
 
     @property
     def is_empty(self) -> bool:
         return not self.members
 
     def static_member(self, instance_id: str | None) -> M | None:
-        """Who has this name."""
+        """Return the member with this instance id; None if there is none."""
         holder = self.instances.get(instance_id) if instance_id is not None else None
         return None if holder is None else self.members[holder]
 
-    # --- taken in by replay ---
+    # --- replay ---
 
     def put(self, member: M) -> None:
-        """Add a member, or set one anew."""
+        """Add or replace a member."""
         old = self.members.get(member.member_id)
         if old is not None:
             self._count(old, -1)
             if old.instance_id is not None and old.instance_id != member.instance_id:
-                self._let_go_of_name(old)
+                self._release_instance_id(old)
         self._count(member, 1)
         if old is None or not self._same(old.current, member.current):
             self._move(member.member_id, old.current if old is not None else None, member.current)
         self._keep(member)
 
-    def have(self, member: M, current: Any) -> None:
-        """A member that is there has this now, and is else as it was.
+    def set_current(self, member: M, current: Any) -> None:
+        """Replace the current assignment of a member.
 
-        If it has the same again, somebody may have had it in between, in a log that says a thing twice."""
+        An unchanged assignment is claimed again: in a log that repeats records, another member may have
+        claimed it in between."""
         if self._same(member.current, current):
             self._claim(member.member_id, current)
         else:
@@ -85,68 +131,91 @@ class ModernGroup(ABC, Generic[M]):
         self._keep(member.having(current))
 
     def drop(self, member_id: str) -> None:
-        """Take a member out; nothing happens if it is none."""
+        """Remove a member, if it exists."""
         member = self.members.pop(member_id, None)
         if member is None:
             return
         self._count(member, -1)
         self._move(member_id, member.current, None)
-        self._let_go_of_name(member)
+        self._release_instance_id(member)
         self.behind.discard(member_id)
 
-    def assigned_at(self, epoch: int, timestamp_ms: int) -> None:
-        """A target was computed for this epoch."""
-        self.assignment_epoch = epoch  # type: ignore[misc]  # A slot of the kind's own.
-        self.assignment_timestamp_ms = timestamp_ms  # type: ignore[misc]
+    def set_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:
+        """Set the epoch for which targets were computed, and find the members that are behind it."""
+        self.assignment_epoch = epoch
+        self.assignment_timestamp_ms = timestamp_ms
         for member in self.members.values():
-            self._see_whether_behind(member)
+            self._update_behind(member)
 
     def _move(self, member_id: str, old: Any, new: Any) -> None:
-        """Note what a member has. What somebody else has by now stays with them."""
+        """Index a new assignment of a member in place of its old one."""
         if old is not None:
             self._release(member_id, old)
         if new is not None:
             self._claim(member_id, new)
 
     def _same(self, old: Any, new: Any) -> bool:
-        """Whether two have the same, since the same epochs: then there is nothing to let go of."""
+        """Whether two assignments are equal, down to the epochs of their partitions."""
         same: bool = old.assigned == new.assigned and old.pending_revocation == new.pending_revocation
         return same
 
     @abstractmethod
     def _claim(self, member_id: str, current: Any) -> None:
-        """What a member has, or has yet to give up, is its own."""
+        """Index the member as the owner of what it has or has yet to revoke."""
 
     @abstractmethod
     def _release(self, member_id: str, current: Any) -> None:
-        """It is not any more, where nobody else has it by now."""
+        """Remove the member from that index, except where another member has claimed in the meantime."""
 
     def _count(self, member: M, step: int) -> None:
-        """What else is counted of members: `step` more of these."""
+        """Add `step` (1 or -1) to each count that the group keeps of its members."""
 
     def _keep(self, member: M) -> None:
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
-        self._see_whether_behind(member)
+        self._update_behind(member)
 
-    def _see_whether_behind(self, member: M) -> None:
+    def _update_behind(self, member: M) -> None:
         if member.is_reconciled_to(self.assignment_epoch):
             self.behind.discard(member.member_id)
         else:
             self.behind.add(member.member_id)
 
-    def _let_go_of_name(self, member: M) -> None:
-        """Its instance id may be another member's already."""
+    def _release_instance_id(self, member: M) -> None:
+        """Remove the member's instance id, unless another member has it already."""
         if member.instance_id is not None and self.instances.get(member.instance_id) == member.member_id:
             del self.instances[member.instance_id]
 
 
-# --- who may speak ---------------------------------------------------------------------------------
+# --- groups and members that requests name ---------------------------------------------------------
+
+G = TypeVar("G")
+
+
+def find_group(groups: Mapping[str, Any], group_id: str, group_class: type[G]) -> G | None:
+    """Return the group with this id if it is of this type, else None."""
+    group = groups.get(group_id)
+    return group if isinstance(group, group_class) else None
+
+
+MG = TypeVar("MG", bound=ModernGroup[Any])
+
+
+def get_or_throw_group(groups: Mapping[str, Any], group_id: str, group_class: type[MG]) -> MG:
+    """Return the group with this id. Raises GROUP_ID_NOT_FOUND if there is none of this type."""
+    group = groups.get(group_id)
+    if group is None:
+        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    if not isinstance(group, group_class):
+        raise GroupError(
+            Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {group_class.group_type} group."
+        )
+    return group
 
 
 def known_member(group: ModernGroup[M], member_id: str) -> M:
-    """The member of that id. Raises UNKNOWN_MEMBER_ID."""
+    """Return the member with this id. Raises UNKNOWN_MEMBER_ID."""
     member = group.members.get(member_id)
     if member is None:
         raise GroupError(
@@ -156,7 +225,9 @@ def known_member(group: ModernGroup[M], member_id: str) -> M:
 
 
 def static_member(group: ModernGroup[M], member_id: str, instance_id: str) -> M:
-    """The member of that name. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where it has another id."""
+    """Return the member with this instance id.
+
+    Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if the instance id belongs to another member id."""
     holder = group.static_member(instance_id)
     if holder is None:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -170,7 +241,7 @@ def static_member(group: ModernGroup[M], member_id: str, instance_id: str) -> M:
 
 
 def unreleased(member_id: str, instance_id: str, holder: Member) -> GroupError:
-    """To who joins under a name that somebody has and has not left."""
+    """The error of a member that joins with an instance id whose member has not left."""
     return GroupError(
         Errors.UNRELEASED_INSTANCE_ID,
         f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
@@ -178,35 +249,41 @@ def unreleased(member_id: str, instance_id: str, holder: Member) -> GroupError:
     )
 
 
-def fenced(kind: str, epoch: int, known: int) -> GroupError:
-    """To who is at an epoch at which it may not be."""
-    word = "greater" if epoch > known else "smaller"
+def fenced(group_type: str, epoch: int, known: int) -> GroupError:
+    """The error of a member that is at an epoch at which it may not be."""
+    comparison = "greater" if epoch > known else "smaller"
     return GroupError(
         Errors.FENCED_MEMBER_EPOCH,
-        f"The {kind} group member has a {word} member epoch ({epoch}) than the one known by the group "
-        f"coordinator ({known}). The member must abandon all its partitions and rejoin.",
+        f"The {group_type} group member has a {comparison} member epoch ({epoch}) than the one known by the "
+        f"group coordinator ({known}). The member must abandon all its partitions and rejoin.",
     )
 
 
-def check_room(
-    kind: str, group: ModernGroup[Any], most: int, member_id: str, instance_id: str | None
-) -> None:
-    """Whether one more may join. Raises GROUP_MAX_SIZE_REACHED."""
-    if instance_id in group.instances or len(group.members) < most or member_id in group.members:
+def check_size(group: ModernGroup[Any], max_size: int, member_id: str, instance_id: str | None) -> None:
+    """Check that one more member may join. Raises GROUP_MAX_SIZE_REACHED."""
+    if instance_id in group.instances or len(group.members) < max_size or member_id in group.members:
         return
     raise GroupError(
         Errors.GROUP_MAX_SIZE_REACHED,
-        f"The {kind} group has reached its maximum capacity of {most} members.",
+        f"The {group.group_type} group has reached its maximum capacity of {max_size} members.",
     )
 
 
-# --- the common heartbeat --------------------------------------------------------------------------
+def is_waiting(member: Member, epoch: int, assignment_epoch: int) -> bool:
+    """Whether the member owes an acknowledgement, or has not its whole target yet.
+
+    `epoch`, `assignment_epoch`: those of the group after the decision at hand."""
+    return epoch > assignment_epoch or not member.is_reconciled_to(assignment_epoch)
+
+
+# --- the response cache ----------------------------------------------------------------------------
 
 
 class CachedHeartbeat:
-    """What an accepted heartbeat of a settled member rests on: as long as it is there, the same again.
+    """What the response to a settled member's heartbeat rests on: while it is current, the response is the
+    same.
 
-    Of what a group knows beside its log that is the `basis`: that a rebalance is over is nothing to tell."""
+    Of the soft state that is its `basis`; the trace of a rebalance, for example, changes no response."""
 
     __slots__ = ("assignment_epoch", "epoch", "group", "member", "soft")
 
@@ -218,6 +295,7 @@ class CachedHeartbeat:
         self.soft = group.soft
 
     def holds(self, groups: Mapping[str, Any]) -> bool:
+        """Whether the group and the member are still as they were."""
         group, soft = self.group, self.group.soft
         if soft is not self.soft:
             if soft.basis != self.soft.basis:

@@ -1,9 +1,9 @@
 """OffsetCommit: a member, or somebody with no group at all, stores offsets.
 
-Who may: a member of the generation at hand, or of the epoch (`consumer.commits`, `streams.commits`);
-anybody where the group has no members or does not exist yet (generation -1: a so-called simple group).
-Which partitions: those that exist and whose metadata is not too long; the others are told so one by one,
-and do not spoil the rest.
+Who may: a member of the generation at hand, or of the epoch (`consumer.commits`, `streams.commits`); anybody
+where the group has no members or does not exist yet (generation -1: a so-called simple group). Which
+partitions: those that exist and whose metadata is not too long; the others are told so one by one, and do not
+spoil the rest.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import Errors
 from konvene.groups.classic.decision import session_key
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.groups.consumer import commits as consumer_commits
-from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.group_type import Group
+from konvene.groups.group_type import Group, group_type_of
+from konvene.groups.modern import commits
+from konvene.groups.modern.group import ModernGroup
 from konvene.groups.offsets.committed import Committed, OffsetCommitted
-from konvene.groups.share.group import ShareGroup
-from konvene.groups.streams import commits as streams_commits
-from konvene.groups.streams.group import StreamsGroup
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -42,11 +39,11 @@ DEFAULT_RETENTION = -1
 def commit(groups: Mapping[str, Group], request: OffsetCommitRequest, context: Context) -> Outcome:
     """Decide an OffsetCommit. Raises `GroupError` where it is refused as a whole."""
     group = groups.get(request.group_id)
-    if isinstance(group, ShareGroup):
-        raise not_of_consumers(group)
+    if group is not None:
+        check_keeps_offsets(group)
     timers: tuple[Arm, ...] = ()
     check: Check | None = None
-    if isinstance(group, ConsumerGroup | StreamsGroup):
+    if isinstance(group, ModernGroup):
         epoch = request.generation_id_or_member_epoch
         check = check_member(group, request.member_id, request.group_instance_id, epoch, context.api_version)
     else:
@@ -61,9 +58,11 @@ def commit(groups: Mapping[str, Group], request: OffsetCommitRequest, context: C
     )
 
 
-def not_of_consumers(group: ShareGroup) -> GroupError:
-    """To who commits, fetches or deletes offsets of a share group as if it were one of consumers."""
-    return GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group.")
+def check_keeps_offsets(group: Group) -> None:
+    """Check that the group keeps committed offsets, which a share group does not. Raises
+    GROUP_ID_NOT_FOUND."""
+    if not group_type_of(group).keeps_offsets:
+        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group.")
 
 
 Check = Callable[[Topic, int], None]
@@ -71,7 +70,7 @@ Check = Callable[[Topic, int], None]
 
 
 def check_member(
-    group: ConsumerGroup | StreamsGroup,
+    group: ModernGroup[Any],
     member_id: str,
     instance_id: str | None,
     epoch: int,
@@ -80,18 +79,12 @@ def check_member(
     transactional: bool = False,
 ) -> Check | None:
     """Whether this member may commit now; what to ask of each partition where its epoch is past."""
-    who = member_id, instance_id, epoch, version
-    if isinstance(group, ConsumerGroup):
-        older = consumer_commits.check_committer(group, *who, transactional=transactional)
-        if older is None:
-            return None
-        return lambda topic, partition: consumer_commits.check_partition(older, epoch, topic.id, partition)
-    behind = streams_commits.check_committer(group, *who, transactional=transactional)
-    if behind is None:
-        return None
-    return lambda topic, partition: streams_commits.check_partition(
-        group, behind, epoch, topic.name, partition
+    older = commits.check_committer(
+        group, member_id, instance_id, epoch, version, transactional=transactional
     )
+    if older is None:
+        return None
+    return lambda topic, partition: commits.check_partition(group, older, epoch, topic, partition)
 
 
 def _check_committer(

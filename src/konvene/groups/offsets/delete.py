@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.subscriptions import CONSUMER
-from konvene.groups.group_type import Group, subscribes_to
-from konvene.groups.offsets.commit import not_of_consumers
+from konvene.groups.group_type import Group, group_type_of
+from konvene.groups.offsets.commit import check_keeps_offsets
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets
 from konvene.groups.offsets.pending import Pending
-from konvene.groups.share.group import ShareGroup
 from konvene.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -38,8 +37,7 @@ def delete(
     group = groups.get(request.group_id)
     if group is None:
         raise GroupError(Errors.GROUP_ID_NOT_FOUND)
-    if isinstance(group, ShareGroup):
-        raise not_of_consumers(group)
+    check_keeps_offsets(group)
     if isinstance(group, ClassicGroup) and group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         raise GroupError(Errors.NON_EMPTY_GROUP)
     known, open_ = offsets.get(request.group_id, {}), pending.of(request.group_id)
@@ -53,7 +51,7 @@ def delete(
                 answer = _answer(p.partition_index, Errors.UNKNOWN_TOPIC_OR_PARTITION)
                 answers.setdefault(topic.name, []).append(answer)
     for topic in request.topics:
-        subscribed = subscribes_to(group, topic.name)
+        subscribed = group_type_of(group).subscribes_to(group, topic.name)
         error = Errors.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else Errors.NONE
         committed, held = known.get(topic.name, {}), open_.get(topic.name, {})
         for p in topic.partitions:

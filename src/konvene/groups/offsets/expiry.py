@@ -22,11 +22,9 @@ from collections.abc import Iterator, Mapping
 
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.subscriptions import CONSUMER
-from konvene.groups.group_type import Group, is_empty, subscribes_to, tombstones
-from konvene.groups.group_type import timers as disarmed
+from konvene.groups.group_type import Group, group_type_of
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets
 from konvene.groups.offsets.pending import Pending, PendingOffsets
-from konvene.groups.share.group import ShareGroup
 from konvene.records.coordinator import Record
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
 
@@ -57,7 +55,8 @@ def retention(
     timers: list[Arm | Disarm] = []
     left = MOST_BYTES
     for group in groups.values():
-        if isinstance(group, ShareGroup):
+        row = group_type_of(group)
+        if not row.keeps_offsets:
             continue  # It keeps no offsets here, and stays until somebody deletes it.
         known, open_ = offsets.get(group.group_id, {}), pending.of(group.group_id)
         for record in _expired(group, known, open_, context.now_ms, retention_ms):
@@ -67,7 +66,7 @@ def retention(
                 return Outcome(records=tuple(records), timers=(*timers, Arm(KEY, SOON_MS)))
             records.append(record)
             if not isinstance(record, OffsetCommitted):
-                timers += disarmed(group)
+                timers += row.running_timers(group)
     return Outcome(records=tuple(records), timers=(*timers, armed(context)))
 
 
@@ -75,10 +74,11 @@ def _expired(
     group: Group, offsets: Offsets, pending: PendingOffsets, now_ms: int, retention_ms: int
 ) -> Iterator[OffsetCommitted | Record]:
     """The tombstones of a group: of what has expired, then of itself if nothing is left of it."""
+    row = group_type_of(group)
     everything = not offsets or _may_expire(group)
     empty_ms = _empty_since_ms(group)
     for topic, partitions in offsets.items() if everything else ():
-        if subscribes_to(group, topic):
+        if row.subscribes_to(group, topic):
             everything = False
             continue
         open_ = pending.get(topic, ())
@@ -90,8 +90,8 @@ def _expired(
                 yield OffsetCommitted(group.group_id, topic, partition, None)
             else:
                 everything = False
-    if everything and not pending and is_empty(group):
-        yield from tombstones(group)
+    if everything and not pending and row.is_empty(group):
+        yield from row.tombstones(group)
 
 
 def _empty_since_ms(group: Group) -> int:

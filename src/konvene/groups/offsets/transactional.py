@@ -18,12 +18,10 @@ from functools import lru_cache
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.group_type import Group
-from konvene.groups.offsets.commit import Check, check_member, not_of_consumers
+from konvene.groups.modern.group import ModernGroup
+from konvene.groups.offsets.commit import Check, check_keeps_offsets, check_member
 from konvene.groups.offsets.committed import Committed, OffsetCommitted
-from konvene.groups.share.group import ShareGroup
-from konvene.groups.streams.group import StreamsGroup
 from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -66,9 +64,9 @@ def end_transaction(ending: Ending, context: Context) -> Outcome:
 def _check_committer(group: Group | None, request: TxnOffsetCommitRequest, version: int) -> Check | None:
     """Whether this member may commit now; what to ask of each partition, if anything. Raises `GroupError`."""
     epoch = request.generation_id_or_member_epoch
-    if isinstance(group, ShareGroup):
-        raise not_of_consumers(group)
-    if isinstance(group, ConsumerGroup | StreamsGroup):
+    if group is not None:
+        check_keeps_offsets(group)
+    if isinstance(group, ModernGroup):
         who = request.member_id, request.group_instance_id, epoch, version
         return check_member(group, *who, transactional=True)
     if group is None:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.assignors.share.table import assignor_of
-from konvene.groups.share.group import Member
-from konvene.groups.share.leave import share_group
-from konvene.messages.share_group_describe import Assignment, DescribedGroup, TopicPartitions
+from konvene.groups.modern.group import get_or_throw_group
+from konvene.groups.share.group import Member, ShareGroup
+from konvene.messages.share_group_describe import (
+    Assignment,
+    DescribedGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    TopicPartitions,
+)
 from konvene.messages.share_group_describe import Member as DescribedMember
-from konvene.shard.contract import Context
+from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
 
+Groups = Mapping[str, Any]
 
-def described(groups: dict[str, Any], group_id: str, context: Context) -> DescribedGroup:
+
+def describe(groups: Groups, request: ShareGroupDescribeRequest, context: Context) -> Outcome:
+    """Decide a ShareGroupDescribe."""
+    described = tuple(_described(groups, group_id, context) for group_id in request.group_ids)
+    return Outcome((Reply(context.waiter, ShareGroupDescribeResponse(groups=described)),))
+
+
+def _described(groups: Groups, group_id: str, context: Context) -> DescribedGroup:
     """The group, or why it is none of ours."""
     try:
-        group = share_group(groups, group_id)
+        group = get_or_throw_group(groups, group_id, ShareGroup)
     except GroupError as refused:
         return DescribedGroup(
             group_id=group_id,

@@ -17,17 +17,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.consumer.group import FIRST_EPOCH
 from konvene.groups.modern.group import ModernGroup
 from konvene.groups.modern.rebalance_trace import RebalanceTrace
 from konvene.groups.share.current_assignment import CurrentAssignment, Partitions
 from konvene.groups.share.state_topics import StateTopics
 from konvene.shard.image import Topics
-
-__all__ = ["FIRST_EPOCH", "Member", "ShareGroup", "SoftState", "State"]
 
 
 class State(StrEnum):
@@ -52,7 +49,17 @@ class Member:
 
     @property
     def instance_id(self) -> None:
-        """There are no static members."""
+        """None: share groups have no static members."""
+        return None
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """-1: a member has no time limit, for it need not acknowledge a revocation."""
+        return -1
+
+    @property
+    def classic(self) -> None:
+        """None: members of the classic protocol cannot join."""
         return None
 
     def having(self, current: CurrentAssignment) -> Member:
@@ -82,36 +89,28 @@ class SoftState:
         return (self.seen,)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ShareGroup(ModernGroup[Member]):
-    """A share group. Changed by `log.replay` alone."""
+    """A share group. Changed by the replay of records (`log`) alone."""
 
-    group_id: str
-    epoch: int = FIRST_EPOCH
-    metadata_hash: int = 0
-    assignment_epoch: int = FIRST_EPOCH
-    assignment_timestamp_ms: int = 0
-    members: dict[str, Member] = field(default_factory=dict)
-    instances: dict[str, str] = field(default_factory=dict)
-    """Always empty."""
+    group_type: ClassVar[str] = "share"
+
     targets: dict[str, Partitions] = field(default_factory=dict)
     """By member id, what it is meant to have."""
     subscribers: Counter[str] = field(default_factory=Counter)
     """How many members subscribe to a topic."""
     state_topics: StateTopics = field(default_factory=StateTopics)
-    behind: set[str] = field(default_factory=set)
-    """Members that are not at the assignment's epoch."""
     soft: SoftState = field(default_factory=SoftState)
-    reached_ms: dict[str, int] = field(default_factory=dict)
-    """By member id, when it had all of the target at hand. As soft as `soft`."""
-
-    def __repr__(self) -> str:
-        size = len(self.members)
-        return f"<share {self.group_id} {self.state} epoch {self.epoch}, {size} members>"
 
     @property
     def state(self) -> State:
         return State.STABLE if self.members else State.EMPTY
+
+    @property
+    def may_delete(self) -> bool:
+        """Whether the group is empty, and has no share partitions that are not being deleted: a member may
+        have joined and left since the deletion began."""
+        return self.is_empty and not self.state_topics.has_some
 
     def copy(self) -> ShareGroup:
         """As it is now; its members and all else in it are values."""

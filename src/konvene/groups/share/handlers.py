@@ -1,12 +1,13 @@
-"""What a shard does with requests and news that are about share groups alone."""
+"""What a shard does with requests and event that are about share groups alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
+from konvene.groups.modern.group import find_group
 from konvene.groups.share import initialize, offsets
-from konvene.groups.share.describe import described
+from konvene.groups.share.describe import describe
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.heartbeat import heartbeat
 from konvene.groups.share.work import (
@@ -18,36 +19,25 @@ from konvene.groups.share.work import (
 )
 from konvene.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from konvene.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
-from konvene.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from konvene.shard.contract import Context, Outcome, Reply
+from konvene.shard.contract import Context, Outcome
 
 Groups = MutableMapping[str, Any]
 
 
-def _describe(groups: Any, request: ShareGroupDescribeRequest, context: Context) -> Outcome:
-    found = tuple(described(groups, group_id, context) for group_id in request.group_ids)
-    return Outcome((Reply(context.waiter, ShareGroupDescribeResponse(groups=found)),))
-
-
-def known(groups: Groups, group_id: str) -> ShareGroup | None:
-    """The share group of that name."""
-    group = groups.get(group_id)
-    return group if isinstance(group, ShareGroup) else None
-
-
 HANDLERS: dict[type, Callable[[Groups, Any, Context], Outcome]] = {
     ShareGroupHeartbeatRequest: heartbeat,
-    ShareGroupDescribeRequest: _describe,
+    ShareGroupDescribeRequest: describe,
     AlterShareGroupOffsetsRequest: offsets.alter,
     DeleteShareGroupOffsetsRequest: offsets.delete,
     BeginDeletion: offsets.begin_deletion,
     InitializedPartitions: offsets.initialized_partitions,
-    StateInitialized: lambda groups, news, context: initialize.initialized(
-        known(groups, news.group_id), news, context
+    StateInitialized: lambda groups, event, context: initialize.initialized(
+        find_group(groups, event.group_id, ShareGroup), event, context
     ),
-    StateDeleted: lambda groups, news, context: initialize.deleted(
-        known(groups, news.group_id), news, context
+    StateDeleted: lambda groups, event, context: initialize.deleted(
+        find_group(groups, event.group_id, ShareGroup), event, context
     ),
-    TopicsGone: lambda groups, news, context: initialize.topics_gone(groups.values(), news, context),
+    TopicsGone: lambda groups, event, context: initialize.topics_gone(groups.values(), event, context),
 }

@@ -18,7 +18,15 @@ from konvene.errors import Errors
 from konvene.groups.consumer.group import topic_names
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.heartbeat_intervals import told_interval_ms
-from konvene.groups.modern.group import CachedHeartbeat, check_room, fenced, known_member
+from konvene.groups.modern.group import (
+    JOIN,
+    LEAVE,
+    CachedHeartbeat,
+    check_size,
+    fenced,
+    is_waiting,
+    known_member,
+)
 from konvene.groups.share import log
 from konvene.groups.share.current_assignment import CurrentAssignment
 from konvene.groups.share.decision import Decision, session_key
@@ -35,9 +43,6 @@ from konvene.messages.share_group_heartbeat import (
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 from konvene.shard.errors import GroupError
-
-JOIN = 0
-LEAVE = -1
 
 Groups = MutableMapping[str, Any]
 
@@ -77,7 +82,7 @@ def _invalid(message: str) -> GroupError:
 def _stay(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
     """A heartbeat that is no farewell."""
     step = Decision(_group(groups, request), context)
-    check_room("share", step.group, context.config["group.share.max.size"], request.member_id, None)
+    check_size(step.group, context.config["group.share.max.size"], request.member_id, None)
     old = _admit(step, request)
     new = _updated(old, request, context)
     moved, names = _subscribe(step, old, new)
@@ -86,7 +91,7 @@ def _stay(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context)
     if settled is not old:
         step.arrived.append(settled)
     initialize(step, names)
-    step.arm_session(settled.member_id)
+    step.arm_session(settled)
     step.reply(context.waiter, _answer(step, request, old, settled))
     return step.outcome()
 
@@ -182,7 +187,7 @@ def _answer(
     told = None
     if request.member_epoch == JOIN or says_all or new.current.assigned != old.current.assigned:
         told = _assignment(new.current)
-    waits = has_to_wait(new, step.epoch, step.assignment_epoch) or bool(step.state_topics.initializing)
+    waits = is_waiting(new, step.epoch, step.assignment_epoch) or bool(step.state_topics.initializing)
     return ShareGroupHeartbeatResponse(
         member_id=new.member_id,
         member_epoch=new.current.epoch,
@@ -197,14 +202,9 @@ def _answer(
     )
 
 
-def has_to_wait(member: Member, epoch: int, assignment_epoch: int) -> bool:
-    """Whether there is not all yet that it is meant to have."""
-    return epoch > assignment_epoch or not member.is_reconciled_to(assignment_epoch)
-
-
 def waits(group: ShareGroup, member: Member) -> bool:
     """The same for a member of the group as it is: also while share partitions have still to begin."""
-    return has_to_wait(member, group.epoch, group.assignment_epoch) or is_beginning(group)
+    return is_waiting(member, group.epoch, group.assignment_epoch) or is_beginning(group)
 
 
 def _assignment(current: CurrentAssignment) -> Assignment:
@@ -221,10 +221,10 @@ def _assignment(current: CurrentAssignment) -> Assignment:
 
 
 def cacheable(
-    group: ShareGroup | None, request: ShareGroupHeartbeatRequest, context: Context
+    group: ShareGroup, request: ShareGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
     """For a heartbeat that says nothing new, of a member that has what it is meant to have."""
-    if group is None or group.epoch != group.assignment_epoch or is_beginning(group):
+    if group.epoch != group.assignment_epoch or is_beginning(group):
         return None
     member = group.members.get(request.member_id)
     if member is None or not JOIN < request.member_epoch == member.current.epoch:

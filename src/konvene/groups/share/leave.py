@@ -8,79 +8,53 @@ own epoch; it stays until somebody deletes it, with all its share partitions.
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, Final
 
-from konvene.errors import Errors
 from konvene.groups.consumer.subscriptions import hash_of
-from konvene.groups.heartbeat_intervals import grace_ms
-from konvene.groups.modern.group import known_member
-from konvene.groups.share.decision import Decision, session_key
+from konvene.groups.modern.group import get_or_throw_group, known_member
+from konvene.groups.modern.leave import MemberTimers
+from konvene.groups.share.decision import Decision
 from konvene.groups.share.group import Member, ShareGroup
 from konvene.groups.share.work import GROUP_EMPTY, MEMBER_GONE, MEMBER_LEFT
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from konvene.shard import causes
-from konvene.shard.contract import NOTHING, Arm, Context, Effect, Outcome
-from konvene.shard.errors import GroupError
+from konvene.shard.contract import Context, Effect, Outcome
 
 Groups = MutableMapping[str, Any]
 
 
 def leave(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
-    """A heartbeat at epoch -1. Raises `GroupError`."""
-    step = Decision(share_group(groups, request.group_id), context)
-    member = known_member(step.group, request.member_id)
-    step.reply(
+    """Decide a heartbeat at epoch -1. Raises `GroupError`."""
+    group = get_or_throw_group(groups, request.group_id, ShareGroup)
+    decision = Decision(group, context)
+    member = known_member(group, request.member_id)
+    decision.reply(
         context.waiter,
         ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch),
     )
-    return _fence(step, member, causes.MEMBER_LEFT, MEMBER_LEFT)
+    return _fence(decision, member, causes.MEMBER_LEFT, MEMBER_LEFT)
 
 
-def share_group(groups: Groups, group_id: str) -> ShareGroup:
-    """The group of that name, if it is one of ours. Raises GROUP_ID_NOT_FOUND."""
-    group = groups.get(group_id)
-    if group is None:
-        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-    if not isinstance(group, ShareGroup):
-        raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
-    return group
-
-
-def _fence(step: Decision, member: Member, kind: str, effect: str) -> Outcome:
-    """The member goes. `step` has the reply already."""
-    group = step.group
-    step.cause(kind, member)
-    step.remove(member)
-    step.bump(hash_of(group.names_with((member,)), step.context))
-    step.effects.append(Effect(effect, (group.group_id, member.member_id)))
+def _fence(decision: Decision, member: Member, cause: str, effect: str) -> Outcome:
+    """Remove the member in a decision that has the reply already."""
+    group = decision.group
+    decision.cause(cause, member)
+    decision.remove(member)
+    decision.bump(hash_of(group.names_with((member,)), decision.context))
+    decision.effects.append(Effect(effect, (group.group_id, member.member_id)))
     if len(group.members) == 1:
-        step.is_empty_at_its_epoch()
-        step.effects.append(Effect(GROUP_EMPTY, group.group_id))
-    return step.outcome()
+        decision.assign_nothing()
+        decision.effects.append(Effect(GROUP_EMPTY, group.group_id))
+    return decision.outcome()
 
 
-def session_expired(group: ShareGroup, member_id: str, context: Context) -> Outcome:
-    """No heartbeat came in time."""
-    member = group.members.get(member_id)
-    if member is None:
-        return NOTHING
-    return _fence(Decision(group, context), member, causes.SESSION_EXPIRED, MEMBER_GONE)
+TIMERS: Final[MemberTimers[ShareGroup]] = MemberTimers(
+    lambda group, member, cause, context: _fence(Decision(group, context), member, cause, MEMBER_GONE)
+)
 
 
-def disconnected(group: ShareGroup, member_id: str, context: Context) -> Outcome:
-    """A member has `konvene.session.disconnect.grace.ms` to be heard of again, if that is set."""
-    if member_id not in group.members:
-        return NOTHING
-    config = context.group_configs.of(group.group_id)
-    left_ms = grace_ms("share", config, context.config, context.members)
-    if left_ms is None:
-        return NOTHING
-    return Outcome(timers=(Arm(session_key(group.group_id, member_id), left_ms),))
-
-
-def loaded(group: ShareGroup, context: Context) -> Outcome:
+def load(group: ShareGroup, context: Context) -> Outcome:
     """After a restart each member has its session from the beginning."""
-    step = Decision(group, context)
-    for member_id in group.members:
-        step.arm_session(member_id)
-    return step.outcome()
+    decision = Decision(group, context)
+    decision.arm_all()
+    return decision.outcome()

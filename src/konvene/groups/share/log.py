@@ -13,13 +13,13 @@ consumer groups no record relies on another: a log may have been compacted, whil
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.group import topic_names
+from konvene.groups.modern.log import Groups, RecordTypes, Replay
 from konvene.groups.share.current_assignment import CurrentAssignment, Partitions
-from konvene.groups.share.group import FIRST_EPOCH, Member, ShareGroup
+from konvene.groups.share.group import Member, ShareGroup
 from konvene.groups.share.state_topics import Listed, Some, StateTopics
 from konvene.records.coordinator import Record
 from konvene.records.share import (
@@ -41,13 +41,6 @@ from konvene.records.share import (
     TopicPartitionsInfo,
 )
 
-Groups = MutableMapping[str, Any]
-"""All groups of a shard, of whatever kind."""
-
-LEFT = CurrentAssignment(epoch=-1, previous_epoch=-1)
-"""What a member has whose record of it is gone."""
-
-
 # --- what is written -------------------------------------------------------------------------------
 
 
@@ -66,13 +59,6 @@ def member_record(group_id: str, member: Member) -> Record:
         subscribed_topic_names=tuple(sorted(member.topics)),
     )
     return Record(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
-
-
-def assignment_record(group_id: str, epoch: int, timestamp_ms: int) -> Record:
-    """Targets were computed for this epoch."""
-    key = ShareGroupTargetAssignmentMetadataKey(group_id=group_id)
-    value = ShareGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
-    return Record(key, value)
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
@@ -114,133 +100,86 @@ def _told(listed: Listed) -> tuple[TopicPartitionsInfo, ...]:
     )
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """All that is kept of a member goes, in Kafka's order."""
-    return [
-        Record(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
-        Record(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
-        Record(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
-    ]
+# --- what is replayed ------------------------------------------------------------------------------
 
 
-def group_tombstones(group: ShareGroup) -> list[Record]:
-    """All that is kept of a group goes, in Kafka's order: its members, then itself."""
-    name, members = group.group_id, list(group.members)
-    keys: list[Any] = [
-        *(ShareGroupCurrentMemberAssignmentKey(group_id=name, member_id=m) for m in members),
-        *(ShareGroupTargetAssignmentMemberKey(group_id=name, member_id=m) for m in members),
-        ShareGroupTargetAssignmentMetadataKey(group_id=name),
-        *(ShareGroupMemberMetadataKey(group_id=name, member_id=m) for m in members),
-        ShareGroupStatePartitionMetadataKey(group_id=name),
-        ShareGroupMetadataKey(group_id=name),
-    ]
-    return [Record(key, None) for key in keys]
+def _read_group(group: ShareGroup, value: ShareGroupMetadataValue) -> None:
+    group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
 
 
-# --- what is taken in ------------------------------------------------------------------------------
+def _read_member(member_id: str, value: ShareGroupMemberMetadataValue, current: CurrentAssignment) -> Member:
+    return Member(
+        member_id,
+        value.rack_id,
+        value.client_id,
+        value.client_host,
+        topic_names(value.subscribed_topic_names),
+        current,
+    )
+
+
+def _read_target(value: ShareGroupTargetAssignmentMemberValue) -> Partitions:
+    return _read_partitions(value.topic_partitions)
+
+
+def _read_current(value: ShareGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
+    partitions = _read_partitions(value.assigned_partitions)
+    return CurrentAssignment(value.member_epoch, value.previous_member_epoch, partitions, value.state)
+
+
+def _read_partitions(topics: tuple[Any, ...]) -> dict[Uuid, tuple[int, ...]]:
+    return {topic.topic_id: tuple(topic.partitions) for topic in topics}
+
+
+def _write_state(group: ShareGroup, key: Any, value: ShareGroupStatePartitionMetadataValue) -> None:
+    group.state_topics = StateTopics(
+        _read_listed(value.initializing_topics),
+        _read_listed(value.initialized_topics),
+        {topic.topic_id: topic.topic_name for topic in value.deleting_topics},
+    )
+
+
+def _clear_state(group: ShareGroup, key: ShareGroupStatePartitionMetadataKey) -> None:
+    group.state_topics = StateTopics()
+
+
+def _read_listed(topics: tuple[TopicPartitionsInfo, ...]) -> Listed:
+    return {topic.topic_id: Some(topic.topic_name, tuple(topic.partitions)) for topic in topics}
+
+
+RECORDS: Final = RecordTypes(
+    group_class=ShareGroup,
+    group_key=ShareGroupMetadataKey,
+    member_key=ShareGroupMemberMetadataKey,
+    assignment_key=ShareGroupTargetAssignmentMetadataKey,
+    assignment_value=ShareGroupTargetAssignmentMetadataValue,
+    target_key=ShareGroupTargetAssignmentMemberKey,
+    current_key=ShareGroupCurrentMemberAssignmentKey,
+    member_record=member_record,
+    target_record=target_record,
+    current_record=current_record,
+    read_group=_read_group,
+    read_member=_read_member,
+    read_target=_read_target,
+    read_current=_read_current,
+    new_member=Member,
+    departed=CurrentAssignment(epoch=-1, previous_epoch=-1),
+    other_keys=lambda group: (
+        ShareGroupStatePartitionMetadataKey(group_id=group.group_id),
+        ShareGroupMetadataKey(group_id=group.group_id),
+    ),
+)
+
+assignment_record = RECORDS.assignment_record
+member_tombstones = RECORDS.member_tombstones
+group_tombstones = RECORDS.group_tombstones
+
+REPLAYS: Final[dict[type, Replay]] = {
+    **RECORDS.replays(),
+    ShareGroupStatePartitionMetadataKey: RECORDS.replay_as(_write_state, _clear_state),
+}
 
 
 def replay(groups: Groups, record: Record) -> None:
-    """Take a record into its group."""
+    """Apply a record to its group."""
     REPLAYS[type(record.key)](groups, record.key, record.value)
-
-
-def _group(groups: Groups, group_id: str) -> ShareGroup:
-    """The group of that name, made if need be: also where it was of another kind."""
-    known = groups.get(group_id)
-    if not isinstance(known, ShareGroup):
-        known = groups[group_id] = ShareGroup(group_id)
-    return known
-
-
-def _known(groups: Groups, group_id: str) -> ShareGroup | None:
-    known = groups.get(group_id)
-    return known if isinstance(known, ShareGroup) else None
-
-
-def _metadata(groups: Groups, key: ShareGroupMetadataKey, value: Any) -> None:
-    if value is not None:
-        group = _group(groups, key.group_id)
-        group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
-    elif _known(groups, key.group_id) is not None:
-        del groups[key.group_id]
-
-
-def _member(groups: Groups, key: ShareGroupMemberMetadataKey, value: Any) -> None:
-    if value is not None:
-        group = _group(groups, key.group_id)
-        known = group.members.get(key.member_id)
-        group.put(
-            Member(
-                key.member_id,
-                value.rack_id,
-                value.client_id,
-                value.client_host,
-                topic_names(value.subscribed_topic_names),
-                known.current if known is not None else CurrentAssignment(),
-            )
-        )
-    elif (there := _known(groups, key.group_id)) is not None:
-        there.drop(key.member_id)
-
-
-def _assignment(groups: Groups, key: ShareGroupTargetAssignmentMetadataKey, value: Any) -> None:
-    if value is not None:
-        group = _group(groups, key.group_id)
-        group.assigned_at(value.assignment_epoch, value.assignment_timestamp)
-    elif (there := _known(groups, key.group_id)) is not None:
-        there.assigned_at(FIRST_EPOCH, 0)
-
-
-def _target(groups: Groups, key: ShareGroupTargetAssignmentMemberKey, value: Any) -> None:
-    if value is not None:
-        _group(groups, key.group_id).targets[key.member_id] = _read(value.topic_partitions)
-    elif (there := _known(groups, key.group_id)) is not None:
-        there.targets.pop(key.member_id, None)
-
-
-def _current(groups: Groups, key: ShareGroupCurrentMemberAssignmentKey, value: Any) -> None:
-    if value is not None:
-        group = _group(groups, key.group_id)
-        current = CurrentAssignment(
-            value.member_epoch, value.previous_member_epoch, _read(value.assigned_partitions), value.state
-        )
-        member = group.members.get(key.member_id)
-        if member is not None:
-            group.have(member, current)
-        else:
-            group.put(Member(key.member_id, current=current))
-        return
-    there = _known(groups, key.group_id)
-    known = there.members.get(key.member_id) if there is not None else None
-    if there is not None and known is not None:
-        there.have(known, LEFT)
-
-
-def _read(told: tuple[Any, ...]) -> dict[Uuid, tuple[int, ...]]:
-    return {topic.topic_id: tuple(topic.partitions) for topic in told}
-
-
-def _state(groups: Groups, key: ShareGroupStatePartitionMetadataKey, value: Any) -> None:
-    if value is not None:
-        _group(groups, key.group_id).state_topics = StateTopics(
-            _listed(value.initializing_topics),
-            _listed(value.initialized_topics),
-            {topic.topic_id: topic.topic_name for topic in value.deleting_topics},
-        )
-    elif (there := _known(groups, key.group_id)) is not None:
-        there.state_topics = StateTopics()
-
-
-def _listed(told: tuple[TopicPartitionsInfo, ...]) -> Listed:
-    return {topic.topic_id: Some(topic.topic_name, tuple(topic.partitions)) for topic in told}
-
-
-REPLAYS: dict[type, Callable[[Groups, Any, Any], None]] = {
-    ShareGroupMemberMetadataKey: _member,
-    ShareGroupMetadataKey: _metadata,
-    ShareGroupTargetAssignmentMetadataKey: _assignment,
-    ShareGroupTargetAssignmentMemberKey: _target,
-    ShareGroupCurrentMemberAssignmentKey: _current,
-    ShareGroupStatePartitionMetadataKey: _state,
-}

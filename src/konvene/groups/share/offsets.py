@@ -14,9 +14,9 @@ from typing import Any
 
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.errors import MESSAGES, Errors
+from konvene.groups.modern.group import get_or_throw_group
 from konvene.groups.share.decision import Decision
 from konvene.groups.share.group import ShareGroup
-from konvene.groups.share.leave import share_group
 from konvene.groups.share.state_topics import Some, by_topic, keys
 from konvene.groups.share.work import (
     BeginDeletion,
@@ -65,7 +65,7 @@ def alter(groups: Groups, request: AlterShareGroupOffsetsRequest, context: Conte
     if offsets:
         step.cause(causes.OFFSETS_ALTERED)
         step.bump(step.metadata_hash)
-        step.is_empty_at_its_epoch()
+        step.assign_nothing()
         listed = by_topic(offsets, context.topics)
         step.keep_state(step.state_topics.beginning(listed))
         step.remember(asked_ms={**step.soft.asked_ms, **dict.fromkeys(listed, context.now_ms)})
@@ -77,7 +77,7 @@ def alter(groups: Groups, request: AlterShareGroupOffsetsRequest, context: Conte
 
 
 def _to_alter(groups: Groups, group_id: str) -> ShareGroup:
-    group = share_group(groups, group_id) if group_id in groups else ShareGroup(group_id)
+    group = get_or_throw_group(groups, group_id, ShareGroup) if group_id in groups else ShareGroup(group_id)
     if not group.is_empty:
         raise GroupError(Errors.NON_EMPTY_GROUP, MESSAGES[Errors.NON_EMPTY_GROUP])
     return group
@@ -112,7 +112,7 @@ def _altered_topic(
 def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Context) -> Outcome:
     """Begin with a DeleteShareGroupOffsets: answered with `OffsetsToDelete`."""
     try:
-        group = share_group(groups, request.group_id)
+        group = get_or_throw_group(groups, request.group_id, ShareGroup)
         if not group.is_empty:
             raise GroupError(Errors.NON_EMPTY_GROUP, MESSAGES[Errors.NON_EMPTY_GROUP])
     except GroupError as refused:

@@ -22,8 +22,8 @@ from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed,
 from konvene.groups.share import log
 from konvene.groups.share.current_assignment import Partitions, next_assignment
 from konvene.groups.share.decision import Decision
-from konvene.groups.share.group import Member
-from konvene.shard.contract import Effect, Outcome
+from konvene.groups.share.group import Member, ShareGroup
+from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.errors import GroupError
 
 Members = dict[str, tuple[Member, Partitions]]
@@ -57,9 +57,9 @@ def retarget(step: Decision, new: Member) -> Partitions:
     return given.get(new.member_id, NOTHING)
 
 
-def computed(step: Decision, answer: AssignmentComputed) -> Outcome:
+def assignment_computed(group: ShareGroup, answer: AssignmentComputed, context: Context) -> Outcome:
     """A target that was computed elsewhere is there."""
-    group, given = step.group, answer.given
+    step, given = Decision(group, context), answer.given
     if step.soft.computing != answer.epoch:
         return step.outcome()
     step.remember(computing=0)

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from konvene.groups.assignors.tasks.contract import TaskAssignor
-from konvene.groups.modern.decision import ModernDecision, revocation_key, session_key
+from konvene.groups.modern.decision import ModernDecision, rejoin_key, resync_key, revocation_key, session_key
+from konvene.groups.modern.log import RecordTypes
 from konvene.groups.modern.rebalance_trace import RebalanceTrace
 from konvene.groups.streams import log
 from konvene.groups.streams.assignors import assignor_of
-from konvene.groups.streams.current_assignment import CurrentAssignment, MemberState
+from konvene.groups.streams.current_assignment import MemberState
 from konvene.groups.streams.group import Member, Reported, State, StreamsGroup
 from konvene.groups.streams.topology.topology import Topology
 from konvene.shard.contract import Context, Disarm
 
-__all__ = ["Decision", "delay_key", "refresh_key", "revocation_key", "session_key", "settled_state"]
+__all__ = [
+    "Decision", "delay_key", "refresh_key", "rejoin_key", "resync_key", "revocation_key", "session_key",
+    "settled_state",
+]  # fmt: skip
 
 
 def delay_key(group_id: str) -> tuple[str, str]:
     """Runs while the first assignment of a group that was empty waits for more members."""
     return ("initial-delay", group_id)
-
-
-def join_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """Runs while a member of the classic protocol is waited for to join again."""
-    return ("rejoin", group_id, member_id)
-
-
-def sync_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """Runs while a member of the classic protocol has joined and did not ask for its assignment."""
-    return ("resync", group_id, member_id)
 
 
 def refresh_key(group_id: str) -> tuple[str, str]:
@@ -45,10 +39,11 @@ def settled_state(topology: Topology | None, validated_topology_epoch: int) -> s
     return (State.STABLE if is_ready else State.NOT_READY).value
 
 
-class Decision(ModernDecision[StreamsGroup]):
+class Decision(ModernDecision[StreamsGroup, Member]):
     """One decision about one group."""
 
-    group_type: ClassVar[str] = "streams"
+    log: ClassVar[RecordTypes[Any]] = log.RECORDS
+    unrevoked: ClassVar[object] = MemberState.UNREVOKED_TASKS
 
     __slots__ = (
         "assignment_configs", "metadata_hash", "moved", "reported", "topology", "validated_topology_epoch",
@@ -106,7 +101,7 @@ class Decision(ModernDecision[StreamsGroup]):
     def disarm_classic(self, member_id: str) -> None:
         """Nobody waits for the member to join or to sync any more."""
         group_id = self.group.group_id
-        self.timers += (Disarm(join_key(group_id, member_id)), Disarm(sync_key(group_id, member_id)))
+        self.timers += (Disarm(rejoin_key(group_id, member_id)), Disarm(resync_key(group_id, member_id)))
 
     def report(self, member_id: str, reported: Reported | None) -> None:
         """Note how far a member says that it has come; None: it is gone."""
@@ -134,36 +129,6 @@ class Decision(ModernDecision[StreamsGroup]):
             )
         )  # fmt: skip
 
-    def settle(self, member: Member, current: CurrentAssignment) -> Member:
-        """The member has something else now. It has a time limit while it owes a revocation; one of the
-        classic protocol has that to join again."""
-        group_id = self.group.group_id
-        self.record(log.current_record(group_id, member.member_id, current))
-        self.settled[member.member_id] = current
-        if member.classic is not None:
-            return member.having(current)
-        key = revocation_key(group_id, member.member_id)
-        if current.state is MemberState.UNREVOKED_TASKS:
-            self.arm(key, member.rebalance_timeout_ms)
-        else:
-            self.timers.append(Disarm(key))
-        return member.having(current)
-
     def remove(self, member: Member) -> None:
-        """Let go of all that is kept of a member."""
-        self.records += log.member_tombstones(self.group.group_id, member.member_id)
-        self.gone.add(member.member_id)
+        super().remove(member)
         self.report(member.member_id, None)
-
-    def take_place(self, old: Member, member_id: str) -> Member:
-        """A static member is back under another id: all that it had is copied, at epoch 0."""
-        group_id = self.group.group_id
-        current = replace(old.current, epoch=0, previous_epoch=0)
-        member = replace(old, member_id=member_id, current=current)
-        self.remove(old)
-        self.record(log.member_record(group_id, member))
-        self.record(log.target_record(group_id, member_id, self.group.target_of(old.member_id)))
-        self.record(log.current_record(group_id, member_id, current))
-        self.settled[member_id] = current
-        self.disarm_all(old.member_id)
-        return member

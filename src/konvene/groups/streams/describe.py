@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.assignors.tasks.contract import MemberAssignment, TaskOffsets, Tasks
+from konvene.groups.modern.group import get_or_throw_group
 from konvene.groups.streams.assignors import assignor_of
 from konvene.groups.streams.group import Member, StreamsGroup
-from konvene.groups.streams.leave import streams_group
 from konvene.groups.streams.topology import descriptions
 from konvene.groups.streams.topology.configure import describe as described_topology
 from konvene.groups.streams.topology.descriptions import NOT_REQUESTED
@@ -19,21 +20,33 @@ from konvene.messages.streams_group_describe import (
     DescribedGroup,
     Endpoint,
     KeyValue,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
     TaskIds,
     TaskOffset,
 )
 from konvene.messages.streams_group_describe import Member as DescribedMember
 from konvene.messages.streams_group_describe import Topology as DescribedTopology
-from konvene.shard.contract import Context
+from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import GroupError
 
+Groups = Mapping[str, Any]
 
-def described(
-    groups: dict[str, Any], group_id: str, context: Context, *, with_description: bool
-) -> DescribedGroup:
+
+def describe(groups: Groups, request: StreamsGroupDescribeRequest, context: Context) -> Outcome:
+    """Decide a StreamsGroupDescribe."""
+    with_description = request.include_topology_description
+    described = tuple(
+        _described(groups, group_id, context, with_description=with_description)
+        for group_id in request.group_ids
+    )
+    return Outcome((Reply(context.waiter, StreamsGroupDescribeResponse(groups=described)),))
+
+
+def _described(groups: Groups, group_id: str, context: Context, *, with_description: bool) -> DescribedGroup:
     """The group, or why it is none of ours."""
     try:
-        group = streams_group(groups, group_id)
+        group = get_or_throw_group(groups, group_id, StreamsGroup)
     except GroupError as refused:
         return DescribedGroup(
             group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND, error_message=refused.message

@@ -13,9 +13,9 @@
 Epochs are those of consumer groups; the topology has one beside them, and the group says for which topology's
 epoch it was last found that all topics are there (`validated_topology_epoch`).
 
-`StreamsGroup` is changed by the replay of records alone (`log`), in place. Who has a task is kept by
-member, for two members of one process may not have the same task in any roles, and a log that was compacted
-while it was read tells of an owner after its successor.
+`StreamsGroup` is changed by the replay of records alone (`log`), in place. Who has a task is kept by member,
+for two members of one process may not have the same task in any roles, and a log that was compacted while it
+was read tells of an owner after its successor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from konvene.groups.assignors.tasks.contract import NO_OFFSETS, NOTHING, MemberAssignment, TaskOffsets, Tasks
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
@@ -34,11 +34,7 @@ from konvene.groups.streams.topology.configure import ConfiguredTopology
 from konvene.groups.streams.topology.expressions import Resolved, reader_of
 from konvene.groups.streams.topology.internal_topics import CreationFailure
 from konvene.groups.streams.topology.topology import Topology
-from konvene.shard.image import Topics
-
-FIRST_EPOCH = 1
-"""A group that is heard of begins here, with nothing assigned; its first target is for the next one. So does
-one of which the log says no assignment any more."""
+from konvene.shard.image import Topic, Topics
 
 NO_EPOCH = -1
 """The epoch of a topology that nobody has."""
@@ -141,37 +137,27 @@ Holders = dict[str, dict[int, set[str]]]
 """By subtopology id and partition, the members that have a task or have yet to give it up."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class StreamsGroup(ModernGroup[Member]):
-    """A streams group. Changed by `log.replay` alone."""
+    """A streams group. Changed by the replay of records (`log`) alone."""
 
-    group_id: str
-    epoch: int = FIRST_EPOCH
-    metadata_hash: int = 0
+    group_type: ClassVar[str] = "streams"
+
     validated_topology_epoch: int = NO_EPOCH
     assignment_configs: Mapping[str, str] = field(default_factory=dict)
     """Those settings of the group with which its last epoch came about, and on which targets rest."""
     stored_description_epoch: int = NO_EPOCH
     failed_description_epoch: int = NO_EPOCH
     topology: Topology | None = None
-    assignment_epoch: int = FIRST_EPOCH
-    assignment_timestamp_ms: int = 0
-    members: dict[str, Member] = field(default_factory=dict)
-    instances: dict[str, str] = field(default_factory=dict)
-    """Static members: instance id to member id."""
     targets: dict[str, MemberAssignment] = field(default_factory=dict)
     """By member id, what it is meant to have."""
     active: dict[str, dict[int, str]] = field(default_factory=dict)
     """By subtopology id and partition, the one member that is active or has yet to give it up."""
     standby: Holders = field(default_factory=dict)
     warmup: Holders = field(default_factory=dict)
-    behind: set[str] = field(default_factory=set)
-    """Members that are not reconciled to the assignment's epoch."""
     classic_members: int = 0
     """How many members speak the classic protocol."""
     soft: SoftState = field(default_factory=SoftState)
-    reached_ms: dict[str, int] = field(default_factory=dict)
-    """By member id, when it had all of the target at hand. As soft as `soft`."""
     reported: dict[str, Reported] = field(default_factory=dict)
     """By member id, of those who were heard since the coordinator has the group. As soft; apart, for what one
     member reports changes nothing for the others."""
@@ -182,10 +168,6 @@ class StreamsGroup(ModernGroup[Member]):
     )
     """All of that as members of the classic protocol are told it, by the version of their user data; before
     it the very values that it was written of."""
-
-    def __repr__(self) -> str:
-        size = len(self.members)
-        return f"<streams {self.group_id} {self.state} epoch {self.epoch}, {size} members>"
 
     @property
     def state(self) -> State:
@@ -240,6 +222,18 @@ class StreamsGroup(ModernGroup[Member]):
         if configured is None or configured.topology is None or configured.epoch != self.topology.epoch:
             return reader_of(self.topology, topic)
         return configured.topology.readers.get(topic)
+
+    def assigned_since(self, member: Member, topic: Topic, partition: int) -> int | None:
+        """Return the epoch since which a member has the active task that reads a partition, or has yet to
+        revoke it; None if it has not."""
+        subtopology = self.reader_of(topic.name)
+        if subtopology is None:
+            return None
+        current = member.current
+        since = current.assigned.active.get(subtopology, {}).get(partition)
+        if since is None:
+            since = current.pending_revocation.active.get(subtopology, {}).get(partition)
+        return since
 
     def reported_by(self, member_id: str) -> Reported:
         return self.reported.get(member_id, NOTHING_REPORTED)

@@ -28,14 +28,15 @@ from konvene.groups.assignors.tasks.contract import MemberAssignment, Tasks
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.modern.admit import admit
 from konvene.groups.modern.group import (
+    JOIN,
+    LEAVE,
     LEAVE_STATIC,
     CachedHeartbeat,
-    check_room,
+    check_size,
     fenced,
-    known_member,
-    static_member,
-    unreleased,
+    is_waiting,
 )
 from konvene.groups.streams import log
 from konvene.groups.streams.assignors import TAGS
@@ -54,12 +55,7 @@ from konvene.groups.streams.topology.expressions import validate_expressions as 
 from konvene.groups.streams.topology.internal_topics import create_missing_topics, missing_detail
 from konvene.groups.streams.topology.resolution import configure_topology
 from konvene.groups.streams.topology.topology import Topology, record_value
-from konvene.groups.streams.validate import (
-    JOIN,
-    check_request,
-    check_tasks,
-    topology_after,
-)
+from konvene.groups.streams.validate import check_request, check_tasks, topology_after
 from konvene.groups.streams.warmups import has_news, take_offsets, told_tasks
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.streams_group_heartbeat import (
@@ -71,7 +67,6 @@ from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 from konvene.shard.errors import GroupError
 
-LEAVE = -1
 FIRST_VERSION_WITH_MISSING_TAGS = 1
 INT_MAX = 2**31 - 1
 
@@ -97,9 +92,17 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
     is_known = groups.get(group.group_id) is group
     if request.member_epoch == JOIN:
         most: int = context.config["group.streams.max.size"]
-        check_room("streams", group, most, request.member_id, request.instance_id)
+        check_size(group, most, request.member_id, request.instance_id)
     owned = _owned(request)
-    old, replaced = _admit(step, request, owned)
+    old, replaced = admit(
+        step,
+        request.member_id,
+        request.instance_id,
+        request.member_epoch,
+        lambda member: _check_epoch(member, request.member_epoch, owned),
+        Member,
+        may_resume=context.config["konvene.streams.mode"] == KIP,
+    )
     new = _updated(old, request, context)
     if group.members and not is_known:
         step.cause(causes.UPGRADED, new)
@@ -147,32 +150,6 @@ def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Conte
     if joins and isinstance(known, ClassicGroup) and context.config["konvene.streams.mode"] == KIP:
         return conversion.upgrade(known, request, context)
     raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
-
-
-def _admit(
-    step: Decision, request: StreamsGroupHeartbeatRequest, owned: MemberAssignment | None
-) -> tuple[Member, str | None]:
-    """The member as it is so far, and the id of the one whose place it takes."""
-    group, member_id, instance_id = step.group, request.member_id, request.instance_id
-    joins = request.member_epoch == JOIN
-    if instance_id is None:
-        if joins and member_id not in group.members:
-            return Member(member_id), None
-        member = known_member(group, member_id)
-        _check_epoch(member, request.member_epoch, owned)
-        return member, None
-    if not joins:
-        member = static_member(group, member_id, instance_id)
-        _check_epoch(member, request.member_epoch, owned)
-        return member, None
-    holder = group.static_member(instance_id)
-    if holder is None:
-        return group.members.get(member_id) or Member(member_id), None
-    if holder.current.epoch != LEAVE_STATIC and holder.classic is None:
-        if holder.member_id == member_id and step.context.config["konvene.streams.mode"] == KIP:
-            return holder, None  # Its answer was lost.
-        raise unreleased(member_id, instance_id, holder)
-    return step.take_place(holder, member_id), holder.member_id
 
 
 def _check_epoch(member: Member, epoch: int, owned: MemberAssignment | None) -> None:
@@ -423,11 +400,7 @@ def _interval_ms(step: Decision, member: Member, configured: ConfiguredTopology)
     configured_ms: int = step.config["streams.heartbeat.interval.ms"]
     if configured.failure is not None and configured.failure[0] is Status.MISSING_SOURCE_TOPICS:
         return configured_ms
-    waits = (
-        step.epoch > step.assignment_epoch
-        or not member.is_reconciled_to(step.assignment_epoch)
-        or not configured.is_ready
-    )
+    waits = is_waiting(member, step.epoch, step.assignment_epoch) or not configured.is_ready
     return told_interval_ms(
         configured_ms, step.context.config, step.context.members, waits=waits, member_id=member.member_id
     )
@@ -443,10 +416,10 @@ def _told(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
 
 
 def cacheable(
-    group: StreamsGroup | None, request: StreamsGroupHeartbeatRequest, context: Context
+    group: StreamsGroup, request: StreamsGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
     """For a heartbeat that says nothing new, of a member that has what it is meant to have."""
-    if group is None or group.epoch != group.assignment_epoch or request.member_epoch <= JOIN:
+    if group.epoch != group.assignment_epoch or request.member_epoch <= JOIN:
         return None
     member = group.members.get(request.member_id)
     if member is None or member.classic is not None or request.member_epoch != member.current.epoch:

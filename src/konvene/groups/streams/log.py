@@ -17,13 +17,14 @@ before, the last record of its kind says what it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from konvene.groups.assignors.tasks.contract import NO_TASKS, MemberAssignment, Tasks
 from konvene.groups.modern.classic_member import from_metadata, to_metadata
+from konvene.groups.modern.log import Groups, RecordTypes, Replay
 from konvene.groups.streams.current_assignment import NONE_HELD, CurrentAssignment, Epochs, Held, MemberState
-from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
+from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.topology import Topology
 from konvene.records.coordinator import Record
 from konvene.records.streams import (
@@ -46,13 +47,7 @@ from konvene.records.streams import (
     TaskIdsWithEpochs,
 )
 
-Groups = MutableMapping[str, Any]
-"""All groups of a shard, of whatever kind."""
-
 _STATES = {state.value: state for state in MemberState}
-
-LEFT = CurrentAssignment(epoch=-1, previous_epoch=-1)
-"""What a member has whose record of it is gone."""
 
 
 # --- what is written -------------------------------------------------------------------------------
@@ -102,14 +97,6 @@ def topology_record(group_id: str, value: StreamsGroupTopologyValue) -> Record:
     return Record(StreamsGroupTopologyKey(group_id=group_id), value)
 
 
-def assignment_record(group_id: str, epoch: int, timestamp_ms: int) -> Record:
-    """Targets were computed for this epoch."""
-    value = StreamsGroupTargetAssignmentMetadataValue(
-        assignment_epoch=epoch, assignment_timestamp=timestamp_ms
-    )
-    return Record(StreamsGroupTargetAssignmentMetadataKey(group_id=group_id), value)
-
-
 def target_record(group_id: str, member_id: str, tasks: MemberAssignment) -> Record:
     """What a member is meant to have."""
     value = StreamsGroupTargetAssignmentMemberValue(
@@ -135,34 +122,6 @@ def current_record(group_id: str, member_id: str, current: CurrentAssignment) ->
     return Record(StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), value)
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """All that is kept of a member goes, in Kafka's order."""
-    return [
-        Record(StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
-        Record(StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
-        Record(StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
-    ]
-
-
-def group_tombstones(group: StreamsGroup, replaced: tuple[str, str] | None = None) -> list[Record]:
-    """All that is kept of a group goes, in Kafka's order: its members, then itself.
-
-    `replaced`: a member id whose records are gone already, and that of who took its place."""
-    name, members = group.group_id, list(group.members)
-    if replaced is not None:
-        old, new = replaced
-        members = [new if member == old else member for member in members]
-    keys: list[Any] = [
-        *(StreamsGroupCurrentMemberAssignmentKey(group_id=name, member_id=m) for m in members),
-        *(StreamsGroupTargetAssignmentMemberKey(group_id=name, member_id=m) for m in members),
-        StreamsGroupTargetAssignmentMetadataKey(group_id=name),
-        *(StreamsGroupMemberMetadataKey(group_id=name, member_id=m) for m in members),
-        StreamsGroupMetadataKey(group_id=name),
-        StreamsGroupTopologyKey(group_id=name),
-    ]
-    return [Record(key, None) for key in keys]
-
-
 def _told(tasks: Tasks) -> tuple[TaskIds, ...]:
     return tuple(TaskIds(subtopology_id=name, partitions=tuple(tasks[name])) for name in sorted(tasks))
 
@@ -186,55 +145,15 @@ def _told_with_epochs(epochs: Epochs) -> tuple[TaskIdsWithEpochs, ...]:
     )
 
 
-# --- what is taken in ------------------------------------------------------------------------------
+# --- what is replayed ------------------------------------------------------------------------------
 
 
-def replay(groups: Groups, record: Record) -> None:
-    """Take a record into its group."""
-    REPLAYS[type(record.key)](groups, record.key, record.value)
-
-
-def _group(groups: Groups, group_id: str) -> StreamsGroup:
-    """The group of that name, made if need be: also where it was of another kind."""
-    known = groups.get(group_id)
-    if not isinstance(known, StreamsGroup):
-        known = groups[group_id] = StreamsGroup(group_id)
-    return known
-
-
-def _known(groups: Groups, group_id: str) -> StreamsGroup | None:
-    known = groups.get(group_id)
-    return known if isinstance(known, StreamsGroup) else None
-
-
-def _metadata(groups: Groups, key: StreamsGroupMetadataKey, value: Any) -> None:
-    if value is not None:
-        group = _group(groups, key.group_id)
-        group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
-        group.validated_topology_epoch = value.validated_topology_epoch
-        group.assignment_configs = {row.key: row.value for row in value.last_assignment_configs or ()}
-        group.stored_description_epoch = value.stored_description_topology_epoch
-        group.failed_description_epoch = value.failed_description_topology_epoch
-    elif _known(groups, key.group_id) is not None:
-        del groups[key.group_id]
-
-
-def _topology(groups: Groups, key: StreamsGroupTopologyKey, value: Any) -> None:
-    if value is not None:
-        _group(groups, key.group_id).topology = Topology.from_value(value)
-    elif (there := _known(groups, key.group_id)) is not None:
-        there.topology = None
-
-
-def _member(groups: Groups, key: StreamsGroupMemberMetadataKey, value: Any) -> None:
-    if value is not None:
-        group = _group(groups, key.group_id)
-        known = group.members.get(key.member_id)
-        group.put(
-            _read_member(key.member_id, value, known.current if known is not None else CurrentAssignment())
-        )
-    elif (there := _known(groups, key.group_id)) is not None:
-        there.drop(key.member_id)
+def _read_group(group: StreamsGroup, value: StreamsGroupMetadataValue) -> None:
+    group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+    group.validated_topology_epoch = value.validated_topology_epoch
+    group.assignment_configs = {row.key: row.value for row in value.last_assignment_configs or ()}
+    group.stored_description_epoch = value.stored_description_topology_epoch
+    group.failed_description_epoch = value.failed_description_topology_epoch
 
 
 def _read_member(
@@ -257,58 +176,39 @@ def _read_member(
     )
 
 
-def _assignment(groups: Groups, key: StreamsGroupTargetAssignmentMetadataKey, value: Any) -> None:
-    if value is not None:
-        _group(groups, key.group_id).assigned_at(value.assignment_epoch, value.assignment_timestamp)
-    elif (there := _known(groups, key.group_id)) is not None:
-        there.assigned_at(FIRST_EPOCH, 0)
-
-
-def _target(groups: Groups, key: StreamsGroupTargetAssignmentMemberKey, value: Any) -> None:
-    if value is not None:
-        told = MemberAssignment(*map(_tasks, (value.active_tasks, value.standby_tasks, value.warmup_tasks)))
-        _group(groups, key.group_id).targets[key.member_id] = told
-    elif (there := _known(groups, key.group_id)) is not None:
-        there.targets.pop(key.member_id, None)
-
-
-def _current(groups: Groups, key: StreamsGroupCurrentMemberAssignmentKey, value: Any) -> None:
-    if value is not None:
-        group = _group(groups, key.group_id)
-        member = group.members.get(key.member_id)
-        if member is not None:
-            group.have(member, _read_current(value))
-        else:
-            group.put(Member(key.member_id).having(_read_current(value)))
-        return
-    there = _known(groups, key.group_id)
-    known = there.members.get(key.member_id) if there is not None else None
-    if there is not None and known is not None:
-        there.have(known, LEFT)
+def _read_target(value: StreamsGroupTargetAssignmentMemberValue) -> MemberAssignment:
+    return MemberAssignment(
+        _read_tasks(value.active_tasks), _read_tasks(value.standby_tasks), _read_tasks(value.warmup_tasks)
+    )
 
 
 def _read_current(value: StreamsGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
     epoch = value.member_epoch
-    has = Held(_epochs(value.active_tasks, epoch), _tasks(value.standby_tasks), _tasks(value.warmup_tasks))
-    gives_up = Held(
-        _epochs(value.active_tasks_pending_revocation, epoch),
-        _tasks(value.standby_tasks_pending_revocation),
-        _tasks(value.warmup_tasks_pending_revocation),
+    assigned = Held(
+        _read_epochs(value.active_tasks, epoch),
+        _read_tasks(value.standby_tasks),
+        _read_tasks(value.warmup_tasks),
+    )
+    pending_revocation = Held(
+        _read_epochs(value.active_tasks_pending_revocation, epoch),
+        _read_tasks(value.standby_tasks_pending_revocation),
+        _read_tasks(value.warmup_tasks_pending_revocation),
     )
     state = _STATES.get(value.state, MemberState.UNKNOWN)
     return CurrentAssignment(
-        state, epoch, value.previous_member_epoch, has or NONE_HELD, gives_up or NONE_HELD
+        state, epoch, value.previous_member_epoch, assigned or NONE_HELD, pending_revocation or NONE_HELD
     )
 
 
-def _tasks(told: Iterable[TaskIds | TaskIdsWithEpochs]) -> Tasks:
-    return {each.subtopology_id: tuple(sorted(each.partitions)) for each in told} or NO_TASKS
+def _read_tasks(tasks: Iterable[TaskIds | TaskIdsWithEpochs]) -> Tasks:
+    return {each.subtopology_id: tuple(sorted(each.partitions)) for each in tasks} or NO_TASKS
 
 
-def _epochs(told: tuple[TaskIdsWithEpochs, ...], member_epoch: int) -> dict[str, dict[int, int]]:
-    """Before Kafka 4.2 no epoch was written for each task: the member's stands for it."""
+def _read_epochs(tasks: tuple[TaskIdsWithEpochs, ...], member_epoch: int) -> dict[str, dict[int, int]]:
+    """The epoch since which the member has each task. Before Kafka 4.2 that was not written: it is the
+    member's epoch then."""
     found: dict[str, dict[int, int]] = {}
-    for each in told:
+    for each in tasks:
         epochs = each.assignment_epochs
         if epochs is None or len(epochs) != len(each.partitions):
             epochs = (member_epoch,) * len(each.partitions)
@@ -316,11 +216,47 @@ def _epochs(told: tuple[TaskIdsWithEpochs, ...], member_epoch: int) -> dict[str,
     return found
 
 
-REPLAYS: dict[type, Callable[[Groups, Any, Any], None]] = {
-    StreamsGroupMetadataKey: _metadata,
-    StreamsGroupMemberMetadataKey: _member,
-    StreamsGroupTargetAssignmentMetadataKey: _assignment,
-    StreamsGroupTargetAssignmentMemberKey: _target,
-    StreamsGroupCurrentMemberAssignmentKey: _current,
-    StreamsGroupTopologyKey: _topology,
+def _write_topology(group: StreamsGroup, key: Any, value: StreamsGroupTopologyValue) -> None:
+    group.topology = Topology.from_value(value)
+
+
+def _clear_topology(group: StreamsGroup, key: StreamsGroupTopologyKey) -> None:
+    group.topology = None
+
+
+RECORDS: Final = RecordTypes(
+    group_class=StreamsGroup,
+    group_key=StreamsGroupMetadataKey,
+    member_key=StreamsGroupMemberMetadataKey,
+    assignment_key=StreamsGroupTargetAssignmentMetadataKey,
+    assignment_value=StreamsGroupTargetAssignmentMetadataValue,
+    target_key=StreamsGroupTargetAssignmentMemberKey,
+    current_key=StreamsGroupCurrentMemberAssignmentKey,
+    member_record=member_record,
+    target_record=target_record,
+    current_record=current_record,
+    read_group=_read_group,
+    read_member=_read_member,
+    read_target=_read_target,
+    read_current=_read_current,
+    new_member=Member,
+    departed=CurrentAssignment(epoch=-1, previous_epoch=-1),
+    other_keys=lambda group: (
+        StreamsGroupMetadataKey(group_id=group.group_id),
+        StreamsGroupTopologyKey(group_id=group.group_id),
+    ),
+)
+
+assignment_record = RECORDS.assignment_record
+member_tombstones = RECORDS.member_tombstones
+group_tombstones = RECORDS.group_tombstones
+
+REPLAYS: Final[dict[type, Replay]] = {
+    **RECORDS.replays(),
+    StreamsGroupTopologyKey: RECORDS.replay_as(_write_topology, _clear_topology),
 }
+
+
+def replay(groups: Groups, record: Record) -> None:
+    """Apply a record to its group."""
+    REPLAYS[type(record.key)](groups, record.key, record.value)

@@ -33,14 +33,14 @@ from konvene.groups.streams import log
 from konvene.groups.streams.assignors import read_configs
 from konvene.groups.streams.current_assignment import Target, next_assignment
 from konvene.groups.streams.decision import Decision
-from konvene.groups.streams.group import Member
+from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.racks import described, spreading
 from konvene.groups.streams.topology.configure import KIP, ConfiguredTopology, Status
 from konvene.groups.streams.topology.stale_members import withhold_new_tasks
 from konvene.groups.streams.warmups import UNHEARD
 from konvene.messages.streams_group_heartbeat import Status as ToldStatus
 from konvene.shard.contract import NOTHING as NO_OUTCOME
-from konvene.shard.contract import Effect, Outcome
+from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.errors import GroupError
 
 HEAVY = 5_000
@@ -99,9 +99,9 @@ def delay_is_over(step: Decision) -> Outcome:
     return step.outcome()
 
 
-def computed(step: Decision, answer: AssignmentComputed) -> Outcome:
+def assignment_computed(group: StreamsGroup, answer: AssignmentComputed, context: Context) -> Outcome:
     """A target that was computed elsewhere is there."""
-    group, given = step.group, answer.given
+    step, given = Decision(group, context), answer.given
     if group.soft.computing != answer.epoch:
         return NO_OUTCOME
     step.remember(computing=0)

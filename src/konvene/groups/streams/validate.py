@@ -28,15 +28,13 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from konvene.errors import Errors
-from konvene.groups.modern.group import LEAVE_STATIC
+from konvene.groups.modern.group import JOIN, LEAVE_STATIC
 from konvene.groups.streams.topology.configure import KAFKA, KIP, ConfiguredTopology
 from konvene.groups.streams.topology.topology import Topology, validate_request
 from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskIds
 from konvene.shard.errors import GroupError
-
-JOIN = 0
 
 _JAVA_SPACE = "".join(map(chr, range(ord(" ") + 1)))
 _VALID_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")

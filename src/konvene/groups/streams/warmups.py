@@ -35,10 +35,11 @@ from dataclasses import replace
 
 from konvene.groups.assignors.tasks.contract import AssignmentMemberSpec, TaskOffsets
 from konvene.groups.assignors.tasks.lags import Progress, Task
+from konvene.groups.modern.group import JOIN
 from konvene.groups.streams.current_assignment import Role
 from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import NOTHING_REPORTED, Member, Reported, StreamsGroup
-from konvene.groups.streams.validate import JOIN, check_offsets
+from konvene.groups.streams.validate import check_offsets
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskOffset
 from konvene.shard import causes
 

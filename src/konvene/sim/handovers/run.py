@@ -29,8 +29,9 @@ from typing import Any
 
 from konvene.client.membership.state_machine import MemberState
 from konvene.client.streams.tasks import Assignment, Task
-from konvene.groups.streams.group import FIRST_EPOCH, StreamsGroup
+from konvene.groups.modern.group import FIRST_EPOCH
 from konvene.groups.streams.group import State as GroupState
+from konvene.groups.streams.group import StreamsGroup
 from konvene.sim.handovers.application import GROUP, Application, Thread, topology_of
 from konvene.sim.handovers.coordinator import Coordinator, Host, group_of, topics_of
 from konvene.sim.handovers.plan import MOST_RECORDS, Change, Scenario, What

@@ -36,6 +36,7 @@ from konvene.groups.classic.subscriptions import CONSUMER, STREAM, read_assignme
 from konvene.groups.modern import conversion
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.modern.conversion import BOTH_WAYS, DISABLED, UPGRADE, Blocker
+from konvene.groups.modern.group import FIRST_EPOCH
 from konvene.groups.streams import log
 from konvene.groups.streams.classic.tasks import (
     JoinMetadata,
@@ -54,7 +55,7 @@ from konvene.groups.streams.classic.user_data import (
 )
 from konvene.groups.streams.current_assignment import NONE_HELD, CurrentAssignment, Held, MemberState
 from konvene.groups.streams.decision import Decision, delay_key, refresh_key
-from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
+from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KIP, ConfiguredTopology, configure
 from konvene.groups.streams.topology.expressions import expressions
 from konvene.groups.streams.topology.topology import Topology

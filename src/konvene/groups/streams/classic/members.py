@@ -48,7 +48,7 @@ from konvene.groups.streams.classic.tasks import (
 )
 from konvene.groups.streams.classic.user_data import NO_REBALANCE_MS
 from konvene.groups.streams.current_assignment import MemberState, Target, next_assignment
-from konvene.groups.streams.decision import Decision, join_key, revocation_key, session_key, sync_key
+from konvene.groups.streams.decision import Decision, rejoin_key, resync_key, revocation_key, session_key
 from konvene.groups.streams.epoch_bumps import see_basis
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import fence
@@ -95,7 +95,7 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
         old = group.members.get(member_id) or Member(member_id)
     elif unknown:
         assert holder is not None
-        old, replaced = decision.take_place(holder, member_id), holder.member_id
+        old, replaced = decision.replace_static_member(holder, member_id), holder.member_id
     else:
         old = static_member(group, member_id, instance_id)
     is_new = old.member_id not in group.members and replaced is None
@@ -197,11 +197,11 @@ def _bump_endpoint_epoch(decision: Decision, old: Member, new: Member) -> None:
 
 def _wait_for_sync(decision: Decision, old: Member, new: Member) -> None:
     group_id, member_id = decision.group.group_id, new.member_id
-    decision.timers.append(Disarm(join_key(group_id, member_id)))
+    decision.timers.append(Disarm(rejoin_key(group_id, member_id)))
     if old.classic is None:
         decision.timers.append(Disarm(revocation_key(group_id, member_id)))
     decision.arm_session(new)
-    decision.arm(sync_key(group_id, member_id), new.rebalance_timeout_ms)
+    decision.arm(resync_key(group_id, member_id), new.rebalance_timeout_ms)
 
 
 def _create_missing_topics(decision: Decision, configured: ConfiguredTopology | None) -> None:
@@ -244,7 +244,7 @@ def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Ou
         if settled is not member:
             decision.arrived.append(settled)
             _bump_endpoint_epoch(decision, member, settled)
-    decision.timers.append(Disarm(sync_key(group.group_id, member.member_id)))
+    decision.timers.append(Disarm(resync_key(group.group_id, member.member_id)))
     decision.arm_session(settled)
     known = decision.reported_by(member.member_id)
     if known is not None and settled.user_endpoint is not None:
@@ -262,7 +262,7 @@ def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Ou
 
 
 def _request_rejoin(decision: Decision, member: Member) -> None:
-    key = join_key(decision.group.group_id, member.member_id)
+    key = rejoin_key(decision.group.group_id, member.member_id)
     decision.arm(key, member.rebalance_timeout_ms, unless_armed=True)
 
 

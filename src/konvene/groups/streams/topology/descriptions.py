@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.modern.group import known_member
+from konvene.groups.modern.group import get_or_throw_group, known_member
 from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import NO_EPOCH, StreamsGroup
-from konvene.groups.streams.leave import streams_group
 from konvene.messages import streams_group_describe as described
 from konvene.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
@@ -91,7 +90,7 @@ def _store(
     for name, text in (("MemberId", request.member_id), ("GroupId", request.group_id)):
         if not text.strip():
             raise GroupError(Errors.INVALID_REQUEST, f"{name} can't be empty.")
-    group = streams_group(groups, request.group_id)
+    group = get_or_throw_group(groups, request.group_id, StreamsGroup)
     known_member(group, request.member_id)
     if request.topology_epoch != group.topology_epoch:
         raise GroupError(

@@ -26,7 +26,6 @@ If a resolution fails, the last result stays.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from konvene.groups.consumer.subscriptions import REFRESH_PAUSE_MS, hash_of
 from konvene.groups.consumer.work import RESOLVE_REGEXES, RegexesResolved, RegexesToResolve
@@ -182,9 +181,9 @@ def _configure_again(decision: Decision, topology: Topology) -> None:
 # --- timers ----------------------------------------------------------------------------------------
 
 
-def refresh_expressions(group: Any, context: Context) -> Outcome:
+def refresh_expressions(group: StreamsGroup, context: Context) -> Outcome:
     """Request a resolution because the refresh timer expired."""
-    if not isinstance(group, StreamsGroup) or group.topology is None or not expressions(group.topology):
+    if group.topology is None or not expressions(group.topology):
         return NOTHING
     decision = Decision(group, context)
     _request_resolution(decision, group.topology)

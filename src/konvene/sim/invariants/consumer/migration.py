@@ -6,7 +6,8 @@ from typing import Any
 
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer import log as consumer_log
-from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup
+from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.modern.group import FIRST_EPOCH
 from konvene.records.commits import OffsetCommitted
 from konvene.sim.invariants.consumer.state import units
 from konvene.sim.world.event import Event, Invariant

@@ -150,7 +150,7 @@ class NamesAreMembers(Invariant):
             again = ConsumerGroup(name)
             for member in group.members.values():
                 again.put(member)
-            again.assigned_at(group.assignment_epoch, 0)
+            again.set_assignment_epoch(group.assignment_epoch, 0)
             for noun in COUNTED:
                 ours, counted = getattr(group, noun), getattr(again, noun)
                 assert ours == counted, f"{name}: {noun} are {ours}, counted {counted}"

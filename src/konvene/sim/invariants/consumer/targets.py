@@ -7,8 +7,9 @@ from typing import Any
 from konvene.codec.hashes import metadata_hash, topic_hash
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
-from konvene.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Member
+from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, RESOLVE_REGEXES, RegexesResolved
+from konvene.groups.modern.group import FIRST_EPOCH
 from konvene.shard.image import Topics
 from konvene.sim.invariants.consumer.state import touched
 from konvene.sim.world.event import Event, Invariant

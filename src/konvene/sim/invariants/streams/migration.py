@@ -15,6 +15,7 @@ from konvene.codec.errors import CodecError
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import Member as ClassicMember
+from konvene.groups.modern.group import FIRST_EPOCH
 from konvene.groups.streams.assignors import assignment_configs
 from konvene.groups.streams.classic.user_data import (
     AssignmentInfo,
@@ -24,7 +25,7 @@ from konvene.groups.streams.classic.user_data import (
     read_subscription_info,
 )
 from konvene.groups.streams.current_assignment import MemberState
-from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
+from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KAFKA, configure
 from konvene.groups.streams.topology.expressions import expressions
 from konvene.groups.streams.topology.topology import Topology, sources

@@ -227,7 +227,7 @@ class StreamsInstancesAreMembers(Invariant):
             again = StreamsGroup(name)
             for member in group.members.values():
                 again.put(member)
-            again.assigned_at(group.assignment_epoch, 0)
+            again.set_assignment_epoch(group.assignment_epoch, 0)
             for noun in ("instances", "behind", "active", "standby", "warmup"):
                 ours, counted = getattr(group, noun), getattr(again, noun)
                 assert ours == counted, f"{name}: {noun} are {ours}, counted {counted}"

@@ -14,9 +14,10 @@ from konvene.codec.hashes import metadata_hash, topic_hash
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, RegexesResolved
+from konvene.groups.modern.group import FIRST_EPOCH
 from konvene.groups.streams.assignors import assignment_configs, read_configs
 from konvene.groups.streams.current_assignment import CurrentAssignment, Role
-from konvene.groups.streams.group import FIRST_EPOCH, Member, StreamsGroup
+from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KAFKA, Status
 from konvene.groups.streams.topology.expressions import expand_expressions, unmatched
 from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS

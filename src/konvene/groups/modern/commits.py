@@ -1,0 +1,75 @@
+"""Which member of a consumer or streams group may commit and fetch offsets, at which epoch (KIP-848,
+KIP-1251).
+
+    epoch of the request      commit accepted for
+    the member's own          all partitions
+    a newer one               none: STALE_MEMBER_EPOCH
+    an older one              partitions that the member has had since that epoch or longer
+    below 0                   all partitions, while the group is empty
+
+A commit that was on its way while the epoch moved is thus accepted. A member of the classic protocol is
+answered ILLEGAL_GENERATION instead. One partition that may not be committed rejects the whole request, as in
+Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konvene.errors import Errors
+from konvene.groups.modern.group import ModernGroup, known_member
+from konvene.shard.errors import GroupError
+from konvene.shard.image import Topic
+
+FIRST_VERSION_WITH_MEMBER_EPOCH = 9
+
+
+def check_committer(
+    group: ModernGroup[Any],
+    member_id: str,
+    instance_id: str | None,
+    epoch: int,
+    version: int,
+    *,
+    transactional: bool = False,
+) -> Any | None:
+    """None if the member may commit every partition; the member if each partition is to be checked.
+
+    Raises `GroupError`."""
+    if epoch < 0 and group.is_empty:
+        return None
+    if transactional and epoch == -1 and not member_id and instance_id is None:
+        return None
+    member = known_member(group, member_id)
+    if not transactional and member.classic is None and version < FIRST_VERSION_WITH_MEMBER_EPOCH:
+        raise GroupError(
+            Errors.UNSUPPORTED_VERSION,
+            f"OffsetCommit version 9 or above must be used by members using the {group.group_type} group "
+            "protocol",
+        )
+    if epoch == member.current.epoch:
+        return None
+    if epoch > member.current.epoch:
+        raise _stale(member)
+    return member
+
+
+def check_partition(group: Any, member: Any, epoch: int, topic: Topic, partition: int) -> None:
+    """Check that the member had this partition at an epoch that is past. Raises `GroupError`."""
+    since = group.assigned_since(member, topic, partition)
+    if since is None or epoch < since:
+        raise _stale(member)
+
+
+def check_fetcher(group: ModernGroup[Any], member_id: str | None, epoch: int) -> None:
+    """Check that this member may fetch offsets; a request without member id and epoch may. Raises
+    `GroupError`."""
+    if member_id is None and epoch < 0:
+        return
+    member = known_member(group, member_id or "")
+    if epoch != member.current.epoch:
+        raise _stale(member)
+
+
+def _stale(member: Any) -> GroupError:
+    return GroupError(Errors.STALE_MEMBER_EPOCH if member.classic is None else Errors.ILLEGAL_GENERATION)

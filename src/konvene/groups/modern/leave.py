@@ -1,0 +1,89 @@
+"""How members leave consumer, share and streams groups without a request: sessions and time limits that end.
+
+Each type of group fences its members in its own way (`leave.fence` of its package); what may end, and what
+that means, is common:
+
+    session      no heartbeat came within the session timeout, or soon enough after the connection was lost
+    revocation   a member did not acknowledge a revocation within its rebalance timeout
+    rejoin       a member of the classic protocol was told to rejoin and did not
+    resync       a member of the classic protocol joined and did not send its SyncGroup
+
+A timer of a member that is not in the group any more, or owes nothing any more, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from konvene.groups.heartbeat_intervals import grace_ms
+from konvene.groups.modern.decision import session_key
+from konvene.groups.modern.group import ModernGroup, known_member, static_member
+from konvene.shard import causes
+from konvene.shard.contract import NOTHING, Arm, Context, Outcome
+
+G = TypeVar("G", bound=ModernGroup[Any])
+
+Departure = tuple[Any, str, str | None]
+"""A member that leaves, the cause (`shard.causes`), and the reason that its client gave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The connection on which a member sent its last heartbeat was closed, and the member had not left."""
+
+    group_id: str
+    member_id: str
+
+
+def leaving_member(group: Any, member_id: str, instance_id: str | None) -> Any:
+    """Return the member that a heartbeat at epoch -1 or -2 names. Raises `GroupError`."""
+    if instance_id is None:
+        return known_member(group, member_id)
+    return static_member(group, member_id, instance_id)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTimers(Generic[G]):
+    """What happens when the timers of members end, in one type of group."""
+
+    fence: Callable[[G, Any, str, Context], Outcome]
+    """Remove one member, for this cause."""
+    unrevoked: object = None
+    """The state of a member that owes a revocation."""
+
+    def session_expired(self, group: G, member_id: str, context: Context) -> Outcome:
+        """Fence a member that sent no heartbeat within its session timeout."""
+        return self._fence(group, member_id, context, causes.SESSION_EXPIRED)
+
+    def revocation_timed_out(self, group: G, member_id: str, context: Context) -> Outcome:
+        """Fence a member that did not acknowledge a revocation within its rebalance timeout."""
+        member = group.members.get(member_id)
+        if member is None or member.current.state is not self.unrevoked:
+            return NOTHING
+        return self.fence(group, member, causes.REBALANCE_TIMEOUT, context)
+
+    def rejoin_timed_out(self, group: G, member_id: str, context: Context) -> Outcome:
+        """Fence a member of the classic protocol that was told to rejoin and did not."""
+        return self._fence(group, member_id, context, causes.REBALANCE_TIMEOUT)
+
+    def resync_timed_out(self, group: G, member_id: str, context: Context) -> Outcome:
+        """Fence a member of the classic protocol that joined and did not send its SyncGroup."""
+        return self._fence(group, member_id, context, causes.SYNC_TIMEOUT)
+
+    def _fence(self, group: G, member_id: str, context: Context, cause: str) -> Outcome:
+        member = group.members.get(member_id)
+        return NOTHING if member is None else self.fence(group, member, cause, context)
+
+
+def disconnected(group: ModernGroup[Any], member_id: str, context: Context) -> Outcome:
+    """Shorten the session of a dynamic member to `konvene.session.disconnect.grace.ms`, if that is set."""
+    member = group.members.get(member_id)
+    if member is None or member.instance_id is not None or member.classic is not None:
+        return NOTHING
+    config = context.group_configs.of(group.group_id)
+    left_ms = grace_ms(group.group_type, config, context.config, context.members)
+    if left_ms is None:
+        return NOTHING
+    return Outcome(timers=(Arm(session_key(group.group_id, member_id), left_ms),))

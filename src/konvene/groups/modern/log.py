@@ -1,0 +1,153 @@
+"""The records that consumer, share and streams groups have in common: their tombstones and their replay.
+
+Each of these types keeps five kinds of records, under keys of its own:
+
+    group metadata        the group's epoch and what it rests on       tombstone: the group is deleted
+    member metadata       what a member subscribes to                  tombstone: the member is removed
+    assignment metadata   the epoch of the target assignment           tombstone: there is no assignment
+    target assignment     the target of one member                     tombstone: the target is empty
+    current assignment    the assignment that one member has           tombstone: the assignment is empty
+
+A log may have been compacted up to any point, also while it was read. Replay therefore relies on no other
+record: a record of an unknown member creates the member, a tombstone of an unknown member changes nothing,
+and a record replaces a group of another type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from konvene.groups.modern.group import FIRST_EPOCH, Member, ModernGroup
+from konvene.records.coordinator import Record
+
+G = TypeVar("G", bound=ModernGroup[Any])
+
+Groups = MutableMapping[str, Any]
+"""All groups of a shard by id, of whatever type."""
+
+Replay = Callable[[Groups, Any, Any], None]
+"""Apply the key and the value of a record to its group; the value of a tombstone is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTypes(Generic[G]):
+    """The record types of one type of group, and how their values are read."""
+
+    group_class: type[G]
+    group_key: type
+    member_key: type
+    assignment_key: type
+    assignment_value: type
+    target_key: type
+    current_key: type
+    member_record: Callable[[str, Any], Record]
+    """The record of a member's metadata, in a group of this id."""
+    target_record: Callable[[str, str, Any], Record]
+    """The record of a target assignment, by group id and member id."""
+    current_record: Callable[[str, str, Any], Record]
+    """The record of a current assignment, by group id and member id."""
+    read_group: Callable[[G, Any], None]
+    """Set the fields of the group that its metadata holds."""
+    read_member: Callable[[str, Any, Any], Member]
+    """The member, of its id, its metadata and its current assignment."""
+    read_target: Callable[[Any], Any]
+    read_current: Callable[[Any], Any]
+    new_member: Callable[[str], Member]
+    """A member of which only the id is known."""
+    departed: Any
+    """The current assignment of a member whose record of it is deleted."""
+    other_keys: Callable[[G], Iterable[Any]]
+    """The keys whose tombstones end a group, behind those of its members."""
+
+    def assignment_record(self, group_id: str, epoch: int, timestamp_ms: int) -> Record:
+        """The record that targets were computed for this epoch."""
+        value = self.assignment_value(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
+        return Record(self.assignment_key(group_id=group_id), value)
+
+    def member_tombstones(self, group_id: str, member_id: str) -> list[Record]:
+        """The tombstones that remove a member, in Kafka's order."""
+        keys = (self.current_key, self.target_key, self.member_key)
+        return [Record(key(group_id=group_id, member_id=member_id), None) for key in keys]
+
+    def group_tombstones(self, group: G, replaced: tuple[str, str] | None = None) -> list[Record]:
+        """The tombstones that delete a group, in Kafka's order: its members, then the group.
+
+        `replaced`: a member id whose records are deleted already, and the member id that took its place."""
+        group_id, members = group.group_id, list(group.members)
+        if replaced is not None:
+            old, new = replaced
+            members = [new if member == old else member for member in members]
+        keys = [
+            *(self.current_key(group_id=group_id, member_id=member) for member in members),
+            *(self.target_key(group_id=group_id, member_id=member) for member in members),
+            self.assignment_key(group_id=group_id),
+            *(self.member_key(group_id=group_id, member_id=member) for member in members),
+            *self.other_keys(group),
+        ]
+        return [Record(key, None) for key in keys]
+
+    # --- replay ---
+
+    def replay_as(self, write: Callable[[G, Any, Any], None], clear: Callable[[G, Any], None]) -> Replay:
+        """How one kind of record is replayed: `write` a value to the group, which is created where it does
+        not exist; `clear` it at a tombstone, where the group exists."""
+        group_class = self.group_class
+
+        def replay(groups: Groups, key: Any, value: Any) -> None:
+            group = groups.get(key.group_id)
+            if value is not None:
+                if not isinstance(group, group_class):
+                    group = groups[key.group_id] = group_class(key.group_id)
+                write(group, key, value)
+            elif isinstance(group, group_class):
+                clear(group, key)
+
+        return replay
+
+    def replays(self) -> dict[type, Replay]:
+        """How the five kinds of records are replayed, by the type of their key."""
+        return {
+            self.group_key: self._replay_group,
+            self.member_key: self.replay_as(self._write_member, lambda group, key: group.drop(key.member_id)),
+            self.assignment_key: self.replay_as(
+                lambda group, key, value: group.set_assignment_epoch(
+                    value.assignment_epoch, value.assignment_timestamp
+                ),
+                lambda group, key: group.set_assignment_epoch(FIRST_EPOCH, 0),
+            ),
+            self.target_key: self.replay_as(
+                self._write_target, lambda group, key: group.targets.pop(key.member_id, None)
+            ),
+            self.current_key: self.replay_as(self._write_current, self._clear_current),
+        }
+
+    def _replay_group(self, groups: Groups, key: Any, value: Any) -> None:
+        group = groups.get(key.group_id)
+        if value is not None:
+            if not isinstance(group, self.group_class):
+                group = groups[key.group_id] = self.group_class(key.group_id)
+            self.read_group(group, value)
+        elif isinstance(group, self.group_class):
+            del groups[key.group_id]
+
+    def _write_member(self, group: G, key: Any, value: Any) -> None:
+        member_id = key.member_id
+        known = group.members.get(member_id) or self.new_member(member_id)
+        group.put(self.read_member(member_id, value, known.current))
+
+    def _write_target(self, group: G, key: Any, value: Any) -> None:
+        group.targets[key.member_id] = self.read_target(value)
+
+    def _write_current(self, group: G, key: Any, value: Any) -> None:
+        member = group.members.get(key.member_id)
+        if member is not None:
+            group.set_current(member, self.read_current(value))
+        else:
+            group.put(self.new_member(key.member_id).having(self.read_current(value)))
+
+    def _clear_current(self, group: G, key: Any) -> None:
+        member = group.members.get(key.member_id)
+        if member is not None:
+            group.set_current(member, self.departed)
