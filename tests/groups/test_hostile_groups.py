@@ -18,7 +18,7 @@ from tests.groups.asking import Cast, commit_request, join_request, subscription
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import State
-from konvene.groups.offsets.expiry import KEY as RETENTION
+from konvene.groups.offsets.expiry import EXPIRY_KEY as RETENTION
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.describe_groups import DescribeGroupsRequest
 from konvene.messages.heartbeat import HeartbeatRequest

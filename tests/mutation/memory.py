@@ -160,7 +160,7 @@ LOADING = (
         GROUPS + "shard.py",
         ("G11", "O5"),
         "After a restart no offset expires any more.",
-        "        timers: list[Any] = [armed(context), *share_partitions.armed(self.groups.values())]\n",
+        "        timers: list[Any] = [next_check(context), *share_partitions.armed(self.groups.values())]\n",
         "        timers: list[Any] = [*share_partitions.armed(self.groups.values())]\n",
     ),
     Mutant(

@@ -61,8 +61,8 @@ COMMITS = (
         OFFSETS + "commit.py",
         ("O1",),
         "An offset is kept for a partition that does not exist.",
-        "        if not 0 <= index < there:\n",
-        "        if not 0 <= index <= there:\n",
+        "        if not 0 <= index < partition_count:\n",
+        "        if not 0 <= index <= partition_count:\n",
     ),
     Mutant(
         "commit-to-the-wrong-partition",
@@ -70,7 +70,7 @@ COMMITS = (
         ("O2",),
         "Offsets are kept by their place in the request, not by their partition.",
         "            records.append(OffsetCommitted(group_id, name, index, committed))\n",
-        "            records.append(OffsetCommitted(group_id, name, len(answers), committed))\n",
+        "            records.append(OffsetCommitted(group_id, name, len(responses), committed))\n",
     ),
     Mutant(
         "commit-loses-its-metadata",
@@ -137,7 +137,7 @@ EXPIRY = (
         OFFSETS + "expiry.py",
         ("O5",),
         "Offsets expire of a topic that members read but seldom commit.",
-        "        if row.subscribes_to(group, topic):\n            everything = False\n            continue\n",
+        "        if row.subscribes_to(group, topic):\n            all_expired = False\n            continue\n",
         "",
     ),
     Mutant(
@@ -177,15 +177,15 @@ EXPIRY = (
         OFFSETS + "expiry.py",
         ("O5",),
         "Offsets stay for twice as long as offsets.retention.minutes says.",
-        "            if now_ms >= expires_ms and partition not in open_:\n",
-        "            if now_ms >= expires_ms + retention_ms and partition not in open_:\n",
+        "            if now_ms >= expires_ms and partition not in pending_offsets:\n",
+        "            if now_ms >= expires_ms + retention_ms and partition not in pending_offsets:\n",
     ),
     Mutant(
         "retention-looks-once",
         OFFSETS + "expiry.py",
         ("G11", "O5"),
         "Offsets expire once after the start, and never again.",
-        "    return Outcome(records=tuple(records), timers=(*timers, armed(context)))\n",
+        "    return Outcome(records=tuple(records), timers=(*timers, next_check(context)))\n",
         "    return Outcome(records=tuple(records), timers=tuple(timers))\n",
     ),
     Mutant(
@@ -193,7 +193,7 @@ EXPIRY = (
         OFFSETS + "expiry.py",
         ("O6",),
         "An empty group is deleted though some of its offsets are not as old yet.",
-        "            else:\n                everything = False\n",
+        "            else:\n                all_expired = False\n",
         "",
     ),
     Mutant(
@@ -201,8 +201,8 @@ EXPIRY = (
         OFFSETS + "expiry.py",
         ("O6",),
         "A group with members that have not committed is deleted under them.",
-        "    if everything and not pending and row.is_empty(group):\n",
-        "    if everything and not pending:\n",
+        "    if all_expired and not pending and row.is_empty(group):\n",
+        "    if all_expired and not pending:\n",
     ),
     Mutant(
         "expired-group-leaves-timers-of-ids",
@@ -228,7 +228,7 @@ DELETING = (
         GROUPS + "views.py",
         ("O6", "G1"),
         "A group that was deleted and made again begins where the old one was.",
-        "        *forget(group_id, offsets, pending),\n        *row.tombstones(group),\n",
+        "        *tombstones(group_id, offsets, pending),\n        *row.tombstones(group),\n",
         "        *row.tombstones(group),\n",
     ),
     Mutant(
@@ -236,8 +236,8 @@ DELETING = (
         OFFSETS + "delete.py",
         ("O2",),
         "OffsetDelete says GROUP_SUBSCRIBED_TO_TOPIC, and deletes all the same.",
-        "                if not subscribed and (index in committed or index in held):\n",
-        "                if index in committed or index in held:\n",
+        "                if not subscribed and (index in committed or index in uncommitted):\n",
+        "                if index in committed or index in uncommitted:\n",
     ),
     Mutant(
         "offsets-of-other-types-are-deleted",
@@ -252,15 +252,15 @@ DELETING = (
         OFFSETS + "delete.py",
         ("O2",),
         "OffsetDelete says that it is done, and writes no tombstone.",
-        "                if not subscribed and (index in committed or index in held):\n",
-        "                if not subscribed and (index in known or index in open_):\n",
+        "                if not subscribed and (index in committed or index in uncommitted):\n",
+        "                if not subscribed and (index in known or index in pending_offsets):\n",
     ),
     Mutant(
         "offset-delete-changes-the-state",
         OFFSETS + "delete.py",
         ("G5",),
         "OffsetDelete forgets an offset before its tombstone is appended, also where that fails.",
-        "                if not subscribed and (index in committed or index in held):\n",
+        "                if not subscribed and (index in committed or index in uncommitted):\n",
         "                if not subscribed and dict.pop(committed, index, None) is not None:\n",
     ),
     Mutant(
@@ -268,7 +268,7 @@ DELETING = (
         OFFSETS + "deleted_topics.py",
         ("O7",),
         "A topic is deleted, and what groups committed for it stays.",
-        "        if committed.topic_id in (ZERO_UUID, gone[name])\n",
+        "        if committed.topic_id in (ZERO_UUID, deleted[name])\n",
         "        if committed.topic_id == ZERO_UUID\n",
     ),
     Mutant(
@@ -276,7 +276,7 @@ DELETING = (
         OFFSETS + "deleted_topics.py",
         ("O7", "O2"),
         "A topic is deleted and made again; what was committed for the new one goes with the old one.",
-        "        if committed.topic_id in (ZERO_UUID, gone[name])\n",
+        "        if committed.topic_id in (ZERO_UUID, deleted[name])\n",
         "",
     ),
     Mutant(
@@ -285,7 +285,7 @@ DELETING = (
         ("O7",),
         "Who asks by topic id is told what was committed for another topic of that name.",
         "        if topic_id != ZERO_UUID and committed.topic_id not in (ZERO_UUID, topic_id):\n"
-        "            committed = NOT_COMMITTED  # Committed for a topic of the same name that is gone.\n",
+        "            committed = NOT_COMMITTED  # Committed for a deleted topic of the same name.\n",
         "",
     ),
     Mutant(

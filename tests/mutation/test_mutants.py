@@ -65,9 +65,12 @@ def test_a_row_that_rotted_is_refused(tmp_path: Path) -> None:
 
 def test_a_bug_is_in_the_copy_while_it_is_checked_and_then_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the check runs is the copy with the bug; the source itself is never touched."""
-    program = "import sys, konvene.groups.offsets.expiry as e; sys.exit(e.SOON_MS != 10 and 'FAILED tests/t')"
+    program = (
+        "import sys, konvene.groups.offsets.expiry as e; sys.exit(e.NEXT_BATCH_MS != 10 and 'FAILED tests/t')"
+    )
     monkeypatch.setattr("tests.mutation.checking.CHECKS", {"tests": {1: ("-c", program)}})
-    mutant = Mutant("m", "groups/offsets/expiry.py", (), "Breaks.", "SOON_MS = 10\n", "SOON_MS = 11\n")
+    old, new = "NEXT_BATCH_MS = 10\n", "NEXT_BATCH_MS = 11\n"
+    mutant = Mutant("m", "groups/offsets/expiry.py", (), "Breaks.", old, new)
     space, scope = Workspace(), Scope(check="tests")
     try:
         assert space.clean(scope, 1) > 0
@@ -77,7 +80,7 @@ def test_a_bug_is_in_the_copy_while_it_is_checked_and_then_gone(monkeypatch: pyt
     finally:
         space.remove()
     assert not space.path.exists()
-    assert "SOON_MS = 10\n" in (SOURCE / mutant.file).read_text("utf-8")
+    assert "NEXT_BATCH_MS = 10\n" in (SOURCE / mutant.file).read_text("utf-8")
 
 
 def test_what_does_not_end_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
-from konvene.groups.offsets.expiry import KEY as RETENTION
+from konvene.groups.offsets.expiry import EXPIRY_KEY as RETENTION
 from konvene.groups.shard import GroupShard
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse

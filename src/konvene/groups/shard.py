@@ -27,7 +27,7 @@ from konvene.groups.offsets.commit import commit
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, OffsetsCommitted, replay, replay_many
 from konvene.groups.offsets.delete import delete
 from konvene.groups.offsets.deleted_topics import topics_deleted
-from konvene.groups.offsets.expiry import armed, retention
+from konvene.groups.offsets.expiry import expire_offsets, next_check
 from konvene.groups.offsets.fetch import fetch
 from konvene.groups.offsets.pending import NOTHING_PENDING, Pending
 from konvene.groups.offsets.transactional import commit_in_transaction, end_transaction
@@ -112,7 +112,7 @@ class GroupShard:
 
     def load(self, context: Context) -> Outcome:
         """What follows when the log has been read: timers start from the beginning."""
-        timers: list[Any] = [armed(context), *share_partitions.armed(self.groups.values())]
+        timers: list[Any] = [next_check(context), *share_partitions.armed(self.groups.values())]
         soft: list[Any] = []
         for group in self.groups.values():
             loaded = group_type_of(group).load(group, context)
@@ -274,7 +274,7 @@ TIMERS: dict[str, Callable[..., Outcome]] = {
     **{name: _member_timer(name) for row in TYPES.values() for name in row.member_timers},
     **{name: _group_timer(name) for row in TYPES.values() for name in row.group_timers},
     "share-state": lambda shard, context: share_partitions.tidy(shard.groups.values(), context),
-    "retention": lambda shard, context: retention(shard.groups, shard.offsets, shard.pending, context),
+    "retention": lambda shard, context: expire_offsets(shard.groups, shard.offsets, shard.pending, context),
 }
 """By the first item of a timer's key."""
 
@@ -318,7 +318,7 @@ def _offset_committed(shard: GroupShard, record: OffsetCommitted) -> None:
         shard.groups[record.group] = ClassicGroup(record.group)
     replay(shard.offsets, record)
     if shard.pending.by_group:
-        shard.pending.overtake(record)
+        shard.pending.supersede(record)
 
 
 def _offsets_committed(shard: GroupShard, record: OffsetsCommitted) -> None:
@@ -326,7 +326,7 @@ def _offsets_committed(shard: GroupShard, record: OffsetsCommitted) -> None:
         shard.groups[record.group] = ClassicGroup(record.group)
     replay_many(shard.offsets, record)
     if shard.pending.by_group:
-        shard.pending.overtake(record)
+        shard.pending.supersede(record)
 
 
 def _in_transaction(shard: GroupShard, told: InTransaction) -> None:
@@ -337,7 +337,7 @@ def _in_transaction(shard: GroupShard, told: InTransaction) -> None:
         return
     if record.group not in shard.groups:
         shard.groups[record.group] = ClassicGroup(record.group)
-    shard.pending.hold(producer_id, record)
+    shard.pending.add(producer_id, record)
 
 
 def _transaction_ended(shard: GroupShard, told: TransactionEnded) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
 from konvene.groups.group_type import Group, group_type_of
-from konvene.groups.offsets.committed import OffsetCommitted, Offsets, forget
+from konvene.groups.offsets.committed import OffsetCommitted, Offsets, tombstones
 from konvene.groups.offsets.pending import PendingOffsets
 from konvene.messages.delete_groups import DeletableGroupResult
 from konvene.messages.describe_groups import DescribedGroup, DescribedGroupMember
@@ -86,6 +86,6 @@ def deleted(
     if not row.may_delete(group):
         return DeletableGroupResult(group_id=group_id, error_code=Errors.NON_EMPTY_GROUP), ()
     return DeletableGroupResult(group_id=group_id), (
-        *forget(group_id, offsets, pending),
+        *tombstones(group_id, offsets, pending),
         *row.tombstones(group),
     )

@@ -213,8 +213,8 @@ def test_a_repeated_heartbeat_is_answered_unread_until_anything_changes(
     """A topic, a setting, a feature: each makes the next one be read again."""
     held = SimpleNamespace(member=SimpleNamespace(instance_id=None))
     same = (held, (Arm(("session", "g", "m"), 45_000),))
-    monkeypatch.setattr(shard.GroupShard, "same_again", lambda _shard, *asked: same)
-    monkeypatch.setattr(shard.GroupShard, "holds", lambda _shard, value: value is held)
+    monkeypatch.setattr(shard.GroupShard, "cacheable", lambda _shard, *asked: same)
+    monkeypatch.setattr(shard.GroupShard, "is_current", lambda _shard, value: value is held)
 
     async def story(client: Asking) -> None:
         coordinator = await ready(client)

@@ -14,7 +14,7 @@ from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.classic.group import State
 from konvene.groups.history import sentences
-from konvene.groups.offsets.expiry import KEY as RETENTION_KEY
+from konvene.groups.offsets.expiry import EXPIRY_KEY as RETENTION_KEY
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.leave_group import MemberIdentity

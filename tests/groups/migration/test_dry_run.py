@@ -19,8 +19,8 @@ from tests.groups.streams.topology.topologies import sent, sub
 
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer import conversion
-from konvene.groups.migration.dry_run import Known, Rehearsal, natural_target, rehearse
-from konvene.groups.migration.roll import rolled_to_consumer
+from konvene.groups.migration.dry_run import DryRun, DryRunInputs, default_target, dry_run_migration
+from konvene.groups.migration.roll import convert_to_consumer
 from konvene.groups.modern.conversion import Blocker
 from konvene.groups.shard import GroupShard
 from konvene.groups.streams.classic.client_versions import RELEASES, release_of
@@ -33,11 +33,11 @@ COUNTS = sent(sub("0", "orders", state="counts"))
 KIP = {"konvene_streams_mode": "kip"}
 
 
-def codes(found: Rehearsal) -> list[str]:
+def codes(found: DryRun) -> list[str]:
     return [each.code for each in found.blockers]
 
 
-def notes(found: Rehearsal) -> list[str]:
+def notes(found: DryRun) -> list[str]:
     return [each.code for each in found.notes]
 
 
@@ -49,7 +49,7 @@ def balanced() -> ClassicGroup:
 
 
 def test_a_balanced_group_moves_nothing() -> None:
-    found = rehearse(balanced(), "consumer", context({"orders": 6}))
+    found = dry_run_migration(balanced(), "consumer", context({"orders": 6}))
     assert found.can and found.notes == ()
     assert found.moves is not None
     assert (found.moves.stay, found.moves.move, found.moves.fresh, found.moves.lost) == (6, 0, 0, 0)
@@ -62,7 +62,7 @@ def test_a_balanced_group_moves_nothing() -> None:
 
 def test_what_is_uneven_is_made_even_and_what_nobody_had_is_given() -> None:
     group = classic(consumer("ann", [0, 1, 2, 3]), consumer("bob", []))
-    found = rehearse(group, "consumer", context({"orders": 6}))
+    found = dry_run_migration(group, "consumer", context({"orders": 6}))
     assert found.moves is not None
     assert (found.moves.stay, found.moves.move, found.moves.fresh) == (3, 1, 2)
     assert sorted(len(each.target or ()) for each in found.members) == [3, 3]
@@ -73,7 +73,7 @@ def test_what_would_move_is_what_the_coordinator_moves() -> None:
     by a topic that it wants and that does not exist."""
     group = classic(consumer("ann", [0, 1, 2, 3]), consumer("bob", []))
     around = context({"orders": 6}, group_consumer_assignment_interval_ms="0")
-    found = rehearse(group, "consumer", around)
+    found = dry_run_migration(group, "consumer", around)
     shard = GroupShard()
     shard.groups["g"] = group
     wanted = [("ann", ("orders",)), ("bob", ("orders", "gone"))]
@@ -99,14 +99,14 @@ def test_what_would_move_is_what_the_coordinator_moves() -> None:
 def test_the_group_stays_as_it_was() -> None:
     group = balanced()
     before = group.copy()
-    rehearse(group, "consumer", context({"orders": 6}))
+    dry_run_migration(group, "consumer", context({"orders": 6}))
     assert group == before
 
 
 @pytest.mark.parametrize("name", ["ann", "bob"])
 def test_a_setting_in_the_way_is_told_and_the_rehearsal_goes_on(name: str) -> None:
     around = context({"orders": 6}, group_consumer_migration_policy="disabled", group_consumer_max_size="1")
-    found = rehearse(balanced(), "consumer", around)
+    found = dry_run_migration(balanced(), "consumer", around)
     assert not found.can
     assert codes(found) == ["policy", "size"]
     assert found.moves is not None and found.moves.stay == 6
@@ -119,7 +119,7 @@ def test_all_that_is_wrong_with_members_is_told_with_who_it_is() -> None:
         member("bob", subscription(["orders"]), assignment([], b"mine")),
         consumer("cid", [0]),
     )
-    found = rehearse(group, "consumer", context({"orders": 1}))
+    found = dry_run_migration(group, "consumer", context({"orders": 1}))
     assert [(each.code, each.member_ids) for each in found.blockers] == [
         ("malformed", ("ann",)),
         ("assignor", ("bob",)),
@@ -156,16 +156,16 @@ def test_what_is_worth_knowing_is_no_obstacle() -> None:
     group = classic(
         consumer("ann", [0, 1]), consumer("bob", [1, 9]), consumer("cid", [0], topic="gone"), protocol="mine"
     )
-    found = rehearse(group, "consumer", context({"orders": 3}))
+    found = dry_run_migration(group, "consumer", context({"orders": 3}))
     assert found.can
     assert notes(found) == ["own-assignor", "given-twice", "unknown-partitions"]
-    assert found.notes[1].sentence.startswith("The leader gave orders-1 to")
+    assert found.notes[1].sentence.startswith("The leader assigned orders-1 to")
     assert found.notes[2].sentence.startswith("gone-0, orders-9 ")
     assert found.moves is not None and found.moves.lost == 2
 
 
 def test_an_empty_group_is_whatever_comes_first() -> None:
-    found = rehearse(classic(), "consumer", context({}, group_consumer_migration_policy="disabled"))
+    found = dry_run_migration(classic(), "consumer", context({}, group_consumer_migration_policy="disabled"))
     assert found.can and notes(found) == ["empty"] and found.moves is None
 
 
@@ -180,8 +180,8 @@ def application(**more: Any) -> ClassicGroup:
 
 def test_without_a_topology_what_can_be_told_is() -> None:
     group = application(version=8)
-    assert natural_target(group) == "streams"
-    found = rehearse(group, "streams", context({"orders": 4}, **KIP))
+    assert default_target(group) == "streams"
+    found = dry_run_migration(group, "streams", context({"orders": 4}, **KIP))
     assert found.can and found.moves is None
     assert notes(found) == ["old-client", "standbys", "no-topology"]
     assert "2.6.1 to 2.7" in found.notes[0].sentence
@@ -190,19 +190,19 @@ def test_without_a_topology_what_can_be_told_is() -> None:
 
 
 def test_kafkas_way_changes_no_application_that_runs() -> None:
-    found = rehearse(application(), "streams", context({"orders": 4}), Known(COUNTS))
+    found = dry_run_migration(application(), "streams", context({"orders": 4}), DryRunInputs(COUNTS))
     assert codes(found) == ["policy"]
     assert found.moves is not None and found.moves.stay == 4
 
 
 def test_tasks_stay_where_they_are_and_standbys_as_many_as_are_configured() -> None:
-    found = rehearse(application(), "streams", context({"orders": 4}, **KIP), Known(COUNTS))
+    found = dry_run_migration(application(), "streams", context({"orders": 4}, **KIP), DryRunInputs(COUNTS))
     assert found.can and found.moves is not None
     assert notes(found) == ["standbys", "internal-topics"]
     assert (found.moves.stay, found.moves.move, found.moves.lost) == (4, 0, 0)
     assert (found.moves.copies_stay, found.moves.copies_gone) == (0, 2)
     kept = context({"orders": 4}, **KIP, group_streams_num_standby_replicas="1")
-    found = rehearse(application(), "streams", kept, Known(COUNTS))
+    found = dry_run_migration(application(), "streams", kept, DryRunInputs(COUNTS))
     assert found.moves is not None
     assert notes(found) == ["internal-topics"]
     assert (found.moves.stay, found.moves.copies_stay, found.moves.copies_gone) == (4, 2, 0)
@@ -211,8 +211,8 @@ def test_tasks_stay_where_they_are_and_standbys_as_many_as_are_configured() -> N
 
 def test_the_topics_of_a_cluster_are_all_there_are() -> None:
     """Where nothing is out of sight, an internal topic that is missing stands in the way."""
-    found = rehearse(
-        application(), "streams", context({"orders": 4}, **KIP), Known(COUNTS, unseen_topics=False)
+    found = dry_run_migration(
+        application(), "streams", context({"orders": 4}, **KIP), DryRunInputs(COUNTS, unseen_topics=False)
     )
     assert codes(found) == ["not-ready"]
     assert "counts" in found.blockers[0].reason
@@ -230,7 +230,7 @@ def test_the_topics_of_a_cluster_are_all_there_are() -> None:
 )
 def test_a_topology_of_another_application_is_told_apart(topology: streams_wire.Topology, code: str) -> None:
     around = context({"orders": 4, "customers": 4, "counts": 4}, **KIP)
-    found = rehearse(application(), "streams", around, Known(topology))
+    found = dry_run_migration(application(), "streams", around, DryRunInputs(topology))
     assert codes(found)[0] == code
     assert found.moves is None
 
@@ -238,7 +238,7 @@ def test_a_topology_of_another_application_is_told_apart(topology: streams_wire.
 def test_the_first_blocker_of_an_application_is_why_the_coordinator_refuses() -> None:
     around = context({"orders": 4, "counts": 4}, **KIP)._replace(api_version=1)
     other = sent(sub("0", "orders"))
-    found = rehearse(application(), "streams", around, Known(other))
+    found = dry_run_migration(application(), "streams", around, DryRunInputs(other))
     shard = GroupShard()
     shard.groups["g"] = application()
     asked = streams_wire.StreamsGroupHeartbeatRequest(
@@ -251,11 +251,11 @@ def test_the_first_blocker_of_an_application_is_why_the_coordinator_refuses() ->
 
 
 def test_another_assignor_is_no_application() -> None:
-    assert codes(rehearse(balanced(), "streams", context({"orders": 6}, **KIP))) == ["assignor"]
+    assert codes(dry_run_migration(balanced(), "streams", context({"orders": 6}, **KIP))) == ["assignor"]
 
 
 def test_an_application_is_no_group_of_plain_consumers() -> None:
-    assert set(codes(rehearse(application(), "consumer", context({"orders": 4})))) == {"assignor"}
+    assert set(codes(dry_run_migration(application(), "consumer", context({"orders": 4})))) == {"assignor"}
 
 
 # --- back to a classic group -----------------------------------------------------------------------
@@ -283,13 +283,13 @@ def test_a_group_goes_back_where_the_coordinator_lets_it(
 ) -> None:
     group = mixed(context({"orders": 6}), *names)
     around = context({"orders": 6}, group_consumer_migration_policy=policy, group_max_size=str(most))
-    found = rehearse(group, "classic", around)
+    found = dry_run_migration(group, "classic", around)
     assert notes(found) == ["still-new"] and found.notes[0].member_ids == ("ann",)
     assert found.can == conversion.may_downgrade(group, [group.members["ann"]], around)
 
 
 def test_a_group_without_classic_members_has_nothing_to_go_back_to() -> None:
-    found = rehearse(mixed(context({"orders": 6})), "classic", context({}))
+    found = dry_run_migration(mixed(context({"orders": 6})), "classic", context({}))
     assert found.can and notes(found) == ["nobody-classic"]
 
 
@@ -309,14 +309,14 @@ def test_a_member_that_is_refused_tells_the_coordinators_words() -> None:
         raise PartitionAssignorError("no")
 
     around = context({"orders": 6})._replace(assignors={"mine": Assignor("mine", fails)})
-    found = rehearse(balanced(), "consumer", around)
+    found = dry_run_migration(balanced(), "consumer", around)
     assert found.blockers == (
         Blocker("refused", "Failed to compute a new target assignment for epoch 8: no"),
     )
 
 
 def test_all_come_back_under_their_own_names() -> None:
-    rolled = rolled_to_consumer(balanced(), context({"orders": 6}))
+    rolled = convert_to_consumer(balanced(), context({"orders": 6}))
     assert rolled.group.instances == {"i1": "bob-back"}
     assert rolled.group.members.keys() == {"ann", "bob-back"}
     assert rolled.group.classic_members == 0

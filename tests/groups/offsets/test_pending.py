@@ -91,8 +91,8 @@ def test_a_run_of_commits_overtakes_what_is_pending() -> None:
     """What a loader reads at one stroke is later than what was pending, for each of its partitions."""
     pending = Pending()
     for partition in range(3):
-        pending.hold(7, OffsetCommitted("g", "t", partition, Committed(5)))
-    pending.overtake(OffsetsCommitted("g", "t", {0: Committed(1), 2: Committed(1)}))
+        pending.add(7, OffsetCommitted("g", "t", partition, Committed(5)))
+    pending.supersede(OffsetsCommitted("g", "t", {0: Committed(1), 2: Committed(1)}))
     assert list(pending.of("g")["t"]) == [0, 1, 2]
     assert pending.end(7, committed=True) == [OffsetCommitted("g", "t", 1, Committed(5))]
     assert not pending.by_group
@@ -133,7 +133,7 @@ def test_offsets_are_never_without_a_group() -> None:
 def test_a_run_of_commits_may_be_in_a_transaction() -> None:
     """Each of its partitions is pending, and counts in the end."""
     pending = Pending()
-    pending.hold(7, OffsetsCommitted("g", "t", {0: Committed(1), 2: Committed(3)}))
+    pending.add(7, OffsetsCommitted("g", "t", {0: Committed(1), 2: Committed(3)}))
     assert repr(pending) == "<pending: 1 transactions, 1 groups>"
     assert [r.partition for r in pending.end(7, committed=True)] == [0, 2]
 

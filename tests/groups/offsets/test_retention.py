@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konvene.groups.offsets.expiry import KEY, MOST_BYTES, SOON_MS
+from konvene.groups.offsets.expiry import EXPIRY_KEY, MAX_BATCH_BYTES, NEXT_BATCH_MS
 from konvene.records.commits import Committed, OffsetCommitted, encode_group_record
 from konvene.sim.journal import Log, batch_of
 from konvene.sim.transcript.sandbox import Sandbox
@@ -22,13 +22,13 @@ def test_what_expires_at_once_goes_in_batches_that_fit() -> None:
     life.advance(60_000)
     sizes = [sum(len(key) for key, _ in batch.pairs) for batch in life.log.batches[1:]]
     assert len(sizes) == 1
-    assert life.runtime.due_ms(KEY) == SOON_MS
-    life.advance(SOON_MS * COUNT)
+    assert life.runtime.due_ms(EXPIRY_KEY) == NEXT_BATCH_MS
+    life.advance(NEXT_BATCH_MS * COUNT)
     batches = life.log.batches[1:]
-    assert max(sum(len(key) for key, _ in batch.pairs) for batch in batches) <= MOST_BYTES
+    assert max(sum(len(key) for key, _ in batch.pairs) for batch in batches) <= MAX_BATCH_BYTES
     assert sum(len(batch.pairs) for batch in batches) == COUNT + 1
     assert not life.shard.offsets
     assert not life.shard.groups
-    due_ms = life.runtime.due_ms(KEY)
+    due_ms = life.runtime.due_ms(EXPIRY_KEY)
     assert due_ms is not None
-    assert due_ms > SOON_MS
+    assert due_ms > NEXT_BATCH_MS

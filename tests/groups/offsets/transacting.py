@@ -18,7 +18,7 @@ from konvene.configs import BrokerConfig
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.groups.assignors import OFFERED
-from konvene.groups.offsets.expiry import KEY as RETENTION
+from konvene.groups.offsets.expiry import EXPIRY_KEY as RETENTION
 from konvene.groups.shard import GroupShard
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

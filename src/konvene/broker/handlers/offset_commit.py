@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.group_requests import ask
 from konvene.errors import Errors
-from konvene.groups.offsets.commit import look_up
+from konvene.groups.offsets.commit import resolve_topic
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -32,7 +32,7 @@ def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Any:
 def _refused(
     topics: Topics, topic: OffsetCommitRequestTopic, version: int, error: Errors
 ) -> OffsetCommitResponseTopic:
-    known, missing = look_up(topics, topic, version)
+    known, missing = resolve_topic(topics, topic, version)
     there = 0
     if known is not None:
         there, missing = known.partitions, Errors.UNKNOWN_TOPIC_OR_PARTITION

@@ -13,7 +13,7 @@ from konvene.broker.handlers.group_requests import ask
 from konvene.broker.transactions import verification
 from konvene.broker.transactions.verification import Generation, Places, Writer
 from konvene.errors import Errors
-from konvene.groups.offsets.transactional import look_up
+from konvene.groups.offsets.transactional import resolve_topic
 from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -100,7 +100,7 @@ def _as_told(error: Errors, generation: Generation) -> Errors:
 def _has_any(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> bool:
     """Whether there is a partition of which an offset could be committed at all."""
     for topic in request.topics:
-        known, _ = look_up(broker.topics, topic, call.api_version)
+        known, _ = resolve_topic(broker.topics, topic, call.api_version)
         if known is not None and any(0 <= p.partition_index < known.partitions for p in topic.partitions):
             return True
     return False
@@ -114,7 +114,7 @@ def _refused(
         error = Errors.COORDINATOR_NOT_AVAILABLE
     topics = []
     for topic in request.topics:
-        known, missing = look_up(broker.topics, topic, call.api_version)
+        known, missing = resolve_topic(broker.topics, topic, call.api_version)
         there = 0
         if known is not None:
             there, missing = known.partitions, Errors.UNKNOWN_TOPIC_OR_PARTITION

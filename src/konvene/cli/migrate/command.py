@@ -30,7 +30,7 @@ from konvene.cli.output import note, print_json, print_tables
 from konvene.cli.sim.options import pairs_of
 
 if TYPE_CHECKING:
-    from konvene.groups.migration.dry_run import Known, Rehearsal
+    from konvene.groups.migration.dry_run import DryRun, DryRunInputs
     from konvene.messages.streams_group_heartbeat import Topology
 
 __all__ = ["migrate"]
@@ -100,7 +100,7 @@ def rehearse(
     """
     from konvene.cli.migrate.load import context_of, load
     from konvene.cli.migrate.topology import of_group, read_file
-    from konvene.groups.migration.dry_run import rehearse as rehearsed
+    from konvene.groups.migration.dry_run import dry_run_migration
 
     if file is not None and topology_of is not None:
         raise click.UsageError("--topology and --topology-of exclude one another.")
@@ -111,19 +111,19 @@ def rehearse(
     if topology_of is not None:
         topology = of_group(loaded.groups.get(topology_of), topology_of)
     found = [
-        rehearsed(loaded.groups[name], aim, context, _known(topology, whose, name, unseen=True))
+        dry_run_migration(loaded.groups[name], aim, context, _known(topology, whose, name, unseen=True))
         for name, aim in _wanted(loaded.groups, names, to)
     ]
     _tell(found, explain=explain, verbose=verbose, as_json=as_json)
     _end(found, damaged=loaded.damaged)
 
 
-def _known(topology: Topology | None, whose: str | None, group: str, *, unseen: bool) -> Known:
+def _known(topology: Topology | None, whose: str | None, group: str, *, unseen: bool) -> DryRunInputs:
     from konvene.cli.migrate.topology import named_after
-    from konvene.groups.migration.dry_run import Known
+    from konvene.groups.migration.dry_run import DryRunInputs
 
     of_group = None if topology is None else named_after(topology, group, whose)
-    return Known(of_group, unseen_topics=unseen)
+    return DryRunInputs(of_group, unseen_topics=unseen)
 
 
 def _counts(texts: Iterable[str]) -> dict[str, int]:
@@ -139,7 +139,7 @@ def _wanted(groups: Mapping[str, Any], names: Sequence[str], to: str | None) -> 
     """Which groups, and what each is to become. Raises UsageError for one that cannot be told of."""
     from konvene.groups.classic.group import ClassicGroup
     from konvene.groups.classic.subscriptions import CONSUMER
-    from konvene.groups.migration.dry_run import natural_target
+    from konvene.groups.migration.dry_run import default_target
     from konvene.groups.share.group import ShareGroup
 
     if names:
@@ -149,7 +149,7 @@ def _wanted(groups: Mapping[str, Any], names: Sequence[str], to: str | None) -> 
         group = groups[name]
         if isinstance(group, ShareGroup):
             continue
-        aim = natural_target(group)
+        aim = default_target(group)
         if isinstance(group, ClassicGroup):
             if group.members and group.protocol_type != CONSUMER:
                 others += 1
@@ -165,7 +165,7 @@ def _wanted(groups: Mapping[str, Any], names: Sequence[str], to: str | None) -> 
 
 def _aim(groups: Mapping[str, Any], name: str, to: str | None) -> str:
     from konvene.groups.classic.group import ClassicGroup
-    from konvene.groups.migration.dry_run import natural_target
+    from konvene.groups.migration.dry_run import default_target
     from konvene.groups.share.group import ShareGroup
 
     group = groups.get(name)
@@ -174,7 +174,7 @@ def _aim(groups: Mapping[str, Any], name: str, to: str | None) -> str:
         raise click.UsageError(f"--group {name}: no such group. " + (f"There are: {some}." if some else ""))
     if isinstance(group, ShareGroup):
         raise click.UsageError(f"--group {name}: a share group has no other protocol.")
-    aim = to or natural_target(group)
+    aim = to or default_target(group)
     if isinstance(group, ClassicGroup) == (aim == "classic"):
         what = "a classic group already" if aim == "classic" else "no classic group: it can go to classic"
         raise click.UsageError(f"--to {aim}: {name} is {what}.")
@@ -184,7 +184,7 @@ def _aim(groups: Mapping[str, Any], name: str, to: str | None) -> str:
 # what came of it ------------------------------------------------------------------------------
 
 
-def _tell(found: Sequence[Rehearsal], *, explain: bool, verbose: bool, as_json: bool) -> None:
+def _tell(found: Sequence[DryRun], *, explain: bool, verbose: bool, as_json: bool) -> None:
     if as_json:
         print_json([document(each, explain=explain) for each in found])
         return
@@ -199,7 +199,7 @@ def _tell(found: Sequence[Rehearsal], *, explain: bool, verbose: bool, as_json: 
         note("--explain says what to do about what was found.")
 
 
-def _end(found: Sequence[Rehearsal], *, damaged: bool = False) -> None:
+def _end(found: Sequence[DryRun], *, damaged: bool = False) -> None:
     if damaged or not all(each.can for each in found):
         raise click.exceptions.Exit(1)
 
@@ -225,12 +225,12 @@ def check(
     from konvene.cli.migrate.check import found_in
     from konvene.cli.migrate.load import context_of
     from konvene.cli.migrate.topology import read_file
-    from konvene.groups.migration.dry_run import rehearse as rehearsed
+    from konvene.groups.migration.dry_run import dry_run_migration
 
     topology, whose = read_file(file) if file is not None else (None, None)
     said = pairs_of("--config", settings)
 
-    async def job() -> list[Rehearsal]:
+    async def job() -> list[DryRun]:
         found = []
         async with connect() as cluster:
             for name in dict.fromkeys(groups):
@@ -238,7 +238,7 @@ def check(
                 aim = _aim({name: asked.group}, name, to)
                 context = context_of(asked.topics, [name], [*asked.settings, *said], asked.now_ms)
                 known = _known(topology, whose, name, unseen=False)
-                found.append(rehearsed(asked.group, aim, context, known))
+                found.append(dry_run_migration(asked.group, aim, context, known))
         return found
 
     found = run(job)

@@ -9,14 +9,14 @@ from konvene.cli.migrate.advice import ADVICE, advice_for
 from konvene.cli.output import Table
 
 if TYPE_CHECKING:
-    from konvene.groups.migration.dry_run import Moves, Rehearsal, Stance
+    from konvene.groups.migration.dry_run import AssignmentChanges, DryRun, MemberPlan
 
 __all__ = ["document", "explained", "members_table", "obstacles", "obstacles_document", "releases", "table"]
 
 MOST_NAMED = 3
 
 
-def table(found: Sequence[Rehearsal], *, explain: bool) -> Table:
+def table(found: Sequence[DryRun], *, explain: bool) -> Table:
     """A row for each group."""
     columns = ["GROUP", "TYPE", "TO", "#MEMBERS", "PROTOCOL", "CAN-MIGRATE", "STAY", "MOVE", "NEW", "LOST"]
     rows = [
@@ -29,11 +29,11 @@ def table(found: Sequence[Rehearsal], *, explain: bool) -> Table:
     return Table(columns, rows, (), [list(_told(each, explain)) for each in found])
 
 
-def _counts(moves: Moves | None) -> list[int | None]:
+def _counts(moves: AssignmentChanges | None) -> list[int | None]:
     return [None] * 4 if moves is None else [moves.stay, moves.move, moves.fresh, moves.lost]
 
 
-def _told(found: Rehearsal, explain: bool) -> Iterator[str]:
+def _told(found: DryRun, explain: bool) -> Iterator[str]:
     for blocker in found.blockers:
         yield f"blocked ({blocker.code}): {blocker.reason}{_who(found, blocker.member_ids)}"
         yield from _advice(found.to, blocker.code, explain)
@@ -44,7 +44,7 @@ def _told(found: Rehearsal, explain: bool) -> Iterator[str]:
         yield from _moved(found, found.moves)
 
 
-def _who(found: Rehearsal, member_ids: Sequence[str]) -> str:
+def _who(found: DryRun, member_ids: Sequence[str]) -> str:
     if not member_ids:
         return ""
     by_id = {each.member_id: each for each in found.members}
@@ -53,7 +53,7 @@ def _who(found: Rehearsal, member_ids: Sequence[str]) -> str:
     return f" [{', '.join(names)}{more}]"
 
 
-def _name(member: Stance) -> str:
+def _name(member: MemberPlan) -> str:
     name = member.instance_id or member.member_id
     return f"{name} at {member.client_host}" if member.client_host else name
 
@@ -64,7 +64,7 @@ def _advice(to: str, code: str, explain: bool) -> Iterator[str]:
         yield f"  -> {row.do}"
 
 
-def _moved(found: Rehearsal, moves: Moves) -> Iterator[str]:
+def _moved(found: DryRun, moves: AssignmentChanges) -> Iterator[str]:
     what = "active tasks" if found.to == "streams" else "partitions"
     told = f"rehearsed: {moves.stay} {what} stay, {moves.move} move to another member"
     if found.to == "streams":
@@ -74,7 +74,7 @@ def _moved(found: Rehearsal, moves: Moves) -> Iterator[str]:
     yield told if moves.settled else f"{told}; the group did not settle in {moves.heartbeats} heartbeats"
 
 
-def members_table(found: Rehearsal) -> Table:
+def members_table(found: DryRun) -> Table:
     """A row for each member: what it has, and what it would have."""
     streams = any(each.version is not None for each in found.members)
     columns = ["GROUP", "MEMBER", "CLIENT-ID", "HOST", "SPEAKS"]
@@ -96,7 +96,7 @@ def members_table(found: Rehearsal) -> Table:
     return Table(columns, rows)
 
 
-def _change(member: Stance) -> str:
+def _change(member: MemberPlan) -> str:
     target = member.target or frozenset()
     changes = [f"+{len(target - member.has)}"] * bool(target - member.has)
     changes += [f"-{len(member.has - target)}"] * bool(member.has - target)
@@ -106,7 +106,7 @@ def _change(member: Stance) -> str:
 # as JSON --------------------------------------------------------------------------------------
 
 
-def document(found: Rehearsal, *, explain: bool) -> dict[str, Any]:
+def document(found: DryRun, *, explain: bool) -> dict[str, Any]:
     """All that was found of a group."""
     return {
         "group": found.group_id,
@@ -134,7 +134,7 @@ def _remark(to: str, code: str, text: str, member_ids: Sequence[str], explain: b
     return out
 
 
-def _member(each: Stance) -> dict[str, Any]:
+def _member(each: MemberPlan) -> dict[str, Any]:
     out: dict[str, Any] = each._asdict()
     for name in ("has", "standby", "target", "target_standby", "target_warmup"):
         out[name] = None if out[name] is None else sorted(out[name], key=_place)
@@ -177,7 +177,7 @@ def releases() -> Table:
     return Table(columns, rows)
 
 
-def explained(found: Sequence[Rehearsal]) -> bool:
+def explained(found: Sequence[DryRun]) -> bool:
     """Whether there is anything to explain."""
     return any(each.blockers or each.notes for each in found)
 

@@ -1,1 +1,1 @@
-"""Dry run of a change of group protocol: blockers, and what would move."""
+"""Dry run of an online protocol migration: its blockers, and how assignments would change."""

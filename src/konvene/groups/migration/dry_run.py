@@ -1,18 +1,18 @@
-"""Whether a group can change its protocol while it runs, what stands in the way, and what would move.
+"""Dry run of an online protocol migration: what blocks it, and how assignments would change.
 
-    a classic group   to consumer or streams: what the coordinator would refuse it for (`blockers` of either
-                      `convert`), and if all members came back with the new protocol (`rehearsal_roll`), who
-                      would have what
-    another group     to classic: whether it could go back as soon as the last member of the new protocol is
-                      gone
+    a classic group   to consumer or streams: the coordinator's own blockers (`conversion` of either type),
+                      and the assignments after all members rejoined with the new protocol (`roll`)
+    another group     to classic: what would block the downgrade when the last member of the new protocol
+                      leaves
 
-Settings that stand in the way (a policy, a size) are told, and the rehearsal goes on as if they did not; what
-is wrong with the members ends it. What is no obstacle and yet worth knowing before is told as notes.
+Blockers that a config can remove (a policy, a size) are reported, and the dry run continues as if they were
+removed; blockers of members end it. Notes report what does not block but matters before a migration.
 
-The topology of an application of Kafka Streams is nowhere in a classic group: with none given, what can be
-told without one is. Internal topics that the reader of a log does not see are taken as there, if it says so.
+A classic group does not contain the topology of its Kafka Streams application: if none is given, the dry run
+is limited to what is known without. With `unseen_topics`, internal topics that the context lacks are assumed
+to exist.
 
-It decides nothing: the group that it is given stays as it was.
+The given group is never changed.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from konvene.groups.consumer import conversion as to_consumer
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.group_type import TYPES
 from konvene.groups.migration.roll import (
-    Overlaid,
-    Refused,
-    Rolled,
+    ConfigOverlay,
+    ConvertedGroup,
+    HeartbeatRejected,
+    convert_to_consumer,
+    convert_to_streams,
     partitions_of,
-    rolled_to_consumer,
-    rolled_to_streams,
     tasks_of,
 )
 from konvene.groups.modern.conversion import BOTH_WAYS, DOWNGRADE, Blocker
@@ -57,122 +57,128 @@ from konvene.shard.image import Topic, Topics
 
 CLASSIC_TYPE, CONSUMER_TYPE, STREAMS_TYPE = "classic", "consumer", "streams"
 
-SETTINGS = frozenset({"policy", "size"})
-"""Blockers that a setting takes away: the rehearsal goes on as if it had."""
+CONFIG_BLOCKERS = frozenset({"policy", "size"})
+"""Blockers that a config removes: the dry run continues as if it had."""
 
 KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 
 
 class Note(NamedTuple):
-    """Nothing that stands in the way, and worth knowing before."""
+    """A fact that does not block a migration but matters before it."""
 
     code: str
     sentence: str
     member_ids: tuple[str, ...] = ()
 
 
-class Stance(NamedTuple):
-    """A member as it is, and what it would have. Sets of partitions or tasks, by name."""
+class MemberPlan(NamedTuple):
+    """A member with its current assignment and the one after the migration, as sets of names."""
 
     member_id: str
     instance_id: str | None
     client_id: str
     client_host: str
     speaks: str
-    """The protocol that it speaks now."""
+    """The protocol that the member uses now."""
     has: frozenset[str] = frozenset()
+    """Owned partitions, or active tasks."""
     standby: frozenset[str] = frozenset()
-    """Standby and warm-up tasks, which the classic protocol does not tell apart."""
+    """Standby and warm-up tasks, which the classic protocol does not distinguish."""
     version: int | None = None
-    """Of Kafka Streams' user data."""
+    """Version of Kafka Streams' user data."""
     process_id: str | None = None
     target: frozenset[str] | None = None
-    """None where nothing was rehearsed."""
+    """The assignment after the migration; None if it was not computed."""
     target_standby: frozenset[str] = frozenset()
     target_warmup: frozenset[str] = frozenset()
 
 
-class Moves(NamedTuple):
-    """What a change of the protocol would move, if nobody but it changed anything."""
+class AssignmentChanges(NamedTuple):
+    """How the migration alone would change assignments."""
 
     stay: int
-    """Partitions or active tasks that stay with their member."""
+    """Number of partitions or active tasks that stay with their member."""
     move: int
-    """That go to another one."""
+    """Number that move to another member."""
     fresh: int
-    """That nobody has had."""
+    """Number that are assigned but were not before."""
     lost: int
-    """That nobody would have."""
+    """Number that were assigned but would not be any more."""
     copies_stay: int
-    """Standby tasks that stay where they are, or become warm-ups or active there."""
+    """Number of standby tasks that stay with their member, in any role."""
     copies_gone: int
     copies_made: int
     settled: bool
+    """Whether all members reached their target assignment."""
     heartbeats: int
+    """Number of heartbeats that were simulated."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """What came of it for a group."""
+class DryRun:
+    """The result for a group."""
 
     group_id: str
     type: str
     to: str
     epoch: int
-    """Or generation."""
+    """The group's epoch or generation."""
     protocol: str | None
     """The assignor that the members of a classic group agreed on."""
-    members: tuple[Stance, ...]
+    members: tuple[MemberPlan, ...]
     blockers: tuple[Blocker, ...]
     notes: tuple[Note, ...]
-    moves: Moves | None = None
+    moves: AssignmentChanges | None = None
 
     @property
     def can(self) -> bool:
-        """Whether nothing is known to stand in the way."""
+        """Return whether no blocker was found."""
         return not self.blockers
 
 
-class Known(NamedTuple):
-    """What is known beside the group."""
+class DryRunInputs(NamedTuple):
+    """What is known besides the group."""
 
     topology: wire.Topology | None = None
     unseen_topics: bool = True
-    """Whether internal topics may be there though the context does not have them: so for a log."""
+    """Whether internal topics may exist that the context lacks, as when reading a log."""
 
 
-NOTHING_KNOWN = Known()
+NO_INPUTS = DryRunInputs()
 
 
-def natural_target(group: Any) -> str:
-    """What a group would become if nobody said."""
+def default_target(group: Any) -> str:
+    """Return the protocol that a group would migrate to by default."""
     if not isinstance(group, ClassicGroup):
         return CLASSIC_TYPE
     return STREAMS_TYPE if group.protocol == STREAM else CONSUMER_TYPE
 
 
-def rehearse(group: Any, to: str, context: Context, known: Known = NOTHING_KNOWN) -> Rehearsal:
-    """`to`: consumer or streams for a classic group, classic for another one."""
+def dry_run_migration(group: Any, to: str, context: Context, inputs: DryRunInputs = NO_INPUTS) -> DryRun:
+    """Dry-run the migration of a group.
+
+    `to`: consumer or streams for a classic group; ignored for another group, which can only become
+    classic."""
     if not isinstance(group, ClassicGroup):
-        return _back(group, context)
+        return _to_classic(group, context)
     if not group.members:
-        note = Note("empty", "Nobody is in the group: it becomes what the first member brings.")
-        return _told(group, to, (), (), (note,))
-    return _to_consumer(group, context) if to == CONSUMER_TYPE else _to_streams(group, context, known)
+        note = Note("empty", "The group has no members: it gets the protocol of the first one that joins.")
+        return _result(group, to, (), (), (note,))
+    return _to_consumer(group, context) if to == CONSUMER_TYPE else _to_streams(group, context, inputs)
 
 
-def _told(
-    group: ClassicGroup, to: str, members: Iterable[Stance], blockers: Iterable[Blocker],
-    notes: Iterable[Note], moves: Moves | None = None,
-) -> Rehearsal:  # fmt: skip
-    return Rehearsal(
+def _result(
+    group: ClassicGroup, to: str, members: Iterable[MemberPlan], blockers: Iterable[Blocker],
+    notes: Iterable[Note], moves: AssignmentChanges | None = None,
+) -> DryRun:  # fmt: skip
+    return DryRun(
         group.group_id, CLASSIC_TYPE, to, group.generation, group.protocol, tuple(members), tuple(blockers),
         tuple(notes), moves,
     )  # fmt: skip
 
 
-def _stance(member: Member, **more: Any) -> Stance:
-    return Stance(
+def _member_plan(member: Member, **more: Any) -> MemberPlan:
+    return MemberPlan(
         member.member_id, member.instance_id, member.client_id, member.client_host, CLASSIC_TYPE, **more
     )
 
@@ -180,24 +186,26 @@ def _stance(member: Member, **more: Any) -> Stance:
 # --- classic to consumer ---------------------------------------------------------------------------
 
 
-def _to_consumer(group: ClassicGroup, context: Context) -> Rehearsal:
+def _to_consumer(group: ClassicGroup, context: Context) -> DryRun:
     blockers = to_consumer.blockers(group, context.config)
-    has = {name: _partitions(member) for name, member in group.members.items()}
-    members = {name: _stance(m, has=_named(has[name])) for name, m in group.members.items()}
-    notes = _consumer_notes(group, has, context.topics) if group.protocol_type == CONSUMER else []
-    if {each.code for each in blockers} - SETTINGS:
-        return _told(group, CONSUMER_TYPE, members.values(), blockers, notes)
-    open_ways = {to_consumer.POLICY: BOTH_WAYS, "group.consumer.max.size": len(group.members)}
+    owned = {name: _partitions(member) for name, member in group.members.items()}
+    members = {name: _member_plan(m, has=_partition_names(owned[name])) for name, m in group.members.items()}
+    notes = _consumer_notes(group, owned, context.topics) if group.protocol_type == CONSUMER else []
+    if {each.code for each in blockers} - CONFIG_BLOCKERS:
+        return _result(group, CONSUMER_TYPE, members.values(), blockers, notes)
+    enabled = {to_consumer.POLICY: BOTH_WAYS, "group.consumer.max.size": len(group.members)}
     try:
-        rolled = rolled_to_consumer(group, context._replace(config=Overlaid(context.config, open_ways)))
-    except Refused as refused:
+        converted = convert_to_consumer(
+            group, context._replace(config=ConfigOverlay(context.config, enabled))
+        )
+    except HeartbeatRejected as refused:
         blockers.append(Blocker("refused", str(refused)))
-        return _told(group, CONSUMER_TYPE, members.values(), blockers, notes)
+        return _result(group, CONSUMER_TYPE, members.values(), blockers, notes)
     names = {topic_id: topic.name for topic_id, topic in context.topics.by_id.items()}
-    for name, target in partitions_of(rolled).items():
-        members[name] = members[name]._replace(target=_named((names[t], p) for t, p in target))
-    moves = _moves(members.values(), rolled)
-    return _told(group, CONSUMER_TYPE, members.values(), blockers, notes, moves)
+    for name, target in partitions_of(converted).items():
+        members[name] = members[name]._replace(target=_partition_names((names[t], p) for t, p in target))
+    moves = _assignment_changes(members.values(), converted)
+    return _result(group, CONSUMER_TYPE, members.values(), blockers, notes, moves)
 
 
 def _partitions(member: Member) -> list[tuple[str, int]]:
@@ -205,61 +213,64 @@ def _partitions(member: Member) -> list[tuple[str, int]]:
     return [(topic, p) for topic, some in given.partitions for p in some] if given is not None else []
 
 
-def _named(units: Iterable[tuple[str, int]]) -> frozenset[str]:
+def _partition_names(units: Iterable[tuple[str, int]]) -> frozenset[str]:
     return frozenset(f"{topic}-{partition}" for topic, partition in units)
 
 
 def _consumer_notes(
-    group: ClassicGroup, has: Mapping[str, list[tuple[str, int]]], topics: Topics
+    group: ClassicGroup, owned: Mapping[str, list[tuple[str, int]]], topics: Topics
 ) -> list[Note]:
     notes = []
     if group.protocol not in KNOWN_ASSIGNORS:
-        sentence = f"The members' own assignor {group.protocol} is asked no more: the coordinator assigns."
+        sentence = f"The members' own assignor {group.protocol} is no longer used: the coordinator assigns."
         notes.append(Note("own-assignor", sentence))
     seen: dict[tuple[str, int], str] = {}
-    twice = sorted(
-        {unit for name, units in has.items() for unit in units if seen.setdefault(unit, name) != name}
+    duplicates = sorted(
+        {unit for name, units in owned.items() for unit in units if seen.setdefault(unit, name) != name}
     )
-    if twice:
-        sentence = f"The leader gave {_few(twice)} to two members: the first of them keeps it."
+    if duplicates:
+        sentence = f"The leader assigned {_summary(duplicates)} to two members: the first one keeps them."
         notes.append(Note("given-twice", sentence))
-    gone = sorted(unit for unit in seen if not topics.has(*unit))
-    if gone:
-        notes.append(Note("unknown-partitions", f"{_few(gone)} cannot be seen, and would not be taken over."))
-    unread = sorted(
+    missing = sorted(unit for unit in seen if not topics.has(*unit))
+    if missing:
+        sentence = f"{_summary(missing)} do not exist or are not visible, and would not be taken over."
+        notes.append(Note("unknown-partitions", sentence))
+    unsubscribed = sorted(
         {topic for topic, _ in seen} - {t for m in group.members.values() for t in _topics(group, m)}
     )
-    if unread:
-        sentence = f"Partitions of {', '.join(unread)} are assigned, and no member subscribes to it by name."
+    if unsubscribed:
+        sentence = f"Partitions of {', '.join(unsubscribed)} are assigned, but no member subscribes by name."
         notes.append(Note("not-subscribed", sentence))
     return notes
 
 
 def _topics(group: ClassicGroup, member: Member) -> frozenset[str]:
-    said = read_subscription(member.metadata(group.protocol))
-    return said.topics if said is not None else frozenset()
+    subscription = read_subscription(member.metadata(group.protocol))
+    return subscription.topics if subscription is not None else frozenset()
 
 
-def _few(units: list[tuple[str, int]]) -> str:
-    named = ", ".join(f"{topic}-{partition}" for topic, partition in units[:3])
-    return f"{named} and {len(units) - 3} more" if len(units) > 3 else named
+def _summary(units: list[tuple[str, int]]) -> str:
+    names = ", ".join(f"{topic}-{partition}" for topic, partition in units[:3])
+    return f"{names} and {len(units) - 3} more" if len(units) > 3 else names
 
 
 # --- classic to streams ----------------------------------------------------------------------------
 
 
-def _to_streams(group: ClassicGroup, context: Context, known: Known) -> Rehearsal:
+def _to_streams(group: ClassicGroup, context: Context, inputs: DryRunInputs) -> DryRun:
     blockers = to_streams.blockers(group, context.config)
-    told = {name: _read(member) for name, member in group.members.items()}
-    members = {name: _streams_stance(m, told[name]) for name, m in group.members.items()}
-    notes = _streams_notes(group, told, context)
-    done = {each.code for each in blockers} - SETTINGS
-    if done or known.topology is None:
-        if not done:
-            sentence = "No topology was given: tasks and topics are not compared, and nothing is rehearsed."
+    decoded = {name: _decode(member) for name, member in group.members.items()}
+    members = {name: _streams_member_plan(m, decoded[name]) for name, m in group.members.items()}
+    notes = _streams_notes(group, decoded, context)
+    is_blocked = {each.code for each in blockers} - CONFIG_BLOCKERS
+    if is_blocked or inputs.topology is None:
+        if not is_blocked:
+            sentence = (
+                "No topology was given: tasks and topics were not compared, and no assignment was computed."
+            )
             notes.append(Note("no-topology", sentence))
-        return _told(group, STREAMS_TYPE, members.values(), blockers, notes)
-    config = Overlaid(
+        return _result(group, STREAMS_TYPE, members.values(), blockers, notes)
+    config = ConfigOverlay(
         context.config,
         {
             "konvene.streams.mode": KIP,
@@ -268,39 +279,49 @@ def _to_streams(group: ClassicGroup, context: Context, known: Known) -> Rehearsa
         },
     )
     try:
-        topology = Topology.from_request(known.topology)
-        topics, assumed = _seen(topology, context.topics, known)
+        topology = Topology.from_request(inputs.topology)
+        topics, assumed = _with_internal_topics(topology, context.topics, inputs)
         notes += assumed
         configured = _configured(topology, topics)
     except GroupError as refused:
         blockers.append(Blocker("not-ready", refused.message or str(refused)))
-        return _told(group, STREAMS_TYPE, members.values(), blockers, notes)
+        return _result(group, STREAMS_TYPE, members.values(), blockers, notes)
     found = to_streams.topology_blockers(group, topology, configured, topics)
     if found:
-        return _told(group, STREAMS_TYPE, members.values(), [*blockers, *found], notes)
+        return _result(group, STREAMS_TYPE, members.values(), [*blockers, *found], notes)
     on_disk = {
         name: {task for task, _ in pair[1].active} | set(pair[1].standby)
-        for name, pair in told.items() if pair is not None
+        for name, pair in decoded.items() if pair is not None
     }  # fmt: skip
     try:
-        asked = context._replace(config=config, topics=topics)
-        rolled = rolled_to_streams(group, known.topology, on_disk, asked)
-    except Refused as refused:
+        dry_run_context = context._replace(config=config, topics=topics)
+        converted = convert_to_streams(group, inputs.topology, on_disk, dry_run_context)
+    except HeartbeatRejected as refused:
         blockers.append(Blocker("refused", str(refused)))
-        return _told(group, STREAMS_TYPE, members.values(), blockers, notes)
-    roles = {role: tasks_of(rolled, role) for role in ("active", "standby", "warmup")}
+        return _result(group, STREAMS_TYPE, members.values(), blockers, notes)
+    roles = {role: tasks_of(converted, role) for role in ("active", "standby", "warmup")}
     for name in members:
         members[name] = members[name]._replace(
-            target=_tasks(roles["active"][name]),
-            target_standby=_tasks(roles["standby"][name]),
-            target_warmup=_tasks(roles["warmup"][name]),
+            target=_task_names(roles["active"][name]),
+            target_standby=_task_names(roles["standby"][name]),
+            target_warmup=_task_names(roles["warmup"][name]),
         )
-    return _told(group, STREAMS_TYPE, members.values(), blockers, notes, _moves(members.values(), rolled))
+    return _result(
+        group,
+        STREAMS_TYPE,
+        members.values(),
+        blockers,
+        notes,
+        _assignment_changes(members.values(), converted),
+    )
 
 
-def _seen(topology: Topology, topics: Topics, known: Known) -> tuple[Topics, list[Note]]:
-    """The topics, with the internal ones of the topology that the reader may just not see."""
-    missing = _configured(topology, topics).missing if known.unseen_topics else {}
+def _with_internal_topics(
+    topology: Topology, topics: Topics, inputs: DryRunInputs
+) -> tuple[Topics, list[Note]]:
+    """Return the topics with those internal ones that the context may just not show, and a note about
+    them."""
+    missing = _configured(topology, topics).missing if inputs.unseen_topics else {}
     if not missing:
         return topics, []
     made = [
@@ -309,7 +330,7 @@ def _seen(topology: Topology, topics: Topics, known: Known) -> tuple[Topics, lis
     ]
     names = sorted(missing)
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    sentence = f"Internal topics that are not in sight are taken as there: {', '.join(names[:3])}{more}."
+    sentence = f"Internal topics that are not visible are assumed to exist: {', '.join(names[:3])}{more}."
     return Topics([*topics.by_name.values(), *made], topics.version), [Note("internal-topics", sentence)]
 
 
@@ -319,134 +340,136 @@ def _configured(topology: Topology, topics: Topics) -> ConfiguredTopology:
     return configure(topology, counts, KIP)
 
 
-def _read(member: Member) -> tuple[JoinMetadata, AssignmentInfo] | None:
-    """What it said, and what it was given; None where either cannot be read."""
+def _decode(member: Member) -> tuple[JoinMetadata, AssignmentInfo] | None:
+    """Return the member's metadata and assignment; None if either is malformed."""
     try:
-        said = read_metadata(member.metadata(STREAM))
-        given = read_assignment(member.assignment)
-        if given is None or not given.user_data:
-            return said, AssignmentInfo(said.info.version, said.info.version)
-        partitions = tuple((topic, p) for topic, some in given.partitions for p in some)
-        return said, read_assignment_info(given.user_data, partitions)
+        metadata = read_metadata(member.metadata(STREAM))
+        assignment = read_assignment(member.assignment)
+        if assignment is None or not assignment.user_data:
+            return metadata, AssignmentInfo(metadata.info.version, metadata.info.version)
+        partitions = tuple((topic, p) for topic, some in assignment.partitions for p in some)
+        return metadata, read_assignment_info(assignment.user_data, partitions)
     except UserDataError:
         return None
 
 
-def _streams_stance(member: Member, told: tuple[JoinMetadata, AssignmentInfo] | None) -> Stance:
-    if told is None:
-        return _stance(member)
-    said, given = told
-    return _stance(
+def _streams_member_plan(member: Member, decoded: tuple[JoinMetadata, AssignmentInfo] | None) -> MemberPlan:
+    if decoded is None:
+        return _member_plan(member)
+    metadata, assignment = decoded
+    return _member_plan(
         member,
-        has=_tasks(task for task, _ in given.active),
-        standby=_tasks(given.standby),
-        version=said.info.version,
-        process_id=said.info.process_id,
+        has=_task_names(task for task, _ in assignment.active),
+        standby=_task_names(assignment.standby),
+        version=metadata.info.version,
+        process_id=metadata.info.process_id,
     )
 
 
-def _tasks(tasks: Iterable[Task]) -> frozenset[str]:
+def _task_names(tasks: Iterable[Task]) -> frozenset[str]:
     return frozenset(f"{name}_{partition}" for name, partition in tasks)
 
 
 def _streams_notes(
-    group: ClassicGroup, told: Mapping[str, tuple[JoinMetadata, AssignmentInfo] | None], context: Context
+    group: ClassicGroup, decoded: Mapping[str, tuple[JoinMetadata, AssignmentInfo] | None], context: Context
 ) -> list[Note]:
-    read_of = {name: pair for name, pair in told.items() if pair is not None}
+    read_of = {name: pair for name, pair in decoded.items() if pair is not None}
     notes = []
-    old = {name: said.info.version for name, (said, _) in read_of.items()}
+    old = {name: metadata.info.version for name, (metadata, _) in read_of.items()}
     for version in sorted(set(old.values())):
-        who = tuple(name for name, each in old.items() if each == version)
+        member_ids = tuple(name for name, each in old.items() if each == version)
         row = release_of(version)
         if version < FIRST_MIGRATING_VERSION and row is not None:
             stops = ": all tasks stop in each rebalance" if row.rebalances == EAGER else ""
-            sentence = (
-                f"{_members(who)} with user data version {version} (Kafka Streams {row.releases}){stops}."
-            )
-            notes.append(Note("old-client", sentence, who))
-    copies = _copies(read_of.values())
+            clients = f"{_member_count(member_ids)} with user data version {version}"
+            sentence = f"{clients} (Kafka Streams {row.releases}){stops}."
+            notes.append(Note("old-client", sentence, member_ids))
+    copies = _max_standbys(read_of.values())
     wanted = context.group_configs.of(group.group_id)["streams.num.standby.replicas"]
     if copies > wanted:
         sentence = (
-            f"Tasks have up to {copies} standbys, and the group's streams.num.standby.replicas is {wanted}: "
-            "the others would be given up."
+            f"Tasks have up to {copies} standbys, but the group's streams.num.standby.replicas is {wanted}: "
+            "the others would be dropped."
         )
         notes.append(Note("standbys", sentence))
-    waits = tuple(n for n, (_, given) in read_of.items() if given.next_rebalance_ms != NO_REBALANCE_MS)
+    waits = tuple(n for n, (_, info) in read_of.items() if info.next_rebalance_ms != NO_REBALANCE_MS)
     if waits:
         notes.append(
-            Note("warming-up", "The group is still warming tasks up: some standbys are warm-ups.", waits)
+            Note("warming-up", "The group still has warm-up tasks: some of the standbys are warm-ups.", waits)
         )
-    failed = tuple(name for name, (said, _) in read_of.items() if said.info.error_code)
+    failed = tuple(name for name, (metadata, _) in read_of.items() if metadata.info.error_code)
     if failed:
-        notes.append(Note("shutdown", f"{_members(failed)} asked for a shutdown of the application.", failed))
+        sentence = f"{_member_count(failed)} requested a shutdown of the application."
+        notes.append(Note("shutdown", sentence, failed))
     return notes
 
 
-def _members(who: tuple[str, ...]) -> str:
-    return f"{len(who)} members" if len(who) > 1 else "1 member"
+def _member_count(member_ids: tuple[str, ...]) -> str:
+    return f"{len(member_ids)} members" if len(member_ids) > 1 else "1 member"
 
 
-def _copies(told: Iterable[tuple[JoinMetadata, AssignmentInfo]]) -> int:
-    """The most standbys that a task has. Warm-ups are among them, as nobody tells them apart."""
+def _max_standbys(decoded: Iterable[tuple[JoinMetadata, AssignmentInfo]]) -> int:
+    """Return the largest number of standbys of a task, including warm-ups, which look the same."""
     counts: dict[Task, int] = {}
-    for _, given in told:
-        if given.next_rebalance_ms != NO_REBALANCE_MS:
-            continue  # Who has warm-ups, and nothing tells which.
-        for task in given.standby:
+    for _, assignment in decoded:
+        if assignment.next_rebalance_ms != NO_REBALANCE_MS:
+            continue  # The member has warm-ups among its standbys.
+        for task in assignment.standby:
             counts[task] = counts.get(task, 0) + 1
     return max(counts.values(), default=0)
 
 
-# --- what moves ------------------------------------------------------------------------------------
+# --- assignment changes ----------------------------------------------------------------------------
 
 
-def _moves(members: Iterable[Stance], rolled: Rolled) -> Moves:
-    told = [each._replace(target=each.target or frozenset()) for each in members]
-    before = frozenset[str]().union(*(each.has for each in told))
-    after = frozenset[str]().union(*(each.target or frozenset() for each in told))
-    stays = sum(len(each.has & (each.target or frozenset())) for each in told)
+def _assignment_changes(members: Iterable[MemberPlan], converted: ConvertedGroup) -> AssignmentChanges:
+    planned = [each._replace(target=each.target or frozenset()) for each in members]
+    before = frozenset[str]().union(*(each.has for each in planned))
+    after = frozenset[str]().union(*(each.target or frozenset() for each in planned))
+    staying = sum(len(each.has & (each.target or frozenset())) for each in planned)
     copies_stay = copies_gone = copies_made = 0
-    for each in told:
+    for each in planned:
         copies = each.target_standby | each.target_warmup
-        there = copies | (each.target or frozenset())
-        copies_stay += len(each.standby & there)
-        copies_gone += len(each.standby - there)
+        assigned = copies | (each.target or frozenset())
+        copies_stay += len(each.standby & assigned)
+        copies_gone += len(each.standby - assigned)
         copies_made += len(copies - each.standby - each.has)
-    return Moves(
-        stays, len(after & before) - stays, len(after - before), len(before - after), copies_stay,
-        copies_gone, copies_made, rolled.settled, rolled.heartbeats,
+    return AssignmentChanges(
+        staying, len(after & before) - staying, len(after - before), len(before - after), copies_stay,
+        copies_gone, copies_made, converted.settled, converted.heartbeats,
     )  # fmt: skip
 
 
-# --- back to classic -------------------------------------------------------------------------------
+# --- to classic ------------------------------------------------------------------------------------
 
 
-def _back(group: Any, context: Context) -> Rehearsal:
-    """What would stand in the way as the last member of the new protocol leaves."""
+def _to_classic(group: Any, context: Context) -> DryRun:
+    """Report what would block the downgrade when the last member of the new protocol leaves."""
     members = [
-        Stance(
+        MemberPlan(
             member.member_id, member.instance_id, member.client_id, member.client_host,
             TYPES[type(group)].name if member.classic is None else CLASSIC_TYPE,
         )
         for member in group.members.values()
     ]  # fmt: skip
-    left = sum(each.speaks == CLASSIC_TYPE for each in members)
+    classic_members = sum(each.speaks == CLASSIC_TYPE for each in members)
     blockers, notes = [], []
     if _policy(group, context) not in (BOTH_WAYS, DOWNGRADE):
         blockers.append(Blocker("policy", "online downgrade is disabled."))
-    most = context.config["group.max.size"]
-    if left > most:
-        blockers.append(Blocker("size", f"{left} members speak the classic protocol, and {most} may."))
+    max_size = context.config["group.max.size"]
+    if classic_members > max_size:
+        reason = f"{classic_members} members use the classic protocol, but group.max.size is {max_size}."
+        blockers.append(Blocker("size", reason))
     others = tuple(each.member_id for each in members if each.speaks != CLASSIC_TYPE)
-    if not left and members:
-        sentence = "No member speaks the classic protocol: without members the group is of no kind."
+    if not classic_members and members:
+        sentence = "No member uses the classic protocol: once empty, the group can take any protocol."
         notes.append(Note("nobody-classic", sentence))
     elif others:
-        sentence = f"{_members(others)} still to be rolled: with the last of them the group goes back."
+        left = _member_count(others)
+        sentence = f"{left} still to be restarted: when the last one leaves, the group is downgraded."
         notes.append(Note("still-new", sentence, others))
     epoch = group.epoch
-    return Rehearsal(
+    return DryRun(
         group.group_id, TYPES[type(group)].name, CLASSIC_TYPE, epoch, None, tuple(members), tuple(blockers),
         tuple(notes),
     )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Committed offsets of groups of every kind: who may commit, what is remembered, what a fetch is told."""
+"""Committed offsets of groups of every type: commit, fetch, delete, expiry, and transactional commits."""

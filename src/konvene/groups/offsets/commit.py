@@ -1,9 +1,8 @@
-"""OffsetCommit: a member, or somebody with no group at all, stores offsets.
+"""OffsetCommit: store offsets for a member of a group, or for a client that is in no group.
 
-Who may: a member of the generation at hand, or of the epoch (`consumer.commits`, `streams.commits`); anybody
-where the group has no members or does not exist yet (generation -1: a so-called simple group). Which
-partitions: those that exist and whose metadata is not too long; the others are told so one by one, and do not
-spoil the rest.
+Allowed are members of the current generation or epoch (`consumer.commits`, `streams.commits`), and any client
+if the group has no members or does not exist yet (generation -1: a so-called simple group). Partitions must
+exist and their metadata must not be too long; others get an error each, and the rest is committed.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ DEFAULT_RETENTION = -1
 
 
 def commit(groups: Mapping[str, Group], request: OffsetCommitRequest, context: Context) -> Outcome:
-    """Decide an OffsetCommit. Raises `GroupError` where it is refused as a whole."""
+    """Decide an OffsetCommit. Raises `GroupError` if it is rejected as a whole."""
     group = groups.get(request.group_id)
     if group is not None:
         check_keeps_offsets(group)
@@ -59,14 +58,13 @@ def commit(groups: Mapping[str, Group], request: OffsetCommitRequest, context: C
 
 
 def check_keeps_offsets(group: Group) -> None:
-    """Check that the group keeps committed offsets, which a share group does not. Raises
-    GROUP_ID_NOT_FOUND."""
+    """Check that the group has committed offsets. Raises GROUP_ID_NOT_FOUND for a share group."""
     if not group_type_of(group).keeps_offsets:
         raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group.")
 
 
 Check = Callable[[Topic, int], None]
-"""Whether a partition may be committed. Raises `GroupError`."""
+"""Checks that a partition may be committed. Raises `GroupError`."""
 
 
 def check_member(
@@ -78,19 +76,21 @@ def check_member(
     *,
     transactional: bool = False,
 ) -> Check | None:
-    """Whether this member may commit now; what to ask of each partition where its epoch is past."""
-    older = commits.check_committer(
+    """Check that a member may commit; return the check of each partition if its epoch is stale, else None.
+
+    Raises `GroupError`."""
+    stale = commits.check_committer(
         group, member_id, instance_id, epoch, version, transactional=transactional
     )
-    if older is None:
+    if stale is None:
         return None
-    return lambda topic, partition: commits.check_partition(group, older, epoch, topic, partition)
+    return lambda topic, partition: commits.check_partition(group, stale, epoch, topic, partition)
 
 
 def _check_committer(
     group: ClassicGroup | None, request: OffsetCommitRequest, context: Context
 ) -> tuple[Arm, ...]:
-    """Whether this member may commit now. A commit keeps a session alive."""
+    """Check that a classic member may commit; return the timer of its session, which a commit extends."""
     generation = request.generation_id_or_member_epoch
     if group is None:
         if generation < 0:
@@ -109,8 +109,10 @@ def _check_committer(
     return (Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms),)
 
 
-def look_up(topics: Topics, topic: OffsetCommitRequestTopic, version: int) -> tuple[Topic | None, Errors]:
-    """The topic that a request means, and what is told of its partitions if there is none."""
+def resolve_topic(
+    topics: Topics, topic: OffsetCommitRequestTopic, version: int
+) -> tuple[Topic | None, Errors]:
+    """Return the topic of a request, and the error of its partitions if it does not exist."""
     if version >= FIRST_VERSION_WITH_TOPIC_IDS:
         return topics.by_id.get(topic.topic_id), Errors.UNKNOWN_TOPIC_ID
     return topics.by_name.get(topic.name), Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -124,23 +126,25 @@ def _commit_topic(
     context: Context,
     records: list[Any],
 ) -> OffsetCommitResponseTopic:
-    """`check`: of each partition, where a member commits at an epoch that is past."""
+    """Add the records of a topic. `check`: of each partition, if the member's epoch is stale."""
     group_id = request.group_id
-    known, missing = look_up(context.topics, topic, context.api_version)
+    known, missing = resolve_topic(context.topics, topic, context.api_version)
     if known is None:
-        answers = [_answer(p.partition_index, missing) for p in topic.partitions]
-        return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers))
-    name, there, now_ms = known.name, known.partitions, context.now_ms
-    # The one form of the record that says when an offset expires has no room for the topic's id.
+        responses = [_response(p.partition_index, missing) for p in topic.partitions]
+        return OffsetCommitResponseTopic(
+            name=topic.name, topic_id=topic.topic_id, partitions=tuple(responses)
+        )
+    name, partition_count, now_ms = known.name, known.partitions, context.now_ms
+    # The only version of the record with an expiry timestamp has no field for the topic's id.
     topic_id = known.id if expire_ms == -1 else ZERO_UUID
-    longest: int = context.config["offset.metadata.max.bytes"]
-    answers = []
+    max_metadata_bytes: int = context.config["offset.metadata.max.bytes"]
+    responses = []
     for p in topic.partitions:
         index, metadata = p.partition_index, p.committed_metadata or ""
-        if not 0 <= index < there:
-            answers.append(_answer(index, Errors.UNKNOWN_TOPIC_OR_PARTITION))
-        elif len(metadata) > longest:
-            answers.append(_answer(index, Errors.OFFSET_METADATA_TOO_LARGE))
+        if not 0 <= index < partition_count:
+            responses.append(_response(index, Errors.UNKNOWN_TOPIC_OR_PARTITION))
+        elif len(metadata) > max_metadata_bytes:
+            responses.append(_response(index, Errors.OFFSET_METADATA_TOO_LARGE))
         else:
             if check is not None:
                 check(known, index)
@@ -148,11 +152,11 @@ def _commit_topic(
                 p.committed_offset, p.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
             )
             records.append(OffsetCommitted(group_id, name, index, committed))
-            answers.append(_answer(index))
-    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers))
+            responses.append(_response(index))
+    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(responses))
 
 
 @lru_cache(maxsize=16_384)
-def _answer(index: int, error: Errors = Errors.NONE) -> OffsetCommitResponsePartition:
-    """Always the same for the same: values are shared."""
+def _response(index: int, error: Errors = Errors.NONE) -> OffsetCommitResponsePartition:
+    """Return a partition's response. Equal responses share one value."""
     return OffsetCommitResponsePartition(partition_index=index, error_code=error)

@@ -1,4 +1,4 @@
-"""What a group remembers of a partition."""
+"""The committed offsets of groups, and how records change them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ NO_OFFSET = -1
 NOT_COMMITTED = Committed(NO_OFFSET)
 
 Offsets = dict[str, dict[int, Committed]]
-"""A group's offsets by topic and partition. No topic is without partitions."""
+"""A group's offsets by topic and partition. A topic without offsets has no entry."""
 
 
-def forget(group_id: str, *offsets: Mapping[str, Iterable[int]]) -> tuple[OffsetCommitted, ...]:
-    """The tombstones of all offsets of a group, one for each partition."""
-    forgotten = dict.fromkeys(
+def tombstones(group_id: str, *offsets: Mapping[str, Iterable[int]]) -> tuple[OffsetCommitted, ...]:
+    """Return the tombstones of all offsets of a group, one for each partition."""
+    deleted = dict.fromkeys(
         (topic, partition)
         for by_topic in offsets
         for topic, partitions in by_topic.items()
         for partition in partitions
     )
-    return tuple(OffsetCommitted(group_id, topic, partition, None) for topic, partition in forgotten)
+    return tuple(OffsetCommitted(group_id, topic, partition, None) for topic, partition in deleted)
 
 
 def replay(groups: dict[str, Offsets], record: OffsetCommitted) -> None:
-    """Take a record into the offsets of all groups."""
+    """Apply a record to the offsets of all groups."""
     group, topic, partition, committed = record
     if committed is not None:
         groups.setdefault(group, {}).setdefault(topic, {})[partition] = committed
@@ -42,12 +42,12 @@ def replay(groups: dict[str, Offsets], record: OffsetCommitted) -> None:
 
 
 def replay_many(groups: dict[str, Offsets], record: OffsetsCommitted) -> None:
-    """The same for several records at once."""
+    """Apply the commits of several partitions of a topic."""
     group, topic, committed = record
     groups.setdefault(group, {}).setdefault(topic, {}).update(committed)
 
 
 __all__ = [
-    "NOT_COMMITTED", "Committed", "OffsetCommitted", "Offsets", "OffsetsCommitted", "forget", "replay",
-    "replay_many",
+    "NOT_COMMITTED", "Committed", "OffsetCommitted", "Offsets", "OffsetsCommitted", "replay", "replay_many",
+    "tombstones",
 ]  # fmt: skip

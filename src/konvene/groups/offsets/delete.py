@@ -1,7 +1,7 @@
-"""OffsetDelete: a group forgets partitions; not those of topics that its members read.
+"""OffsetDelete: delete a group's offsets, except for topics that its members subscribe to.
 
-What does not exist is told so, though the group may have an offset for it from a time when it did. What is
-committed in a transaction that is still open is forgotten, too."""
+A partition that does not exist gets an error, even if the group has an offset from when it existed. Pending
+offsets of open transactions are deleted as well."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ def delete(
     check_keeps_offsets(group)
     if isinstance(group, ClassicGroup) and group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         raise GroupError(Errors.NON_EMPTY_GROUP)
-    known, open_ = offsets.get(request.group_id, {}), pending.of(request.group_id)
+    known, pending_offsets = offsets.get(request.group_id, {}), pending.of(request.group_id)
     exists = context.topics.has
     records: list[OffsetCommitted] = []
-    answers: dict[str, list[OffsetDeleteResponsePartition]] = {}
-    # Kafka answers first for what does not exist, whatever the group thinks of it.
+    responses: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    # As in Kafka, partitions that do not exist come first in the response, whatever is subscribed.
     for topic in request.topics:
         for p in topic.partitions:
             if not exists(topic.name, p.partition_index):
-                answer = _answer(p.partition_index, Errors.UNKNOWN_TOPIC_OR_PARTITION)
-                answers.setdefault(topic.name, []).append(answer)
+                response = _response(p.partition_index, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+                responses.setdefault(topic.name, []).append(response)
     for topic in request.topics:
         subscribed = group_type_of(group).subscribes_to(group, topic.name)
         error = Errors.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else Errors.NONE
-        committed, held = known.get(topic.name, {}), open_.get(topic.name, {})
+        committed, uncommitted = known.get(topic.name, {}), pending_offsets.get(topic.name, {})
         for p in topic.partitions:
             if exists(topic.name, p.partition_index):
                 index = p.partition_index
-                if not subscribed and (index in committed or index in held):
+                if not subscribed and (index in committed or index in uncommitted):
                     records.append(OffsetCommitted(request.group_id, topic.name, index, None))
-                answers.setdefault(topic.name, []).append(_answer(index, error))
-    topics = tuple(OffsetDeleteResponseTopic(name=t, partitions=tuple(p)) for t, p in answers.items())
+                responses.setdefault(topic.name, []).append(_response(index, error))
+    topics = tuple(OffsetDeleteResponseTopic(name=t, partitions=tuple(p)) for t, p in responses.items())
     return Outcome(
         (Reply(context.waiter, OffsetDeleteResponse(topics=topics)),), tuple(dict.fromkeys(records))
     )
 
 
-def _answer(index: int, error: Errors) -> OffsetDeleteResponsePartition:
+def _response(index: int, error: Errors) -> OffsetDeleteResponsePartition:
     return OffsetDeleteResponsePartition(partition_index=index, error_code=error)

@@ -1,8 +1,7 @@
-"""A topic is gone: what groups committed for it goes with it.
+"""Deletion of the offsets that groups committed for a deleted topic.
 
-Only for the topic of that id, or where no id was written down with the offset: one of the same name that was
-made since keeps its own. The same for what is committed in transactions that are still open.
-"""
+Only offsets with the topic's id, or with none, are deleted: a new topic of the same name keeps its own. The
+same applies to pending offsets of open transactions."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from konvene.shard.contract import Context, Outcome, Reply
 def topics_deleted(
     offsets: Mapping[str, Offsets], pending: Pending, request: DeleteTopicsRequest, context: Context
 ) -> Outcome:
-    """Decide what follows from topics that were deleted; each is told by name and id."""
-    gone = {topic.name or "": topic.topic_id for topic in request.topics}
+    """Write tombstones for the offsets of deleted topics, which the request names by name and id."""
+    deleted = {topic.name or "": topic.topic_id for topic in request.topics}
     records = dict.fromkeys(
         OffsetCommitted(group_id, name, partition, None)
-        for commits in (_counting(offsets, gone), _open(pending, gone))
+        for commits in (_committed(offsets, deleted), _pending(pending, deleted))
         for group_id, name, partition, committed in commits
-        if committed.topic_id in (ZERO_UUID, gone[name])
+        if committed.topic_id in (ZERO_UUID, deleted[name])
     )
     return Outcome((Reply(context.waiter, DeleteTopicsResponse()),), tuple(records))
 
@@ -32,7 +31,7 @@ def topics_deleted(
 Commits = Iterator[tuple[str, str, int, Committed]]
 
 
-def _counting(offsets: Mapping[str, Offsets], topics: Mapping[str, Uuid]) -> Commits:
+def _committed(offsets: Mapping[str, Offsets], topics: Mapping[str, Uuid]) -> Commits:
     for group_id, by_topic in offsets.items():
         for name in by_topic:
             if name in topics:
@@ -40,11 +39,11 @@ def _counting(offsets: Mapping[str, Offsets], topics: Mapping[str, Uuid]) -> Com
                     yield group_id, name, partition, committed
 
 
-def _open(pending: Pending, topics: Mapping[str, Uuid]) -> Commits:
+def _pending(pending: Pending, topics: Mapping[str, Uuid]) -> Commits:
     for group_id, by_topic in pending.by_group.items():
         for name in by_topic:
             if name in topics:
-                for partition, held in by_topic[name].items():
-                    for committed in held.values():
+                for partition, by_producer in by_topic[name].items():
+                    for committed in by_producer.values():
                         if committed is not None:
                             yield group_id, name, partition, committed

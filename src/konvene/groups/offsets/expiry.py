@@ -1,19 +1,20 @@
-"""What groups no longer need: offsets that are too old, and groups with nothing left in them (KIP-211).
+"""Expiry of offsets that are too old, and of groups without members and offsets (KIP-211).
 
-Every `offsets.retention.check.interval.ms` all groups are looked at. An offset expires when it is
-`offsets.retention.minutes` old, where its age counts
+All groups are checked every `offsets.retention.check.interval.ms`. An offset expires
+`offsets.retention.minutes`
 
-    no protocol type               from its commit: it is nobody's member that committed it
-    Empty                          from when the group became empty, if that is known
-    Stable, of type consumer       from its commit, where nobody subscribes to the topic
+    group                          after
+    no protocol type               its commit: no member committed it
+    Empty                          the group became empty, or its commit if that time is not known
+    Stable, of type consumer       its commit, if no member subscribes to the topic
     a consumer or streams group    the same, in any state
-    otherwise                      not at all
+    any other                      never
 
-An offset that was committed with a retention time of its own (versions 2 to 4) goes by that instead. None
-expires while an open transaction has committed its partition: a tombstone would take that away as well. A
-group that is empty and has no offsets left, and none pending, is deleted; but no share group.
+An offset that was committed with its own retention time (versions 2 to 4) uses that instead. No offset
+expires while an open transaction has a pending commit of its partition, which the tombstone would delete as
+well. A group that is empty and has no offsets, committed or pending, is deleted; share groups never are.
 
-One batch has a bound: at most `MOST_BYTES` of tombstones are written at a time, and the next ones soon after.
+A batch has at most `MAX_BATCH_BYTES` of tombstones; the next batch follows after `NEXT_BATCH_MS`.
 """
 
 from __future__ import annotations
@@ -28,74 +29,74 @@ from konvene.groups.offsets.pending import Pending, PendingOffsets
 from konvene.records.coordinator import Record
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
 
-KEY = ("retention",)
-"""The timer of the whole shard."""
+EXPIRY_KEY = ("retention",)
+"""The timer of the whole shard's check."""
 
-MOST_BYTES = 256 * 1024
-"""Of names in the tombstones of one batch."""
+MAX_BATCH_BYTES = 256 * 1024
+"""Maximum size of the names in the tombstones of one batch."""
 
-SOON_MS = 10
-"""When the next batch follows, if there is more to let go of."""
+NEXT_BATCH_MS = 10
+"""Delay of the next batch if more has expired than fits one."""
 
-_RECORD_BYTES = 32
-"""Of a tombstone, beside its names."""
-
-
-def armed(context: Context) -> Arm:
-    """The timer, when all groups have just been looked at."""
-    return Arm(KEY, context.config["offsets.retention.check.interval.ms"])
+_TOMBSTONE_BYTES = 32
+"""Estimated size of a tombstone without its names."""
 
 
-def retention(
+def next_check(context: Context) -> Arm:
+    """Return the timer of the next check, after a complete one."""
+    return Arm(EXPIRY_KEY, context.config["offsets.retention.check.interval.ms"])
+
+
+def expire_offsets(
     groups: Mapping[str, Group], offsets: Mapping[str, Offsets], pending: Pending, context: Context
 ) -> Outcome:
-    """Look at all groups, and let go of what has expired."""
+    """Check all groups, and write tombstones of expired offsets and groups."""
     retention_ms = context.config["offsets.retention.minutes"] * 60_000
     records: list[OffsetCommitted | Record] = []
     timers: list[Arm | Disarm] = []
-    left = MOST_BYTES
+    bytes_left = MAX_BATCH_BYTES
     for group in groups.values():
         row = group_type_of(group)
         if not row.keeps_offsets:
-            continue  # It keeps no offsets here, and stays until somebody deletes it.
-        known, open_ = offsets.get(group.group_id, {}), pending.of(group.group_id)
-        for record in _expired(group, known, open_, context.now_ms, retention_ms):
+            continue  # It has no offsets here, and is only deleted on request.
+        known, pending_offsets = offsets.get(group.group_id, {}), pending.of(group.group_id)
+        for record in _expired(group, known, pending_offsets, context.now_ms, retention_ms):
             topic = record.topic if isinstance(record, OffsetCommitted) else ""
-            left -= _RECORD_BYTES + len(group.group_id.encode()) + len(topic.encode())
-            if left < 0 and records:
-                return Outcome(records=tuple(records), timers=(*timers, Arm(KEY, SOON_MS)))
+            bytes_left -= _TOMBSTONE_BYTES + len(group.group_id.encode()) + len(topic.encode())
+            if bytes_left < 0 and records:
+                return Outcome(records=tuple(records), timers=(*timers, Arm(EXPIRY_KEY, NEXT_BATCH_MS)))
             records.append(record)
             if not isinstance(record, OffsetCommitted):
                 timers += row.running_timers(group)
-    return Outcome(records=tuple(records), timers=(*timers, armed(context)))
+    return Outcome(records=tuple(records), timers=(*timers, next_check(context)))
 
 
 def _expired(
     group: Group, offsets: Offsets, pending: PendingOffsets, now_ms: int, retention_ms: int
 ) -> Iterator[OffsetCommitted | Record]:
-    """The tombstones of a group: of what has expired, then of itself if nothing is left of it."""
+    """Yield the tombstones of expired offsets, then of the group itself if it is empty without them."""
     row = group_type_of(group)
-    everything = not offsets or _may_expire(group)
+    all_expired = not offsets or _may_expire(group)
     empty_ms = _empty_since_ms(group)
-    for topic, partitions in offsets.items() if everything else ():
+    for topic, partitions in offsets.items() if all_expired else ():
         if row.subscribes_to(group, topic):
-            everything = False
+            all_expired = False
             continue
-        open_ = pending.get(topic, ())
+        pending_offsets = pending.get(topic, ())
         for partition, committed in partitions.items():
             expires_ms = committed.expire_ms
             if expires_ms == -1:
                 expires_ms = (committed.commit_ms if empty_ms == -1 else empty_ms) + retention_ms
-            if now_ms >= expires_ms and partition not in open_:
+            if now_ms >= expires_ms and partition not in pending_offsets:
                 yield OffsetCommitted(group.group_id, topic, partition, None)
             else:
-                everything = False
-    if everything and not pending and row.is_empty(group):
+                all_expired = False
+    if all_expired and not pending and row.is_empty(group):
         yield from row.tombstones(group)
 
 
 def _empty_since_ms(group: Group) -> int:
-    """-1 where age counts from the commit."""
+    """Return when a classic group became empty; -1 if age counts from the commit."""
     if not isinstance(group, ClassicGroup) or group.is_simple or group.state is not State.EMPTY:
         return -1
     return group.state_timestamp_ms

@@ -1,8 +1,7 @@
-"""OffsetFetch: what a group has committed. Partitions without an offset are told -1, which is no error.
+"""OffsetFetch: return a group's committed offsets. A partition without one gets -1, which is no error.
 
-Who asks for what is stable is told UNSTABLE_OFFSET_COMMIT of partitions that open transactions have
-committed: what will count is not known yet.
-"""
+If stable offsets are required, partitions with pending commits of open transactions get
+UNSTABLE_OFFSET_COMMIT: the offset depends on whether the transaction commits."""
 
 from __future__ import annotations
 
@@ -31,39 +30,39 @@ def fetch(
     version: int,
     topics: Topics,
 ) -> OffsetFetchResponseGroup:
-    """A group's offsets for the asked partitions, or for all where `request.topics` is None.
+    """Return a group's offsets of the requested partitions, or all if `request.topics` is None.
 
-    `pending`: what is not stable, and wanted so."""
-    known, open_ = offsets.get(request.group_id, {}), pending.of(request.group_id)
+    `pending`: the pending commits if stable offsets are required, otherwise `NOTHING_PENDING`."""
+    known, pending_offsets = offsets.get(request.group_id, {}), pending.of(request.group_id)
     if request.topics is None:
-        found = _everything(known, open_, version, topics)
+        found = _all_topics(known, pending_offsets, version, topics)
     else:
         found = tuple(
-            _asked(known, open_, t.name, t.topic_id, t.partition_indexes, version, topics)
+            _requested_topic(known, pending_offsets, t.name, t.topic_id, t.partition_indexes, version, topics)
             for t in request.topics
         )
     return OffsetFetchResponseGroup(group_id=request.group_id, topics=found)
 
 
-def _everything(
+def _all_topics(
     known: Offsets, pending: PendingOffsets, version: int, topics: Topics
 ) -> tuple[OffsetFetchResponseTopics, ...]:
     found = []
     for name, partitions in known.items():
         topic = topics.by_name.get(name)
         if version >= FIRST_VERSION_WITH_TOPIC_IDS and topic is None:
-            continue  # A deleted topic has no id by which it could be told.
+            continue  # A deleted topic has no id to identify it in the response.
         topic_id = topic.id if topic else ZERO_UUID
         unstable = pending.get(name, ())
-        answers = tuple(
-            _unstable(partition) if partition in unstable else _answer(partition, committed)
+        responses = tuple(
+            _unstable(partition) if partition in unstable else _response(partition, committed)
             for partition, committed in partitions.items()
         )
-        found.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers))
+        found.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=responses))
     return tuple(found)
 
 
-def _asked(
+def _requested_topic(
     known: Offsets,
     pending: PendingOffsets,
     name: str,
@@ -75,31 +74,31 @@ def _asked(
     if version >= FIRST_VERSION_WITH_TOPIC_IDS:
         topic = topics.by_id.get(topic_id)
         if topic is None:
-            lost = tuple(_answer(p, NOT_COMMITTED, Errors.UNKNOWN_TOPIC_ID) for p in partitions)
-            return OffsetFetchResponseTopics(topic_id=topic_id, partitions=lost)
+            unknown = tuple(_response(p, NOT_COMMITTED, Errors.UNKNOWN_TOPIC_ID) for p in partitions)
+            return OffsetFetchResponseTopics(topic_id=topic_id, partitions=unknown)
         name = topic.name
-    answers = []
-    there, unstable = known.get(name, {}), pending.get(name, ())
+    responses = []
+    by_partition, unstable = known.get(name, {}), pending.get(name, ())
     for partition in partitions:
         if partition in unstable:
-            answers.append(_unstable(partition))
+            responses.append(_unstable(partition))
             continue
-        committed = there.get(partition, NOT_COMMITTED)
+        committed = by_partition.get(partition, NOT_COMMITTED)
         if topic_id != ZERO_UUID and committed.topic_id not in (ZERO_UUID, topic_id):
-            committed = NOT_COMMITTED  # Committed for a topic of the same name that is gone.
-        answers.append(_answer(partition, committed))
-    return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=tuple(answers))
+            committed = NOT_COMMITTED  # Committed for a deleted topic of the same name.
+        responses.append(_response(partition, committed))
+    return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=tuple(responses))
 
 
 def _unstable(partition: int) -> OffsetFetchResponsePartitions:
-    return _answer(partition, NOT_COMMITTED, Errors.UNSTABLE_OFFSET_COMMIT)
+    return _response(partition, NOT_COMMITTED, Errors.UNSTABLE_OFFSET_COMMIT)
 
 
 @lru_cache(maxsize=16_384)
-def _answer(
+def _response(
     partition: int, committed: Committed, error: Errors = Errors.NONE
 ) -> OffsetFetchResponsePartitions:
-    """Values are shared: whoever watches lag asks for the same offsets again and again."""
+    """Return a partition's response. Equal responses share one value: lag monitors repeat their requests."""
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=committed.offset,

@@ -1,15 +1,14 @@
-"""TxnOffsetCommit: a producer stores in its transaction how far its group is; and the end of the transaction.
+"""TxnOffsetCommit: store a group's offsets as part of a transaction; and the end of the transaction.
 
-Who may: as for OffsetCommit (`offsets.commit`), but that
+Allowed as for OffsetCommit (`offsets.commit`), except that
 
-    who names no member at all           may, though the group has members: old producers cannot name one
-    a classic group that waits for       is no reason to refuse, and a commit does not keep a session alive:
-    its assignments                      the transaction has its own time-out
-    an error of newer protocols          is ILLEGAL_GENERATION to clients that know no other (KIP-1319)
+    a request without a member       is allowed even if the group has members: old producers cannot name one
+    a classic group that waits for   accepts commits, and a commit does not extend a session: the transaction
+    its assignments                  has its own timeout
+    an error of newer protocols      becomes ILLEGAL_GENERATION for clients without KIP-1319
 
-Whether the transaction is open, and whether the producer is the last of its name, is not known here: the
-transaction coordinator is asked before, and the partition's log refuses an epoch that is past.
-"""
+Whether the transaction is open and the producer is current is not checked here: the transaction coordinator
+verifies it before, and the partition's log rejects a stale producer epoch."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ FIRST_VERSION_WITH_NEW_ERRORS = 6
 def commit_in_transaction(
     groups: Mapping[str, Group], request: TxnOffsetCommitRequest, context: Context
 ) -> Outcome:
-    """Decide a TxnOffsetCommit. Raises `GroupError` where it is refused as a whole."""
+    """Decide a TxnOffsetCommit. Raises `GroupError` if it is rejected as a whole."""
     records: list[OffsetCommitted] = []
     try:
         check = _check_committer(groups.get(request.group_id), request, context.api_version)
@@ -57,18 +56,19 @@ def commit_in_transaction(
 
 
 def end_transaction(ending: Ending, context: Context) -> Outcome:
-    """A marker is written whether or not anything was committed here: Kafka's coordinator does the same."""
+    """Write the end marker, whether or not the transaction committed offsets here, as Kafka's coordinator
+    does."""
     return Outcome((Reply(context.waiter, WriteTxnMarkersResponse()),), ending=ending)
 
 
 def _check_committer(group: Group | None, request: TxnOffsetCommitRequest, version: int) -> Check | None:
-    """Whether this member may commit now; what to ask of each partition, if anything. Raises `GroupError`."""
+    """Check that a member may commit; return the check of each partition, if any. Raises `GroupError`."""
     epoch = request.generation_id_or_member_epoch
     if group is not None:
         check_keeps_offsets(group)
     if isinstance(group, ModernGroup):
-        who = request.member_id, request.group_instance_id, epoch, version
-        return check_member(group, *who, transactional=True)
+        identity = request.member_id, request.group_instance_id, epoch, version
+        return check_member(group, *identity, transactional=True)
     if group is None:
         if epoch < 0:
             return None
@@ -87,8 +87,10 @@ def _check_classic(group: ClassicGroup, request: TxnOffsetCommitRequest, generat
     group.check_generation(generation)
 
 
-def look_up(topics: Topics, topic: TxnOffsetCommitRequestTopic, version: int) -> tuple[Topic | None, Errors]:
-    """The topic that a request means, and what is told of its partitions if there is none."""
+def resolve_topic(
+    topics: Topics, topic: TxnOffsetCommitRequestTopic, version: int
+) -> tuple[Topic | None, Errors]:
+    """Return the topic of a request, and the error of its partitions if it does not exist."""
     if version >= FIRST_VERSION_WITH_TOPIC_IDS:
         return topics.by_id.get(topic.topic_id), Errors.UNKNOWN_TOPIC_ID
     return topics.by_name.get(topic.name), Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -101,32 +103,32 @@ def _commit_topic(
     context: Context,
     records: list[OffsetCommitted],
 ) -> TxnOffsetCommitResponseTopic:
-    known, missing = look_up(context.topics, topic, context.api_version)
+    known, missing = resolve_topic(context.topics, topic, context.api_version)
     if known is None:
-        answers = [_answer(p.partition_index, missing) for p in topic.partitions]
+        responses = [_response(p.partition_index, missing) for p in topic.partitions]
         return TxnOffsetCommitResponseTopic(
-            name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers)
+            name=topic.name, topic_id=topic.topic_id, partitions=tuple(responses)
         )
-    longest: int = context.config["offset.metadata.max.bytes"]
-    answers = []
+    max_metadata_bytes: int = context.config["offset.metadata.max.bytes"]
+    responses = []
     for p in topic.partitions:
         index, metadata = p.partition_index, p.committed_metadata or ""
         if not 0 <= index < known.partitions:
-            answers.append(_answer(index, Errors.UNKNOWN_TOPIC_OR_PARTITION))
-        elif len(metadata) > longest:
-            answers.append(_answer(index, Errors.OFFSET_METADATA_TOO_LARGE))
+            responses.append(_response(index, Errors.UNKNOWN_TOPIC_OR_PARTITION))
+        elif len(metadata) > max_metadata_bytes:
+            responses.append(_response(index, Errors.OFFSET_METADATA_TOO_LARGE))
         else:
             if check is not None:
                 check(known, index)
-            told = Committed(
+            committed = Committed(
                 p.committed_offset, p.committed_leader_epoch, metadata, context.now_ms, topic_id=known.id
             )
-            records.append(OffsetCommitted(group_id, known.name, index, told))
-            answers.append(_answer(index))
-    return TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(answers))
+            records.append(OffsetCommitted(group_id, known.name, index, committed))
+            responses.append(_response(index))
+    return TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(responses))
 
 
 @lru_cache(maxsize=16_384)
-def _answer(index: int, error: Errors = Errors.NONE) -> TxnOffsetCommitResponsePartition:
-    """Always the same for the same: values are shared."""
+def _response(index: int, error: Errors = Errors.NONE) -> TxnOffsetCommitResponsePartition:
+    """Return a partition's response. Equal responses share one value."""
     return TxnOffsetCommitResponsePartition(partition_index=index, error_code=error)

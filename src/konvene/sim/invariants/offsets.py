@@ -18,8 +18,8 @@ from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.subscriptions import CONSUMER
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.group_type import Group, is_empty
-from konvene.groups.offsets.expiry import KEY as RETENTION
-from konvene.groups.offsets.expiry import SOON_MS
+from konvene.groups.offsets.expiry import EXPIRY_KEY as RETENTION
+from konvene.groups.offsets.expiry import NEXT_BATCH_MS
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology.expressions import expand_expressions
@@ -330,7 +330,7 @@ class OffsetsExpireLate(Invariant):
         if event.outcome is not None:
             due_ms = event.runtime.due_ms(RETENTION)
             interval_ms = event.runtime.config["offsets.retention.check.interval.ms"]
-            assert due_ms in (interval_ms, SOON_MS), f"what has expired is looked for in {due_ms} ms"
+            assert due_ms in (interval_ms, NEXT_BATCH_MS), f"what has expired is looked for in {due_ms} ms"
             if due_ms == interval_ms:
                 self._left(event, kept_ms)
 

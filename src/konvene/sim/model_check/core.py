@@ -24,7 +24,7 @@ from konvene.configs.group_configs import GroupConfigs
 from konvene.groups.assignors import OFFERED
 from konvene.groups.classic.decision import join_key, session_key, sync_key
 from konvene.groups.classic.group import ClassicGroup, ClassicGroupSnapshot
-from konvene.groups.offsets.expiry import KEY as RETENTION
+from konvene.groups.offsets.expiry import EXPIRY_KEY as RETENTION
 from konvene.groups.shard import GroupShard
 from konvene.messages.join_group import JoinGroupRequest
 from konvene.messages.sync_group import SyncGroupRequest
