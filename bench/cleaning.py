@@ -16,7 +16,7 @@ from bench.figures import Figure
 from bench.systems import Lab
 from konvene.codec.batches import build_simple
 from konvene.log.cleaner.cleaning import clean
-from konvene.log.cleaner.contract import Source, Task
+from konvene.log.cleaner.contract import CleaningTask, SourceSegment
 from konvene.log.disk.files import RealDisk
 
 NOW_MS = 1_700_000_000_000
@@ -67,8 +67,8 @@ def _figures(log: bytes, count: int, rounds: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"{0:020d}.log"
         path.write_bytes(log)
-        source = Source(0, count, str(path), len(log), 0, 0, NOW_MS)
-        task = Task(
+        source = SourceSegment(0, count, str(path), len(log), 0, 0, NOW_MS)
+        task = CleaningTask(
             directory, (source,), 0, count, -1, (), {}, NOW_MS,
             1 << 30, 10 << 20, 4096, 1 << 20, 86_400_000, MAP_BYTES,
         )  # fmt: skip

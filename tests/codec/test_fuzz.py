@@ -271,7 +271,9 @@ TABLES = {
     "audit": coordinator.AUDIT_RECORDS,
 }
 
-LEFT = summary.LeftLog(1, 0, 9, [[0, 0]], "", None, [summary.LeftSegment(0, 9, 500, 1, 1, 5, 3, 0, 1, 2)])
+LEFT = summary.LogSummary(
+    1, 0, 9, [[0, 0]], "", None, [summary.SegmentSummary(0, 9, 500, 1, 1, 5, 3, 0, 1, 2)]
+)
 
 DECODERS = [
     *(Decoder(cls.__name__, partial(a_message, cls), partial(messages_of, cls), count=500) for cls in WHOLE),
@@ -280,7 +282,8 @@ DECODERS = [
                 count=40, memory=500)
         for cls in WHOLE
     ),
-    Decoder("what a clean close wrote down", summary.decode, lambda: [summary.encode([("t-0", LEFT)])],
+    Decoder("what a clean close wrote down", summary.decode_summary,
+            lambda: [summary.encode_summary([("t-0", LEFT)])],
             memory=400),
     Decoder("the header of a request", a_head,
             lambda: [bytes.fromhex("0012000300000001000163") + tags for tags in (b"\0", b"\2\5\0\6\1a")]),

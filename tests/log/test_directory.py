@@ -13,7 +13,7 @@ from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, LogDirectory, TopicPartition, read_checkpoint
 from konvene.log.disk.files import RealDisk
 from konvene.log.disk.memory import MemoryDisk, PowerCut
-from konvene.log.errors import DamagedLog, DirectoryLocked, LogGone, LogOffline, WrongDirectory
+from konvene.log.errors import DamagedLog, DirectoryLocked, LogDeleted, LogOffline, WrongDirectory
 
 NOW = 1_760_000_000_000
 ME = Identity("clusterA", 1, "dirA")
@@ -193,7 +193,7 @@ def test_who_holds_a_deleted_log_is_told(tmp_path):
         first.sync,
         lambda: list(first.batches_from()),
     ):
-        with pytest.raises(LogGone):
+        with pytest.raises(LogDeleted):
             use()
     second.append_built([(b"k", b"v")], 0, NOW)
     assert second.sync() == 1

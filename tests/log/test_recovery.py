@@ -17,7 +17,7 @@ from konvene.log.disk.memory import MemoryDisk, PowerCut
 from konvene.log.errors import DamagedLog, LogOffline
 from konvene.log.opening import open_log
 from konvene.log.partition import PartitionLog
-from konvene.log.recovery import Recovered
+from konvene.log.recovery import RecoveryResult
 
 NOW = 1_760_000_000_000
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
@@ -25,7 +25,7 @@ PLACE = "/d/t-0"
 FIRST = f"{PLACE}/00000000000000000000.log"
 
 
-def reopened(disk: MemoryDisk, **options) -> tuple[PartitionLog, Recovered]:
+def reopened(disk: MemoryDisk, **options) -> tuple[PartitionLog, RecoveryResult]:
     return open_log(disk, PLACE, CONFIG, clean=False, now_ms=NOW, **options)
 
 

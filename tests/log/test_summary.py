@@ -69,7 +69,7 @@ def facts(log: PartitionLog) -> dict[str, object]:
 
 def without_summary(disk: MemoryDisk) -> MemoryDisk:
     twin = disk.copy()
-    twin.remove(f"/d/{summary.NAME}")
+    twin.remove(f"/d/{summary.SUMMARY_NAME}")
     return twin
 
 
@@ -93,7 +93,7 @@ def test_a_log_that_was_not_touched_is_not_written_again() -> None:
     before = len(disk.operations)
     directory.close()
     assert [path for _, path in disk.operations[before:] if path.startswith("/d/t-")] == []
-    assert opened(disk)._left.keys() == {"t-0", "t-1"}
+    assert opened(disk)._summaries.keys() == {"t-0", "t-1"}
 
 
 @pytest.mark.parametrize("more", [1, 3, 9, 40])
@@ -110,7 +110,7 @@ def test_a_log_taken_up_goes_on_as_if_it_had_been_read(more: int) -> None:
             found.append((facts(log), log.offset_for_timestamp(NOW + 7), log.max_timestamp()))
             directory.close()
         assert found[0] == found[1]
-        twin.remove(f"/d/{summary.NAME}")
+        twin.remove(f"/d/{summary.SUMMARY_NAME}")
 
 
 def test_appending_behind_a_large_time_keeps_it() -> None:
@@ -196,31 +196,31 @@ def test_kafkas_mark_does_not_vouch_for_our_summary() -> None:
         file.append(mark)
         directory = opened(disk)
         assert directory.clean
-        assert directory._left == {}
-        assert not disk.exists(f"/d/{summary.NAME}")
+        assert directory._summaries == {}
+        assert not disk.exists(f"/d/{summary.SUMMARY_NAME}")
 
 
 def test_the_mark_is_kafkas_and_vouches_for_the_summary() -> None:
     """Kafka reads its own two words and passes over the third."""
     disk = closed()
     mark = json.loads(disk.read(f"/d/{CLEAN_MARK}"))
-    crc = summary.crc_of(disk.read(f"/d/{summary.NAME}"))
+    crc = summary.summary_crc(disk.read(f"/d/{summary.SUMMARY_NAME}"))
     assert mark == {"version": 0, "brokerEpoch": -1, "konvene.summary.crc": crc}
 
 
 def test_each_changed_byte_of_a_summary_makes_it_void() -> None:
     """A summary is whole or nothing."""
     disk = closed(2)
-    data = disk.read(f"/d/{summary.NAME}")
+    data = disk.read(f"/d/{summary.SUMMARY_NAME}")
     for at in range(len(data)):
         twin = disk.copy()
-        twin._inode(f"/d/{summary.NAME}").data[at] ^= 0x10
-        assert opened(twin)._left == {}
+        twin._inode(f"/d/{summary.SUMMARY_NAME}").data[at] ^= 0x10
+        assert opened(twin)._summaries == {}
 
 
 def test_a_power_cut_while_much_is_written_at_one_stroke_loses_nothing(monkeypatch) -> None:
     """At every operation of a close, whether or not the disk can settle: all that was synced is there."""
-    monkeypatch.setattr(directories, "MANY", 1)
+    monkeypatch.setattr(directories, "BULK_LOGS", 1)
     for settles in (True, False):
         for at in range(1, 200):
             disk = MemoryDisk()
@@ -267,9 +267,9 @@ def test_many_logs_on_a_real_disk_hold_few_descriptors(tmp_path) -> None:
     logs = again.load_all(lambda _partition: CONFIG, NOW)
     assert disk.open_files == 0
     assert [log.end_offset for log in logs.values()] == [3] * 100
-    assert again._left == {}
+    assert again._summaries == {}
     again.close()
-    (tmp_path / summary.NAME).unlink()
+    (tmp_path / summary.SUMMARY_NAME).unlink()
     third = LogDirectory.open(disk, str(tmp_path), ME)
     for name, log in third.load_all(lambda _partition: CONFIG, NOW).items():
         assert facts(log) == facts(logs[name])
@@ -282,7 +282,7 @@ def test_many_logs_on_a_real_disk_hold_few_descriptors(tmp_path) -> None:
 
 def test_a_disk_that_cannot_settle_after_all_is_written_file_by_file(monkeypatch) -> None:
     """The second stroke fails: nothing that it should have made durable counts."""
-    monkeypatch.setattr(directories, "MANY", 1)
+    monkeypatch.setattr(directories, "BULK_LOGS", 1)
     disk = MemoryDisk()
     directory = opened(disk)
     for log in directory.create([T0, T1], CONFIG, NOW):
@@ -301,7 +301,7 @@ def test_a_disk_that_cannot_settle_after_all_is_written_file_by_file(monkeypatch
 
 def test_after_a_crash_many_logs_are_made_durable_before_they_are_read(monkeypatch) -> None:
     """What was recovered from memory only is on the disk by then: a power cut takes none of it."""
-    monkeypatch.setattr(directories, "MANY", 1)
+    monkeypatch.setattr(directories, "BULK_LOGS", 1)
     for settles in (True, False):
         disk = MemoryDisk()
         disk.settles = settles
@@ -317,4 +317,4 @@ def test_after_a_crash_many_logs_are_made_durable_before_they_are_read(monkeypat
 @pytest.mark.parametrize("data", [b"[" * 20_000, b'{"version":1,"logs":{"t-0":[]}}', b"", b"[]", b"\xff"])
 def test_what_is_no_summary_is_refused_as_such(data: bytes):
     with pytest.raises(Malformed):
-        summary.decode(data)
+        summary.decode_summary(data)

@@ -246,7 +246,7 @@ async def _main(
     directory = open_directory(path, config["node.id"])
     if progress is not None:
         told = progress(len(directory.partitions()))
-        directory.told = lambda partition: told(str(partition))
+        directory.on_loaded = lambda partition: told(str(partition))
     broker = Broker(config, directory, loop)
     server = Listener(broker)
     metrics: MetricsServer | None = None
@@ -257,7 +257,7 @@ async def _main(
     try:
         await broker.start()
         settling = loop.create_task(_settle(broker))
-        directory.told = lambda _partition: None
+        directory.on_loaded = lambda _partition: None
         _advertise(broker, address, address.port)  # Some are quick, and not all places are listened at.
         try:
             await server.listen(address.host, address.port)

@@ -1,8 +1,7 @@
-"""Storage: batches on disk, in Kafka's own files. Knows batches, never groups.
+"""Stores record batches on disk, in Kafka's own file formats. Knows batches, never groups.
 
-`files` is the one door to the disk (a simulator walks in through it), `segment` one `.log`
-file and its indexes, `partition` the log of one partition, `directory` everything under one
-`log.dir`, `recovery` what is done after a crash, `producers` who has written what
-already. Nothing in here is asynchronous: appends and reads are plain calls of one thread,
-and `sync()` is the only call meant for another one.
+`disk.files` is the only access to the file system (the simulator replaces it), `segment` is one `.log` file
+with its indexes, `partition` the log of one partition, `directory` everything under one `log.dir`, `recovery`
+the rules after a crash, `producers` the idempotence state. Nothing is asynchronous: one thread appends and
+reads, and `sync()` is the only call that another thread may make.
 """

@@ -1,7 +1,8 @@
-"""Kafka's checkpoint: an offset for each partition of a directory, in a file that is replaced whole.
+"""Kafka's checkpoint files: one offset for each partition of a directory, in a file that is replaced as a
+whole.
 
-What an offset means is said by the file's name: how far a log is durable, where it starts, how far it has
-been cleaned. Each is a promise that was true when it was written; none knows more than that.
+The file's name defines what the offset means: the recovery point, the log start offset, or the cleaner's
+progress. An offset was true when it was written; the log may have advanced since.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 
 
 class TopicPartition(NamedTuple):
-    """One partition, as a name on disk."""
+    """Topic and partition number, as in a folder's name."""
 
     topic: str
     partition: int
@@ -27,15 +28,14 @@ class TopicPartition(NamedTuple):
 
 
 def encode_checkpoint(offsets: dict[TopicPartition, int]) -> bytes:
-    """Kafka's checkpoint: a version, a count and a row for each partition."""
+    """Encode a checkpoint: a version, a count and a row for each partition."""
     rows = [f"{partition.topic} {partition.partition} {at}" for partition, at in sorted(offsets.items())]
     return "\n".join(["0", str(len(rows)), *rows, ""]).encode()
 
 
 def read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """A checkpoint that is missing says nothing; a damaged one says so (it is replaced whole, never torn).
-
-    An empty one says nothing either: so Kafka makes it, before it has something to write."""
+    """Read a checkpoint; a missing or empty file has no rows (Kafka creates it empty). Raise `DamagedLog` for
+    any other content: the file is replaced atomically, so it is never torn."""
     data = disk.read(path) if disk.exists(path) else b""
     if not data:
         return {}

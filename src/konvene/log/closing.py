@@ -1,19 +1,22 @@
-"""How the log of one partition is left: what stands beside it, so that the next opening reads little.
+"""Writes the files that make the next opening of a log fast: indexes, producer snapshot and leader epochs.
 
-That is the active segment's indexes, the producers and the leader epochs, each written only where it is not
-there already. Kafka loads a log from the same files. What `sync` makes durable while a log is in use is the
-business of `partition`; what the directory writes down of all its logs together, that of `summary`.
+A file that is current already is not written. Kafka loads a log from the same files. `PartitionLog.sync`
+makes a log durable while it is in use; `summary` records all logs of a directory together.
 """
 
 from __future__ import annotations
 
-from konvene.log.cleaner.recovery import remove_drafts
-from konvene.log.partition import PartitionLog
+from typing import TYPE_CHECKING
+
+from konvene.log.cleaner.recovery import remove_unfinished_files
 from konvene.log.segment import segment_name
 
+if TYPE_CHECKING:
+    from konvene.log.partition import PartitionLog
 
-def is_written_down(log: PartitionLog) -> bool:
-    """Whether all is durable, and beside the log stands what the next opening wants to know."""
+
+def has_closing_files(log: PartitionLog) -> bool:
+    """Return True if all data is durable and all closing files are current."""
     return (
         log.synced_offset == log.end_offset
         and not (log._unsynced or log._made or log.epochs.dirty)
@@ -22,10 +25,10 @@ def is_written_down(log: PartitionLog) -> bool:
     )
 
 
-def write_down(log: PartitionLog, *, durably: bool = True) -> None:
-    """Write what is not there yet. `LogOffline` where the disk fails.
+def write_closing_files(log: PartitionLog, *, durably: bool = True) -> None:
+    """Write the closing files that are missing. Raises `LogOffline` if the disk fails.
 
-    Not `durably`: the caller makes it so, or calls `forget_written`.
+    If not `durably`, the caller syncs the file system or calls `invalidate_closing_files`.
     """
     active, old, end = log.active_segment, log.snapshot_offset, log.end_offset
     try:
@@ -43,21 +46,21 @@ def write_down(log: PartitionLog, *, durably: bool = True) -> None:
         log.health.fail(f"cannot close {log.directory}", error)
 
 
-def tidy(log: PartitionLog) -> None:
-    """Remove what a cleaning has replaced, or left half done. `LogOffline` where the disk fails."""
+def remove_cleaning_leftovers(log: PartitionLog) -> None:
+    """Delete replaced segments and unfinished files of a cleaning. Raises `LogOffline` if the disk fails."""
     try:
         log.cleaning = None
-        if log.drafts:
-            remove_drafts(log._disk, log.directory)
-            log.drafts = False
-        for segment in list(log.aside):
+        if log.has_unfinished_files:
+            remove_unfinished_files(log._disk, log.directory)
+            log.has_unfinished_files = False
+        for segment in list(log.replaced):
             segment.remove()
-            del log.aside[segment]
+            del log.replaced[segment]
     except OSError as error:
         log.health.fail(f"cannot close {log.directory}", error)
 
 
-def forget_written(log: PartitionLog) -> None:
-    """What `write_down` wrote may not be durable: it is to be written again."""
+def invalidate_closing_files(log: PartitionLog) -> None:
+    """Mark the files written by `write_closing_files` as possibly lost, so that they are written again."""
     log.active_segment.forget_written()
     log.snapshot_offset, log.epochs.dirty = None, True

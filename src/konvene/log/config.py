@@ -1,4 +1,4 @@
-"""The settings of one log: Kafka's topic settings that storage obeys, at Kafka's defaults."""
+"""Configuration of one log: the topic settings that storage uses, with Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = LONG_MAX
     file_delete_delay_ms: int = 60_000
-    """So long do files stay, under another name, that a cleaning has replaced."""
+    """Delay before the files that a cleaning has replaced are deleted."""
     max_message_bytes: int = 1024 * 1024 + 12
     max_decompressed_message_bytes: int = 2**31 - 9
     compression: Compression | None = None
-    """None: as the producer sent it."""
+    """Compression of stored batches; None keeps the producer's."""
     compression_level: int | None = None
-    """Of `compression`; None is the codec's own."""
+    """Level of `compression`; None is the codec's default."""
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 3600 * 1000
     producer_id_expiration_ms: int = 24 * 3600 * 1000
     flush_messages: int = LONG_MAX
-    """So many records may wait to be durable."""
+    """Records appended before a sync is forced."""
     flush_ms: int = LONG_MAX
-    """So long may they."""
-    #: Ours: a finished segment is durable before the next one takes a record, so that a power cut
-    #: never leaves a gap between them. Off, recovery cuts at such a gap, as Kafka does, and the finished
-    #: segments are left to `sync_finished`.
+    """Age of unsynced records at which a sync is forced."""
+    #: konvene's own: sync a finished segment before the next one takes a record, so that a power cut never
+    #: leaves a gap between them. If False, recovery truncates at such a gap, as Kafka does, and
+    #: `sync_finished` makes finished segments durable.
     sync_on_roll: bool = True
 
     @property
@@ -56,7 +56,8 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """How long a segment may grow: no longer than a record may wait, as it waits there."""
+        """Longest time that a segment stays active: `segment.ms`, or `max.compaction.lag.ms` if that is
+        shorter."""
         if self.compacts and self.max_compaction_lag_ms > 0:
             return min(self.max_compaction_lag_ms, self.segment_ms)
         return self.segment_ms

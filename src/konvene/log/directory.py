@@ -1,16 +1,16 @@
-"""Everything under one `log.dir`: whose it is, which partitions it holds, how it was left.
+"""One `log.dir`: its lock, identity, checkpoints and partition logs.
 
-Decides who may use the directory (one process at a time, of one cluster and node), whether it
-was closed properly, where each log's recovery and start lie, and how far it was cleaned. The
-files are Kafka's: `.lock`, `meta.properties`, `.kafka_cleanshutdown`, those of `checkpoints`,
-and a folder `topic-N` for each partition, which a deletion first renames to
-`topic-N.<token>-delete`, so that a crash leaves it whole or doomed.
+Ensures that one process of one cluster and node uses the directory at a time, detects whether it was shut
+down cleanly, and stores each log's recovery point, start offset and cleaner progress. The files are Kafka's:
+`.lock`, `meta.properties`, `.kafka_cleanshutdown`, the files of `checkpoints`, and a folder `topic-N` for
+each partition. A deletion first renames the folder to `topic-N.<token>-delete`, so that a crash leaves it
+either whole or deleted.
 
-The order that makes this safe: the mark of a clean close is removed before anything is
-written, and written after everything else is durable; a recovery point is written after
-the bytes before it are durable, and lowered before bytes are cut.
+Crash safety depends on the order of writes: the clean-shutdown marker is removed before anything is written
+and written after everything else is durable; a recovery point is written after the bytes below it are durable
+and lowered before bytes are truncated.
 
-Names become paths here and nowhere else: only legal topic names do.
+Partition names become paths only here, and only legal topic names do.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from konvene.log.checkpoints import (
     encode_checkpoint,
     read_checkpoint,
 )
-from konvene.log.closing import forget_written, is_written_down, write_down
+from konvene.log.closing import has_closing_files, invalidate_closing_files, write_closing_files
 from konvene.log.config import LogConfig
 from konvene.log.disk.files import Disk, Lock, make_directory, replace
-from konvene.log.errors import DamagedLog, LogError, LogGone, LogOffline, WrongDirectory
+from konvene.log.errors import DamagedLog, LogDeleted, LogError, LogOffline, WrongDirectory
 from konvene.log.opening import open_log
 from konvene.log.partition import Health, PartitionLog
-from konvene.log.recovery import Recovered
-from konvene.log.summary import LeftLog, leave
-from konvene.log.truncating import end_if_cut
+from konvene.log.recovery import RecoveryResult
+from konvene.log.summary import LogSummary, summarize
+from konvene.log.truncating import end_after_truncation
 
 __all__ = [
     "CLEANED_OFFSETS", "CLEAN_MARK", "LOCK_NAME", "META_NAME", "RECOVERY_POINTS", "START_OFFSETS",
@@ -53,17 +53,17 @@ LOCK_NAME = ".lock"
 META_NAME = "meta.properties"
 TOPIC_ID_NAME = "partition.metadata"
 
-MANY = 64
-"""So many logs are made durable at one stroke rather than one by one."""
+BULK_LOGS = 64
+"""From this number of logs on, one sync of the file system replaces a sync of each file."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\Z")
-_DOOMED = re.compile(r".+\.[0-9a-zA-Z]+-delete\Z")
+_DELETED_FOLDER = re.compile(r".+\.[0-9a-zA-Z]+-delete\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose directory it is (`meta.properties`, version 1)."""
+    """Identity of a directory (`meta.properties`, version 1)."""
 
     cluster_id: str
     node_id: int
@@ -75,7 +75,7 @@ class Identity:
 
     @classmethod
     def decode(cls, data: bytes) -> Identity:
-        """`Malformed` unless it is such a file."""
+        """Decode the file. Raise `Malformed` for any other content."""
         rows = dict(
             line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line[1:]
         )
@@ -91,27 +91,27 @@ ConfigOf = Callable[[TopicPartition], LogConfig]
 
 
 class LogDirectory:
-    """A locked directory and its logs. Make one with `open`, then `load` (or `load_all`)."""
+    """A locked directory and its logs. Create it with `open`, then call `load` or `load_all`."""
 
     def __init__(self, disk: Disk, path: str, lock: Lock, identity: Identity, clean: bool) -> None:
         self.disk = disk
         self.path = path
         self.identity = identity
-        #: Whether the last process closed it properly.
+        #: True if the last process shut down cleanly.
         self.clean = clean
         self.health = Health()
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        self.recovered: dict[TopicPartition, Recovered] = {}
-        #: Partitions that are offline because their bytes are damaged, and how.
+        self.recovered: dict[TopicPartition, RecoveryResult] = {}
+        #: Partitions that are offline because their bytes are damaged.
         self.damaged: dict[TopicPartition, DamagedLog] = {}
         self._lock = lock
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
         self._cleaned: dict[TopicPartition, int] = {}
-        #: Hears of each partition that was opened, or could not be.
-        self.told: Callable[[TopicPartition], None] = lambda _partition: None
-        self._left: dict[str, LeftLog] = {}
-        #: Whether all that the last process wrote is known to be durable.
+        #: Called with each partition that was opened or failed to open.
+        self.on_loaded: Callable[[TopicPartition], None] = lambda _partition: None
+        self._summaries: dict[str, LogSummary] = {}
+        #: True if everything that the last process wrote is known to be durable.
         self._settled = False
 
     def __repr__(self) -> str:
@@ -120,11 +120,11 @@ class LogDirectory:
 
     @classmethod
     def open(cls, disk: Disk, path: str, identity: Identity) -> LogDirectory:
-        """Lock the directory (made if it is not there) and read what it says of itself.
+        """Lock the directory, creating it if missing, and read its identity and checkpoints.
 
-        `DirectoryLocked` if another process has it, `WrongDirectory` if it is another cluster's or
-        node's, `LogOffline` if it cannot be written. An empty `cluster_id` or `directory_id` of
-        `identity` takes what is there.
+        An empty `cluster_id` or `directory_id` of `identity` accepts the stored one. Raises `DirectoryLocked`
+        if another process has the lock, `WrongDirectory` if it belongs to another cluster or node, and
+        `LogOffline` if it cannot be written.
         """
         try:
             make_directory(disk, path)
@@ -144,24 +144,26 @@ class LogDirectory:
     def _open(cls, disk: Disk, path: str, lock: Lock, identity: Identity) -> LogDirectory:
         identity = _identify(disk, path, identity)
         clean = disk.exists(f"{path}/{CLEAN_MARK}")
-        left = _take_marks(disk, path) if clean else {}
+        summaries = _take_clean_marker(disk, path) if clean else {}
         directory = cls(disk, path, lock, identity, clean)
-        directory._left = left
+        directory._summaries = summaries
         directory._recovery_points = read_checkpoint(disk, f"{path}/{RECOVERY_POINTS}")
         directory._start_offsets = read_checkpoint(disk, f"{path}/{START_OFFSETS}")
-        with contextlib.suppress(DamagedLog):  # It saves work and decides nothing.
+        with contextlib.suppress(
+            DamagedLog
+        ):  # Only an optimisation: without it a log is cleaned from its start.
             directory._cleaned = read_checkpoint(disk, f"{path}/{CLEANED_OFFSETS}")
         folders = disk.folders(path)
         for name in folders:
-            if _DOOMED.match(name):
+            if _DELETED_FOLDER.match(name):
                 directory._remove_folder(name)
         disk.sync_directory(path)
-        directory._forget_the_gone()
-        directory._settled = not clean and len(folders) >= MANY and disk.settle(path)
+        directory._drop_missing_partitions()
+        directory._settled = not clean and len(folders) >= BULK_LOGS and disk.settle(path)
         return directory
 
     def partitions(self) -> list[TopicPartition]:
-        """What is there, by topic and number."""
+        """Return the partitions in the directory, by topic and number."""
         try:
             matches = [_FOLDER.match(name) for name in self.disk.folders(self.path)]
         except OSError as error:
@@ -169,9 +171,9 @@ class LogDirectory:
         return sorted(TopicPartition(match[1], int(match[2])) for match in matches if match)
 
     def load(self, partition: TopicPartition, config: LogConfig, now_ms: int) -> PartitionLog:
-        """Open one partition's log, recovering it where needed; `recovered` remembers what was done.
+        """Open one partition's log, recovering it if needed; `recovered` keeps the result.
 
-        `DamagedLog` (remembered in `damaged`) where a person has to decide, see `recovery`.
+        Raises `DamagedLog`, kept in `damaged`, if the operator has to decide, see `recovery`.
         """
         known = self.logs.get(partition)
         if known is not None:
@@ -187,21 +189,21 @@ class LogDirectory:
                 recovery_point=self._recovery_points.get(partition, 0),
                 cleaned_to=self._cleaned.get(partition, 0),
                 settled=self._settled,
-                left=self._left.pop(str(partition), None),
+                summary=self._summaries.pop(str(partition), None),
                 health=self.health,
             )
         except DamagedLog as damage:
             self.damaged[partition] = damage
             raise
         finally:
-            self.told(partition)
+            self.on_loaded(partition)
         self.damaged.pop(partition, None)
         self.logs[partition] = log
         self.recovered[partition] = found
         return log
 
     def load_all(self, config_of: ConfigOf, now_ms: int) -> dict[TopicPartition, PartitionLog]:
-        """Open every partition that is there. Damaged ones stay offline, in `damaged`."""
+        """Open every partition in the directory. Damaged ones stay offline, in `damaged`."""
         for partition in self.partitions():
             try:
                 self.load(partition, config_of(partition), now_ms)
@@ -209,7 +211,7 @@ class LogDirectory:
                 continue
         return self.logs
 
-    # partitions that come and go --------------------------------------------------------------
+    # creating and deleting partitions -----------------------------------------------------------
 
     def create(
         self,
@@ -219,19 +221,19 @@ class LogDirectory:
         *,
         topic_id: str | None = None,
     ) -> list[PartitionLog]:
-        """Folders and empty logs for new partitions, durable on return. One that is there is loaded.
+        """Create folders and empty logs, durable on return. A partition that exists is loaded.
 
-        `topic_id` (Kafka's text form of the UUID) is kept in each folder's `partition.metadata`.
+        `topic_id` (the UUID in Kafka's text form) is stored in each folder's `partition.metadata`.
         """
         wanted = list(partitions)
         if self.health.failure is not None:
             raise self.health.refusal()
         try:
-            if len(wanted) < MANY:
+            if len(wanted) < BULK_LOGS:
                 for partition in wanted:
                     self._make_folder(partition, topic_id)
             else:
-                # Each waits for the disk, and the disk does not mind to be waited for by several.
+                # Each creation waits for the disk; several threads wait at the same time.
                 with ThreadPoolExecutor(8, thread_name_prefix="konvene-create") as pool:
                     for _ in pool.map(lambda partition: self._make_folder(partition, topic_id), wanted):
                         pass
@@ -248,7 +250,7 @@ class LogDirectory:
             replace(self.disk, f"{folder}/{TOPIC_ID_NAME}", f"version: 0\ntopic_id: {topic_id}".encode())
 
     def topic_id(self, partition: TopicPartition) -> str | None:
-        """The topic id that a partition's folder was made for; None if it does not say."""
+        """Return the topic id stored in a partition's folder, or None."""
         path = f"{self._folder(partition)}/{TOPIC_ID_NAME}"
         if not self.disk.exists(path):
             return None
@@ -259,62 +261,64 @@ class LogDirectory:
         return None
 
     def delete(self, partition: TopicPartition, token: str) -> None:
-        """Delete one partition for good. `token` (letters and digits) makes the doomed name unique."""
+        """Delete one partition. `token` (letters and digits) makes the renamed folder unique."""
         if not re.fullmatch(r"[0-9a-zA-Z]{1,40}", token):
             raise ValueError(f"{token!r} cannot be part of a folder's name")
         folder = self._folder(partition)
         log = self.logs.pop(partition, None)
         self.damaged.pop(partition, None)
         self.recovered.pop(partition, None)
-        # First: a folder made again under this name must not inherit a recovery point.
+        # First: a folder created again under this name must not inherit a recovery point.
         self.checkpoint(without=partition)
-        doomed = f"{str(partition)[: 255 - len(token) - 8]}.{token}-delete"
+        deleted = f"{str(partition)[: 255 - len(token) - 8]}.{token}-delete"
         try:
             if partition in self._cleaned:
-                self._say_cleaned(partition, None)
+                self._write_cleaned_offset(partition, None)
             if log is not None:
                 log.abandon()
-            self.disk.rename(folder, f"{self.path}/{doomed}")
+            self.disk.rename(folder, f"{self.path}/{deleted}")
             self.disk.sync_directory(self.path)
-            self._remove_folder(doomed)
+            self._remove_folder(deleted)
         except OSError as error:
             self.health.fail(f"cannot delete {folder}", error)
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
-        """Cut a log's end back to `offset`, its recovery point first."""
+        """Truncate a log to `offset`, lowering its recovery point first."""
         log = self.logs[partition]
         if offset >= log.end_offset:
             return
         points = self._points()
         try:
-            end = end_if_cut(log, max(offset, log.start_offset))[2]
+            end = end_after_truncation(log, max(offset, log.start_offset))[2]
             points[partition] = min(points.get(partition, 0), end)
             self._write(RECOVERY_POINTS, points)
             if self._cleaned.get(partition, 0) > end:
-                self._say_cleaned(partition, end)
+                self._write_cleaned_offset(partition, end)
         except OSError as error:
             self.health.fail(f"cannot checkpoint {self.path}", error)
         self._recovery_points = points
         log.truncate_to(offset)
 
-    # what was cleaned --------------------------------------------------------------------------
+    # cleaner progress -----------------------------------------------------------------------------
 
     def cleaned_to(self, partition: TopicPartition) -> int | None:
-        """Where the last cleaning of a log ended; None where there was none."""
+        """Return the offset up to which a log has been cleaned, or None."""
         return self._cleaned.get(partition)
 
-    def note_cleaned(self, partition: TopicPartition, offset: int) -> None:
-        """All before `offset` has been cleaned, and is in place. `LogOffline` if that cannot be written."""
+    def set_cleaned_offset(self, partition: TopicPartition, offset: int) -> None:
+        """Store that the log is cleaned below `offset`. Raises `LogOffline` if the checkpoint cannot be
+        written."""
         if self.health.failure is not None:
             raise self.health.refusal()
         if partition in self.logs and self._cleaned.get(partition) != offset:
             try:
-                self._say_cleaned(partition, offset)
+                self._write_cleaned_offset(partition, offset)
             except OSError as error:
                 self.health.fail(f"cannot checkpoint {self.path}", error)
 
-    def reach(self, partition: TopicPartition, offset: int) -> None:
-        """Let the recovery point on the disk be at `offset` or behind, which is durable. `LogOffline`."""
+    def raise_recovery_point(self, partition: TopicPartition, offset: int) -> None:
+        """Ensure that the stored recovery point is at least `offset`, which must be durable. Raises
+        `LogOffline`."""
         known, durable = self._recovery_points.get(partition, 0), self.logs[partition].synced_offset
         if durable < offset:
             raise ValueError(f"{partition} is durable only up to {durable}, not to {offset}")
@@ -326,26 +330,25 @@ class LogDirectory:
                 self.health.fail(f"cannot checkpoint {self.path}", error)
             self._recovery_points = points
 
-    def _say_cleaned(self, partition: TopicPartition, offset: int | None) -> None:
+    def _write_cleaned_offset(self, partition: TopicPartition, offset: int | None) -> None:
         cleaned = {known: at for known, at in self._cleaned.items() if known != partition}
         if offset is not None:
             cleaned[partition] = offset
         self._write(CLEANED_OFFSETS, cleaned)
         self._cleaned = cleaned
 
-    # how it is left ----------------------------------------------------------------------------
+    # checkpoints and closing -------------------------------------------------------------------------
 
     def sync_finished(self) -> None:
-        """Make the finished segments of all logs durable: for topics that nobody syncs. From any thread."""
+        """Make finished segments of all logs durable, for topics that are not synced otherwise. May run on
+        any thread."""
         for log in list(self.logs.values()):
-            with contextlib.suppress(LogGone):
+            with contextlib.suppress(LogDeleted):
                 log.sync_finished()
 
     def checkpoint(self, *, without: TopicPartition | None = None) -> None:
-        """Write down how far each log is durable and where it starts: less to read after a crash.
-
-        Nothing is said any more of the partition `without`.
-        """
+        """Write each log's recovery point and start offset, which bounds the work after a crash. Omits
+        `without`."""
         if self.health.failure is not None:
             raise self.health.refusal()
         points = self._points()
@@ -370,16 +373,17 @@ class LogDirectory:
             self.health.fail(f"cannot checkpoint {self.path}", error)
 
     def close(self, *, clean: bool = True) -> None:
-        """Close every log, and say so if all of them could be closed properly. Releases the lock."""
+        """Close every log and write the clean-shutdown marker if all of them closed cleanly. Releases the
+        lock."""
         try:
             if clean and self.health.failure is None:
-                self._write_down_many()
+                self._write_closing_files_at_once()
             for log in self.logs.values():
                 log.close(clean=clean)
             if clean and self.health.failure is None:
                 self.checkpoint()
                 if not self.damaged:
-                    self._leave_marks()
+                    self._write_clean_marker()
         except LogError:
             clean = False
             for log in self.logs.values():
@@ -390,40 +394,42 @@ class LogDirectory:
         finally:
             self._lock.release()
 
-    def _write_down_many(self) -> None:
-        """Where much is to be written, all of it at one stroke: first the data, then what is derived from it.
+    def _write_closing_files_at_once(self) -> None:
+        """Write the closing files of many logs with two syncs of the file system: first the data, then the
+        derived files.
 
-        What could not be had this way is done by each log's own `close`, file by file. That also asks each
-        log for its own data: it costs little by then, and it is the only call that tells of a failure."""
-        changed = [log for log in self.logs.values() if not is_written_down(log)]
-        if len(changed) < MANY or not self.disk.settle(self.path):
+        What fails here is done by each log's own `close`, file by file. That also syncs each log's own data,
+        which is cheap by then, and is the only call that reports a failure.
+        """
+        changed = [log for log in self.logs.values() if not has_closing_files(log)]
+        if len(changed) < BULK_LOGS or not self.disk.settle(self.path):
             return
         for log in changed:
-            write_down(log, durably=False)
+            write_closing_files(log, durably=False)
         if not self.disk.settle(self.path):
             for log in changed:
-                forget_written(log)
+                invalidate_closing_files(log)
 
-    def _leave_marks(self) -> None:
-        """The mark of a clean close, and the summary that it vouches for."""
-        rows = ((str(partition), leave(log, self.disk)) for partition, log in self.logs.items())
-        data = summary.encode((name, row) for name, row in rows if row is not None)
-        replace(self.disk, f"{self.path}/{summary.NAME}", data)
-        mark = {"version": 0, "brokerEpoch": -1, "konvene.summary.crc": summary.crc_of(data)}
+    def _write_clean_marker(self) -> None:
+        """Write the summary and the clean-shutdown marker with its checksum."""
+        rows = ((str(partition), summarize(log, self.disk)) for partition, log in self.logs.items())
+        data = summary.encode_summary((name, row) for name, row in rows if row is not None)
+        replace(self.disk, f"{self.path}/{summary.SUMMARY_NAME}", data)
+        mark = {"version": 0, "brokerEpoch": -1, "konvene.summary.crc": summary.summary_crc(data)}
         replace(self.disk, f"{self.path}/{CLEAN_MARK}", json.dumps(mark, separators=(",", ":")).encode())
 
-    def _forget_the_gone(self) -> None:
-        """Say nothing of folders that are not there: one made under such a name begins anew."""
-        there = set(self.partitions())
+    def _drop_missing_partitions(self) -> None:
+        """Remove checkpoint rows of folders that do not exist: one created under such a name begins anew."""
+        existing = set(self.partitions())
         for name, offsets in (
             (RECOVERY_POINTS, self._recovery_points),
             (START_OFFSETS, self._start_offsets),
             (CLEANED_OFFSETS, self._cleaned),
         ):
-            gone = [partition for partition in offsets if partition not in there]
-            for partition in gone:
+            missing = [partition for partition in offsets if partition not in existing]
+            for partition in missing:
                 del offsets[partition]
-            if gone:
+            if missing:
                 self._write(name, offsets)
 
     def _points(self) -> dict[TopicPartition, int]:
@@ -451,18 +457,18 @@ def _unusable(path: str, error: OSError) -> LogOffline:
     return LogOffline(f"cannot use {path} for data: {error.strerror or error} ({error.filename or path})")
 
 
-def _take_marks(disk: Disk, path: str) -> dict[str, LeftLog]:
-    """Remove the mark of a clean close; what was left beside it, nothing if it is not this mark's."""
+def _take_clean_marker(disk: Disk, path: str) -> dict[str, LogSummary]:
+    """Remove the clean-shutdown marker and return the summary that it vouches for; empty if there is none."""
     mark = disk.read(f"{path}/{CLEAN_MARK}")
     disk.remove(f"{path}/{CLEAN_MARK}")
-    name = f"{path}/{summary.NAME}"
+    name = f"{path}/{summary.SUMMARY_NAME}"
     if not disk.exists(name):
         return {}
     data = disk.read(name)
     disk.remove(name)
     try:
-        if json.loads(mark)["konvene.summary.crc"] == summary.crc_of(data):
-            return summary.decode(data)
+        if json.loads(mark)["konvene.summary.crc"] == summary.summary_crc(data):
+            return summary.decode_summary(data)
     except (ValueError, KeyError, TypeError, Malformed):  # Kafka's mark, of this version or an older one
         pass
     return {}

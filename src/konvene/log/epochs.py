@@ -1,7 +1,7 @@
-"""Which leader epoch began at which offset: Kafka's `leader-epoch-checkpoint`.
+"""The leader epoch cache of a partition: the start offset of each epoch, in Kafka's
+`leader-epoch-checkpoint`.
 
-A consumer that kept an epoch asks where it ended, to learn whether what it read is still
-there. Decides only that; who leads is somebody else's.
+Clients ask where an epoch ended to detect that records they read were truncated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ FILE_NAME = "leader-epoch-checkpoint"
 
 
 class LeaderEpochs:
-    """Rising epochs with rising start offsets. `dirty` until somebody has written `encode()` down."""
+    """Epochs and their start offsets, both ascending. `dirty` until the owner has written `encode()` to
+    disk."""
 
     __slots__ = ("dirty", "starts")
 
@@ -25,11 +26,11 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The newest epoch, -1 if none is known."""
+        """Newest epoch; -1 if none is known."""
         return self.starts[-1][0] if self.starts else -1
 
     def assign(self, epoch: int, offset: int) -> None:
-        """`epoch` begins at `offset`, unless it (or a newer one) has begun."""
+        """Add `epoch` with its start offset, unless it or a newer one is known."""
         if epoch > self.latest:
             while self.starts and self.starts[-1][1] >= offset:
                 self.starts.pop()
@@ -37,7 +38,7 @@ class LeaderEpochs:
             self.dirty = True
 
     def end_of(self, epoch: int, end_offset: int) -> tuple[int, int]:
-        """`(epoch, end offset)` of the largest epoch not above `epoch`; (-1, -1) if it cannot be said."""
+        """Return `(epoch, end offset)` of the largest known epoch up to `epoch`; (-1, -1) if unknown."""
         if epoch < 0 or epoch > self.latest:
             return -1, -1
         if epoch == self.latest:
@@ -49,23 +50,14 @@ class LeaderEpochs:
             floor = known
         return -1, -1
 
-    def epoch_of(self, offset: int) -> int:
-        """The epoch under which `offset` was written, -1 if unknown."""
-        found = -1
-        for epoch, start in self.starts:
-            if start > offset:
-                break
-            found = epoch
-        return found
-
     def truncate_end(self, end_offset: int) -> None:
-        """Forget epochs that begin at or behind a new end."""
+        """Remove epochs that begin at or above the new end."""
         kept = [entry for entry in self.starts if entry[1] < end_offset]
         if kept != self.starts:
             self.starts, self.dirty = kept, True
 
     def truncate_start(self, start_offset: int) -> None:
-        """Forget epochs that ended before a new start; the one that covers it now begins there."""
+        """Remove epochs that ended below the new start; the epoch that covers it now begins there."""
         covering = [entry for entry in self.starts if entry[1] <= start_offset]
         kept = [entry for entry in self.starts if entry[1] > start_offset]
         if covering:
@@ -81,7 +73,7 @@ class LeaderEpochs:
 
     @classmethod
     def decode(cls, data: bytes) -> LeaderEpochs:
-        """`Malformed` unless it is such a file."""
+        """Decode the file. Raise `Malformed` for any other content."""
         epochs = cls()
         try:
             lines = data.decode("ascii").split("\n")

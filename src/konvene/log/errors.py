@@ -1,27 +1,26 @@
-"""How the log refuses: one family, each leaf with the error code that a client is told.
+"""Errors of the log, each with the Kafka error code that clients receive.
 
-A refusal (`Refused`) leaves no trace: nothing was written. `LogOffline` and `DamagedLog` are
-about the disk: the first says that a directory may not be used again in this process, the
-second that one partition's bytes cannot be what was once written.
+`Refused` means that nothing was written. `LogOffline` means that the directory cannot be used again by this
+process; `DamagedLog` means that one partition's bytes cannot be what was once written.
 """
 
 from __future__ import annotations
 
 
 class LogError(Exception):
-    """Anything the log refuses or cannot do. `code` is Kafka's number for it."""
+    """Base of the log's errors. `code` is Kafka's error code."""
 
     code = -1
 
 
 class LogOffline(LogError):
-    """A write, a sync or a read failed: nothing in this directory is acknowledged any more."""
+    """A write, sync or read failed; nothing in this directory is acknowledged until the process restarts."""
 
     code = 56  # KAFKA_STORAGE_ERROR
 
 
 class DamagedLog(LogError):
-    """Stored bytes are not what was written, and cutting them would lose more than a torn tail."""
+    """Stored bytes differ from what was written, and truncating them would lose more than a torn tail."""
 
     code = 56  # KAFKA_STORAGE_ERROR
 
@@ -32,8 +31,8 @@ class DamagedLog(LogError):
         self.why = why
 
 
-class LogGone(LogError):
-    """The partition has been deleted while somebody still held its log."""
+class LogDeleted(LogError):
+    """The partition was deleted while a caller still held its log."""
 
     code = 3  # UNKNOWN_TOPIC_OR_PARTITION
 
@@ -47,32 +46,32 @@ class WrongDirectory(LogError):
 
 
 class Refused(LogError):
-    """The append or read is not allowed; the log is as it was."""
+    """The append or read is not allowed; the log is unchanged."""
 
     record_errors: tuple[tuple[int, str], ...] = ()
-    """The records at fault by their place in the batch, and what is wrong with each; where Kafka tells."""
+    """Invalid records as (index in the batch, message), where Kafka reports them."""
 
 
 class OffsetOutOfRange(Refused):
-    """The offset is before the log's start or behind its end."""
+    """The offset is below the log's start or above its end."""
 
     code = 1
 
 
 class MessageTooLarge(Refused):
-    """A batch has more than `max.message.bytes`."""
+    """A batch is larger than `max.message.bytes`."""
 
     code = 10
 
 
 class RecordListTooLarge(Refused):
-    """One append has more bytes than a segment may have."""
+    """One append is larger than a segment may be."""
 
     code = 18
 
 
 class InvalidTimestamp(Refused):
-    """A record's time is too far from the broker's clock."""
+    """A record's timestamp is too far from the broker's clock."""
 
     code = 32
 
@@ -84,13 +83,13 @@ class OutOfOrderSequence(Refused):
 
 
 class InvalidProducerEpoch(Refused):
-    """A newer instance of this producer has written already."""
+    """A newer instance of the producer has already written."""
 
     code = 47
 
 
 class InvalidTransactionState(Refused):
-    """A plain write of a producer whose transaction is open."""
+    """A non-transactional write by a producer with an open transaction."""
 
     code = 48
 
@@ -102,6 +101,6 @@ class TransactionCoordinatorFenced(Refused):
 
 
 class InvalidRecord(Refused):
-    """A batch that is sound and still not what a producer may send."""
+    """A well-formed batch with content that a producer must not send."""
 
     code = 87

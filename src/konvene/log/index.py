@@ -1,13 +1,12 @@
-"""The two sparse indexes of a segment, in Kafka's own formats.
+"""The offset index and the time index of a segment, in Kafka's formats.
 
-The offset index (`.index`) says where in the file a batch stands: 8 bytes an entry, the
-batch's last offset relative to the segment's base and its position. The time index
-(`.timeindex`) says up to which offset all times are smaller: 12 bytes an entry, the
-largest time so far and the relative offset of the batch that has it. Both only grow, at
-their end, about every `index.interval.bytes` of log.
+The offset index (`.index`) maps offsets to file positions: 8 bytes for each entry, a batch's last offset
+relative to the base offset and its position. The time index (`.timeindex`) maps the largest timestamp so far
+to the offset of its batch: 12 bytes for each entry. Both grow only at the end, about once per
+`index.interval.bytes` of log.
 
-An index is a hint: it is derived from the log, rebuilt whenever it is missing or
-implausible, and held in memory in the very bytes of its file.
+An index is derived data: it is rebuilt whenever it is missing or implausible, and held in memory in its file
+format.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ _TIME_ENTRY = struct.Struct(">qi")
 
 
 class BadIndex(ValueError):
-    """The file cannot be the index of its segment: rebuild it."""
+    """The file is not a valid index of its segment and has to be rebuilt."""
 
 
 class OffsetIndex:
-    """Offsets to positions. `lookup` never points behind the batch one looks for."""
+    """Maps offsets to positions. `lookup` never returns a position after the requested batch."""
 
     __slots__ = ("base_offset", "data")
 
@@ -42,9 +41,9 @@ class OffsetIndex:
 
     @classmethod
     def load(cls, base_offset: int, data: bytes, log_size: int) -> OffsetIndex:
-        """`BadIndex` unless offsets and positions rise and stay inside the log.
+        """Load an index. Raise `BadIndex` unless offsets and positions ascend and stay inside the log.
 
-        A preallocated file ends in zeros; those are left out.
+        Trailing zeros of a preallocated file are ignored.
         """
         if len(data) % 8:
             raise BadIndex(f"{len(data)} bytes are no multiple of 8")
@@ -62,21 +61,21 @@ class OffsetIndex:
         self.data += _OFFSET_ENTRY.pack(offset - self.base_offset, position)
 
     def lookup(self, offset: int) -> int:
-        """A position at or before the batch that has `offset`, at most about one interval before."""
+        """Return a batch position at or before `offset`, at most about one interval before it."""
         if not self.data:
             return 0
         slot = bisect_right(range(len(self)), offset - self.base_offset, key=self._offset_at)
         return self._position_at(slot - 1) if slot else 0
 
     def batch_before(self, position: int) -> int:
-        """The position of some batch at or before `position`, the nearest that is indexed."""
+        """Return the nearest indexed batch position at or before `position`."""
         if not self.data:
             return 0
         slot = bisect_right(range(len(self)), position, key=self._position_at)
         return self._position_at(slot - 1) if slot else 0
 
     def truncate(self, position: int) -> None:
-        """Forget entries of batches at or behind `position`."""
+        """Remove entries of batches at or after `position`."""
         slot = bisect_right(range(len(self)), position - 1, key=self._position_at)
         del self.data[slot * 8 :]
 
@@ -90,7 +89,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """Times to offsets: the largest time so far, and the batch that has it."""
+    """Maps timestamps to offsets: the largest timestamp so far and its batch."""
 
     __slots__ = ("base_offset", "data")
 
@@ -106,7 +105,7 @@ class TimeIndex:
 
     @classmethod
     def load(cls, base_offset: int, data: bytes) -> TimeIndex:
-        """`BadIndex` unless times rise and offsets do not fall."""
+        """Load an index. Raise `BadIndex` unless timestamps ascend and offsets do not descend."""
         if len(data) % 12:
             raise BadIndex(f"{len(data)} bytes are no multiple of 12")
         timestamp, offset, count = NO_TIMESTAMP, -1, 0
@@ -121,19 +120,19 @@ class TimeIndex:
 
     @property
     def last(self) -> tuple[int, int]:
-        """`(time, offset)` of the last entry, or of none: (-1, base offset)."""
+        """`(timestamp, offset)` of the last entry; (-1, base offset) if there is none."""
         if not self.data:
             return NO_TIMESTAMP, self.base_offset
         time, relative = _TIME_ENTRY.unpack_from(self.data, len(self.data) - 12)
         return time, self.base_offset + relative
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Note the largest time so far; nothing happens unless it is larger than the last one noted."""
+        """Add an entry if `timestamp` is larger than the last one."""
         if timestamp > self.last[0]:
             self.data += _TIME_ENTRY.pack(timestamp, offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> int:
-        """An offset up to which all times are at most `timestamp`: the search begins there."""
+        """Return an offset up to which all timestamps are at most `timestamp`; a search begins there."""
         slot = bisect_right(range(len(self)), timestamp, key=self._time_at)
         if not slot:
             return self.base_offset
@@ -141,7 +140,7 @@ class TimeIndex:
         return self.base_offset + relative
 
     def truncate(self, offset: int) -> None:
-        """Forget entries of batches that end at or behind `offset`."""
+        """Remove entries of batches that end at or after `offset`."""
         while self.data and self.last[1] >= offset:
             del self.data[-12:]
 

@@ -1,12 +1,13 @@
-"""How the log of one partition comes back: from its files to a `PartitionLog` that may be written.
+"""Opens the log of one partition: loads its files, recovers it if needed, and returns a writable
+`PartitionLog`.
 
-The steps, in order: clear away what an interrupted deletion left; end what an interrupted cleaning began
-(`cleaner.recovery`); find the segments; find where the log ends (after a clean close from the indexes,
-otherwise by reading everything from the recovery point on with checksums); cut a torn tail; read the leader
-epochs; rebuild the producers from the newest snapshot that can be trusted and the batches behind it.
+The steps: delete the leftovers of an interrupted deletion; complete or undo an interrupted cleaning
+(`cleaner.recovery`); find the segments; find the log's end (from the indexes after a clean shutdown,
+otherwise by reading every batch from the recovery point with checksums); truncate a torn tail; read the
+leader epochs; rebuild the producers from the newest trusted snapshot and the batches after it.
 
-Nothing is repaired that would hide a loss: see `recovery`. What was read after a crash may
-still be in the system's memory only, so it is synced before it counts as durable.
+Damage that truncation would hide is never repaired here, see `recovery`. Bytes read after a crash may exist
+only in the page cache, so they are synced before they count as durable.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import pairwise
 
 from konvene.codec.batches import NO_PRODUCER_ID, BatchHeader
 from konvene.codec.errors import CodecError, Malformed
-from konvene.log.cleaner.recovery import complete, is_interrupted
+from konvene.log.cleaner.recovery import complete_swap, is_interrupted
 from konvene.log.config import LogConfig
 from konvene.log.disk.files import Disk
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
@@ -23,9 +24,9 @@ from konvene.log.epochs import LeaderEpochs
 from konvene.log.errors import DamagedLog
 from konvene.log.partition import Health, PartitionLog
 from konvene.log.producers import AbortedTransaction, Producers, read_aborted
-from konvene.log.recovery import OnBatch, Recovered, ScanEnd, refuse_unless_torn, scan
+from konvene.log.recovery import OnBatch, RecoveryResult, ScanEnd, raise_unless_torn, scan
 from konvene.log.segment import Segment
-from konvene.log.summary import LeftLog, take_up
+from konvene.log.summary import LogSummary, restore_log
 
 _LEFTOVERS = frozenset({".deleted", ".cleaned", ".tmp"})
 _BESIDE_A_LOG = frozenset({".index", ".timeindex", ".txnindex"})
@@ -42,27 +43,27 @@ def open_log(
     recovery_point: int = 0,
     cleaned_to: int = 0,
     settled: bool = False,
-    left: LeftLog | None = None,
+    summary: LogSummary | None = None,
     health: Health | None = None,
-) -> tuple[PartitionLog, Recovered]:
-    """The log in `directory` (made if it is not there), and what was found.
+) -> tuple[PartitionLog, RecoveryResult]:
+    """Open the log in `directory`, creating it if missing, and return it with the result of the recovery.
 
-    `clean`: it was closed properly, so nothing needs to be read, and hardly anything where `left`
-    still says what is there. Otherwise everything from the segment of `recovery_point` on is read
-    with checksums; it is durable already where the disk is `settled`. Up to `cleaned_to`, and to the
-    recovery point, a cleaning may have left gaps. `DamagedLog` where more than a torn tail would be
-    lost; `LogOffline` where the disk fails.
+    `clean`: the last process shut down cleanly, so no batch needs to be read; with a valid `summary` not even
+    the indexes. Otherwise every batch from the segment of `recovery_point` on is read with checksums.
+    `settled`: those bytes are durable already and need no sync. Cleaning may have left gaps below
+    `cleaned_to` and below the recovery point. Raises `DamagedLog` if more than a torn tail would be lost and
+    `LogOffline` if the disk fails.
     """
     log = PartitionLog(disk, directory, config, health or Health())
     try:
-        found = Opening(log, recovery_point, cleaned_to, settled).open(clean, now_ms, start_offset, left)
+        found = Opening(log, recovery_point, cleaned_to, settled).open(clean, now_ms, start_offset, summary)
     except OSError as error:
         log.health.fail(f"cannot open {directory}", error)
     return log, found
 
 
 class Opening:
-    """One opening of one log. `open` is called once."""
+    """Opens one log once, by `open`."""
 
     def __init__(self, log: PartitionLog, recovery_point: int, cleaned_to: int, settled: bool) -> None:
         self._log = log
@@ -71,29 +72,29 @@ class Opening:
         self._interval = log.config.index_interval_bytes
         self._recovery_point = recovery_point
         self._cleaned_to = cleaned_to
-        #: Of the segment that was read last: whether offsets are missing in it, as they are after a cleaning.
+        #: True if offsets are missing in the last segment that was read, as after a cleaning.
         self._has_gaps = False
         self._settled = settled
-        #: Whether a batch of an idempotent producer was read, or may be among those that were not.
+        #: True if a batch of an idempotent producer was read, or may be among the batches that were not read.
         self._producers_wrote = True
 
-    def open(self, clean: bool, now_ms: int, start_offset: int, left: LeftLog | None) -> Recovered:
+    def open(self, clean: bool, now_ms: int, start_offset: int, summary: LogSummary | None) -> RecoveryResult:
         log = self._log
-        if clean and left is not None and left.end_offset >= self._recovery_point:
-            if take_up(log, left, self._disk, start_offset):
+        if clean and summary is not None and summary.end_offset >= self._recovery_point:
+            if restore_log(log, summary, self._disk, start_offset):
                 log._active = log.segments[-1]
                 log.synced_offset = log.end_offset
-                return Recovered(clean)
+                return RecoveryResult(clean)
             log.segments = []
-        names = self._tidy()
+        names = self._remove_leftovers()
         bases = sorted(int(name[:20]) for name in names if name.endswith(".log"))
         log.segments = [Segment.found(self._disk, self._directory, base, self._interval) for base in bases]
         self._read_epochs(names)
-        self._meet(log.segments)
-        recovered = Recovered(clean)
+        self._link_segments(log.segments)
+        recovered = RecoveryResult(clean)
         read_from = None
-        if log.segments and not (clean and self._trust_last()):
-            recovered, read_from = self._read_again(clean)
+        if log.segments and not (clean and self._load_last_segment()):
+            recovered, read_from = self._scan_from_recovery_point(clean)
         end = log.segments[-1].next_offset if log.segments else start_offset
         if end < self._recovery_point:
             why = f"the log ends at offset {end}, but {self._recovery_point} was durable"
@@ -114,8 +115,9 @@ class Opening:
         self._rebuild_producers(names, end if read_from is None else read_from)
         return recovered
 
-    def _tidy(self) -> list[str]:
-        """Make the directory, remove leftovers and indexes without a log; the names that stay."""
+    def _remove_leftovers(self) -> list[str]:
+        """Create the directory, delete leftovers and indexes without a log, and return the remaining
+        names."""
         disk, directory = self._disk, self._directory
         try:
             names = disk.listdir(directory)
@@ -123,7 +125,7 @@ class Opening:
             disk.mkdir(directory)
             names = []
         if is_interrupted(names):
-            self._cleaned_to = max(self._cleaned_to, complete(disk, directory, names) or 0)
+            self._cleaned_to = max(self._cleaned_to, complete_swap(disk, directory, names) or 0)
             names = disk.listdir(directory)
         kept = []
         logs = {name[:20] for name in names if name.endswith(".log")}
@@ -135,10 +137,11 @@ class Opening:
                 kept.append(name)
         return kept
 
-    # where the log ends ----------------------------------------------------------------------
+    # finding the end -------------------------------------------------------------------------
 
-    def _trust_last(self) -> bool:
-        """After a clean close: the end from the last segment's indexes and the batches behind them."""
+    def _load_last_segment(self) -> bool:
+        """Find the end from the last segment's indexes after a clean shutdown; return False if they cannot be
+        trusted."""
         last = self._log.segments[-1]
         if not last.load_indexes():
             return False
@@ -155,8 +158,9 @@ class Opening:
         last._unindexed = last.size - start
         return True
 
-    def _read_again(self, clean: bool) -> tuple[Recovered, int]:
-        """Read from the recovery point's segment on; what was found, and the offset where reading began."""
+    def _scan_from_recovery_point(self, clean: bool) -> tuple[RecoveryResult, int]:
+        """Read from the recovery point's segment on; return the result and the offset at which reading
+        began."""
         log = self._log
         segments = log.segments
         point = segments[-1].base_offset if clean else self._recovery_point
@@ -169,22 +173,22 @@ class Opening:
             fault = None
             if at > first and (
                 segment.base_offset < expected
-                or (segment.base_offset > expected >= point and not self._was_cleaned(expected))
+                or (segment.base_offset > expected >= point and not self._is_cleaned_gap(expected))
             ):
-                # The file before ends too early (or too late): that is where the log ends.
+                # The previous file ends too early or too late: the log ends there.
                 at -= 1
                 fault = f"{segment.path} begins where offset {expected} was due"
                 segment = segments[at]
                 end = ScanEnd(segment.size, expected, fault)
             else:
                 size = segment.size
-                segment.start_over()
+                segment.reset_indexes()
                 self._has_gaps = not size
-                end = scan(segment.file, size, segment.base_offset, self._noting(segment))
+                end = scan(segment.file, size, segment.base_offset, self._index_batches_of(segment))
                 scanned += end.position
                 fault, expected = end.fault, end.next_offset
             if fault is not None:
-                refuse_unless_torn(segments, at, end, fault, in_order=log.config.sync_on_roll)
+                raise_unless_torn(segments, at, end, fault, in_order=log.config.sync_on_roll)
                 cut = self._cut(segments, at, end.position)
                 where = (expected, segment.path, fault)
                 break
@@ -194,27 +198,31 @@ class Opening:
             self._disk.sync_directory(self._directory)
         for segment in segments[first:-1]:
             segment.write_indexes()
-        self._meet(segments[first:])
-        found = Recovered(False, scanned, rebuilt_indexes=len(segments) - first)
+        self._link_segments(segments[first:])
+        found = RecoveryResult(False, scanned, rebuilt_indexes=len(segments) - first)
         if where is not None:
             offset, path, why = where
             found = found._replace(cut_bytes=cut, cut_at_offset=offset, cut_file=path, why=why)
         return found, segments[first].base_offset
 
-    def _was_cleaned(self, offset: int) -> bool:
-        """Whether a gap from `offset` to the next segment is a cleaning's, and no loss.
+    def _is_cleaned_gap(self, offset: int) -> bool:
+        """Return True if the gap from `offset` to the next segment comes from a cleaning and not from a loss.
 
-        It was written down, or the segment before it shows others: Kafka replaces first and writes later."""
+        Either the cleaner's checkpoint covers it, or the previous segment has gaps too: Kafka swaps segments
+        before it writes the checkpoint.
+        """
         return offset < self._cleaned_to or (self._has_gaps and self._log.config.compacts)
 
     @staticmethod
-    def _meet(segments: list[Segment]) -> None:
-        """A segment ends where the next one begins, also where a cleaning took its last batches."""
+    def _link_segments(segments: list[Segment]) -> None:
+        """Set each segment's end to the base offset of the next one, also where a cleaning removed its last
+        batches."""
         for segment, following in pairwise(segments):
             segment.next_offset = following.base_offset
 
     def _cut(self, segments: list[Segment], at: int, position: int) -> int:
-        """Segment `at` ends at `position` and is the last: the later ones go first. Bytes that went."""
+        """Truncate segment `at` at `position` and delete the later ones, last first. Return the number of
+        bytes removed."""
         torn, size = segments[at], segments[at].file.size()
         cut = size - position
         for lost in reversed(segments[at + 1 :]):
@@ -226,7 +234,7 @@ class Opening:
             torn.file.truncate(position)
         return cut
 
-    def _noting(self, segment: Segment) -> OnBatch:
+    def _index_batches_of(self, segment: Segment) -> OnBatch:
         epochs = self._log.epochs
 
         def note(header: BatchHeader, _view: memoryview) -> None:
@@ -240,7 +248,7 @@ class Opening:
 
         return note
 
-    # what is known about it --------------------------------------------------------------------
+    # epochs and producers --------------------------------------------------------------------
 
     def _read_epochs(self, names: list[str]) -> None:
         log = self._log
@@ -258,16 +266,16 @@ class Opening:
                 return  # what follows is read again, or refused, by the search for the end
 
     def _rebuild_producers(self, names: list[str], trusted: int) -> None:
-        """From the newest snapshot not behind `trusted`, and the batches from there on."""
+        """Rebuild the producers from the newest snapshot up to `trusted` and the batches after it."""
         log = self._log
         begin, log.producers = self._restore(names, trusted)
         known = [entry for entry in self._aborted(names) if entry.last_offset < begin]
         if begin < log.end_offset and (self._producers_wrote or begin < trusted):
             for header, view in log.batches_from(max(begin, log.segments[0].base_offset, log.start_offset)):
                 if header.producer_id > NO_PRODUCER_ID:
-                    gone = log._replay(header, view)
-                    if gone is not None:
-                        known.append(gone)
+                    aborted = log._replay_producer(header, view)
+                    if aborted is not None:
+                        known.append(aborted)
         log.aborted = sorted(known, key=lambda entry: entry.last_offset)
         for segment in log.segments:
             segment.aborted = [
@@ -277,7 +285,8 @@ class Opening:
             ]
 
     def _restore(self, names: list[str], trusted: int) -> tuple[int, Producers]:
-        """The newest snapshot not behind `trusted`; the others go, but those that a later start may want."""
+        """Return the newest valid snapshot up to `trusted`; delete the others except those that a later start
+        may need."""
         disk, directory, log = self._disk, self._directory, self._log
         bases = {segment.base_offset for segment in log.segments}
         snapshots = sorted((name for name in names if name.endswith(".snapshot")), reverse=True)
@@ -285,7 +294,7 @@ class Opening:
         for name in snapshots:
             offset = int(name[:20])
             if trusted < offset == log.end_offset:
-                # It was written when the log ended here, and nothing was lost or written since.
+                # Written when the log ended here; nothing was lost or appended since.
                 log.snapshot_offset = offset
                 continue
             if found is None and log.start_offset <= offset <= trusted:

@@ -1,22 +1,22 @@
-"""The log of one partition: an offset is given to every record, and what was given stays.
+"""The log of one partition: assigns offsets to records, and appends, reads, syncs and deletes them.
 
-Decides what may be appended, where it stands, from where to where may be read, and what may
-be deleted. It knows nothing of groups, replicas or who waits: the caller reads `end_offset`
-(written), `synced_offset` (durable) and answers accordingly.
+Decides what may be appended, where it is stored, which range may be read and what may be deleted. It knows
+nothing of groups, replicas or waiting requests: callers read `end_offset` (written) and `synced_offset`
+(durable).
 
-One thread appends, reads, deletes. `sync()` may be called from another one at the same time:
-it takes the end offset first, then makes everything before it durable in the order data,
-indexes, epochs, and only then moves `synced_offset`.
+One thread appends, reads and deletes. `sync()` may run on another thread at the same time: it takes the end
+offset first, makes everything below it durable in the order data, indexes, epochs, and then advances
+`synced_offset`.
 
-After a failed write or sync nothing here is tried again: the shared `Health` remembers, and
-every later call raises `LogOffline` until the process starts anew and recovers. Half a
-batch at the end of a file is then a torn tail like any other.
+Nothing is retried after a failed write or sync: the shared `Health` records the failure and every later call
+raises `LogOffline` until the process restarts and recovers. Half a batch at the end of a file is then an
+ordinary torn tail.
 
-Long, because one log is one story: append, sync, read and delete share the same few fields,
-and what each leaves true for the others is easiest to check on one page.
+Long, because append, sync, read and delete share the same few fields, and their invariants are easiest to
+check on one page.
 
-Segments are the unit of deletion. Reads give whole batches of one segment; a batch that
-begins before the asked offset is given whole, as Kafka does.
+Segments are the unit of deletion. Reads return whole batches of one segment; a batch that begins before the
+requested offset is returned whole, as Kafka does.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ from konvene.codec.batches import (
 )
 from konvene.codec.compression import Buffer
 from konvene.codec.errors import CodecError
-from konvene.log.cleaner.recovery import remove_drafts
+from konvene.log import closing
+from konvene.log.cleaner.recovery import remove_unfinished_files
 from konvene.log.config import LogConfig
 from konvene.log.disk.files import Disk, replace
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs
 from konvene.log.errors import (
     InvalidRecord,
+    LogDeleted,
     LogError,
-    LogGone,
     LogOffline,
     OffsetOutOfRange,
     RecordListTooLarge,
@@ -62,13 +63,13 @@ from konvene.log.truncating import truncate
 from konvene.log.validation import too_large, validate, validate_batch
 
 if TYPE_CHECKING:
-    from konvene.log.cleaner.contract import Task
+    from konvene.log.cleaner.contract import CleaningTask
 
 _INDEX_ENTRY_BYTES = 8
 
 
 class Health:
-    """Shared by all logs of a directory: whether it may still be used."""
+    """Failure state that all logs of a directory share."""
 
     __slots__ = ("failure",)
 
@@ -79,19 +80,19 @@ class Health:
         return "Health(good)" if self.failure is None else f"Health({self.failure})"
 
     def fail(self, what: str, error: OSError) -> NoReturn:
-        """Take the directory out of use: the first failure stays the reason."""
+        """Take the directory offline; the first failure remains the reason."""
         if self.failure is None:
             self.failure = LogOffline(f"{what}: {error}")
         raise self.refusal() from error
 
     def refusal(self) -> LogError:
-        """The failure, anew for each caller: an exception raised twice would collect their tracebacks."""
+        """Return a new exception for each caller: one that is raised twice would accumulate tracebacks."""
         failure = self.failure
         return LogOffline("not in use") if failure is None else type(failure)(*failure.args)
 
 
 class Appended(NamedTuple):
-    """Where an append stands. A duplicate stands where its first copy does and wrote nothing."""
+    """Position of an append. A duplicate has the offsets of its first copy; nothing was written."""
 
     base_offset: int
     last_offset: int
@@ -101,7 +102,7 @@ class Appended(NamedTuple):
 
 
 class TimestampOffset(NamedTuple):
-    """A record found by its time."""
+    """A record found by its timestamp."""
 
     timestamp: int
     offset: int
@@ -109,7 +110,7 @@ class TimestampOffset(NamedTuple):
 
 
 class PartitionLog:
-    """See the top of this file. Make one with `konvene.log.opening.open_log`."""
+    """See the module docstring. `konvene.log.opening.open_log` creates instances."""
 
     __slots__ = (
         "_active",
@@ -118,15 +119,15 @@ class PartitionLog:
         "_sync_lock",
         "_unsynced",
         "aborted",
-        "aside",
         "cleaning",
         "config",
         "directory",
-        "drafts",
         "end_offset",
         "epochs",
+        "has_unfinished_files",
         "health",
         "producers",
+        "replaced",
         "segments",
         "snapshot_offset",
         "start_offset",
@@ -134,7 +135,7 @@ class PartitionLog:
     )
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, health: Health) -> None:
-        """Only the fields; `konvene.log.opening` fills them from what it finds."""
+        """Set the fields; `konvene.log.opening` fills them from the files."""
         self._disk = disk
         self.directory = directory
         self.config = config
@@ -145,19 +146,20 @@ class PartitionLog:
         self.synced_offset = 0
         self.epochs = LeaderEpochs()
         self.producers = Producers()
-        #: Where the newest snapshot of the producers stands that the last close left.
+        #: Offset of the newest producer snapshot that the last close wrote.
         self.snapshot_offset: int | None = None
         self.aborted: list[AbortedTransaction] = []
-        #: The cleaning of this log that is going on: `retain` waits, cutting the log ends it.
-        self.cleaning: Task | None = None
-        #: Whether files of a cleaning may lie beside the log: one was begun since the last look.
-        self.drafts = False
-        #: Segments that a cleaning has replaced, and since when: who reads them may go on for a while.
-        self.aside: dict[Segment, int | None] = {}
+        #: The running cleaning: `retain` waits for it, truncation cancels it.
+        self.cleaning: CleaningTask | None = None
+        #: True if unfinished files of a cleaning may be in the folder.
+        self.has_unfinished_files = False
+        #: Segments that a cleaning has replaced, with the time of replacement; open readers may go on using
+        #: them.
+        self.replaced: dict[Segment, int | None] = {}
         self._active: Segment
-        #: Segments that are finished and whose data or indexes are not yet durable.
+        #: Finished segments whose data or indexes are not durable yet.
         self._unsynced: list[Segment] = []
-        #: Whether a file was made whose directory entry is not yet durable.
+        #: True if a file was created whose directory entry is not durable yet.
         self._made = False
         self._sync_lock = threading.Lock()
 
@@ -169,7 +171,7 @@ class PartitionLog:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """Size of all segments in bytes."""
         return sum(segment.size for segment in self.segments)
 
     @property
@@ -188,11 +190,11 @@ class PartitionLog:
         sequence_zero: bool = False,
         validate_records: bool = True,
     ) -> Appended:
-        """Append what a producer sent: one whole batch of a client, one or more of a coordinator.
+        """Append a producer's data: exactly one batch of a client, one or more of a coordinator.
 
-        What can be written to is stamped in place. Raises a `Refused` (nothing written), a `CodecError` where
-        the bytes are damaged, `LogOffline` where the disk fails. A duplicate is answered with
-        the first copy's offsets.
+        Batches are stamped in place where the buffer is writable. Returns the first copy's offsets for a
+        duplicate. Raises a `Refused` (nothing written), a `CodecError` if the bytes are damaged, or
+        `LogOffline` if the disk fails.
         """
         if self.health.failure is not None:
             raise self.health.refusal()
@@ -202,7 +204,7 @@ class PartitionLog:
         sizes = [first.size] if first.size == len(data) else [header.size for header, _ in batches(data)]
         if origin is Origin.CLIENT and len(sizes) != 1:
             raise InvalidRecord(f"{len(sizes)} batches in one append of a client")
-        data, headers = self._admit(data, first, sizes, now_ms, origin, validate_records)
+        data, headers = self._validate(data, first, sizes, now_ms, origin, validate_records)
         for header, _ in headers:
             if header.producer_id > NO_PRODUCER_ID:
                 known = self.producers.check(header, origin=origin, sequence_zero=sequence_zero)
@@ -233,9 +235,9 @@ class PartitionLog:
         producer_epoch: int = NO_PRODUCER_EPOCH,
         transactional: bool = False,
     ) -> Appended:
-        """Append a coordinator's records as one batch, all of time `now_ms`.
+        """Append a coordinator's records as one batch with timestamp `now_ms`.
 
-        `MessageTooLarge` (nothing written) if they do not fit one batch.
+        Raises `MessageTooLarge`, with nothing written, if they do not fit into one batch.
         """
         if self.health.failure is not None:
             raise self.health.refusal()
@@ -269,7 +271,8 @@ class PartitionLog:
         coordinator_epoch: int,
         transaction_version: int = 0,
     ) -> Appended:
-        """Append the end of a transaction. `InvalidProducerEpoch`, `TransactionCoordinatorFenced`."""
+        """Append an end-transaction marker. Raises `InvalidProducerEpoch` or
+        `TransactionCoordinatorFenced`."""
         if self.health.failure is not None:
             raise self.health.refusal()
         self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
@@ -285,7 +288,7 @@ class PartitionLog:
         self._write(data, (read_header(data),), now_ms, EndMarker(committed, coordinator_epoch))
         return Appended(self.end_offset - 1, self.end_offset - 1, len(data))
 
-    def _admit(
+    def _validate(
         self,
         data: Buffer,
         first: BatchHeader,
@@ -294,7 +297,8 @@ class PartitionLog:
         origin: Origin,
         validate_records: bool,
     ) -> tuple[bytearray | memoryview, list[tuple[BatchHeader, int]]]:
-        """Refuse what Kafka refuses. What is to be written, and of each batch its newest timestamp."""
+        """Validate the batches as Kafka does; return the bytes to write and, for each batch, its newest
+        timestamp."""
         name = self.directory.rpartition("/")[2]
         found: list[tuple[BatchHeader, int]] = []
         parts: list[Buffer] = []
@@ -321,12 +325,13 @@ class PartitionLog:
     def _write(
         self, data: Buffer, headers: Sequence[BatchHeader], now_ms: int, marker: EndMarker | None = None
     ) -> None:
-        """The bytes at the end, then all that is derived from them. `marker`: what they say, if known."""
+        """Append the bytes and update the derived state. `marker`: the decoded marker, if the caller knows
+        it."""
         size = len(data)
         segment = self._active
         last = headers[-1]
         if segment.size + size > self.config.segment_bytes or (
-            segment.size and self._is_due(segment, last, now_ms)
+            segment.size and self._should_roll(segment, last, now_ms)
         ):
             if size > self.config.segment_bytes:
                 raise RecordListTooLarge(
@@ -348,8 +353,9 @@ class PartitionLog:
             at += header.size
         self.end_offset = last.next_offset
 
-    def _is_due(self, segment: Segment, last: BatchHeader, now_ms: int) -> bool:
-        """Kafka's rule of time: a segment grows for `segment.ms` of its records' own time."""
+    def _should_roll(self, segment: Segment, last: BatchHeader, now_ms: int) -> bool:
+        """Return True if the active segment must be rolled: by age, index size or offset range, as Kafka's
+        `shouldRoll`."""
         if segment.first_timestamp >= 0 and last.max_timestamp >= 0:
             waited = last.max_timestamp - segment.first_timestamp
         else:
@@ -375,20 +381,20 @@ class PartitionLog:
             marker = read_end_marker(entries[0]) if entries else None
         if marker is None:
             return
-        gone = self.producers.note_marker(header, marker)
-        if gone is not None:
-            segment.aborted.append(gone)
-            self.aborted.append(gone)
+        aborted = self.producers.note_marker(header, marker)
+        if aborted is not None:
+            segment.aborted.append(aborted)
+            self.aborted.append(aborted)
 
     def roll(self, now_ms: int) -> Segment:
-        """Finish the active segment and begin the next one; its indexes are written by the next `sync`.
+        """Finish the active segment and create the next one; the next `sync` writes the old one's indexes.
 
-        Its data becomes durable here, before the new segment can hold anything: else a power cut could
-        keep the new records and lose the old ones, a gap that recovery must refuse.
+        The old data is synced here, before the new segment takes records: otherwise a power cut could keep
+        the new records and lose the old ones, a gap that recovery must reject.
         """
         old = self._active
         try:
-            _ = old.offsets  # Read, or made again, while nobody else looks at it.
+            _ = old.offsets  # Loaded here, while no other thread uses the segment.
             if self.config.sync_on_roll and old.next_offset > self.synced_offset:
                 old.file.sync()
         except OSError as error:
@@ -410,9 +416,9 @@ class PartitionLog:
     # syncing ---------------------------------------------------------------------------------
 
     def sync(self) -> int:
-        """Make everything written before this call durable; the offset up to which it now is.
+        """Make everything written before this call durable; return the offset up to which it is.
 
-        The one call that may come from another thread. Raises `LogOffline`, and then for ever.
+        The only method for another thread. Raises `LogOffline`, permanently.
         """
         with self._sync_lock:
             if self.health.failure is not None:
@@ -441,9 +447,9 @@ class PartitionLog:
             self._unsynced.remove(segment)
 
     def sync_finished(self) -> int:
-        """Make all but the active segment durable, with their indexes; the offset up to which it now is.
+        """Make all finished segments and their indexes durable; return the offset up to which they are.
 
-        For logs that nobody syncs: without it a crash would have all of them read again. From any thread.
+        For logs without syncs: otherwise a crash would have them read from the start. May run on any thread.
         """
         with self._sync_lock:
             finished = list(self._unsynced)
@@ -467,33 +473,29 @@ class PartitionLog:
             replace(self._disk, f"{self.directory}/{EPOCHS_NAME}", self.epochs.encode(), durably=durably)
 
     def close(self, *, clean: bool = True) -> None:
-        """Sync, write down what the next opening wants to know, and give the files back.
-
-        Not `clean`: only give the files back, as after a failure.
-        """
-        from konvene.log import closing  # it reads what only this file sets
-
+        """Sync, write the files that speed up the next opening, and close all files. If not `clean`, only
+        close them."""
         if clean and self.health.failure is None:
-            if not closing.is_written_down(self):
+            if not closing.has_closing_files(self):
                 self.sync()
-                closing.write_down(self)
-            closing.tidy(self)
-        for segment in (*self.segments, *self.aside):
+                closing.write_closing_files(self)
+            closing.remove_cleaning_leftovers(self)
+        for segment in (*self.segments, *self.replaced):
             segment.file.close()
 
     def abandon(self) -> None:
-        """The partition is being deleted: whoever still holds this log is told `LogGone`."""
+        """Close the log of a partition that is being deleted; later calls raise `LogDeleted`."""
         self.close(clean=False)
         self.health = Health()
-        self.health.failure = LogGone(f"{self.directory} has been deleted")
+        self.health.failure = LogDeleted(f"{self.directory} has been deleted")
 
     # reading ---------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, upto: int | None = None, min_one: bool = True) -> bytes:
-        """Whole batches from the one that contains `offset`, all of them ending before `upto`.
+        """Return whole batches from the one that contains `offset`, all ending at or before `upto`.
 
-        At most `max_bytes`, but with `min_one` at least one batch. Empty at the end.
-        `OffsetOutOfRange` before the start or behind the end.
+        At most `max_bytes`, or with `min_one` at least one batch. Empty at the end. Raises `OffsetOutOfRange`
+        below the start or above the end.
         """
         end = self.end_offset if upto is None else min(upto, self.end_offset)
         if offset < self.start_offset or offset > self.end_offset:
@@ -529,10 +531,10 @@ class PartitionLog:
     def batches_from(
         self, offset: int | None = None, upto: int | None = None
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Each batch from the one that contains `offset` (default: start) up to `upto` (default: end).
+        """Yield each batch from the one that contains `offset` (default: start) up to `upto` (default: end).
 
-        For loaders: read a megabyte at a time, checksums not looked at. A view is good until the next step.
-        Where a cleaning has taken a segment away meanwhile, it goes on in the one that has its place.
+        For loaders: reads a megabyte at a time without verifying checksums. A view is valid until the next
+        step. If a cleaning has replaced the segment meanwhile, reading continues in the new one.
         """
         start = self.start_offset if offset is None else offset
         end = self.end_offset if upto is None else min(upto, self.end_offset)
@@ -562,15 +564,15 @@ class PartitionLog:
             self.health.fail(f"cannot read {self.directory}", error)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Up to where readers of committed data may read."""
+        """Return the offset below which read-committed consumers may read."""
         return self.producers.last_stable_offset(high_watermark)
 
     def aborted_transactions(self, offset: int, upto: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records in `offset .. upto`, for readers of committed data."""
-        return [gone for gone in self.aborted if gone.last_offset >= offset and gone.first_offset < upto]
+        """Return the aborted transactions that overlap `offset .. upto`."""
+        return [entry for entry in self.aborted if entry.last_offset >= offset and entry.first_offset < upto]
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record whose time is at least `timestamp`; None if there is none."""
+        """Return the first record with a timestamp of at least `timestamp`, or None."""
         try:
             for segment in list(self.segments):
                 _ = segment.times
@@ -584,7 +586,7 @@ class PartitionLog:
         return None
 
     def max_timestamp(self) -> TimestampOffset | None:
-        """The record with the largest time, the first of those that share it; None in an empty log."""
+        """Return the first record with the largest timestamp, or None in an empty log."""
         best: Segment | None = None
         for segment in self.segments:
             _ = segment.times
@@ -603,11 +605,11 @@ class PartitionLog:
         return None
 
     def leader_epoch_end(self, epoch: int) -> tuple[int, int]:
-        """Where an epoch ended: `(epoch, offset)`, (-1, -1) if unknown (OffsetForLeaderEpoch)."""
+        """Return `(epoch, end offset)` as OffsetForLeaderEpoch does; (-1, -1) if unknown."""
         return self.epochs.end_of(epoch, self.end_offset)
 
     def _segments_from(self, offset: int) -> list[Segment]:
-        """The segment that holds `offset`, and those behind it."""
+        """Return the segment that contains `offset` and all later ones."""
         segments = self.segments
         if offset >= segments[-1].base_offset:
             return segments[-1:]
@@ -623,10 +625,10 @@ class PartitionLog:
     # deleting --------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> int:
-        """Move the log's start up to `offset` (-1: to the end); the new start.
+        """Raise the log start offset to `offset` (-1: the end) and return it.
 
-        Nothing before it can be read again; its segments go with the next `retain`. The start
-        is remembered by the directory's checkpoint.
+        Records below it become unreadable; the next `retain` deletes their segments. The directory's
+        checkpoint stores it.
         """
         if self.health.failure is not None:
             raise self.health.refusal()
@@ -639,56 +641,57 @@ class PartitionLog:
         return self.start_offset
 
     def retain(self, now_ms: int) -> list[int]:
-        """Delete segments that are too old, too many or before the start; their base offsets.
+        """Delete segments by age, size and log start offset; return their base offsets.
 
-        Always from the oldest on, none that is being synced, and none while the log is being cleaned. The
-        active segment goes only where all its records are too old, and then a new one is begun first, as in
+        Deletes oldest first, nothing that is being synced, and nothing while the log is being cleaned. The
+        active segment is deleted only if all its records are too old; a new one is created first, as in
         Kafka.
         """
         self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
-        doomed = self.doomed(now_ms)
-        if not doomed:
+        expired = self.expired_segments(now_ms)
+        if not expired:
             return []
-        gone = self._let_go(doomed)
-        start = self.segments[len(gone)].base_offset
-        self.segments = self.segments[len(gone) :]
+        removed = self._exclude_from_sync(expired)
+        start = self.segments[len(removed)].base_offset
+        self.segments = self.segments[len(removed) :]
         if start > self.start_offset:
             self.start_offset = start
             self.epochs.truncate_start(start)
         self.aborted = [entry for entry in self.aborted if entry.last_offset >= self.start_offset]
         try:
-            for segment in gone:
+            for segment in removed:
                 segment.remove()
         except OSError as error:
             self.health.fail(f"cannot delete from {self.directory}", error)
-        return [segment.base_offset for segment in gone]
+        return [segment.base_offset for segment in removed]
 
-    def doomed(self, now_ms: int) -> list[Segment]:
-        """What `retain` would delete now. Where the active segment is due, another one is begun here."""
+    def expired_segments(self, now_ms: int) -> list[Segment]:
+        """Return the segments that `retain` would delete now. Rolls the active segment if it is among
+        them."""
         if self.health.failure is not None:
             raise self.health.refusal()
         if self.cleaning is not None:
             return []
         try:
-            count = self._expired(now_ms)
+            count = self._count_expired(now_ms)
         except OSError as error:
             self.health.fail(f"cannot read {self.directory}", error)
         if count and count == len(self.segments):
             self.roll(now_ms)
         return self.segments[:count]
 
-    def _let_go(self, doomed: list[Segment]) -> list[Segment]:
-        """Those that no sync will touch any more: nobody needs to make durable what is deleted."""
+    def _exclude_from_sync(self, expired: list[Segment]) -> list[Segment]:
+        """Return those of `expired` that no running sync uses, and exclude them from later syncs."""
         if not self._sync_lock.acquire(blocking=False):
-            return list(takewhile(lambda segment: segment not in self._unsynced, doomed))
+            return list(takewhile(lambda segment: segment not in self._unsynced, expired))
         try:
-            self._unsynced = [segment for segment in self._unsynced if segment not in doomed]
-            return doomed
+            self._unsynced = [segment for segment in self._unsynced if segment not in expired]
+            return expired
         finally:
             self._sync_lock.release()
 
-    def _expired(self, now_ms: int) -> int:
-        """How many segments, from the oldest on, may go."""
+    def _count_expired(self, now_ms: int) -> int:
+        """Count the segments, from the oldest on, that may be deleted."""
         segments, config = self.segments, self.config
         excess = self.size - config.retention_bytes if config.retention_bytes >= 0 else -1
         count = 0
@@ -708,24 +711,24 @@ class PartitionLog:
         return count
 
     def truncate_to(self, offset: int) -> None:
-        """Cut every record at or behind `offset` away (at a batch's border: the batch with it goes whole).
+        """Remove every record at or above `offset`; a batch that contains it is removed whole.
 
-        A cleaning that runs is given up. The caller first lowers the directory's recovery point: see
-        `LogDirectory.truncate`.
+        Cancels a running cleaning. The caller first lowers the recovery point, see `LogDirectory.truncate`.
         """
         if offset >= self.end_offset:
             return
         with self._sync_lock:
             try:
                 self.cleaning = None
-                if self.drafts:
-                    remove_drafts(self._disk, self.directory)
+                if self.has_unfinished_files:
+                    remove_unfinished_files(self._disk, self.directory)
                 truncate(self, max(offset, self.start_offset))
             except OSError as error:
                 self.health.fail(f"cannot truncate {self.directory}", error)
 
-    def _replay(self, header: BatchHeader, view: memoryview) -> AbortedTransaction | None:
-        """Only the producers, as `_note_producer`; the aborted transaction is given back."""
+    def _replay_producer(self, header: BatchHeader, view: memoryview) -> AbortedTransaction | None:
+        """Update the producer state as `_note_producer` does, and return the transaction that a marker
+        aborted."""
         if not header.is_control:
             self.producers.note(header)
             return None

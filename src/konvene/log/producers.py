@@ -1,19 +1,18 @@
-"""Who has written what: the memory that makes a producer's retry harmless.
+"""Producer state of a partition: detects duplicates, gaps and fenced producers, and tracks transactions.
 
-For each producer id a partition remembers its epoch, its last five batches and the first
-offset of its open transaction. `check` decides and changes nothing; `note` writes down what
-now stands in the log, in log order, so replaying a log gives the state that it left. All
-rules are Kafka 4.4's (`ProducerAppendInfo`, `ProducerStateManager`):
+For each producer id it keeps the epoch, the last five batches and the first offset of an open transaction.
+`check` decides and changes nothing; `note` records what now stands in the log, in log order, so that
+replaying a log restores the state. All rules are Kafka 4.4's (`ProducerAppendInfo`, `ProducerStateManager`):
 
-- the same sequence range again, at the same epoch, is a duplicate: it is answered, not written;
+- the same sequence range again, at the same epoch, is a duplicate: it is answered and not written;
 - an older epoch is INVALID_PRODUCER_EPOCH; a gap or a step back is OUT_OF_ORDER_SEQUENCE_NUMBER;
-- a producer of whom nothing is known may begin with any sequence (its records may have been
-  deleted), except where transactions of version 2 ask for 0;
+- an unknown producer may begin with any sequence (its records may have been deleted), except where
+  transactions of version 2 require 0;
 - a new epoch begins at 0.
 
-Also here: which transactions are open (readers of committed data stop at the first of them)
-and which were aborted, and the two files that keep this beside the log, in Kafka's formats:
-`.snapshot` (all producers at an offset) and `.txnindex` (a segment's aborted transactions).
+It also tracks open transactions (read-committed consumers stop at the first of them) and aborted ones, and
+encodes both files in Kafka's formats: `.snapshot` (all producers at an offset) and `.txnindex` (a segment's
+aborted transactions).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _ABORTED = struct.Struct(">hqqqq")
 
 
 class Origin(Enum):
-    """Who appends: it decides how much is asked."""
+    """Origin of an append; determines which checks apply."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -51,7 +50,7 @@ class Origin(Enum):
 
 
 class WrittenBatch(NamedTuple):
-    """One batch that a producer has written."""
+    """A batch that a producer has written."""
 
     first_sequence: int
     last_sequence: int
@@ -61,7 +60,8 @@ class WrittenBatch(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """Readers of committed data skip this producer's records from `first_offset` to the marker."""
+    """An aborted transaction: read-committed consumers skip the producer's records from `first_offset` to the
+    marker."""
 
     producer_id: int
     first_offset: int
@@ -70,7 +70,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class Producer:
-    """What is known of one producer id."""
+    """State of one producer id."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_start")
 
@@ -91,29 +91,29 @@ class Producer:
 
 
 class Producers:
-    """All producers of one partition."""
+    """State of all producers of one partition."""
 
     __slots__ = ("_ended", "_open", "by_id")
 
     def __init__(self) -> None:
         self.by_id: dict[int, Producer] = {}
-        #: First offsets of open transactions, to their producer; kept in rising order.
+        #: Producer id by first offset of its open transaction, in ascending order.
         self._open: dict[int, int] = {}
-        #: (first offset, marker's offset) of transactions whose marker may not be readable yet.
+        #: (first offset, marker offset) of ended transactions whose marker may be above the high watermark.
         self._ended: list[tuple[int, int]] = []
 
     def __repr__(self) -> str:
         return f"Producers({len(self.by_id)} known, {len(self._open)} transactions open)"
 
-    # deciding --------------------------------------------------------------------------------
+    # checking --------------------------------------------------------------------------------
 
     def check(
         self, header: BatchHeader, *, origin: Origin, sequence_zero: bool = False
     ) -> WrittenBatch | None:
-        """None if this batch of records may be written now, or the batch of which it is a duplicate.
+        """Return None if the batch may be written now, or the written batch of which it is a duplicate.
 
-        Raises `InvalidProducerEpoch`, `OutOfOrderSequence`, `InvalidTransactionState`.
-        `sequence_zero`: a producer of whom nothing is known has to begin with 0.
+        Raises `InvalidProducerEpoch`, `OutOfOrderSequence` or `InvalidTransactionState`. With `sequence_zero`
+        an unknown producer must begin at sequence 0.
         """
         producer = self.by_id.get(header.producer_id)
         if origin is Origin.CLIENT:
@@ -145,9 +145,10 @@ class Producers:
     def check_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
     ) -> None:
-        """Whether a transaction marker may be written now.
+        """Check that a transaction marker may be written now; raise `InvalidProducerEpoch` or
+        `TransactionCoordinatorFenced`.
 
-        From version 2 on a marker carries the next epoch, so an equal one is only accepted as
+        From transaction version 2 on a marker carries the next epoch, so an equal epoch is only accepted as
         the retry of a marker already written.
         """
         producer = self.by_id.get(producer_id)
@@ -166,10 +167,10 @@ class Producers:
                 f"a marker of coordinator epoch {coordinator_epoch}, {producer.coordinator_epoch} was seen"
             )
 
-    # writing down ----------------------------------------------------------------------------
+    # recording -----------------------------------------------------------------------------
 
     def note(self, header: BatchHeader) -> None:
-        """A batch of records now stands in the log."""
+        """Record a batch of records that was written."""
         producer = self._producer(header.producer_id, header.producer_epoch)
         written = WrittenBatch(
             header.base_sequence,
@@ -187,7 +188,7 @@ class Producers:
             self._open[header.base_offset] = header.producer_id
 
     def note_marker(self, header: BatchHeader, marker: EndMarker) -> AbortedTransaction | None:
-        """A transaction marker now stands in the log; the transaction that it aborted, if it did."""
+        """Record a transaction marker that was written; return the transaction that it aborted, if any."""
         producer = self._producer(header.producer_id, header.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = header.max_timestamp
@@ -202,18 +203,18 @@ class Producers:
         return AbortedTransaction(header.producer_id, start, header.base_offset, stable)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers without an open transaction that have been silent too long; how many."""
-        gone = [
+        """Remove idle producers without an open transaction; return how many."""
+        expired = [
             producer_id
             for producer_id, producer in self.by_id.items()
             if producer.transaction_start is None and now_ms - producer.last_timestamp >= expiration_ms
         ]
-        for producer_id in gone:
+        for producer_id in expired:
             del self.by_id[producer_id]
-        return len(gone)
+        return len(expired)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Up to where readers of committed data may read."""
+        """Return the offset below which read-committed consumers may read."""
         if self._ended:
             self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
         stable = high_watermark
@@ -232,10 +233,10 @@ class Producers:
             producer.batches = []
         return producer
 
-    # keeping ---------------------------------------------------------------------------------
+    # snapshots --------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """Kafka's `.snapshot`: of each producer its last batch only."""
+        """Encode Kafka's `.snapshot`, which has only the last batch of each producer."""
         parts = [struct.pack(">i", len(self.by_id))]
         for producer_id, producer in self.by_id.items():
             last = producer.batches[-1] if producer.batches else WrittenBatch(-1, -1, -1, -1, -1)
@@ -256,7 +257,7 @@ class Producers:
 
     @classmethod
     def restore(cls, data: bytes) -> Producers:
-        """The producers of a snapshot; `Malformed` if it is damaged or of another version."""
+        """Decode a snapshot. Raise `Malformed` if it is damaged or of another version."""
         if len(data) < _SNAPSHOT_HEAD.size + 4:
             raise Malformed("a producer snapshot is cut")
         version, crc = _SNAPSHOT_HEAD.unpack_from(data)
@@ -297,12 +298,12 @@ def _check_sequence(producer: Producer, header: BatchHeader) -> None:
 
 
 def write_aborted(aborted: list[AbortedTransaction]) -> bytes:
-    """Kafka's `.txnindex`."""
-    return b"".join(_ABORTED.pack(0, *gone) for gone in aborted)
+    """Encode Kafka's `.txnindex`."""
+    return b"".join(_ABORTED.pack(0, *entry) for entry in aborted)
 
 
 def read_aborted(data: bytes) -> list[AbortedTransaction]:
-    """`Malformed` unless it is a transaction index."""
+    """Decode a transaction index. Raise `Malformed` for any other content."""
     if len(data) % _ABORTED.size:
         raise Malformed(f"{len(data)} bytes are no transaction index")
     return [AbortedTransaction(*row[1:]) for row in _ABORTED.iter_unpack(data)]

@@ -1,15 +1,13 @@
-"""What is done with segments whose last bytes may not have reached the disk.
+"""Recovers segments whose last bytes may not have reached the disk.
 
-A crash can tear the tail of a log: bytes that were written and not yet synced, and of which
-therefore nobody was told. `scan` reads batch by batch with checksums and stops at the first
-byte that is not sound. What follows decides: if no sound batch stands behind it, it was a
-torn tail and is cut (and reported); if one does, something in the middle is damaged that
-may well have been acknowledged, and cutting there would silently drop all that follows.
-Then `DamagedLog` is raised and a person decides.
+A crash can tear the tail of a log: bytes that were written but not synced, and therefore never acknowledged.
+`scan` reads batch by batch with checksums and stops at the first invalid byte. If no valid batch follows, the
+rest is a torn tail: it is truncated and reported. If a valid batch follows, something in the middle is
+damaged that may have been acknowledged, and truncating there would silently drop everything after it:
+`DamagedLog` is raised and the operator decides, with `konvene log repair`.
 
-The line between the two is drawn on the safe side: a power cut on a file system that writes
-pages out of order may leave a hole in front of sound batches that were never acknowledged
-either, and this refuses it as well. `repair` is that person's answer.
+The rule errs on the safe side: after a power cut, a file system that writes pages out of order may leave a
+hole in front of valid batches that were never acknowledged. That is rejected as well.
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ from konvene.log.errors import DamagedLog
 from konvene.log.segment import CHUNK_BYTES, Segment
 
 
-class Recovered(NamedTuple):
-    """What opening a log found and did."""
+class RecoveryResult(NamedTuple):
+    """Result of opening a log: what was read and what was truncated."""
 
     clean: bool
     scanned_bytes: int = 0
@@ -42,7 +40,7 @@ class Recovered(NamedTuple):
 
 
 class ScanEnd(NamedTuple):
-    """Where sound batches end in a file. `fault` says why, None at the file's very end."""
+    """End of the valid batches of a file. `fault` is the reason, None at the end of the file."""
 
     position: int
     next_offset: int
@@ -53,7 +51,7 @@ OnBatch = Callable[[BatchHeader, memoryview], None]
 
 
 def scan(file: File, size: int, base_offset: int, on_batch: OnBatch) -> ScanEnd:
-    """Read a file's batches from the start, checksums and all, up to the first that is not sound."""
+    """Read a file's batches from the start, verifying checksums, up to the first invalid one."""
     position, expected = 0, base_offset
     ceiling = base_offset + 0x7FFF_FFFF
     while position < size:
@@ -71,7 +69,7 @@ def scan(file: File, size: int, base_offset: int, on_batch: OnBatch) -> ScanEnd:
                 if position + end > size:
                     return ScanEnd(position + at, expected, f"a batch of {header.size} bytes is cut")
                 break
-            fault = unsound(view[at:end], header, expected, ceiling)
+            fault = batch_fault(view[at:end], header, expected, ceiling)
             if fault is not None:
                 return ScanEnd(position + at, expected, fault)
             on_batch(header, view[at:end])
@@ -81,7 +79,7 @@ def scan(file: File, size: int, base_offset: int, on_batch: OnBatch) -> ScanEnd:
             # One batch larger than a chunk.
             header = read_header(view)
             whole = memoryview(file.pread(header.size, position))
-            fault = unsound(whole, header, expected, ceiling)
+            fault = batch_fault(whole, header, expected, ceiling)
             if fault is not None:
                 return ScanEnd(position, expected, fault)
             on_batch(header, whole)
@@ -91,8 +89,8 @@ def scan(file: File, size: int, base_offset: int, on_batch: OnBatch) -> ScanEnd:
     return ScanEnd(position, expected, None)
 
 
-def sound_batch_behind(file: File, size: int, position: int, expected_offset: int) -> int | None:
-    """The position of a sound batch somewhere behind `position`, at any byte; None if there is none."""
+def find_batch_after(file: File, size: int, position: int, expected_offset: int) -> int | None:
+    """Search for a valid batch after `position`, at any byte; return its position or None."""
     window = position + 1
     while window + HEADER_SIZE <= size:
         chunk = file.pread(min(CHUNK_BYTES + HEADER_SIZE, size - window), window)
@@ -106,7 +104,7 @@ def sound_batch_behind(file: File, size: int, position: int, expected_offset: in
                     and header.partition_leader_epoch >= -1
                     and expected_offset <= header.base_offset < expected_offset + 0x8000_0000
                 )
-                if plausible and unsound(file.pread(header.size, at), header, expected_offset) is None:
+                if plausible and batch_fault(file.pread(header.size, at), header, expected_offset) is None:
                     return at
             except CodecError:
                 pass
@@ -115,27 +113,29 @@ def sound_batch_behind(file: File, size: int, position: int, expected_offset: in
     return None
 
 
-def refuse_unless_torn(
+def raise_unless_torn(
     segments: Sequence[Segment], at: int, end: ScanEnd, fault: str, *, in_order: bool = True
 ) -> None:
-    """`DamagedLog` if a sound batch stands where those of segment `at` end, or behind: no torn tail.
+    """Raise `DamagedLog` if a valid batch stands at or after the end of segment `at`: then it is no torn
+    tail.
 
-    Not `in_order`: nobody made a segment durable before the next one grew, so a power cut may well have kept
-    the later one alone, and what stands there was never more than in memory."""
+    If not `in_order`, segments were not synced before the next one grew. A power cut may then have kept only
+    the later one, whose data was never acknowledged, so later segments are not searched.
+    """
     torn = segments[at]
     if _is_whole(torn.file, end.position):
         # No write stops in a batch whose checksum holds: a batch before it, or its own offset, was changed.
         raise DamagedLog(torn.path, end.position, f"{fault}, and yet its checksum holds")
-    behind = sound_batch_behind(torn.file, torn.file.size(), end.position, end.next_offset)
+    behind = find_batch_after(torn.file, torn.file.size(), end.position, end.next_offset)
     if behind is not None:
         raise DamagedLog(torn.path, end.position, f"{fault}; a sound batch follows at byte {behind}")
     for segment in segments[at + 1 :] if in_order else ():
-        if sound_batch_behind(segment.file, segment.file.size(), -1, end.next_offset) is not None:
+        if find_batch_after(segment.file, segment.file.size(), -1, end.next_offset) is not None:
             raise DamagedLog(torn.path, end.position, f"{fault}; sound batches follow in {segment.path}")
 
 
 def _is_whole(file: File, position: int) -> bool:
-    """Whether a batch stands there whose checksum holds, wherever it belongs."""
+    """Return True if a batch with a valid checksum stands at `position`, whatever its offset."""
     try:
         header = read_header(file.pread(HEADER_SIZE, position))
         check(file.pread(header.size, position), header)
@@ -144,10 +144,10 @@ def _is_whole(file: File, position: int) -> bool:
     return True
 
 
-def unsound(
+def batch_fault(
     batch: bytes | memoryview, header: BatchHeader, expected_offset: int, ceiling: int = 0x7FFF_FFFF_FFFF_FFFF
 ) -> str | None:
-    """Why a whole batch cannot stand where `expected_offset` is due; None if it can."""
+    """Return what is wrong with a whole batch at `expected_offset`, or None."""
     try:
         check(batch, header)
     except CodecError as error:

@@ -1,9 +1,8 @@
-"""One `.log` file with its indexes: batches one behind another, from a base offset on.
+"""One `.log` file with its indexes: consecutive batches from a base offset on.
 
-Decides where a batch stands, never what may be appended or who may read. It keeps the index
-of the growing segment in memory and writes it when the segment is finished; the index of
-an old one is read when first needed. All positions are bytes from the file's start and
-always those of a batch.
+Finds and appends batches; it does not decide what may be appended or read. The active segment's indexes are
+in memory and are written when the segment is finished; those of an older segment are read on first use.
+Positions are bytes from the start of the file and always point to the start of a batch.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
 from konvene.log.producers import AbortedTransaction, read_aborted, write_aborted
 
 if TYPE_CHECKING:
-    from konvene.log.summary import LeftSegment
+    from konvene.log.summary import SegmentSummary
 
-#: What is read at once while looking for a batch, and while reading a log from end to end.
+#: Bytes read at once when searching for a batch, and when reading a log from end to end.
 SEARCH_BYTES = 8 * 1024
 CHUNK_BYTES = 1024 * 1024
 
@@ -35,12 +34,13 @@ _NEEDED = 27
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
-    """Kafka's file name: the base offset in 20 digits."""
+    """Return Kafka's file name: the base offset in 20 digits and a suffix."""
     return f"{base_offset:020d}{suffix}"
 
 
 class Segment:
-    """A file of batches. `size` counts what may be read; `next_offset` is behind the last batch."""
+    """One file of batches. `size` is the number of readable bytes, `next_offset` the offset after the last
+    batch."""
 
     __slots__ = (
         "_crcs",
@@ -67,7 +67,7 @@ class Segment:
     def __init__(self, disk: Disk, directory: str, base_offset: int, interval: int, now_ms: int) -> None:
         self._disk = disk
         self._prefix = f"{directory}/{base_offset:020d}"
-        #: Behind the names of all files, once another segment has taken this one's place.
+        #: Suffix of all file names once another segment has replaced this one.
         self._suffix = ""
         self._interval = interval
         self.base_offset = base_offset
@@ -78,12 +78,12 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.aborted: list[AbortedTransaction] = []
-        #: The producers as they were at `next_offset`, to be written beside this segment's index.
+        #: Producer snapshot at `next_offset`, written together with the indexes.
         self.snapshot: bytes | None = None
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._unindexed = 0
-        #: Checksums of the two index files that are on the disk and hold for `_indexed_size`.
+        #: Checksums of both index files on disk; valid while `size` equals `_indexed_size`.
         self._crcs: tuple[int, int] | None = None
         self._indexed_size = -1
         self.file: File
@@ -99,23 +99,23 @@ class Segment:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, interval: int, now_ms: int) -> Segment:
-        """A new empty file. An index left over from a segment of that name is removed."""
+        """Create an empty segment and delete indexes left over from one of the same name."""
         segment = cls(disk, directory, base_offset, interval, now_ms)
         segment.file = disk.open(segment.path, create=True)
-        segment.start_over()
+        segment.reset_indexes()
         return segment
 
     @classmethod
     def found(cls, disk: Disk, directory: str, base_offset: int, interval: int) -> Segment:
-        """A file that is there; nothing of it is read yet."""
+        """Open an existing file without reading it."""
         segment = cls(disk, directory, base_offset, interval, 0)
         segment.file = disk.open(segment.path)
         segment.size = segment.file.size()
         segment.created_ms = disk.modified_ms(segment.path)
         return segment
 
-    def be_as_left(self, row: LeftSegment) -> None:
-        """As the last clean close wrote it down; the indexes are read when first needed."""
+    def restore(self, row: SegmentSummary) -> None:
+        """Restore the state recorded at the last clean shutdown; the indexes are read on first use."""
         self.file = self._disk.open(self.path)
         self.next_offset, self.size = row.next_offset, row.size
         self.created_ms = row.changed_ns // 1_000_000
@@ -126,7 +126,7 @@ class Segment:
         self._crcs = None if row.index_crc < 0 else (row.index_crc, row.times_crc)
 
     def load_indexes(self) -> bool:
-        """Read both index files; False if either is missing or cannot be this segment's."""
+        """Read both index files. Return False if either is missing or does not belong to this segment."""
         try:
             offsets = self._disk.read(f"{self._prefix}.index{self._suffix}")
             times = self._disk.read(f"{self._prefix}.timeindex{self._suffix}")
@@ -149,8 +149,8 @@ class Segment:
                 return False
         return True
 
-    def start_over(self) -> None:
-        """Forget the indexes, to rebuild them by `note` from the first batch on."""
+    def reset_indexes(self) -> None:
+        """Reset the indexes and counters, to rebuild them with `note` from the first batch on."""
         self.forget_written()
         self._offsets = OffsetIndex(self.base_offset)
         self._times = TimeIndex(self.base_offset)
@@ -163,32 +163,33 @@ class Segment:
 
     @property
     def has_read_indexes(self) -> bool:
-        """Whether the indexes are in memory."""
+        """True if the indexes are in memory."""
         return self._offsets is not None
 
     @property
     def has_indexes(self) -> bool:
-        """Whether the index files on the disk are those of all that stands here."""
+        """True if the index files on disk cover the whole segment."""
         return self._indexed_size == self.size
 
     @property
     def index_crcs(self) -> tuple[int, int]:
-        """Checksums of the index files, (-1, -1) where they have not been read."""
+        """Checksums of both index files; (-1, -1) if they have not been read."""
         return self._crcs or (-1, -1)
 
     def forget_written(self) -> None:
-        """The index files on the disk, if there are any, do not count any more."""
+        """Treat the index files on disk as outdated."""
         self._crcs, self._indexed_size = None, -1
 
     @property
     def unindexed(self) -> int:
-        """Bytes behind the last entry of the index."""
+        """Bytes after the last index entry."""
         return self._unindexed
 
     def write_indexes(self, *, durably: bool = True) -> None:
-        """Both index files, the aborted transactions and the producers' snapshot.
+        """Write both indexes, the aborted transactions and the producer snapshot.
 
-        Not `durably`: the caller makes them so, and what stands there already need not be written."""
+        If not `durably`, the caller syncs them, and unchanged files are not written again.
+        """
         times = self.times
         times.append(self.max_timestamp, self.max_timestamp_offset)
         size = self.size
@@ -208,7 +209,7 @@ class Segment:
         self._crcs, self._indexed_size = (crc32c(offset_index), crc32c(time_index)), size
 
     def index_bytes(self) -> tuple[int, int]:
-        """Bytes of the two indexes, without reading them where their files are there."""
+        """Return the sizes of both indexes in bytes, without reading index files that exist."""
         found = []
         for held, suffix in ((self._offsets, ".index"), (self._times, ".timeindex")):
             path = f"{self._prefix}{suffix}{self._suffix}"
@@ -219,17 +220,19 @@ class Segment:
         return found[0], found[1]
 
     def remove(self) -> None:
-        """Remove all files of this segment, the log last: an index without a log is harmless."""
+        """Delete all files of this segment, the log last: an index without a log is harmless."""
         self.file.close()
         for ending in (".index", ".timeindex", ".txnindex", ".snapshot", ".log"):
             path = f"{self._prefix}{ending}{self._suffix}"
             if self._disk.exists(path):
                 self._disk.remove(path)
 
-    def set_aside(self, suffix: str, *, with_snapshot: bool) -> None:
-        """Give all files another name, so that nobody finds them; who holds this segment reads on.
+    def rename_with_suffix(self, suffix: str, *, with_snapshot: bool) -> None:
+        """Rename all files, so that no lookup finds them; open readers of this segment continue.
 
-        `with_snapshot`: also the producers' at this base offset, as no segment begins there any more."""
+        `with_snapshot` also renames the producer snapshot at this base offset, where no segment begins any
+        more.
+        """
         endings = [".log", ".index", ".timeindex", ".txnindex"]
         for ending in [*endings, ".snapshot"] if with_snapshot else endings:
             path = self._prefix + ending
@@ -254,16 +257,16 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest time in here, or of a segment without times: when its file was last written."""
+        """Largest timestamp in the segment; without timestamps, the file's modification time."""
         if self._times is None and self.max_timestamp < 0:
             _ = self.times
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
     def rebuild(self) -> None:
-        """The indexes again, from the batches' headers."""
+        """Rebuild the indexes from the batch headers."""
         size, aborted = self.size, self.aborted
         latest = self.max_timestamp, self.max_timestamp_offset
-        self.start_over()
+        self.reset_indexes()
         self.aborted = aborted
         for header, _ in self.scan(0, size):
             self.note(header.last_offset, header.max_timestamp, header.size)
@@ -273,11 +276,11 @@ class Segment:
     # growing ---------------------------------------------------------------------------------
 
     def append(self, data: Buffer) -> None:
-        """Bytes at the end. They may be read only after `note` has been told of each batch."""
+        """Append bytes. They become readable once `note` has been called for each batch."""
         self.file.append(data)
 
     def note(self, last_offset: int, max_timestamp: int, size: int) -> None:
-        """A batch of `size` bytes now stands at the end."""
+        """Record a batch of `size` bytes at the end of the file."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = max_timestamp, last_offset
             if self.first_timestamp < 0:
@@ -291,7 +294,7 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def truncate(self, position: int, next_offset: int) -> None:
-        """Cut the file and the indexes at a batch's position."""
+        """Truncate the file and the indexes at a batch's position."""
         self.offsets.truncate(position)
         self.times.truncate(next_offset)
         self.file.truncate(position)
@@ -305,13 +308,13 @@ class Segment:
         self._unindexed = position - start
         if not position:
             self.first_timestamp = NO_TIMESTAMP
-        self.aborted = [gone for gone in self.aborted if gone.last_offset < next_offset]
+        self.aborted = [entry for entry in self.aborted if entry.last_offset < next_offset]
         self.forget_written()
 
     # finding ---------------------------------------------------------------------------------
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """`(position, size)` of the first batch that ends at or behind `offset`; None if all end before."""
+        """Return `(position, size)` of the first batch that ends at or after `offset`, or None."""
         position = self.offsets.lookup(offset)
         while position < self.size:
             chunk = self.file.pread(min(SEARCH_BYTES, self.size - position), position)
@@ -329,7 +332,7 @@ class Segment:
         return None
 
     def read_whole(self, start: int, size: int) -> bytes:
-        """The batches from `start` that fit whole into `size` bytes; there are more than that."""
+        """Return the whole batches from `start` that fit into `size` bytes; the file has more than that."""
         border = max(start, self.offsets.batch_before(start + size))
         tail = self.file.pread(start + size - border, border)
         at, end = 0, len(tail)
@@ -341,7 +344,8 @@ class Segment:
         return tail[:at] if border == start else self.file.pread(border + at - start, start)
 
     def scan(self, position: int, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Each batch from `position` on, whole, read a chunk at a time. Checksums are not looked at."""
+        """Yield each whole batch from `position` on, reading a chunk at a time. Checksums are not
+        verified."""
         stop = self.size if end is None else end
         while position < stop:
             view = memoryview(self.file.pread(min(CHUNK_BYTES, stop - position), position))
@@ -371,7 +375,7 @@ class Segment:
 
 
 def _put(disk: Disk, path: str, data: bytes) -> None:
-    """As `replace`, neither durable nor whole after a crash: for files that are then made again."""
+    """Write a file that can be rebuilt: neither durable nor atomic."""
     try:
         if disk.read(path) != data:
             replace(disk, path, data, durably=False)

@@ -1,13 +1,13 @@
-"""What a clean close writes down, so that the next start need not look into each partition again.
+"""Writes and restores the summary of a clean shutdown, so that the next start need not read every partition.
 
-`.konvene_summary` holds a row for each log: where its segments end, the times and epochs in it, its
-producers. It saves reading four files of each partition and decides nothing: a row is believed only while the
-folder and its segments have the very sizes and times that it names, and the whole file only beside the mark
-of the clean close that carries its checksum. So where somebody else opened the directory (Kafka makes its own
-mark), or changed one partition, that is read in the ordinary way, see `opening`. The indexes stay where they
-are and are read when first needed; the row has their checksums, and one that does not fit is made again.
+`.konvene_summary` holds a row for each log: its segments' ends, sizes and timestamps, its leader epochs and
+producers. It replaces reading four files of each partition. A row counts only while the folder and its
+segments still have the recorded sizes and modification times, and the file counts only if the clean-shutdown
+marker carries its checksum. If another program opened the directory (Kafka writes its own marker) or changed
+a partition, `opening` reads that partition in the ordinary way. Indexes stay in their files and are read on
+first use; the row has their checksums, and an index that does not match is rebuilt.
 
-Kafka neither reads nor minds the file. Logs with aborted transactions have no row: theirs is a longer story.
+Kafka ignores the file. Logs with aborted transactions get no row.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from konvene.log.disk.files import Disk
     from konvene.log.partition import PartitionLog
 
-NAME = ".konvene_summary"
+SUMMARY_NAME = ".konvene_summary"
 _VERSION = 1
 _LARGEST_PRODUCERS = 64 * 1024
-"""Bytes of a producers' snapshot above which a log has no row."""
+"""Logs with a larger producer snapshot, in bytes, get no row."""
 
 
-class LeftSegment(NamedTuple):
-    """One file of a log as it was left. Times as in the segment."""
+class SegmentSummary(NamedTuple):
+    """State of one segment at the clean shutdown, with the fields of `Segment`."""
 
     base_offset: int
     next_offset: int
@@ -48,24 +48,24 @@ class LeftSegment(NamedTuple):
     times_crc: int
 
 
-class LeftLog(NamedTuple):
-    """One log as it was left."""
+class LogSummary(NamedTuple):
+    """State of one log at the clean shutdown."""
 
     changed_ns: int
-    """When a name in its folder was last made or removed."""
+    """Modification time of the partition's folder, in nanoseconds."""
     start_offset: int
     end_offset: int
     epochs: list[list[int]]
     snapshot: str
-    """The producers, as in their file, in hexadecimal digits."""
+    """The producer snapshot, in hexadecimal digits."""
     snapshot_offset: int | None
-    segments: list[LeftSegment]
+    segments: list[SegmentSummary]
 
 
-def leave(log: PartitionLog, disk: Disk) -> LeftLog | None:
-    """The row of a log of which everything is durable; None where it is to be read again."""
+def summarize(log: PartitionLog, disk: Disk) -> LogSummary | None:
+    """Return the row of a log whose data is all durable, or None if the next start has to read the log."""
     snapshot = log.producers.snapshot()
-    if log.aborted or log.drafts or len(snapshot) > _LARGEST_PRODUCERS:
+    if log.aborted or log.has_unfinished_files or len(snapshot) > _LARGEST_PRODUCERS:
         return None
     rows = []
     for segment in log.segments:
@@ -73,67 +73,68 @@ def leave(log: PartitionLog, disk: Disk) -> LeftLog | None:
         if size != segment.size:
             return None
         rows.append(
-            LeftSegment(
+            SegmentSummary(
                 segment.base_offset, segment.next_offset, size, changed_ns, segment.first_timestamp,
                 segment.max_timestamp, segment.max_timestamp_offset, segment.unindexed,
                 *segment.index_crcs,
             )
         )  # fmt: skip
     epochs = [list(start) for start in log.epochs.starts]
-    return LeftLog(
+    return LogSummary(
         disk.stamp(log.directory)[1], log.start_offset, log.end_offset, epochs, snapshot.hex(),
         log.snapshot_offset, rows,
     )  # fmt: skip
 
 
-def take_up(log: PartitionLog, left: LeftLog, disk: Disk, start_offset: int) -> bool:
-    """Fill a log from its row; False (and nothing done) where that is not what stands there now."""
+def restore_log(log: PartitionLog, summary: LogSummary, disk: Disk, start_offset: int) -> bool:
+    """Fill a log from its row. Return False, with nothing changed, if the files on disk differ from the
+    row."""
     try:
-        if disk.stamp(log.directory)[1] != left.changed_ns:
+        if disk.stamp(log.directory)[1] != summary.changed_ns:
             return False
         segments = []
-        for row in left.segments:
+        for row in summary.segments:
             segment = Segment(disk, log.directory, row.base_offset, log.config.index_interval_bytes, 0)
             if disk.stamp(segment.path) != (row.size, row.changed_ns):
                 return False
-            segment.be_as_left(row)
+            segment.restore(row)
             segments.append(segment)
     except FileNotFoundError:
         return False
-    if not segments or left.start_offset != max(start_offset, segments[0].base_offset):
+    if not segments or summary.start_offset != max(start_offset, segments[0].base_offset):
         return False
     log.segments = segments
-    log.start_offset, log.end_offset = left.start_offset, left.end_offset
-    log.snapshot_offset = left.snapshot_offset
+    log.start_offset, log.end_offset = summary.start_offset, summary.end_offset
+    log.snapshot_offset = summary.snapshot_offset
     log.epochs = LeaderEpochs()
-    log.epochs.starts = [(epoch, offset) for epoch, offset in left.epochs]
-    if left.snapshot != _NO_PRODUCERS:
-        log.producers = Producers.restore(bytes.fromhex(left.snapshot))
+    log.epochs.starts = [(epoch, offset) for epoch, offset in summary.epochs]
+    if summary.snapshot != _NO_PRODUCERS:
+        log.producers = Producers.restore(bytes.fromhex(summary.snapshot))
     return True
 
 
 _NO_PRODUCERS = Producers().snapshot().hex()
 
 
-def encode(rows: Iterable[tuple[str, LeftLog]]) -> bytes:
-    """The file: one JSON document, a list for each log."""
+def encode_summary(rows: Iterable[tuple[str, LogSummary]]) -> bytes:
+    """Encode the rows, by folder name, as one JSON document."""
     document = {"version": _VERSION, "logs": dict(rows)}
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def crc_of(data: bytes) -> int:
-    """What the mark of the clean close has to say about the file."""
+def summary_crc(data: bytes) -> int:
+    """Return the checksum of the summary that the clean-shutdown marker records."""
     return crc32c(data)
 
 
-def decode(data: bytes) -> dict[str, LeftLog]:
-    """The rows by the folder's name; `Malformed` if it is no such file, or of another version."""
+def decode_summary(data: bytes) -> dict[str, LogSummary]:
+    """Decode the rows, by folder name. Raise `Malformed` for any other content or version."""
     try:
         document = json.loads(data)
         if document["version"] != _VERSION:
             raise Malformed(f"a summary of version {document['version']}")
         return {
-            name: LeftLog._make([*row[:-1], [LeftSegment(*segment) for segment in row[-1]]])
+            name: LogSummary._make([*row[:-1], [SegmentSummary(*segment) for segment in row[-1]]])
             for name, row in document["logs"].items()
         }
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

@@ -1,10 +1,10 @@
-"""How a log's end is cut back, and what is then still known of it.
+"""Truncates a log's end to an offset.
 
-Batches go whole. The end is where the last batch ends that stays, as the next opening will find it: cleaning
-leaves gaps, so that may be before the offset that was asked for. Segments go from the last one on, for good
-before an earlier one is cut, or a crash would leave a gap. The producers are read again from what is left.
-
-The caller has lowered the recovery point, see `LogDirectory.truncate`.
+Whole batches are removed. The new end is the end of the last batch that remains, as the next opening will
+find it; it can lie before the requested offset because cleaning leaves gaps. Segments are removed durably
+from the last one backwards before an earlier one is truncated, so that a crash leaves no gap. The producer
+state is rebuilt from the remaining batches. The caller lowers the recovery point first, see
+`LogDirectory.truncate`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from konvene.log.partition import PartitionLog
 
 
-def end_if_cut(log: PartitionLog, offset: int) -> tuple[Segment, int, int]:
-    """The segment that would be the last one, its size, and the log's end, were it cut at `offset`."""
+def end_after_truncation(log: PartitionLog, offset: int) -> tuple[Segment, int, int]:
+    """Return the last remaining segment, its size in bytes and the log's end offset after a truncation to
+    `offset`."""
     segments = log.segments
     last = next((segment for segment in reversed(segments) if segment.base_offset < offset), segments[0])
     found = last.locate(offset)
@@ -32,8 +33,9 @@ def end_if_cut(log: PartitionLog, offset: int) -> tuple[Segment, int, int]:
 
 
 def truncate(log: PartitionLog, offset: int) -> None:
-    """Cut. The caller holds what keeps `sync` out. OSError leaves the log half done: it is offline then."""
-    last, size, end = end_if_cut(log, offset)
+    """Truncate the log. The caller holds `_sync_lock`. An OSError leaves the log half truncated: it then goes
+    offline."""
+    last, size, end = end_after_truncation(log, offset)
     while log.segments[-1] is not last:
         dropped = log.segments.pop()
         if dropped in log._unsynced:
@@ -50,19 +52,19 @@ def truncate(log: PartitionLog, offset: int) -> None:
     log.end_offset = max(end, log.start_offset)
     log.synced_offset = min(log.synced_offset, log.end_offset)
     log.epochs.truncate_end(end)
-    log.aborted = [gone for gone in log.aborted if gone.last_offset < end]
+    log.aborted = [aborted for aborted in log.aborted if aborted.last_offset < end]
     log.snapshot_offset = None
     for name in log._disk.listdir(log.directory):
         if name.endswith(".snapshot") and int(name[:20]) > end:
             log._disk.remove(f"{log.directory}/{name}")
-    _read_producers(log)
+    _rebuild_producers(log)
 
 
-def _read_producers(log: PartitionLog) -> None:
+def _rebuild_producers(log: PartitionLog) -> None:
     log.producers = Producers()
     for segment in log.segments:
         kept, segment.aborted = segment.aborted, []
         for header, view in segment.scan(0):
             if header.producer_id > NO_PRODUCER_ID:
-                log._replay(header, view)
+                log._replay_producer(header, view)
         segment.aborted = kept

@@ -1,12 +1,13 @@
-"""What a batch has to be before it is appended: Kafka's `LogValidator`, rule by rule.
+"""Validates a batch before it is appended: the rules of Kafka's `LogValidator`, in Kafka's order.
 
-Decides whether a batch is taken, what the newest of its timestamps is, and whether it has to be packed again.
-It gives no offsets and writes nothing. The order of the rules is Kafka's, for a batch that breaks two of them
-is answered with the first.
+Returns the newest timestamp of the batch and, if the topic uses another compression, the recompressed bytes.
+It assigns no offsets and writes nothing. The order matters: a batch that breaks two rules is rejected with
+the first one's error.
 
-A batch as a whole is refused without a word; a record that may not be here (no key in a compacted topic, a
-timestamp too far from the clock) is told by its place, with Kafka's sentence. Nearly all batches are sound:
-`check_records` only tells whether one might not be, and then its records are gone through a second time.
+A batch that is invalid as a whole is rejected without details; an invalid record (no key in a compacted
+topic, a timestamp too far from the clock) is reported by its index with Kafka's sentence. Nearly all batches
+are valid: `check_records` only detects whether one might not be, and only then are its records read a second
+time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from konvene.log.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
 from konvene.log.producers import Origin
 
 MOST_RECORD_ERRORS = 10_000
-"""So many records at fault are told at most; Kafka tells all."""
+"""Maximum number of invalid records that are reported; Kafka has no limit."""
 
 _COMPRESSION = 0x07
 _LOG_APPEND_TIME = 0x08
@@ -38,10 +39,11 @@ _LOG_APPEND_TIME = 0x08
 def validate(
     batch: memoryview, header: BatchHeader, config: LogConfig, partition: str, now_ms: int, origin: Origin
 ) -> tuple[int, bytes | None]:
-    """Check one whole batch. A `Refused`; `CorruptBatch` where the checksum does not hold.
+    """Validate one whole batch; return its newest timestamp and the recompressed batch, or None if it is
+    stored as it is.
 
-    The newest timestamp of its records, whatever the header says; and the batch anew, where the topic asks
-    for another compression. `partition` is the name that errors call it by.
+    The timestamp is the records', whatever the header has. `partition` is its name in error messages. Raises
+    a `Refused`, or `CorruptBatch` if the checksum does not match.
     """
     validate_batch(batch, header, config, origin)
     keyed = config.compacts and not header.is_control
@@ -73,7 +75,7 @@ def validate(
 
 
 def validate_batch(batch: memoryview, header: BatchHeader, config: LogConfig, origin: Origin) -> None:
-    """What can be told of a batch without looking at its records."""
+    """Check a batch without reading its records."""
     client = origin is Origin.CLIENT
     if client and header.base_offset:
         raise InvalidRecord(f"the base offset is {header.base_offset}, not 0")
@@ -95,7 +97,7 @@ def too_large(size: int, config: LogConfig) -> MessageTooLarge:
 
 
 def _may_be_far(newest: int, first: int, earlier: bool, config: LogConfig, now_ms: int) -> bool:
-    """Whether a record's timestamp could be too far from the clock; `newest` is exact unless `earlier`."""
+    """Return True if a timestamp may be too far from the clock; `newest` is exact unless `earlier`."""
     if newest > min(now_ms + config.message_timestamp_after_max_ms, LONG_MAX):
         return True
     if earlier:
@@ -108,7 +110,7 @@ def _may_be_far(newest: int, first: int, earlier: bool, config: LogConfig, now_m
 def _examine(
     data: bytes, header: BatchHeader, config: LogConfig, partition: str, now_ms: int, *, keyed: bool
 ) -> int:
-    """The newest timestamp; raises where a record is at fault, with all such records."""
+    """Return the newest timestamp; raise with all invalid records if there are any."""
     stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     claimed = header.max_timestamp if header.attributes & _LOG_APPEND_TIME else None
     before, after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
@@ -156,7 +158,7 @@ def _examine(
 
 
 def _shown(record: Record, timestamp: int, header: BatchHeader, config: LogConfig) -> str:
-    """A record as Kafka prints it. What it does not unpack it knows less of."""
+    """Format a record as Kafka does; it shows less of a batch that it does not decompress."""
     source = header.attributes & _COMPRESSION
     whole = source == Compression.NONE or config.compression not in (None, source)
     missing = 0 if whole else -1
@@ -167,7 +169,7 @@ def _shown(record: Record, timestamp: int, header: BatchHeader, config: LogConfi
 
 
 def _check_sizes(data: bytes, header: BatchHeader, most: int) -> None:
-    """No record of a compressed batch may unpack to more than `max.decompressed.message.bytes`."""
+    """Reject a compressed batch with a record larger than `max.decompressed.message.bytes`."""
     pos = 0
     for _ in range(header.record_count):
         size, pos = read_varint(data, pos)
@@ -177,5 +179,5 @@ def _check_sizes(data: bytes, header: BatchHeader, most: int) -> None:
 
 
 def _long(number: int) -> int:
-    """A number as Java's 64 bits hold it."""
+    """Wrap a number to Java's 64-bit range."""
     return (number + 0x8000_0000_0000_0000 & 0xFFFF_FFFF_FFFF_FFFF) - 0x8000_0000_0000_0000

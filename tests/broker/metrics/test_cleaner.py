@@ -19,7 +19,7 @@ from tests.broker.storage.compacted import (
 )
 
 from konvene.broker.broker import Broker
-from konvene.log.cleaner.contract import Stats
+from konvene.log.cleaner.contract import CleanerStats
 
 CLEANER, MANAGER = "kafka_log_LogCleaner_Value", "kafka_log_LogCleanerManager_Value"
 
@@ -45,7 +45,9 @@ def test_cleanings_are_counted_by_topic_and_as_kafka_does(tmp_path: Path) -> Non
             assert value(page, "konvene_cleaned_bytes_total", topic="t") == before - partition.log.size
             assert value(page, "konvene_cleaned_records_total", topic="t") == 1000 - len(found(partition.log))
             (cleaner,) = broker.cleaning.cleaners
-            cleaner.stats = Stats(bytes_read=1000, bytes_written=129, buffer_utilization=0.256, elapsed_s=3.9)
+            cleaner.stats = CleanerStats(
+                bytes_read=1000, bytes_written=129, buffer_utilization=0.256, elapsed_s=3.9
+            )
             cleaner.delay_ms = 2999
             page = await scrape(port)
             told = {

@@ -61,7 +61,7 @@ def test_of_each_key_the_last_record_is_kept(
         assert latest(of) == before
         assert len(found(of)) < 20 * 50 / 2
         assert of.end_offset == 20 * 50
-        await until(lambda: not of.aside)
+        await until(lambda: not of.replaced)
         assert endings(of) <= ENDINGS
         assert broker.cleaning.removed["t"].records == 20 * 50 - len(found(of))
         kept.update(before)

@@ -33,7 +33,7 @@ from konvene.broker.storage import cleaner_executor
 from konvene.broker.storage.partitions import Partition
 from konvene.log.cleaner import cleaning as cleaner
 from konvene.log.cleaner.cleaning import Clock
-from konvene.log.cleaner.contract import Group, Progress, Stats, Task
+from konvene.log.cleaner.contract import CleanedSegment, CleanerProgress, CleanerStats, CleaningTask
 from konvene.log.disk.files import Disk
 from konvene.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from konvene.messages.delete_records import (
@@ -48,7 +48,9 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     """What the next cleanings fail with."""
     errors: list[BaseException] = []
 
-    def clean(disk: Disk, task: Task, clock: Clock | None = None) -> Generator[Progress | Group, None, Stats]:
+    def clean(
+        disk: Disk, task: CleaningTask, clock: Clock | None = None
+    ) -> Generator[CleanerProgress | CleanedSegment, None, CleanerStats]:
         steps = cleaner.clean(disk, task, clock=clock)
         if errors:
             yield next(steps)

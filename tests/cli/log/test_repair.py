@@ -15,7 +15,7 @@ from konvene.log.disk.memory import MemoryDisk, PowerCut
 from konvene.log.errors import DamagedLog
 from konvene.log.inspect import repair as repairing
 from konvene.log.inspect.dump import find
-from konvene.log.inspect.repair import carry_out, plan
+from konvene.log.inspect.repair import plan
 
 NOW = 1_760_000_000_000
 ME = Identity("clusterA", 1, "dirA")
@@ -205,7 +205,7 @@ def test_a_power_cut_during_a_repair_leaves_what_can_be_repaired(monkeypatch: py
         planned = plan(disk, folder, 9)
         disk.cut_power_at = disk.calls + at
         try:
-            carry_out(disk, planned)
+            repairing.repair(disk, planned)
             ended = True
         except PowerCut:
             pass
@@ -220,7 +220,7 @@ def test_a_power_cut_during_a_repair_leaves_what_can_be_repaired(monkeypatch: py
             (folder, _) = find(after, "/d")
             again = plan(after, folder, 9 if not ended else 1)
             if again.is_needed:
-                carry_out(after, again)
+                repairing.repair(after, again)
             assert values("/d", after) == [b"value 0"]
         if ended:
             break

@@ -8,7 +8,7 @@ from typing import Any
 from konvene.codec import batches as rb
 from konvene.codec.batches import BatchHeader
 from konvene.log.cleaner import segment_swap, selection
-from konvene.log.cleaner.contract import CLEANED, Group, Stats, Task
+from konvene.log.cleaner.contract import CLEANED, CleanedSegment, CleanerStats, CleaningTask
 from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, LogDirectory, TopicPartition
 from konvene.log.disk.files import Disk
@@ -27,7 +27,7 @@ IDENTITY = Identity("cluster", 1, "directory")
 
 Batches = list[tuple[int, bytes]]
 Keep = Callable[[BatchHeader, bytes], bool]
-Cleaning = Callable[[Disk, Task], Generator[Any, None, Stats]]
+Cleaning = Callable[[Disk, CleaningTask], Generator[Any, None, CleanerStats]]
 
 
 def opened(disk: Disk, config: LogConfig = CONFIG) -> tuple[LogDirectory, PartitionLog]:
@@ -74,10 +74,10 @@ def last_values(log: PartitionLog) -> dict[bytes, tuple[int, bytes | None]]:
     return found
 
 
-def task_for(directory: LogDirectory, log: PartitionLog) -> Task:
+def task_for(directory: LogDirectory, log: PartitionLog) -> CleaningTask:
     """All that may be cleaned now."""
-    seen = selection.look(log, directory.cleaned_to(T0), log.end_offset, NOW)
-    return selection.task_of(log, seen, log.end_offset, NOW, 1 << 20)
+    seen = selection.log_to_clean(log, directory.cleaned_to(T0), log.end_offset, NOW)
+    return selection.cleaning_task(log, seen, log.end_offset, NOW, 1 << 20)
 
 
 def draft(
@@ -109,7 +109,7 @@ def draft(
 def keeping(keep: Keep, groups: Iterable[tuple[int, ...]]) -> Cleaning:
     """A cleaning that makes one segment of each group, of the batches that are to be kept."""
 
-    def clean(disk: Disk, task: Task) -> Generator[Any, None, Stats]:
+    def clean(disk: Disk, task: CleaningTask) -> Generator[Any, None, CleanerStats]:
         sources = {source.base_offset: source for source in task.sources}
         for bases in groups:
             kept = []
@@ -121,8 +121,8 @@ def keeping(keep: Keep, groups: Iterable[tuple[int, ...]]) -> Cleaning:
             there = {header.base_offset for header, _ in kept}
             aborted = [gone for gone in task.aborted if gone.last_offset in there]
             size = draft(disk, task.directory, bases[0], kept, aborted)
-            yield Group(bases[0], sources[bases[-1]].next_offset, bases, size, NOW)
-        return Stats(end_offset=task.first_uncleanable_offset)
+            yield CleanedSegment(bases[0], sources[bases[-1]].next_offset, bases, size, NOW)
+        return CleanerStats(end_offset=task.first_uncleanable_offset)
 
     return clean
 
@@ -138,7 +138,7 @@ def run(directory: LogDirectory, clean: Cleaning) -> list[Batches]:
     log = directory.logs[T0]
     held = [content(log)]
     task = task_for(directory, log)
-    segment_swap.begin(directory, T0, task)
+    segment_swap.begin_cleaning(directory, T0, task)
     steps = clean(directory.disk, task)
     while True:
         try:
@@ -146,11 +146,11 @@ def run(directory: LogDirectory, clean: Cleaning) -> list[Batches]:
         except StopIteration as end:
             stats = end.value
             break
-        if isinstance(told, Group):
-            segment_swap.swap(log, told)
+        if isinstance(told, CleanedSegment):
+            segment_swap.swap_durably(log, told)
             held.append(content(log))
-    segment_swap.finish(log)
-    directory.note_cleaned(T0, stats.end_offset)
+    segment_swap.finish_cleaning(log)
+    directory.set_cleaned_offset(T0, stats.end_offset)
     segment_swap.remove_deleted(log, NOW)
     segment_swap.remove_deleted(log, NOW + CONFIG.file_delete_delay_ms)
     return held

@@ -33,7 +33,7 @@ def test_kafka_9065_a_gap_before_the_end_of_the_log_ends_the_loading() -> None:
     log.sync()
     for _ in range(2):  # The first one notes since when the tombstones are there.
         run(directory, clean)
-        directory.note_cleaned(T0, 0)
+        directory.set_cleaned_offset(T0, 0)
     assert last_values(log) == {}
     assert [header.base_offset for header, _ in log.batches_from()] == [end - 1], "it says where the log ends"
     assert (log.end_offset, log.read(end - 2, 1000) != b"", log.read(end, 1000)) == (end, True, b"")
@@ -89,7 +89,7 @@ def test_redpanda_24637_offsets_of_transactions_are_cleaned_once_these_have_ende
     half = log.size
     # What is overtaken goes, then it is noted since when markers have nothing to mark, then they go.
     for _ in range(3):
-        directory.note_cleaned(T0, 0)
+        directory.set_cleaned_offset(T0, 0)
         finished(directory, log)
     assert loaded(log) == {0: 597, 1: 598, 2: 599, 3: 1_000}
     assert log.size < half / 10, "and now all of it"

@@ -17,7 +17,7 @@ from konvene.codec import batches
 from konvene.codec.batches import BatchHeader, Record
 from konvene.log.cleaner import cleaning
 from konvene.log.cleaner.cleaning import CHUNK_BYTES, clean, group_by_size
-from konvene.log.cleaner.contract import CLEANED, Group, LastRecord, Source
+from konvene.log.cleaner.contract import CLEANED, CleanedSegment, LastProducerRecord, SourceSegment
 from konvene.log.disk.files import RealDisk
 from konvene.log.disk.memory import MemoryDisk, PowerCut
 from konvene.log.errors import DamagedLog
@@ -40,8 +40,8 @@ def three_segments() -> Log:
 # segments -------------------------------------------------------------------------------------
 
 
-def source(base: int, following: int, size: int, index: int = 0, times: int = 0) -> Source:
-    return Source(base, following, "", size, index, times, 0)
+def source(base: int, following: int, size: int, index: int = 0, times: int = 0) -> SourceSegment:
+    return SourceSegment(base, following, "", size, index, times, 0)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def source(base: int, following: int, size: int, index: int = 0, times: int = 0)
     ],
 )
 def test_segments_are_put_together_as_far_as_one_may_hold_them(
-    sources: list[Source], expected: list[list[int]]
+    sources: list[SourceSegment], expected: list[list[int]]
 ) -> None:
     task = replace(Log().task(), sources=tuple(sources), segment_bytes=100, segment_index_bytes=100)
     end = 20 if expected == [[0, 5]] else 1 << 40
@@ -277,10 +277,10 @@ def test_whatever_fails_leaves_no_draft_of_that_group_and_the_log_as_it_was() ->
     names = [name for name in log.disk.listdir(HOME) if not name.endswith(CLEANED)]
     for step in range(1, steps + 1):
         log.disk.fail = {log.disk.calls + step: errno.EIO}
-        groups: list[Group] = []
+        groups: list[CleanedSegment] = []
         try:
             for told in clean(log.disk, task):
-                if isinstance(told, Group):
+                if isinstance(told, CleanedSegment):
                     groups.append(told)
         except OSError as error:
             assert error.errno == errno.EIO
@@ -298,7 +298,7 @@ def test_a_group_is_durable_when_it_is_told() -> None:
     task = log.task()
     log.disk.sync_directory("/")
     for told in clean(log.disk, task):
-        if isinstance(told, Group):
+        if isinstance(told, CleanedSegment):
             log.disk.sync_directory(HOME)
             found = log.disk.crash()
             assert len(cleaned_names(log)) == 3
@@ -311,7 +311,7 @@ def test_one_that_is_closed_removes_what_it_has_not_finished() -> None:
     cleaner = clean(log.disk, log.task(segment_bytes=1))
     groups = 0
     while groups < 1 or len(cleaned_names(log)) < 4:
-        groups += isinstance(next(cleaner), Group)
+        groups += isinstance(next(cleaner), CleanedSegment)
     cleaner.close()
     assert [name[:20] for name in cleaned_names(log)] == [f"{0:020d}"] * 3
 
@@ -449,5 +449,5 @@ def test_the_size_of_a_piece_changes_nothing(steps: list[object], piece: int) ->
 
 def test_a_producer_without_batches_is_no_obstacle() -> None:
     log = three_segments()
-    log.clean(last_records={9: LastRecord(None, 3), 10: LastRecord(10_000, 0)})
+    log.clean(last_records={9: LastProducerRecord(None, 3), 10: LastProducerRecord(10_000, 0)})
     assert len({record.key for record in log.records()}) == len(log.records())

@@ -3,7 +3,7 @@
 Each operation on files is once the last one before the end: of the process (all that it did is there), of the
 power (all that was not synced is gone, or some of it). What is then opened must be one of the logs that there
 were before and after each exchange, with the same offsets, epochs, producers and aborted transactions, and no
-older than what `ready` has promised. Then the opening itself is interrupted at each of its operations. And
+older than what `prepare_swap` has committed to. Then the opening itself is interrupted at each operation. And
 each operation fails once with an error: the log goes on, or says that it is offline.
 """
 
@@ -36,7 +36,7 @@ from tests.log.cleaner.logs import (
 from konvene.codec import batches as rb
 from konvene.log.cleaner import segment_swap
 from konvene.log.cleaner.cleaning import clean
-from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP, Group
+from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP, CleanedSegment
 from konvene.log.directory import LogDirectory
 from konvene.log.disk.memory import MemoryDisk, PowerCut
 from konvene.log.errors import LogOffline
@@ -165,30 +165,30 @@ class Run:
         """As a broker does it. Raises `LogOffline`, and OSError where the cleaning was given up."""
         directory, log = self.directory, self.log
         task = task_for(directory, log)
-        segment_swap.begin(directory, T0, task)
+        segment_swap.begin_cleaning(directory, T0, task)
         try:
             steps = self._clean(self.disk, task)
             for told in steps:
-                if isinstance(told, Group):
+                if isinstance(told, CleanedSegment):
                     self._exchange(told)
         except OSError:
-            segment_swap.give_up(log)
+            segment_swap.abort_cleaning(log)
             raise
-        segment_swap.finish(log)
-        directory.note_cleaned(T0, task.first_uncleanable_offset)
+        segment_swap.finish_cleaning(log)
+        directory.set_cleaned_offset(T0, task.first_uncleanable_offset)
         segment_swap.remove_deleted(log, NOW)
         segment_swap.remove_deleted(log, NOW + CONFIG.file_delete_delay_ms)
 
-    def _exchange(self, group: Group) -> None:
+    def _exchange(self, group: CleanedSegment) -> None:
         log = self.log
         try:
-            segment_swap.ready(self.disk, PLACE, group)
+            segment_swap.prepare_swap(self.disk, PLACE, group)
         except OSError as error:
             log.health.fail("cannot rename", error)
         self.promised += 1
-        assert segment_swap.put_in_place(log, group)
+        assert segment_swap.swap_segments(log, group)
         self.stages.append(Held.of(log))
-        segment_swap.settle(log)
+        segment_swap.sync_swap(log)
 
 
 def whole_run(case: Case) -> tuple[list[Held], int, int]:

@@ -15,7 +15,7 @@ def test_the_last_offset_of_each_key_is_found() -> None:
     assert offsets.put(b"a", 1) and offsets.put(b"b", 2, tombstone=True) and offsets.put(b"a", 3)
     assert (offsets.get(b"a"), offsets.get(b"b"), offsets.get(b"c")) == (3, 2, -1)
     assert offsets.latest_offset == 3
-    assert offsets.sorted_last() == [2 << 1 | 1, 3 << 1]
+    assert offsets.sorted_values() == [2 << 1 | 1, 3 << 1]
     assert repr(offsets).startswith("OffsetMap(2 keys up to 3")
 
 
@@ -51,7 +51,7 @@ def test_it_takes_what_it_says(keys: int, length: int) -> None:
         before, _ = tracemalloc.get_traced_memory()
         for number in range(keys):
             offsets.put(b"%0*d" % (length, number), number + (1 << 40))
-        last = offsets.sorted_last()
+        last = offsets.sorted_values()
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -68,7 +68,7 @@ def test_it_never_takes_more_than_it_may() -> None:
             number = 0
             while offsets.put(b"a key of some length %d" % number, number + (1 << 40)):
                 number += 1
-            offsets.sorted_last()
+            offsets.sorted_values()
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

@@ -8,7 +8,7 @@ from tests.log.cleaner.written import DAY, NOW, Log
 from konvene.codec import batches
 from konvene.codec.batches import Record, TimestampType
 from konvene.codec.compression import Compression
-from konvene.log.cleaner.contract import LastRecord
+from konvene.log.cleaner.contract import LastProducerRecord
 
 
 def test_the_last_record_of_each_key_stays() -> None:
@@ -180,7 +180,7 @@ def test_a_producer_of_whom_only_a_marker_is_left_keeps_it() -> None:
     log.roll()
     for _ in range(3):
         log.clock += 2 * DAY
-        log.clean(last_records={1: LastRecord(None, 0)}, first_dirty_offset=0)
+        log.clean(last_records={1: LastProducerRecord(None, 0)}, first_dirty_offset=0)
     assert log.told() == ["1-1 P1", "2-2 2:a=2"]
 
 

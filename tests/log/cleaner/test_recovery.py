@@ -119,7 +119,8 @@ def test_kafka_leaves_a_source_that_its_new_segment_does_not_reach():
 
 
 def test_of_our_own_no_source_stays():
-    """Where nothing was kept of the last sources, `ready` says which go, in a way that Kafka understands."""
+    """Where nothing was kept of the last sources, `prepare_swap` says which go, in a way that Kafka
+    understands."""
     for missing in (1, 2, 3):
         disk = MemoryDisk()
         directory, log = filled(disk, records=60, keys=60)
@@ -128,13 +129,13 @@ def test_of_our_own_no_source_stays():
             lambda header, _, stop=finished[-missing]: header.base_offset < stop, [tuple(finished)]
         )
         task = task_for(directory, log)
-        segment_swap.begin(directory, T0, task)
+        segment_swap.begin_cleaning(directory, T0, task)
         group = next(keep(disk, task))
-        segment_swap.ready(disk, PLACE, group)
+        segment_swap.prepare_swap(disk, PLACE, group)
         assert disk.size(f"{PLACE}/{finished[-1]:020d}.log{SWAP}") == 0
         found = opened(disk.crash())[1]
         assert bases(found) == [0, log.active_segment.base_offset]
-        segment_swap.put_in_place(log, group)
+        segment_swap.swap_segments(log, group)
         assert content(found) == content(log)
         assert not [name for name in disk.listdir(PLACE) if name.endswith(SWAP)]
 
@@ -153,7 +154,9 @@ def splits():
     return disk.copy(), [(header.base_offset, data) for header, data in held]
 
 
-@pytest.mark.parametrize("state", ["drafts", "one ready", "all ready", "old gone", "one in place"])
+@pytest.mark.parametrize(
+    "state", ["has_unfinished_files", "one ready", "all ready", "old gone", "one in place"]
+)
 def test_a_split_of_kafkas_is_undone_or_completed(state):
     """A segment that was split into three is one or three again; nothing of it is lost or there twice."""
     disk, held = splits()
@@ -167,7 +170,7 @@ def test_a_split_of_kafkas_is_undone_or_completed(state):
         renamed(disk, SWAP, "", lambda name: name.startswith("0" * 20))
     log = opened(disk, LogConfig())[1]
     assert content(log) == held
-    assert bases(log) == ([0, 12] if state in ("drafts", "one ready") else [0, 4, 9, 12])
+    assert bases(log) == ([0, 12] if state in ("has_unfinished_files", "one ready") else [0, 4, 9, 12])
     assert faults(disk) == []
 
 

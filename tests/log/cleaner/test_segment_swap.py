@@ -30,7 +30,7 @@ from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP
 from konvene.log.directory import RECOVERY_POINTS, LogDirectory
 from konvene.log.disk.files import RealDisk
 from konvene.log.disk.memory import MemoryDisk
-from konvene.log.errors import LogGone, OffsetOutOfRange
+from konvene.log.errors import LogDeleted, OffsetOutOfRange
 
 
 def all_in_one(log):
@@ -86,10 +86,10 @@ def test_files_that_were_replaced_go_after_their_time():
     disk = MemoryDisk()
     directory, log = filled(disk)
     task = task_for(directory, log)
-    segment_swap.begin(directory, T0, task)
+    segment_swap.begin_cleaning(directory, T0, task)
     clean = all_in_one(log)
     for group in clean(disk, task):
-        old = segment_swap.swap(log, group)
+        old = segment_swap.swap_durably(log, group)
         assert len(old) == len(task.sources)
     doomed = {name for name in disk.listdir(PLACE) if name.endswith(DELETED)}
     assert {name[:20] for name in doomed} == {f"{source.base_offset:020d}" for source in task.sources}
@@ -139,20 +139,20 @@ def test_two_cleanings_within_the_delay_leave_the_readers_of_both():
     first = content(log)
     early = log.segments[0]
     task = task_for(directory, log)
-    segment_swap.begin(directory, T0, task)
+    segment_swap.begin_cleaning(directory, T0, task)
     for group in all_in_one(log)(disk, task):
-        segment_swap.swap(log, group)
-    segment_swap.finish(log)
+        segment_swap.swap_durably(log, group)
+    segment_swap.finish_cleaning(log)
     later = log.segments[0]
     second = content(log)
     put(log, b"k1", b"once more")
     log.roll(NOW)
     log.sync()
     task = task_for(directory, log)
-    segment_swap.begin(directory, T0, task)
+    segment_swap.begin_cleaning(directory, T0, task)
     for group in keeping(lambda header, _data: header.base_offset > 20, [tuple(bases(log)[:-1])])(disk, task):
-        segment_swap.swap(log, group)
-    segment_swap.finish(log)
+        segment_swap.swap_durably(log, group)
+    segment_swap.finish_cleaning(log)
     for segment, whole in ((early, first), (later, second)):
         found = [(header.base_offset, bytes(view)) for header, view in segment.scan(0)]
         assert found == [pair for pair in whole if pair[0] < segment.next_offset]
@@ -169,12 +169,12 @@ def test_records_appended_while_it_is_put_in_place_stay():
     directory, log = filled(disk)
     task = task_for(directory, log)
     clean = all_in_one(log)(disk, task)
-    segment_swap.begin(directory, T0, task)
+    segment_swap.begin_cleaning(directory, T0, task)
     for at in range(30, 60):
         put(log, b"late %d" % at, b"value")
     later = [pair for pair in content(log) if pair[0] >= task.first_uncleanable_offset]
     for group in clean:
-        segment_swap.swap(log, group)
+        segment_swap.swap_durably(log, group)
     assert [pair for pair in content(log) if pair[0] >= task.first_uncleanable_offset] == later
     log.sync()
     assert content(opened(disk.crash())[1]) == content(log)
@@ -201,9 +201,9 @@ def test_indexes_that_were_in_use_are_there_again():
         assert not log.segments[0].has_read_indexes
         if used:
             log.read(0, 1)
-        segment_swap.begin(directory, T0, task)
+        segment_swap.begin_cleaning(directory, T0, task)
         for group in clean(directory.disk, task):
-            segment_swap.swap(log, group)
+            segment_swap.swap_durably(log, group)
         assert log.segments[0].has_read_indexes is used
         assert log.read(0, 1)
 
@@ -213,16 +213,16 @@ def test_a_log_that_was_cut_meanwhile_is_not_what_was_cleaned():
     disk = MemoryDisk()
     directory, log = filled(disk)
     task = task_for(directory, log)
-    segment_swap.begin(directory, T0, task)
+    segment_swap.begin_cleaning(directory, T0, task)
     group = next(all_in_one(log)(disk, task))
-    segment_swap.ready(disk, PLACE, group)
+    segment_swap.prepare_swap(disk, PLACE, group)
     directory.truncate(T0, 5)
     assert log.cleaning is None
     for at in range(5, 30):
         put(log, b"k", b"another %d" % at)
     log.sync()
     held = content(log)
-    assert segment_swap.put_in_place(log, group) == []
+    assert segment_swap.swap_segments(log, group) == []
     assert content(log) == held
     assert not [name for name in disk.listdir(PLACE) if name.endswith((CLEANED, SWAP, DELETED))]
     assert content(opened(disk.crash())[1]) == held
@@ -246,14 +246,14 @@ def test_a_partition_that_was_deleted_meanwhile_is_left_alone():
     disk = MemoryDisk()
     directory, log = filled(disk)
     task = task_for(directory, log)
-    segment_swap.begin(directory, T0, task)
+    segment_swap.begin_cleaning(directory, T0, task)
     group = next(all_in_one(log)(disk, task))
     directory.delete(T0, "abc")
-    with pytest.raises(LogGone):
-        segment_swap.put_in_place(log, group)
-    with pytest.raises(LogGone):
-        segment_swap.swap(log, group)
-    segment_swap.give_up(log)
+    with pytest.raises(LogDeleted):
+        segment_swap.swap_segments(log, group)
+    with pytest.raises(LogDeleted):
+        segment_swap.swap_durably(log, group)
+    segment_swap.abort_cleaning(log)
     assert directory.health.failure is None
     assert directory.cleaned_to(T0) is None
     assert not disk.exists(PLACE)
@@ -264,12 +264,12 @@ def test_retention_waits_for_the_cleaning():
     disk = MemoryDisk()
     directory, log = filled(disk)
     task = task_for(directory, log)
-    segment_swap.begin(directory, T0, task)
+    segment_swap.begin_cleaning(directory, T0, task)
     log.delete_records_before(20)
     assert log.retain(NOW) == []
     for group in keeping(last_of_each_key(log), [(0, *bases(log)[1:2]), tuple(bases(log)[2:-1])])(disk, task):
-        segment_swap.swap(log, group)
-    segment_swap.finish(log)
+        segment_swap.swap_durably(log, group)
+    segment_swap.finish_cleaning(log)
     gone = log.retain(NOW)
     assert gone
     assert log.start_offset == 20
@@ -298,14 +298,14 @@ def test_a_cleaning_begins_once():
     disk = MemoryDisk()
     directory, log = filled(disk)
     task = task_for(directory, log)
-    segment_swap.begin(directory, T0, task)
+    segment_swap.begin_cleaning(directory, T0, task)
     with pytest.raises(ValueError, match="already"):
-        segment_swap.begin(directory, T0, task)
+        segment_swap.begin_cleaning(directory, T0, task)
     group = next(all_in_one(log)(disk, task))
-    segment_swap.ready(disk, PLACE, group)
-    segment_swap.finish(log)
+    segment_swap.prepare_swap(disk, PLACE, group)
+    segment_swap.finish_cleaning(log)
     held = content(log)
-    segment_swap.begin(directory, T0, task)
+    segment_swap.begin_cleaning(directory, T0, task)
     assert not [name for name in disk.listdir(PLACE) if name.endswith((CLEANED, SWAP))]
     assert content(opened(disk.crash(lambda count: count - 1))[1]) == held
 
@@ -315,7 +315,7 @@ def test_the_recovery_point_is_behind_all_that_is_cleaned():
     disk = MemoryDisk()
     directory, log = filled(disk)
     assert not disk.exists(f"/d/{RECOVERY_POINTS}")
-    segment_swap.begin(directory, T0, task_for(directory, log))
+    segment_swap.begin_cleaning(directory, T0, task_for(directory, log))
     assert f"t 0 {log.synced_offset}" in disk.crash().read(f"/d/{RECOVERY_POINTS}").decode()
 
 
@@ -327,13 +327,13 @@ def test_a_clean_close_leaves_nothing_of_a_cleaning(ended):
     disk = MemoryDisk()
     directory, log = filled(disk)
     task = task_for(directory, log)
-    segment_swap.begin(directory, T0, task)
+    segment_swap.begin_cleaning(directory, T0, task)
     groups = keeping(last_of_each_key(log), [tuple(bases(log)[:2]), tuple(bases(log)[2:-1])])(disk, task)
-    segment_swap.swap(log, next(groups))
-    segment_swap.ready(disk, PLACE, next(groups))
+    segment_swap.swap_durably(log, next(groups))
+    segment_swap.prepare_swap(disk, PLACE, next(groups))
     held = content(log)
     if ended:
-        segment_swap.finish(log)
+        segment_swap.finish_cleaning(log)
     directory.close()
     assert not [name for name in disk.listdir(PLACE) if name.endswith((CLEANED, SWAP, DELETED))]
     directory, log = opened(disk.crash())

@@ -8,8 +8,8 @@ import pytest
 from tests.log.cleaner.logs import CONFIG, NOW, PLACE, bases, opened, put
 
 from konvene.codec import batches as rb
-from konvene.log.cleaner.contract import LastRecord, Source
-from konvene.log.cleaner.selection import Look, filthiest, is_cleanable, look, task_of
+from konvene.log.cleaner.contract import LastProducerRecord, SourceSegment
+from konvene.log.cleaner.selection import LogToClean, cleaning_task, filthiest_log, is_cleanable, log_to_clean
 from konvene.log.config import LONG_MAX
 from konvene.log.disk.memory import MemoryDisk
 from konvene.log.errors import DamagedLog, LogOffline
@@ -28,8 +28,8 @@ def filled(records: int = 30, config=CONFIG, now_ms: int = NOW) -> PartitionLog:
     return log
 
 
-def seen(log: PartitionLog, cleaned_to: int | None = None, now_ms: int = NOW) -> Look:
-    return look(log, cleaned_to, log.end_offset, now_ms)
+def seen(log: PartitionLog, cleaned_to: int | None = None, now_ms: int = NOW) -> LogToClean:
+    return log_to_clean(log, cleaned_to, log.end_offset, now_ms)
 
 
 def sizes(log: PartitionLog, first: int, stop: int) -> int:
@@ -40,7 +40,7 @@ def test_a_log_that_was_never_cleaned_is_dirty_up_to_its_active_segment():
     """From the log's start to the active segment, all of it."""
     log = filled()
     found = seen(log)
-    assert found == Look(0, log.active_segment.base_offset, 0, sizes(log, 0, -1), 1.0, 0, False)
+    assert found == LogToClean(0, log.active_segment.base_offset, 0, sizes(log, 0, -1), 1.0, 0, False)
     assert found.total_bytes == log.size - log.active_segment.size
 
 
@@ -64,9 +64,9 @@ def test_nothing_is_cleaned_behind_the_high_watermark():
     """The segment that holds the high watermark is the first that is not touched."""
     log = filled()
     fourth = bases(log)[3]
-    assert look(log, None, fourth + 1, NOW).first_uncleanable_offset == fourth
-    assert look(log, None, fourth, NOW).first_uncleanable_offset == fourth
-    assert look(log, None, fourth - 1, NOW).first_uncleanable_offset == bases(log)[2]
+    assert log_to_clean(log, None, fourth + 1, NOW).first_uncleanable_offset == fourth
+    assert log_to_clean(log, None, fourth, NOW).first_uncleanable_offset == fourth
+    assert log_to_clean(log, None, fourth - 1, NOW).first_uncleanable_offset == bases(log)[2]
 
 
 def test_nothing_is_cleaned_behind_an_open_transaction():
@@ -139,11 +139,11 @@ def test_a_log_of_one_segment_has_nothing_to_clean(cleaned_to):
 
 def test_a_log_is_worth_cleaning_above_its_ratio():
     """More than `min.cleanable.dirty.ratio` must be dirty; exactly so much is not enough."""
-    half = Look(10, 20, 500, 500, 0.5, 0, False)
+    half = LogToClean(10, 20, 500, 500, 0.5, 0, False)
     assert not is_cleanable(half, replace(CONFIG, min_cleanable_dirty_ratio=0.5))
     assert is_cleanable(half, replace(CONFIG, min_cleanable_dirty_ratio=0.49))
     assert not is_cleanable(
-        Look(10, 10, 500, 0, 0.0, 0, False), replace(CONFIG, min_cleanable_dirty_ratio=0.0)
+        LogToClean(10, 10, 500, 0, 0.0, 0, False), replace(CONFIG, min_cleanable_dirty_ratio=0.0)
     )
 
 
@@ -176,10 +176,10 @@ def test_records_do_not_wait_in_a_segment_that_grows():
 
 def test_the_dirtiest_is_the_first():
     """By ratio; the first of equals; none of none."""
-    looks = {ratio: Look(0, 1, 1, 1, ratio, 0, False) for ratio in (0.2, 0.7, 0.5)}
-    assert filthiest((str(ratio), each) for ratio, each in looks.items()) == "0.7"
-    assert filthiest([("a", looks[0.5]), ("b", looks[0.5])]) == "a"
-    assert filthiest([]) is None
+    looks = {ratio: LogToClean(0, 1, 1, 1, ratio, 0, False) for ratio in (0.2, 0.7, 0.5)}
+    assert filthiest_log((str(ratio), each) for ratio, each in looks.items()) == "0.7"
+    assert filthiest_log([("a", looks[0.5]), ("b", looks[0.5])]) == "a"
+    assert filthiest_log([]) is None
 
 
 def test_a_task_names_all_that_a_cleaning_asks_for():
@@ -195,10 +195,10 @@ def test_a_task_names_all_that_a_cleaning_asks_for():
     log.roll(NOW)
     log.sync()
     found = seen(log)
-    task = task_of(log, found, log.end_offset, NOW + 5, 4096)
+    task = cleaning_task(log, found, log.end_offset, NOW + 5, 4096)
     disk = log._disk
     assert task.sources == tuple(
-        Source(
+        SourceSegment(
             base, following, f"{PLACE}/{base:020d}.log", disk.size(f"{PLACE}/{base:020d}.log"),
             disk.size(f"{PLACE}/{base:020d}.index"), disk.size(f"{PLACE}/{base:020d}.timeindex"), NOW,
         )
@@ -208,15 +208,15 @@ def test_a_task_names_all_that_a_cleaning_asks_for():
     assert (task.directory, task.first_dirty_offset, task.first_uncleanable_offset) == (PLACE, 0, 14)
     assert (task.high_watermark, task.now_ms, task.map_bytes) == (14, NOW + 5, 4096)
     assert [tuple(gone)[:3] for gone in task.aborted] == [(15, 11, 12)]
-    assert task.last_records == {15: LastRecord(11, 2), 16: LastRecord(None, 1)}
+    assert task.last_records == {15: LastProducerRecord(11, 2), 16: LastProducerRecord(None, 1)}
     assert (task.segment_bytes, task.index_interval_bytes) == (CONFIG.segment_bytes, 1)
     assert (task.delete_retention_ms, task.segment_index_bytes, task.max_message_bytes) == (77, 88, 99)
     again = opened(disk.copy(), config)[1]  # Where no index has been read, or one is missing, it is the same.
-    assert task_of(again, found, 14, NOW + 5, 4096) == task
+    assert cleaning_task(again, found, 14, NOW + 5, 4096) == task
     without = disk.copy()
     without.remove(f"{PLACE}/{0:020d}.index")
     again = opened(without, config)[1]
-    assert task_of(again, found, 14, NOW + 5, 4096) == task
+    assert cleaning_task(again, found, 14, NOW + 5, 4096) == task
 
 
 def test_a_log_that_cannot_be_read_says_so():

@@ -21,7 +21,7 @@ from konvene.log.cleaner import segment_swap
 from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP
 from konvene.log.disk.memory import MemoryDisk
 from konvene.log.inspect.dump import Batch, find, walk
-from konvene.log.inspect.repair import carry_out, durable_offsets, plan
+from konvene.log.inspect.repair import durable_offsets, plan, repair
 from konvene.log.inspect.verify import verify
 
 
@@ -35,11 +35,11 @@ def filled(records=30):
 
 
 def half_done(disk, directory, log):
-    """A cleaning that has come to `ready`; what the log holds when it is done."""
-    segment_swap.begin(directory, T0, task_for(directory, log))
+    """A cleaning that has come to `prepare_swap`; what the log holds when it is done."""
+    segment_swap.begin_cleaning(directory, T0, task_for(directory, log))
     clean = keeping(last_of_each_key(log), [tuple(bases(log)[:-1])])
     group = next(clean(disk, log.cleaning))
-    segment_swap.ready(disk, PLACE, group)
+    segment_swap.prepare_swap(disk, PLACE, group)
     whole = opened(disk.copy())[1]
     return content(whole)
 
@@ -130,7 +130,7 @@ def test_a_repair_finishes_a_cleaning_first():
     torn.rename(second, second + ".lost")
     cut = planned(torn)
     assert cut.is_needed
-    carry_out(torn, cut)
+    repair(torn, cut)
     assert not [name for name in torn.listdir(PLACE) if name.endswith((CLEANED, SWAP))]
     assert content(opened(torn)[1]) == clean[:-1]
     assert clean[0][0] == 6

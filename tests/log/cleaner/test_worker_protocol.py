@@ -8,20 +8,38 @@ from collections.abc import Iterator
 
 import pytest
 
-from konvene.log.cleaner.contract import Group, LastRecord, Progress, Source, Stats, Task
-from konvene.log.cleaner.worker import BACKLOG_BYTES, Orders, Teller
-from konvene.log.cleaner.worker_protocol import Confused, Failed, Pause, Told, line_of, read_order, read_told
+from konvene.log.cleaner.contract import (
+    CleanedSegment,
+    CleanerProgress,
+    CleanerStats,
+    CleaningTask,
+    LastProducerRecord,
+    SourceSegment,
+)
+from konvene.log.cleaner.worker import BACKLOG_BYTES, CommandReader, ResultWriter
+from konvene.log.cleaner.worker_protocol import (
+    CleanerResult,
+    Failed,
+    MalformedLine,
+    Pause,
+    decode_command,
+    decode_result,
+    encode_line,
+)
 from konvene.log.errors import DamagedLog
 from konvene.log.producers import AbortedTransaction
 
-TASK = Task(
+TASK = CleaningTask(
     directory="/d/täglich-0",
-    sources=(Source(0, 7, "/d/täglich-0/0.log", 99, 8, 12, 1_700), Source(7, 9, "/d/1.log", 1, 0, 0, 1_800)),
+    sources=(
+        SourceSegment(0, 7, "/d/täglich-0/0.log", 99, 8, 12, 1_700),
+        SourceSegment(7, 9, "/d/1.log", 1, 0, 0, 1_800),
+    ),
     first_dirty_offset=3,
     first_uncleanable_offset=9,
     high_watermark=11,
     aborted=(AbortedTransaction(4, 1, 5, 6),),
-    last_records={4: LastRecord(8, 2), 5: LastRecord(None, 0)},
+    last_records={4: LastProducerRecord(8, 2), 5: LastProducerRecord(None, 0)},
     now_ms=2**41,
     segment_bytes=1,
     segment_index_bytes=2,
@@ -33,50 +51,53 @@ TASK = Task(
 
 
 @pytest.mark.parametrize("said", [TASK, Pause(17.25)])
-def test_what_a_worker_is_told(said: Task | Pause) -> None:
+def test_what_a_worker_is_told(said: CleaningTask | Pause) -> None:
     """On one line, and equal on the other side."""
-    line = line_of(said)
+    line = encode_line(said)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
-    assert read_order(line) == said
+    assert decode_command(line) == said
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        Progress(1, 2),
-        Group(0, 9, (0, 7), 33, 1_800),
-        Stats(end_offset=9, buffer_utilization=0.5, index_s=0.25),
+        CleanerProgress(1, 2),
+        CleanedSegment(0, 9, (0, 7), 33, 1_800),
+        CleanerStats(end_offset=9, buffer_utilization=0.5, index_s=0.25),
     ],
 )
-def test_what_a_worker_tells(said: Told) -> None:
-    told = read_told(line_of(said))
+def test_what_a_worker_tells(said: CleanerResult) -> None:
+    told = decode_result(encode_line(said))
     assert (told, type(told)) == (said, type(said))
 
 
 def test_groups_are_told_once() -> None:
-    """A `Stats` has them as well, and they may be many."""
-    assert read_told(line_of(Stats(segments=[Group(0, 9, (0,), 1, 1)]))) == Stats()
+    """A `CleanerStats` has them as well, and they may be many."""
+    assert (
+        decode_result(encode_line(CleanerStats(segments=[CleanedSegment(0, 9, (0,), 1, 1)])))
+        == CleanerStats()
+    )
 
 
 def test_failures_are_raised_where_they_are_heard() -> None:
     """With all that decides what becomes of them."""
     with pytest.raises(DamagedLog, match="/x is damaged at byte 7: a batch of 3 bytes") as damaged:
-        read_told(line_of(DamagedLog("/x", 7, "a batch of 3 bytes")))
+        decode_result(encode_line(DamagedLog("/x", 7, "a batch of 3 bytes")))
     assert (damaged.value.path, damaged.value.position) == ("/x", 7)
     with pytest.raises(OSError, match="No space left") as full:
-        read_told(line_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x.cleaned")))
+        decode_result(encode_line(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x.cleaned")))
     assert (full.value.errno, full.value.filename) == (errno.ENOSPC, "/x.cleaned")
     with pytest.raises(Failed, match="ValueError: so it is"):
-        read_told(line_of(ValueError("so it is")))
+        decode_result(encode_line(ValueError("so it is")))
 
 
 @pytest.mark.parametrize(
     "line", [b"", b"{}", b"[]", b'["clean"]', b'["pause", 1, 2]', b'["who", 1]', b"\xff"]
 )
 def test_what_nobody_says_is_refused(line: bytes) -> None:
-    for read in (read_order, read_told):
-        with pytest.raises(Confused):
+    for read in (decode_command, decode_result):
+        with pytest.raises(MalformedLine):
             read(line)
 
 
@@ -93,13 +114,13 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 def test_orders_come_in_pieces(pipe: tuple[int, int]) -> None:
     """And the end of the input is the end of the work."""
-    orders = Orders(pipe[0])
-    assert orders.waiting() is None
-    line = line_of(TASK)
+    orders = CommandReader(pipe[0])
+    assert orders.poll() is None
+    line = encode_line(TASK)
     os.write(pipe[1], line[:10])
-    assert orders.waiting() is None
-    os.write(pipe[1], line[10:] + line_of(Pause(1.0)) + line_of(Pause(2.0)))
-    assert [orders.next(), orders.waiting(), orders.next(), orders.waiting()] == [
+    assert orders.poll() is None
+    os.write(pipe[1], line[10:] + encode_line(Pause(1.0)) + encode_line(Pause(2.0)))
+    assert [orders.next(), orders.poll(), orders.next(), orders.poll()] == [
         TASK,
         Pause(1.0),
         Pause(2.0),
@@ -113,30 +134,30 @@ def test_orders_come_in_pieces(pipe: tuple[int, int]) -> None:
 
 def test_little_progress_is_told_with_more(pipe: tuple[int, int]) -> None:
     """Nothing is lost, and what was done before a group or the end is told before it."""
-    teller = Teller(pipe[1])
-    teller.tell(Progress(BACKLOG_BYTES // 2, 0))
-    teller.tell(Progress(1, BACKLOG_BYTES // 2 - 2))
-    teller.tell(Progress(0, 1))
-    teller.tell(Progress(5, 6))
-    teller.tell(Group(0, 1, (0,), 1, 1))
-    teller.tell(Stats(end_offset=1))
-    told = [read_told(line) for line in os.read(pipe[0], 1 << 16).splitlines()]
+    writer = ResultWriter(pipe[1])
+    writer.send(CleanerProgress(BACKLOG_BYTES // 2, 0))
+    writer.send(CleanerProgress(1, BACKLOG_BYTES // 2 - 2))
+    writer.send(CleanerProgress(0, 1))
+    writer.send(CleanerProgress(5, 6))
+    writer.send(CleanedSegment(0, 1, (0,), 1, 1))
+    writer.send(CleanerStats(end_offset=1))
+    told = [decode_result(line) for line in os.read(pipe[0], 1 << 16).splitlines()]
     half = BACKLOG_BYTES // 2
     assert told == [
-        Progress(half + 1, half - 1),
-        Progress(5, 6),
-        Group(0, 1, (0,), 1, 1),
-        Stats(end_offset=1),
+        CleanerProgress(half + 1, half - 1),
+        CleanerProgress(5, 6),
+        CleanedSegment(0, 1, (0,), 1, 1),
+        CleanerStats(end_offset=1),
     ]
 
 
 def test_a_failure_forgets_what_was_not_told(pipe: tuple[int, int]) -> None:
     """The next task begins with nothing done."""
-    teller = Teller(pipe[1])
-    teller.tell(Progress(5, 6))
-    teller.tell(ValueError("no"))
-    teller.tell(Stats())
+    writer = ResultWriter(pipe[1])
+    writer.send(CleanerProgress(5, 6))
+    writer.send(ValueError("no"))
+    writer.send(CleanerStats())
     first, second = os.read(pipe[0], 1 << 16).splitlines()
     with pytest.raises(Failed):
-        read_told(first)
-    assert read_told(second) == Stats()
+        decode_result(first)
+    assert decode_result(second) == CleanerStats()

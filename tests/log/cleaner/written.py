@@ -8,7 +8,15 @@ from konvene.codec import batches
 from konvene.codec.batches import BatchHeader, Record
 from konvene.codec.compression import Compression
 from konvene.log.cleaner.cleaning import SUFFIXES, clean
-from konvene.log.cleaner.contract import CLEANED, Group, LastRecord, Progress, Source, Stats, Task
+from konvene.log.cleaner.contract import (
+    CLEANED,
+    CleanedSegment,
+    CleanerProgress,
+    CleanerStats,
+    CleaningTask,
+    LastProducerRecord,
+    SourceSegment,
+)
 from konvene.log.disk.files import Disk
 from konvene.log.disk.memory import MemoryDisk
 from konvene.log.producers import AbortedTransaction, read_aborted, write_aborted
@@ -43,7 +51,7 @@ class Log:
         self.clock = NOW
         self.first_dirty = 0
         self.high_watermark: int | None = None
-        self.last: dict[int, LastRecord] = {}
+        self.last: dict[int, LastProducerRecord] = {}
         self._open: dict[int, int] = {}
         self._sequences: dict[int, int] = {}
 
@@ -62,7 +70,7 @@ class Log:
         if producer >= 0:
             sequence = self._sequences.get(producer, 0)
             self._sequences[producer] = sequence + len(records)
-            self.last[producer] = LastRecord(records[-1].offset, 0)
+            self.last[producer] = LastProducerRecord(records[-1].offset, 0)
         if transactional:
             self._open.setdefault(producer, self.next_offset)
         return self.add(
@@ -112,7 +120,7 @@ class Log:
     def stable_offset(self) -> int:
         return min(self._open.values(), default=self.next_offset)
 
-    def task(self, **changes: object) -> Task:
+    def task(self, **changes: object) -> CleaningTask:
         """All but the last segment, up to the first open transaction."""
         self._write()
         first_uncleanable = max(self.first_dirty, min(self.stable_offset, self.segments[-1].base_offset))
@@ -122,9 +130,11 @@ class Log:
                 path = f"{HOME}/{segment_name(segment.base_offset, '.log')}"
                 following = self.segments[at + 1].base_offset
                 sources.append(
-                    Source(segment.base_offset, following, path, len(segment.data), 0, 0, segment.modified_ms)
+                    SourceSegment(
+                        segment.base_offset, following, path, len(segment.data), 0, 0, segment.modified_ms
+                    )
                 )
-        task = Task(
+        task = CleaningTask(
             HOME,
             tuple(sources),
             self.first_dirty,
@@ -142,23 +152,23 @@ class Log:
         )
         return replace(task, **changes)  # type: ignore[arg-type]
 
-    def clean(self, **changes: object) -> Stats:
+    def clean(self, **changes: object) -> CleanerStats:
         """Clean, and put the result in place."""
         return self.clean_task(self.task(**changes))
 
-    def clean_task(self, task: Task) -> Stats:
+    def clean_task(self, task: CleaningTask) -> CleanerStats:
         cleaning = clean(self.disk, task)
         while True:
             try:
                 told = next(cleaning)
             except StopIteration as done:
-                stats: Stats = done.value
+                stats: CleanerStats = done.value
                 self.first_dirty = stats.end_offset
                 return stats
-            if isinstance(told, Group):
+            if isinstance(told, CleanedSegment):
                 self._swap(told)
 
-    def _swap(self, group: Group) -> None:
+    def _swap(self, group: CleanedSegment) -> None:
         prefix = f"{HOME}/{segment_name(group.base_offset, '')}"
         data = self.disk.read(f"{prefix}.log{CLEANED}")
         assert len(data) == group.size
@@ -233,17 +243,19 @@ class Log:
         return lines
 
 
-def run(disk: Disk, task: Task, write: bool = True) -> tuple[list[Progress], list[Group], Stats]:
+def run(
+    disk: Disk, task: CleaningTask, write: bool = True
+) -> tuple[list[CleanerProgress], list[CleanedSegment], CleanerStats]:
     """A cleaning to its end: what it told."""
-    progress: list[Progress] = []
-    groups: list[Group] = []
+    progress: list[CleanerProgress] = []
+    groups: list[CleanedSegment] = []
     cleaning = clean(disk, task, write)
     while True:
         try:
             told = next(cleaning)
         except StopIteration as done:
             return progress, groups, done.value
-        if isinstance(told, Group):
+        if isinstance(told, CleanedSegment):
             groups.append(told)
         else:
             progress.append(told)

@@ -224,5 +224,5 @@ def test_a_read_only_disk_reads_and_refuses_the_rest(tmp_path: Path) -> None:
             attempt()
         assert error.value.errno == errno.EROFS
     file.close()
-    assert repr(file).endswith("file closed, to be read>")
+    assert repr(file).endswith("file closed, read-only>")
     assert path.read_bytes() == b"0123456789"

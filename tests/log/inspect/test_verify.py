@@ -12,7 +12,7 @@ from konvene.log.disk.files import RealDisk
 from konvene.log.disk.memory import MemoryDisk
 from konvene.log.errors import DamagedLog
 from konvene.log.inspect.dump import find
-from konvene.log.inspect.verify import Checked, Finding, verify
+from konvene.log.inspect.verify import Finding, Verification, verify
 from konvene.log.opening import open_log
 from konvene.log.producers import AbortedTransaction, write_aborted
 
@@ -41,7 +41,7 @@ def with_file(disk: MemoryDisk, data: bytes, path: str = FIRST) -> MemoryDisk:
     return twin
 
 
-def checked(disk: MemoryDisk, path: str = PLACE, *, durable: int | None = None) -> Checked:
+def checked(disk: MemoryDisk, path: str = PLACE, *, durable: int | None = None) -> Verification:
     (folder,) = find(disk, path)
     return verify(disk, folder, durable=durable)
 
@@ -75,7 +75,7 @@ def test_a_log_of_ours_is_sound_and_counted() -> None:
     heard: list[int] = []
     disk = written(20, config=SMALL, epochs=3)
     (folder,) = find(disk, PLACE)
-    verdict = verify(disk, folder, told=heard.append)
+    verdict = verify(disk, folder, on_read=heard.append)
     assert verdict.findings == ()
     assert (verdict.segments, verdict.batches, verdict.records) == (len(folder.logs), 20, 20)
     assert (verdict.first_offset, verdict.next_offset) == (0, 20)

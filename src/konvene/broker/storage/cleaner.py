@@ -31,7 +31,7 @@ from konvene.broker.storage.cleaner_statistics import Cleaner, Removed, said
 from konvene.broker.storage.retention import retain
 from konvene.broker.storage.throttle import Throttle
 from konvene.log.checkpoints import TopicPartition
-from konvene.log.cleaner.contract import Group, Stats
+from konvene.log.cleaner.contract import CleanedSegment, CleanerStats
 from konvene.log.disk.files import RealDisk
 from konvene.log.errors import DamagedLog, LogError
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.broker.storage.cleaner_executor import CleanerExecutor
     from konvene.broker.storage.partitions import Partition
-    from konvene.log.cleaner.contract import Task
-    from konvene.log.cleaner.selection import Look
+    from konvene.log.cleaner.contract import CleaningTask
+    from konvene.log.cleaner.selection import LogToClean
     from konvene.log.partition import PartitionLog
 
 __all__ = ["Cleaner", "LogCleaner"]
@@ -209,10 +209,10 @@ class LogCleaner:
                 if name not in self.in_progress and self.uncleanable.get(name) is not partition.log:
                     yield partition
 
-    async def _dirtiest(self, cleaner: Cleaner) -> tuple[Partition, Look] | None:
+    async def _dirtiest(self, cleaner: Cleaner) -> tuple[Partition, LogToClean] | None:
         """The log that most needs to be cleaned, if one does."""
         self.last_run_ms = self._broker.wall_clock_ms()
-        looks: list[tuple[Partition, Look]] = []
+        looks: list[tuple[Partition, LogToClean]] = []
         for at, partition in enumerate(self._compacted()):
             if at % LOOKS_A_TURN == LOOKS_A_TURN - 1:
                 await asyncio.sleep(0)
@@ -223,7 +223,7 @@ class LogCleaner:
         self.dirtiest_ratio = max((seen.ratio for _, seen in looks), default=0.0)
         if not looks:
             return None
-        from konvene.log.cleaner.selection import filthiest, is_cleanable
+        from konvene.log.cleaner.selection import filthiest_log, is_cleanable
 
         due = [
             ((partition, seen), seen)
@@ -234,26 +234,26 @@ class LogCleaner:
         ]
         # Those that the archive could not take come last: they would keep all others from being cleaned.
         taken = [each for each in due if _name(each[0][0]) not in self._broker.archive.failing]
-        chosen = filthiest(taken or due)
+        chosen = filthiest_log(taken or due)
         if chosen is not None:
             cleaner.delay_ms = max(seen.compaction_delay_ms for _, seen in looks)
         return chosen
 
-    def _look(self, partition: Partition) -> Look | None:
+    def _look(self, partition: Partition) -> LogToClean | None:
         """What cleaning this log would give; None if it cannot be said."""
-        from konvene.log.cleaner.selection import look
+        from konvene.log.cleaner.selection import log_to_clean
 
         of, name, directory = partition.log, _name(partition), self._broker.directory
         cleaned_to, now_ms = directory.cleaned_to(name), self._broker.wall_clock_ms()
         try:
-            seen = look(of, cleaned_to, partition.high_watermark, now_ms)
+            seen = log_to_clean(of, cleaned_to, partition.high_watermark, now_ms)
             if seen.must_reset_checkpoint:
                 if not of.config.deletes:
                     log.warning(
                         "%s was cleaned up to %s, which does not lie within it: all of it is taken for dirty",
                         name, cleaned_to,
                     )  # fmt: skip
-                directory.note_cleaned(name, seen.first_dirty_offset)
+                directory.set_cleaned_offset(name, seen.first_dirty_offset)
             return seen
         except DamagedLog as damage:
             self._leave_alone(partition, damage)
@@ -287,7 +287,7 @@ class LogCleaner:
 
     # --- one cleaning ---
 
-    async def _clean(self, cleaner: Cleaner, partition: Partition, seen: Look) -> bool:
+    async def _clean(self, cleaner: Cleaner, partition: Partition, seen: LogToClean) -> bool:
         """Whether it was cleaned. Where it was not, the log is as it was, and it has been said why."""
         name, of = _name(partition), partition.log
         try:
@@ -330,7 +330,7 @@ class LogCleaner:
         else:
             self._leave_alone(partition, error)
 
-    async def _carry_out(self, cleaner: Cleaner, partition: Partition, seen: Look) -> Stats:
+    async def _carry_out(self, cleaner: Cleaner, partition: Partition, seen: LogToClean) -> CleanerStats:
         from konvene.log.cleaner import segment_swap as swapping
         from konvene.log.cleaner import selection
 
@@ -338,12 +338,12 @@ class LogCleaner:
         if not await self._handed_over(partition, seen):
             raise GivenUp("its segments cannot be handed over")
         began_s, now_ms = broker.loop.time(), broker.wall_clock_ms()
-        task = selection.task_of(of, seen, partition.high_watermark, now_ms, self._map_bytes())
-        swapping.begin(broker.directory, _name(partition), task)
+        task = selection.cleaning_task(of, seen, partition.high_watermark, now_ms, self._map_bytes())
+        swapping.begin_cleaning(broker.directory, _name(partition), task)
         try:
             stats = await self._work_off(cleaner, partition, task)
             self._check(partition, of.cleaning is task)
-            broker.directory.note_cleaned(_name(partition), stats.end_offset)
+            broker.directory.set_cleaned_offset(_name(partition), stats.end_offset)
         except Exception:
             if of.cleaning is task and of.health.failure is None:
                 await self._discard(of)
@@ -351,11 +351,11 @@ class LogCleaner:
         finally:
             cleaner.way = None
             if of.cleaning is task:
-                swapping.finish(of)
+                swapping.finish_cleaning(of)
         stats.elapsed_s = broker.loop.time() - began_s
         return stats
 
-    async def _handed_over(self, partition: Partition, seen: Look) -> bool:
+    async def _handed_over(self, partition: Partition, seen: LogToClean) -> bool:
         """Whether what will be replaced may be."""
         archive, of = self._broker.archive, partition.log
         if not archive.wants(of):
@@ -371,15 +371,15 @@ class LogCleaner:
         part = config["log.cleaner.dedupe.buffer.size"] // max(config["log.cleaner.threads"], 1)
         return int(min(part, LARGEST_MAP) * config["log.cleaner.io.buffer.load.factor"])
 
-    async def _work_off(self, cleaner: Cleaner, partition: Partition, task: Task) -> Stats:
+    async def _work_off(self, cleaner: Cleaner, partition: Partition, task: CleaningTask) -> CleanerStats:
         """Clean, and put in place what has become of it."""
         of, loop = partition.log, self._broker.loop
         way = cleaner.way = self._way(cleaner, task)
         try:
             await way.begin(task)
-            while not isinstance(told := await way.told(), Stats):
+            while not isinstance(told := await way.told(), CleanerStats):
                 self._check(partition, of.cleaning is task)
-                if isinstance(told, Group):
+                if isinstance(told, CleanedSegment):
                     await self._swap(partition, task, told)
                 elif pause_s := self._throttle.took(sum(told), loop.time()):
                     await way.pause(pause_s)
@@ -392,7 +392,7 @@ class LogCleaner:
                 self._check(partition, of.cleaning is task)  # What fails upon that is no failure.
             raise
 
-    def _way(self, cleaner: Cleaner, task: Task) -> CleanerExecutor:
+    def _way(self, cleaner: Cleaner, task: CleaningTask) -> CleanerExecutor:
         from konvene.broker.storage.cleaner_executor import InSlices, WorkerProcess, can_have_processes
 
         broker = self._broker
@@ -416,20 +416,20 @@ class LogCleaner:
         if partition.log.health.failure is not None:
             raise partition.log.health.refusal()
 
-    async def _swap(self, partition: Partition, task: Task, group: Group) -> None:
+    async def _swap(self, partition: Partition, task: CleaningTask, group: CleanedSegment) -> None:
         """Put a new segment in the place of old ones. Before the last step nothing of the log has changed."""
         from konvene.log.cleaner import segment_swap as swapping
 
         of, disk = partition.log, self._broker.directory.disk
         try:
-            await self._in_thread(partial(swapping.ready, disk, of.directory, group))
+            await self._in_thread(partial(swapping.prepare_swap, disk, of.directory, group))
         except OSError as error:
             self._check(partition, of.cleaning is task)
             of.health.fail(f"cannot put a cleaned segment in place in {of.directory}", error)
         self._check(partition, of.cleaning is task)
-        if not swapping.put_in_place(of, group):
+        if not swapping.swap_segments(of, group):
             raise GivenUp("its segments are not those that were cleaned")
-        await self._in_thread(partial(swapping.settle, of))
+        await self._in_thread(partial(swapping.sync_swap, of))
         self._tidy()
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
@@ -446,7 +446,9 @@ class LogCleaner:
         from konvene.log.cleaner import segment_swap as swapping
 
         try:
-            await self._in_thread(partial(swapping.discard, self._broker.directory.disk, of.directory))
+            await self._in_thread(
+                partial(swapping.remove_cleaned_files, self._broker.directory.disk, of.directory)
+            )
         except OSError as error:
             with contextlib.suppress(LogError):
                 of.health.fail(f"cannot tidy {of.directory}", error)
@@ -463,11 +465,11 @@ class LogCleaner:
 
         broker = self._broker
         try:
-            while waiting := [partition.log for partition in broker.partitions if partition.log.aside]:
+            while waiting := [partition.log for partition in broker.partitions if partition.log.replaced]:
                 for of in waiting:
                     with contextlib.suppress(LogError):  # Whose disk failed is offline, and has said so.
                         await self._in_thread(partial(remove_deleted, of, broker.wall_clock_ms()))
-                waiting = [of for of in waiting if of.aside and of.health.failure is None]
+                waiting = [of for of in waiting if of.replaced and of.health.failure is None]
                 if not waiting:
                     return
                 shortest_s = min(of.config.file_delete_delay_ms for of in waiting) / 1000

@@ -18,8 +18,8 @@ from typing import Protocol
 
 from konvene.broker.storage.disk_threads import DiskThreads
 from konvene.log.cleaner.cleaning import clean
-from konvene.log.cleaner.contract import Group, Progress, Stats, Task
-from konvene.log.cleaner.worker_protocol import Pause, Told, line_of, read_told
+from konvene.log.cleaner.contract import CleanedSegment, CleanerProgress, CleanerStats, CleaningTask
+from konvene.log.cleaner.worker_protocol import CleanerResult, Pause, decode_result, encode_line
 from konvene.log.disk.files import Disk
 
 __all__ = ["CleanerExecutor", "InSlices", "NoProcess", "WorkerLost", "WorkerProcess", "can_have_processes"]
@@ -40,11 +40,12 @@ class NoProcess(Exception):
 class CleanerExecutor(Protocol):
     """How cleanings are done, one after the other."""
 
-    async def begin(self, task: Task) -> None:
+    async def begin(self, task: CleaningTask) -> None:
         """The next cleaning. Raises `NoProcess`."""
 
-    async def told(self) -> Told:
-        """What it tells next, its `Stats` last. Raises what it failed with: OSError, `DamagedLog`, …"""
+    async def told(self) -> CleanerResult:
+        """What it tells next, its `CleanerStats` last. Raises what it failed with: OSError, `DamagedLog`,
+        …"""
 
     async def give_up(self) -> None:
         """Nobody works on it any more when this returns, however it was going."""
@@ -72,12 +73,12 @@ class InSlices:
     def __repr__(self) -> str:
         return "<cleans in slices>"
 
-    async def begin(self, task: Task) -> None:
+    async def begin(self, task: CleaningTask) -> None:
         self._stepping = _Stepping(clean(self._disk, task, clock=self._loop.time))
 
-    async def told(self) -> Told:
+    async def told(self) -> CleanerResult:
         assert self._stepping is not None
-        told: Told = await self._threads.run(self._stepping.step)
+        told: CleanerResult = await self._threads.run(self._stepping.step)
         return told
 
     async def give_up(self) -> None:
@@ -100,16 +101,16 @@ class InSlices:
 class _Stepping:
     """A generator that may be closed while another thread takes a step: after that step."""
 
-    def __init__(self, steps: Generator[Progress | Group, None, Stats]) -> None:
+    def __init__(self, steps: Generator[CleanerProgress | CleanedSegment, None, CleanerStats]) -> None:
         self._steps = steps
         self._guard = threading.Lock()
 
-    def step(self) -> Told:
+    def step(self) -> CleanerResult:
         with self._guard:
             try:
                 return next(self._steps)
             except StopIteration as end:
-                stats: Stats = end.value
+                stats: CleanerStats = end.value
                 return stats
 
     def close(self) -> None:
@@ -131,19 +132,19 @@ class WorkerProcess:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    async def begin(self, task: Task) -> None:
+    async def begin(self, task: CleaningTask) -> None:
         process = await self._started()
         assert process.stdin is not None
-        process.stdin.write(line_of(task))
+        process.stdin.write(encode_line(task))
 
-    async def told(self) -> Told:
+    async def told(self) -> CleanerResult:
         process = self._process
         assert process is not None
         assert process.stdout is not None
         line = await process.stdout.readline()
         if not line.endswith(b"\n"):
             raise WorkerLost(f"process {process.pid} is gone")
-        return read_told(line)
+        return decode_result(line)
 
     async def _started(self) -> asyncio.subprocess.Process:
         """The process. Raises `NoProcess`."""
@@ -168,7 +169,7 @@ class WorkerProcess:
     async def pause(self, seconds: float) -> None:
         process = self._process
         if process is not None and process.stdin is not None:
-            process.stdin.write(line_of(Pause(self._loop.time() + seconds)))
+            process.stdin.write(encode_line(Pause(self._loop.time() + seconds)))
 
     def abort(self) -> None:
         if self._process is not None and self._process.returncode is None:

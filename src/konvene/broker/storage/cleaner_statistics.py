@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.log.cleaner.contract import Stats
+from konvene.log.cleaner.contract import CleanerStats
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,7 +21,7 @@ class Cleaner:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.stats = Stats()
+        self.stats = CleanerStats()
         """Of its last cleaning."""
         self.delay_ms = 0
         """For how long something had waited too long, when it last chose a log."""
@@ -46,13 +46,13 @@ class Removed:
     def __repr__(self) -> str:
         return f"<{self.records} records, {self.bytes} bytes in {self.cleanings} cleanings>"
 
-    def add(self, stats: Stats) -> None:
+    def add(self, stats: CleanerStats) -> None:
         self.cleanings += 1
         self.bytes += stats.bytes_read - stats.bytes_written
         self.records += stats.messages_read - stats.messages_written
 
 
-def said(begun: int, stats: Stats) -> str:
+def said(begun: int, stats: CleanerStats) -> str:
     """A cleaning of what was dirty from `begun` on."""
     took_s, read, written = max(stats.elapsed_s, 0.001), stats.bytes_read, stats.bytes_written
     return (

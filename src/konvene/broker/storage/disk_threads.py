@@ -50,14 +50,14 @@ class DiskThreads:
             self._asked_for_kernel = True
             self._kernel = KernelSync.make(loop)
         kernel = self._kernel
-        begun = None if kernel is None else syncing.begin(log)
+        begun = None if kernel is None else syncing.begin_sync(log)
         if kernel is None or begun is None:
             return self.run(log.sync)
         done: asyncio.Future[Any] = loop.create_future()
 
         def told(error: OSError | None) -> None:
             try:
-                result, failure = syncing.done(log, begun, error), None
+                result, failure = syncing.finish_sync(log, begun, error), None
             except BaseException as raised:
                 result, failure = None, raised
             tell(done, result, failure)

@@ -26,9 +26,15 @@ from konvene.configs import BrokerConfig
 from konvene.configs.effective import topic_values
 from konvene.internal_topics import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC
 from konvene.log.cleaner.cleaning import clean
-from konvene.log.cleaner.contract import Progress, Stats, Task
-from konvene.log.cleaner.segment_swap import begin, finish, give_up, remove_deleted, swap
-from konvene.log.cleaner.selection import Look, look, task_of
+from konvene.log.cleaner.contract import CleanerProgress, CleanerStats, CleaningTask
+from konvene.log.cleaner.segment_swap import (
+    abort_cleaning,
+    begin_cleaning,
+    finish_cleaning,
+    remove_deleted,
+    swap_durably,
+)
+from konvene.log.cleaner.selection import LogToClean, cleaning_task, log_to_clean
 from konvene.log.config import LogConfig
 from konvene.log.directory import META_NAME, Identity, LogDirectory, TopicPartition
 from konvene.log.disk.files import Disk, RealDisk
@@ -63,11 +69,11 @@ class Cleaned:
     """One partition: how it was, and what came of it."""
 
     of: TopicPartition
-    seen: Look | None = None
+    seen: LogToClean | None = None
     segments: int = 0
     segments_after: int = 0
     bytes: int = 0
-    stats: list[Stats] = field(default_factory=list)
+    stats: list[CleanerStats] = field(default_factory=list)
     """Of each cleaning: there is a second one where the map of keys was full."""
     damage: str | None = None
     left: str | None = None
@@ -186,18 +192,18 @@ class Cleaning:
             done.damage = str(damage)
         return done
 
-    def _tasks(self, log: PartitionLog, done: Cleaned) -> Iterator[Task]:
+    def _tasks(self, log: PartitionLog, done: Cleaned) -> Iterator[CleaningTask]:
         """One cleaning after the other, while the map of keys does not hold all of them at once."""
         map_bytes = int(
             self._config["log.cleaner.dedupe.buffer.size"] * self._config["log.cleaner.io.buffer.load.factor"]
         )
         reached: int | None = self._directory.cleaned_to(done.of)
         while True:
-            seen = look(log, reached, log.end_offset, self._now_ms)
+            seen = log_to_clean(log, reached, log.end_offset, self._now_ms)
             done.seen = done.seen or seen
             if not seen.cleanable_bytes:
                 return
-            yield task_of(log, seen, log.end_offset, self._now_ms, map_bytes)
+            yield cleaning_task(log, seen, log.end_offset, self._now_ms, map_bytes)
             if not done.stats or done.left:
                 return
             end = done.stats[-1].end_offset
@@ -208,37 +214,37 @@ class Cleaning:
                 return
             reached = end
 
-    def _handed_over(self, log: PartitionLog, task: Task) -> bool:
+    def _handed_over(self, log: PartitionLog, task: CleaningTask) -> bool:
         if self.dry_run:
             return True
         bases = {source.base_offset for source in task.sources}
         return self._archive.hand_over(log, [s for s in log.segments if s.base_offset in bases])
 
     def _carry_out(
-        self, log: PartitionLog, of: TopicPartition, task: Task, told: Callable[[int], None]
-    ) -> Stats:
+        self, log: PartitionLog, of: TopicPartition, task: CleaningTask, told: Callable[[int], None]
+    ) -> CleanerStats:
         if not self.dry_run:
-            begin(self._directory, of, task)
+            begin_cleaning(self._directory, of, task)
         steps = clean(self._directory.disk, task, write=not self.dry_run)
         try:
             while True:
                 try:
                     said = next(steps)
                 except StopIteration as end:
-                    stats: Stats = end.value
+                    stats: CleanerStats = end.value
                     break
-                if isinstance(said, Progress):
+                if isinstance(said, CleanerProgress):
                     told(said.bytes_read)
                 elif not self.dry_run:
-                    swap(log, said)
+                    swap_durably(log, said)
         except BaseException:
             steps.close()
             if not self.dry_run:
-                give_up(log)
+                abort_cleaning(log)
             raise
         if not self.dry_run:
-            finish(log)
-            self._directory.note_cleaned(of, stats.end_offset)
+            finish_cleaning(log)
+            self._directory.set_cleaned_offset(of, stats.end_offset)
         return stats
 
     def _settings(self, topic: str) -> LogConfig | None:

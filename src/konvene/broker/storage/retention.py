@@ -34,7 +34,7 @@ async def retain(broker: Broker, partition: Partition, now_ms: int) -> None:
         of.retain(now_ms)
         return
     handed: list[Segment] = []
-    while doomed := [segment for segment in of.doomed(now_ms) if segment not in handed]:
+    while doomed := [segment for segment in of.expired_segments(now_ms) if segment not in handed]:
         if not await broker.disk.run(partial(archive.hand_over, of, doomed)):
             return
         handed += doomed

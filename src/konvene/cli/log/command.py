@@ -32,7 +32,7 @@ from konvene.codec.errors import CodecError
 if TYPE_CHECKING:
     from konvene.log.disk.read_only import ReadOnlyDisk
     from konvene.log.inspect.dump import Folder, Listing
-    from konvene.log.inspect.verify import Checked, Finding
+    from konvene.log.inspect.verify import Finding, Verification
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 
@@ -115,7 +115,7 @@ def verify(path: str, as_json: bool, no_records: bool) -> None:
     from konvene.log.inspect.verify import verify as check
 
     disk, path = ReadOnlyDisk(), _spelled_out(path)
-    found: list[Checked] = []
+    found: list[Verification] = []
     try:
         folders = find(disk, path)
         durable = _recovery_points(disk, folders, path)
@@ -124,7 +124,7 @@ def verify(path: str, as_json: bool, no_records: bool) -> None:
             what = str(folder)
             told = lambda count, what=what: progress.add(count, what)  # noqa: E731
             found.append(
-                check(disk, folder, with_records=not no_records, durable=durable.get(what), told=told)
+                check(disk, folder, with_records=not no_records, durable=durable.get(what), on_read=told)
             )
         progress.clear()
     except NotALog as error:
@@ -368,7 +368,7 @@ def _recovery_points(disk: ReadOnlyDisk, folders: list[Folder], path: str) -> di
     return {str(partition): offset for partition, offset in points.items()}
 
 
-def _verdicts(found: list[Checked]) -> Table:
+def _verdicts(found: list[Verification]) -> Table:
     columns = ("PARTITION", "SEGMENTS", "BATCHES", "RECORDS", "BYTES", "OFFSETS", "VERDICT")
     rows = [
         (
@@ -381,11 +381,11 @@ def _verdicts(found: list[Checked]) -> Table:
     return Table(columns, rows, (), [list(_findings(each)) for each in found])
 
 
-def _findings(checked: Checked) -> Iterator[str]:
+def _findings(checked: Verification) -> Iterator[str]:
     return (str(finding) for finding in checked.findings)
 
 
-def _verdict(checked: Checked) -> dict[str, Any]:
+def _verdict(checked: Verification) -> dict[str, Any]:
     return {
         "topic": checked.folder.topic,
         "partition": checked.folder.partition,

@@ -16,7 +16,7 @@ from konvene.cli.output import Progress, Table, note, print_json, print_tables
 
 if TYPE_CHECKING:
     from konvene.log.disk.files import Lock
-    from konvene.log.inspect.repair import Plan
+    from konvene.log.inspect.repair import RepairPlan
 
 
 @click.command()
@@ -70,7 +70,7 @@ def _lock(path: str) -> Lock | None:
     return None if place is None else RealDisk().lock(place)
 
 
-def _plans(path: str) -> list[Plan]:
+def _plans(path: str) -> list[RepairPlan]:
     """What there is to repair below a path."""
     from konvene.log.disk.read_only import ReadOnlyDisk
     from konvene.log.inspect.dump import find
@@ -90,17 +90,17 @@ def _plans(path: str) -> list[Plan]:
     return [each for each in plans if each.is_needed]
 
 
-def _carry_out(planned: Plan) -> list[str]:
+def _carry_out(planned: RepairPlan) -> list[str]:
     from konvene.log.disk.files import RealDisk
-    from konvene.log.inspect.repair import carry_out
+    from konvene.log.inspect.repair import repair
 
-    return carry_out(RealDisk(), planned)
+    return repair(RealDisk(), planned)
 
 
 # showing ------------------------------------------------------------------------------------------
 
 
-def _show(path: str, plans: list[Plan], kept: list[list[str]], execute: bool, as_json: bool) -> None:
+def _show(path: str, plans: list[RepairPlan], kept: list[list[str]], execute: bool, as_json: bool) -> None:
     if as_json:
         rows = [_facts(each, names) for each, names in zip(plans, kept, strict=True)]
         print_json({"path": path, "executed": execute, "repairs": rows})
@@ -126,7 +126,7 @@ def _range(offsets: tuple[int, int] | None) -> str | None:
     return None if offsets is None else f"{offsets[0]}..{offsets[1]}"
 
 
-def _sentences(planned: Plan, kept: list[str]) -> list[str]:
+def _sentences(planned: RepairPlan, kept: list[str]) -> list[str]:
     if planned.file is None:
         lines = [f"{planned.why}: there is nothing to cut, the broker is told to go on there"]
     else:
@@ -138,7 +138,7 @@ def _sentences(planned: Plan, kept: list[str]) -> list[str]:
     return lines
 
 
-def _facts(planned: Plan, kept: list[str]) -> dict[str, Any]:
+def _facts(planned: RepairPlan, kept: list[str]) -> dict[str, Any]:
     offsets = planned.offsets
     return {
         "topic": planned.folder.topic,

@@ -1,12 +1,14 @@
-"""Compaction: of all records with one key the last one is kept, and of a log what somebody may still ask for.
+"""Log compaction: keeps the last record of each key, as Kafka's `LogCleaner`.
 
-    choosing       which log is to be cleaned, and how far; pure
-    offset_map     the last offset of each key, in bounded memory
-    transactions   which batches were aborted, and which markers may go
-    filtering      which records of a batch stay, and the bytes that it is then
-    cleaning       one cleaning: reads segments, writes `.cleaned` files; touches no log
-    swapping       puts them in the place of the segments that they were made of, all or nothing
+    selection           which log to clean, and up to which offset; pure
+    offset_map          the last offset of each key, in bounded memory
+    offset_map_builder  fills the map from the dirty part of a log
+    transactions        which batches were aborted and which markers may be removed
+    record_filter       which records of a batch remain, and the resulting bytes
+    cleaning            one cleaning: reads segments and writes `.cleaned` files; touches no log
+    segment_swap        replaces the old segments by the cleaned ones, atomically
+    recovery            completes or undoes an interrupted swap at start
+    worker              runs a cleaning in a process of its own
 
-The files, their names and the rules are Kafka's (its `LogCleaner`), so that either broker goes on with what
-the other one has begun.
+Files, names and rules are Kafka's, so that either broker can finish what the other has begun.
 """

@@ -1,15 +1,15 @@
-"""One cleaning of one log: Kafka's `Cleaner.buildOffsetMap`, `groupSegmentsBySize` and `cleanSegments`.
+"""Runs one cleaning of one log: Kafka's `Cleaner.buildOffsetMap`, `groupSegmentsBySize` and `cleanSegments`.
 
-It reads the dirty part to know the last offset of each key, then the log from its first segment on, and
-writes what stays into new segments under `.cleaned` names. It opens no log, replaces nothing and knows no
-clock, except the one that it is given to say how long it took; everything else is in its `Task`, so it may
-run in another process.
+Reads the dirty part to learn the last offset of each key, then the log from its first segment on, and writes
+the remaining records to new segments under `.cleaned` names. It opens no log, replaces nothing and uses the
+given clock only to measure durations; all other input is in its `CleaningTask`, so it may run in another
+process.
 
-It is a generator, and gives way after each piece of about `CHUNK_BYTES`. What it holds is the map, such a
-piece and what stays of it, or one batch where that is larger. Closed or failing, it removes the files that
-it has not finished.
+`clean` is a generator that yields after each chunk of about `CHUNK_BYTES`. It holds the offset map, one chunk
+and what remains of it, or one batch if that is larger. When closed or failing it deletes the files that it
+has not finished.
 
-A checksum that does not hold ends it with `DamagedLog`: Kafka does not look, and copies the damage.
+A wrong checksum ends it with `DamagedLog`; Kafka does not verify checksums here and copies the damage.
 """
 
 from __future__ import annotations
@@ -26,11 +26,18 @@ from konvene.codec.batches import (
     read_header,
 )
 from konvene.codec.errors import CodecError, Truncated
-from konvene.log.cleaner.contract import CLEANED, Group, Progress, Source, Stats, Task
+from konvene.log.cleaner.contract import (
+    CLEANED,
+    CleanedSegment,
+    CleanerProgress,
+    CleanerStats,
+    CleaningTask,
+    SourceSegment,
+)
 from konvene.log.cleaner.offset_map import OffsetMap
-from konvene.log.cleaner.offset_map_builder import MapBuilder
-from konvene.log.cleaner.record_filter import Filter
-from konvene.log.cleaner.transactions import Transactions
+from konvene.log.cleaner.offset_map_builder import OffsetMapBuilder
+from konvene.log.cleaner.record_filter import RecordFilter
+from konvene.log.cleaner.transactions import CleanedTransactions
 from konvene.log.disk.files import Disk, File
 from konvene.log.errors import DamagedLog
 from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
@@ -40,37 +47,37 @@ CHUNK_BYTES = 256 * 1024
 INT_MAX = 0x7FFF_FFFF
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
-"""Of the files of a new segment; the last is there only if it has something in it."""
+"""Suffixes of a new segment's files; the transaction index is written only if it has entries."""
 
 Clock = Callable[[], float]
 
 NO_OFFSET = 1 << 64
-"""Behind all that a map holds."""
+"""Greater than every value of an offset map."""
 _SPECIAL = 0x70
-"""Of a transaction, a marker, or with a delete horizon."""
+"""Attribute bits of a transactional batch, a marker or a delete horizon."""
 _COPIED = struct.Struct(">qi9xhi8xqq6xi")
 
 
 def clean(
-    disk: Disk, task: Task, write: bool = True, clock: Clock | None = None
-) -> Generator[Progress | Group, None, Stats]:
-    """Clean a log; `write=False` counts what it would do.
+    disk: Disk, task: CleaningTask, write: bool = True, clock: Clock | None = None
+) -> Generator[CleanerProgress | CleanedSegment, None, CleanerStats]:
+    """Clean a log. With `write=False` only compute the statistics.
 
-    Raises `DamagedLog`, OSError, and FileNotFoundError where a segment has gone meanwhile.
+    Raises `DamagedLog`, OSError, and FileNotFoundError if a segment was deleted meanwhile.
     """
-    stats = Stats()
+    stats = CleanerStats()
     started = clock() if clock else 0.0
     offsets = OffsetMap(task.map_bytes)
     yield from _build_map(disk, task, offsets, stats)
     stats.end_offset = max(offsets.latest_offset + 1, task.first_dirty_offset)
     stats.index_s = clock() - started if clock else 0.0
-    transactions = Transactions(task.aborted, task.sources[0].base_offset if task.sources else 0)
-    chosen = Filter(task, offsets, transactions, stats)
-    last = [*offsets.sorted_last(), NO_OFFSET]
+    transactions = CleanedTransactions(task.aborted, task.sources[0].base_offset if task.sources else 0)
+    chosen = RecordFilter(task, offsets, transactions, stats)
+    last = [*offsets.sorted_values(), NO_OFFSET]
     for sources in group_by_size(task, stats.end_offset):
-        draft = _Draft(disk, task, sources[0].base_offset) if write else None
-        copier = _Copier(task, chosen, last, draft, stats)
-        group = yield from _clean_group(disk, sources, copier, transactions, draft, stats)
+        writer = _SegmentWriter(disk, task, sources[0].base_offset) if write else None
+        copier = _Copier(task, chosen, last, writer, stats)
+        group = yield from _clean_group(disk, sources, copier, transactions, writer, stats)
         stats.segments.append(group)
         if write:
             yield group
@@ -79,14 +86,13 @@ def clean(
     return stats
 
 
-def group_by_size(task: Task, end_offset: int) -> list[tuple[Source, ...]]:
-    """The segments that begin before `end_offset`, put together as far as one segment may hold them.
+def group_by_size(task: CleaningTask, end_offset: int) -> list[tuple[SourceSegment, ...]]:
+    """Group the segments below `end_offset` so that each group fits into one segment.
 
-    What is left of them is at most as much as they hold now, in the log and in both indexes; and the last
-    offset is told in an index as its distance from the first, in 31 bits. An empty segment may be any
-    distance away.
+    A group's log and both indexes stay within the limits even if nothing is removed, and its last offset fits
+    into an index's 31-bit relative offset. An empty segment may be any distance away.
     """
-    groups: list[list[Source]] = []
+    groups: list[list[SourceSegment]] = []
     size = index = times = 0
     for source in task.sources:
         if source.base_offset >= end_offset:
@@ -109,14 +115,14 @@ def group_by_size(task: Task, end_offset: int) -> list[tuple[Source, ...]]:
     return [tuple(group) for group in groups]
 
 
-# the map --------------------------------------------------------------------------------------
+# offset map -----------------------------------------------------------------------------------
 
 
 def _build_map(
-    disk: Disk, task: Task, offsets: OffsetMap, stats: Stats
-) -> Generator[Progress | Group, None, None]:
+    disk: Disk, task: CleaningTask, offsets: OffsetMap, stats: CleanerStats
+) -> Generator[CleanerProgress | CleanedSegment, None, None]:
     start, end = task.first_dirty_offset, task.first_uncleanable_offset
-    builder = MapBuilder(task, offsets, stats)
+    builder = OffsetMapBuilder(task, offsets, stats)
     if start >= end:
         return
     for place, source in enumerate(task.sources):
@@ -126,16 +132,16 @@ def _build_map(
         if following <= start:
             continue
         position = _position_before(disk, source, start)
-        for used in _pieces(disk, source, position, builder):
+        for used in _read_chunks(disk, source, position, builder):
             stats.map_bytes_read += used
-            yield Progress(used, 0)
+            yield CleanerProgress(used, 0)
         if builder.full:
             return
         offsets.latest_offset = min(following, end) - 1
 
 
-def _position_before(disk: Disk, source: Source, offset: int) -> int:
-    """Where reading may begin to find `offset`, as the index says; it is a hint, and 0 is always right."""
+def _position_before(disk: Disk, source: SourceSegment, offset: int) -> int:
+    """Return the position from which to read to find `offset`, from the index; 0 is always correct."""
     if offset <= source.base_offset:
         return 0
     try:
@@ -148,12 +154,12 @@ def _position_before(disk: Disk, source: Source, offset: int) -> int:
 # reading --------------------------------------------------------------------------------------
 
 
-def _pieces(
-    disk: Disk, source: Source, position: int, taker: MapBuilder | _Copier
+def _read_chunks(
+    disk: Disk, source: SourceSegment, position: int, taker: OffsetMapBuilder | _Copier
 ) -> Generator[int, None, None]:
-    """Read a segment and hand its batches on, until there are no more or the taker is `done`.
+    """Read a segment and pass its batches to `taker` until the segment ends or the taker is `done`.
 
-    Yields after each piece how many bytes of it were taken.
+    Yields the number of bytes taken after each chunk.
     """
     file = disk.open(source.path)
     try:
@@ -177,8 +183,8 @@ def _pieces(
         file.close()
 
 
-def _size_of_first(source: Source, data: bytes, position: int) -> int:
-    """The size of a batch of which only the beginning was read; `DamagedLog` if the file ends in it."""
+def _size_of_first(source: SourceSegment, data: bytes, position: int) -> int:
+    """Return the size of a partly read batch. Raise `DamagedLog` if the file ends inside it."""
     try:
         size = read_header(data).size
     except Truncated:
@@ -193,53 +199,70 @@ def _size_of_first(source: Source, data: bytes, position: int) -> int:
 
 def _clean_group(
     disk: Disk,
-    sources: tuple[Source, ...],
+    sources: tuple[SourceSegment, ...],
     copier: _Copier,
-    transactions: Transactions,
-    draft: _Draft | None,
-    stats: Stats,
-) -> Generator[Progress | Group, None, Group]:
+    transactions: CleanedTransactions,
+    writer: _SegmentWriter | None,
+    stats: CleanerStats,
+) -> Generator[CleanerProgress | CleanedSegment, None, CleanedSegment]:
     try:
-        if draft is not None:
-            draft.create()
+        if writer is not None:
+            writer.create()
         for source in sources:
-            for used in _pieces(disk, source, 0, copier):
+            for used in _read_chunks(disk, source, 0, copier):
                 stats.bytes_read += used
-                yield Progress(used, copier.write_out())
-        kept = transactions.take_kept()
+                yield CleanerProgress(used, copier.write_out())
+        kept = transactions.pop_kept()
         modified_ms = sources[-1].modified_ms
-        if draft is not None:
-            draft.finish(kept, modified_ms)
+        if writer is not None:
+            writer.finish(kept, modified_ms)
     except (Exception, GeneratorExit):
-        if draft is not None:
-            draft.discard()
+        if writer is not None:
+            writer.discard()
         raise
     replaced = tuple(source.base_offset for source in sources)
-    return Group(replaced[0], sources[-1].next_offset, replaced, copier.size, modified_ms)
+    return CleanedSegment(replaced[0], sources[-1].next_offset, replaced, copier.size, modified_ms)
 
 
 class _Copier:
-    """Carries what stays from one segment to the next; neighbours that stay as they are go as one piece.
+    """Copies the remaining batches; adjacent unchanged batches are copied as one slice.
 
-    Of a plain batch in the part that the map covers, the sorted offsets of the map say what stays. Where
-    that is nothing, or all of it and no tombstone, its records are not looked at again.
+    For a plain batch inside the map's range, the map's sorted offsets show which records remain. If that is
+    none, or all of them without a tombstone, its records are not read again.
     """
 
     __slots__ = (
-        "_chosen", "_data", "_draft", "_last", "_latest", "_next", "_parts", "_run", "_run_end", "_stats",
-        "_task", "at", "done", "size",
+        "_chosen",
+        "_data",
+        "_last",
+        "_latest",
+        "_next",
+        "_parts",
+        "_run",
+        "_run_end",
+        "_stats",
+        "_task",
+        "_writer",
+        "at",
+        "done",
+        "size",
     )  # fmt: skip
 
     def __init__(
-        self, task: Task, chosen: Filter, last: list[int], draft: _Draft | None, stats: Stats
+        self,
+        task: CleaningTask,
+        chosen: RecordFilter,
+        last: list[int],
+        writer: _SegmentWriter | None,
+        stats: CleanerStats,
     ) -> None:
-        """`last`: what the map holds, sorted, and then one more that no offset reaches."""
+        """`last`: the map's values, sorted, followed by one that is greater than any offset."""
         self._task = task
         self._chosen = chosen
         self._last = last
         self._latest = stats.end_offset - 1
         self._next = 0
-        self._draft = draft
+        self._writer = writer
         self._stats = stats
         self._data = b""
         self._run = self._run_end = 0
@@ -249,7 +272,7 @@ class _Copier:
         self.size = 0
 
     def take(self, data: bytes) -> None:
-        """All whole batches of `data`; `at` is behind the last one."""
+        """Process the whole batches of `data`; `at` ends after the last one."""
         self._data = data
         self._run = self._run_end = 0
         end, at, read, written = len(data), self.at, 0, 0
@@ -300,11 +323,11 @@ class _Copier:
         self._stats.messages_written += written
 
     def _take_batch(self, data: bytes, at: int, after: int) -> None:
-        """A batch of which something has to be asked."""
+        """Filter a batch whose records must be read."""
         header = read_header(data, at)
         if not self._task.first_dirty_offset <= header.base_offset <= header.last_offset <= self._latest:
             check_sum(memoryview(data)[at:after], header)
-        left = self._chosen.what_stays(data, at, header)
+        left = self._chosen.filter_batch(data, at, header)
         if left is None:
             if self._run_end != at:
                 self._end_run(at)
@@ -316,7 +339,7 @@ class _Copier:
             self._note(header.last_offset, read_header(left).max_timestamp, len(left))
 
     def write_out(self) -> int:
-        """Write what was kept since the last time; how many bytes."""
+        """Write the batches kept since the last call; return the number of bytes."""
         self._end_run(0)
         self._data = b""
         parts, self._parts = self._parts, []
@@ -324,8 +347,8 @@ class _Copier:
             return 0
         piece = parts[0] if len(parts) == 1 else b"".join(parts)
         self._stats.bytes_written += len(piece)
-        if self._draft is not None:
-            self._draft.log.append(piece)
+        if self._writer is not None:
+            self._writer.log.append(piece)
         return len(piece)
 
     def _end_run(self, at: int) -> None:
@@ -335,12 +358,12 @@ class _Copier:
 
     def _note(self, last_offset: int, max_timestamp: int, size: int) -> None:
         self.size += size
-        if self._draft is not None:
-            self._draft.note(last_offset, max_timestamp, size)
+        if self._writer is not None:
+            self._writer.note(last_offset, max_timestamp, size)
 
 
-class _Draft:
-    """The files of a new segment while they are written."""
+class _SegmentWriter:
+    """Writes the files of a new segment."""
 
     __slots__ = (
         "_created",
@@ -355,7 +378,7 @@ class _Draft:
         "log",
     )
 
-    def __init__(self, disk: Disk, task: Task, base_offset: int) -> None:
+    def __init__(self, disk: Disk, task: CleaningTask, base_offset: int) -> None:
         self._disk = disk
         self._prefix = f"{task.directory}/{base_offset:020d}"
         self._interval = task.index_interval_bytes
@@ -367,14 +390,14 @@ class _Draft:
         self.log: File
 
     def create(self) -> None:
-        """An empty file; what a cleaning that was broken off has left goes."""
+        """Create an empty file and delete leftovers of an interrupted cleaning."""
         for suffix in SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 self._disk.remove(self._prefix + suffix + CLEANED)
         self.log = self._open(".log")
 
     def note(self, last_offset: int, max_timestamp: int, size: int) -> None:
-        """A batch of `size` bytes is to stand at the end: as `Segment.note`."""
+        """Record a batch of `size` bytes at the end, as `Segment.note`."""
         if max_timestamp > self._newest[0]:
             self._newest = max_timestamp, last_offset
         if self._unindexed > self._interval:
@@ -385,7 +408,8 @@ class _Draft:
         self._unindexed += size
 
     def finish(self, aborted: list[AbortedTransaction], modified_ms: int) -> None:
-        """Make it whole and durable, as old as the last one of those that it takes the place of."""
+        """Write the indexes and make all files durable, with the modification time of the last replaced
+        segment."""
         self._times.append(*self._newest)
         parts = [(".index", bytes(self._offsets.data)), (".timeindex", bytes(self._times.data))]
         if aborted:
@@ -403,7 +427,7 @@ class _Draft:
         self._created = []
 
     def discard(self) -> None:
-        """Remove what has been made, as far as the disk lets us: a start removes the rest."""
+        """Delete the created files as far as possible; a start deletes the rest."""
         for path in self._created:
             with contextlib.suppress(OSError):
                 self._disk.remove(path)

@@ -1,7 +1,8 @@
-"""What is said between those who choose a log, clean it, and put the result in place.
+"""Values that the cleaner's parts exchange: the task, its progress, the cleaned segments and the statistics.
 
-A `Task` is all that a cleaning needs to know: it can be carried to another process. What a cleaning tells are
-`Progress`, a `Group` for each segment that it has written, and in the end its `Stats`.
+A `CleaningTask` holds everything that a cleaning needs, so that it can be sent to another process. A cleaning
+yields `CleanerProgress`, a `CleanedSegment` for each segment that it has written, and returns its
+`CleanerStats`.
 """
 
 from __future__ import annotations
@@ -13,49 +14,50 @@ from typing import NamedTuple
 from konvene.log.producers import AbortedTransaction
 
 CLEANED = ".cleaned"
-"""Behind the names of files that are being written; removed where they are found at a start."""
+"""Suffix of files that are being written; a start deletes them."""
 SWAP = ".swap"
-"""Behind the names of files that are whole and take the place of others; a start goes on with it."""
+"""Suffix of complete files that replace others; a start completes the swap."""
 DELETED = ".deleted"
-"""Behind the names of files that nobody finds any more; who still reads them may."""
+"""Suffix of replaced files; open readers may go on using them."""
 
 
-class Source(NamedTuple):
-    """A segment as it is to be read."""
+class SourceSegment(NamedTuple):
+    """A segment to clean."""
 
     base_offset: int
     next_offset: int
-    """Behind its last batch, or where the next segment begins."""
+    """End of its last batch, or the base offset of the next segment."""
     path: str
-    """Of its `.log` file."""
+    """Path of its `.log` file."""
     size: int
     index_bytes: int
     time_index_bytes: int
     modified_ms: int
 
 
-class LastRecord(NamedTuple):
-    """The last that was heard of a producer: its batch stays, even empty, for what it says of sequences."""
+class LastProducerRecord(NamedTuple):
+    """The last batch of a producer. It stays, even without records, because it carries the producer's
+    sequence number."""
 
     last_data_offset: int | None
-    """Of its last batch with records; None where there is only a marker left."""
+    """Last offset of its last batch with records; None if only a marker is left."""
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """One cleaning of one log. Offsets as in Kafka's `LogToClean`."""
+class CleaningTask:
+    """One cleaning of one log, with the offsets of Kafka's `LogToClean`."""
 
     directory: str
-    sources: tuple[Source, ...]
-    """All segments from the first one on that begin before `first_uncleanable_offset`."""
+    sources: tuple[SourceSegment, ...]
+    """All segments that begin below `first_uncleanable_offset`, from the first on."""
     first_dirty_offset: int
-    """What is before it has been cleaned."""
+    """Everything below it has been cleaned."""
     first_uncleanable_offset: int
-    """Nothing from there on is read: the active segment, open transactions, what is too young."""
+    """Nothing from it on is read: the active segment, open transactions, records that are too young."""
     high_watermark: int
     aborted: tuple[AbortedTransaction, ...]
-    last_records: Mapping[int, LastRecord]
+    last_records: Mapping[int, LastProducerRecord]
     now_ms: int
     segment_bytes: int
     segment_index_bytes: int
@@ -63,34 +65,34 @@ class Task:
     max_message_bytes: int
     delete_retention_ms: int
     map_bytes: int
-    """What the map of keys may take."""
+    """Memory limit of the offset map in bytes."""
 
 
-class Progress(NamedTuple):
-    """So many bytes were read and written since it was told last."""
+class CleanerProgress(NamedTuple):
+    """Bytes read and written since the last report."""
 
     bytes_read: int
     bytes_written: int
 
 
-class Group(NamedTuple):
-    """A new segment, whole and durable under `.cleaned` names, for those that it takes the place of."""
+class CleanedSegment(NamedTuple):
+    """A new segment, complete and durable under `.cleaned` names, that replaces one or more segments."""
 
     base_offset: int
     next_offset: int
-    """Where the first segment begins that is not replaced, or behind the last batch that was read."""
+    """Base offset of the next segment that is not replaced, or the end of the last batch read."""
     replaces: tuple[int, ...]
-    """The base offsets of the segments that it was made of, in their order; the first is its own."""
+    """Base offsets of the replaced segments, ascending; the first is also its own."""
     size: int
     modified_ms: int
 
 
 @dataclass(slots=True)
-class Stats:
-    """What a cleaning did, as Kafka counts it (`CleanerStats`)."""
+class CleanerStats:
+    """Statistics of a cleaning, as Kafka's `CleanerStats`."""
 
     end_offset: int = 0
-    """The first offset that is not clean now."""
+    """First offset that is not clean after this cleaning."""
     map_bytes_read: int = 0
     map_messages_read: int = 0
     bytes_read: int = 0
@@ -98,11 +100,11 @@ class Stats:
     messages_read: int = 0
     messages_written: int = 0
     invalid_messages_read: int = 0
-    """Records without a key: they go."""
+    """Records without a key, which are removed."""
     tombstones_removed: int = 0
     markers_removed: int = 0
     buffer_utilization: float = 0.0
-    """Of `map_bytes`, from 0 to 1."""
+    """Used share of `map_bytes`, from 0 to 1."""
     index_s: float = 0.0
     elapsed_s: float = 0.0
-    segments: list[Group] = field(default_factory=list)
+    segments: list[CleanedSegment] = field(default_factory=list)

@@ -1,14 +1,12 @@
-"""The last offset of each key, in bounded memory.
+"""Maps each key to its last offset, in bounded memory.
 
-Kafka keeps a hash of 16 bytes of each key, and where two keys have the same one a record is lost. This one
-keeps the keys themselves, so it takes more memory and loses nothing. It knows what it takes: of each key
-the object that holds its bytes and the number beside it, the table that finds it, and a place in the list
-of offsets that is sorted when the map is complete. Before the table grows it counts the old one and the new
-one, since for a moment both are there.
+Kafka keeps a 16-byte hash of each key and loses a record when two keys collide. This map keeps the keys
+themselves: more memory, no loss. It accounts for its memory: the key's bytes object and its integer, the hash
+table, and the sorted list of offsets that is made when the map is complete. Before the table grows, both the
+old and the new one are counted, because both exist for a moment.
 
-A map is filled in the order of offsets and then asked, never emptied. What it holds for a key is twice its
-last offset, and one more where that record is a tombstone: so the records that stay are known without being
-read again.
+The map is filled in offset order and then queried, never emptied. A key's value is twice its last offset,
+plus one for a tombstone, so that the remaining records are known without reading them again.
 """
 
 from __future__ import annotations
@@ -17,18 +15,18 @@ from itertools import islice
 from sys import getsizeof
 
 OFFSET_BYTES = 32
-"""An integer of more than 30 and at most 60 bits."""
+"""Bytes of an integer with 31 to 60 bits."""
 SORTED_BYTES = 12
-"""A pointer in the sorted list, and half of one while it is sorted."""
+"""Bytes of a pointer in the sorted list, and half of one while it is sorted."""
 _KEY_HEAD = getsizeof(b"")
 _SMALL_OBJECT = 512
 _ALIGN = 16
 MOST_BESIDE = _KEY_HEAD + 8 + _ALIGN + OFFSET_BYTES + SORTED_BYTES
-"""What a key takes at most beside its own bytes, without the table."""
+"""Maximum bytes of an entry without the key's own bytes and the table."""
 
 
 def key_bytes(length: int) -> int:
-    """What an object with so many bytes takes."""
+    """Return the bytes of a bytes object of this length."""
     size = _KEY_HEAD + length
     if size > _SMALL_OBJECT:
         size += 8
@@ -36,15 +34,15 @@ def key_bytes(length: int) -> int:
 
 
 class OffsetMap:
-    """Keys and their last offsets. `latest_offset`: up to there every record has been taken, or passed
-    over."""
+    """Keys and their last offsets. All records up to `latest_offset` have been added or skipped."""
 
     __slots__ = ("_bytes", "_grows_at", "_table", "entries", "latest_offset", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.entries: dict[bytes, int] = {}
-        """Of each key twice the last offset, plus one for a tombstone. Who writes here calls `count_new`."""
+        """Twice the last offset of each key, plus one for a tombstone. After writing here, call `count_new`.
+        """
         self.latest_offset = -1
         self._bytes = 0
         self._table = getsizeof(self.entries)
@@ -61,25 +59,26 @@ class OffsetMap:
         return self._bytes + self._table
 
     @property
-    def room(self) -> tuple[int, int]:
-        """So many keys it may hold before its table grows, and so many bytes are left for them."""
+    def free_space(self) -> tuple[int, int]:
+        """Keys that fit before the table grows, and bytes that are left for them."""
         return self._grows_at, self.max_bytes - self._bytes - self._table
 
     @property
     def utilization(self) -> float:
-        """Of what it may take, from 0 to 1."""
+        """Used share of the memory limit, from 0 to 1."""
         return min(1.0, self.used_bytes / self.max_bytes) if self.max_bytes > 0 else 1.0
 
     def get(self, key: bytes) -> int:
-        """The last offset of a key, or -1."""
+        """Return the last offset of a key, or -1."""
         found = self.entries.get(key)
         return -1 if found is None else found >> 1
 
     def put(self, key: bytes, offset: int, tombstone: bool = False) -> bool:
-        """Take the last offset of a key, or say that it is full. The first key is always taken.
+        """Store the last offset of a key; return False if the map is full. The first key is always accepted.
 
-        As in Kafka a full map refuses known keys as well: what is behind is for the next cleaning."""
-        if self.entries and not self.has_room(1, len(key)):
+        As in Kafka, a full map also refuses known keys: the rest is left to the next cleaning.
+        """
+        if self.entries and not self.fits(1, len(key)):
             return False
         known = len(self.entries)
         self.entries[key] = offset << 1 | tombstone
@@ -87,15 +86,15 @@ class OffsetMap:
         self.latest_offset = offset
         return True
 
-    def has_room(self, keys: int, size: int) -> bool:
-        """Whether so many keys, with so many bytes together, may all be new."""
+    def fits(self, keys: int, size: int) -> bool:
+        """Return True if this many new keys with this many bytes in total fit."""
         most = self._bytes + self._table + keys * MOST_BESIDE + size
         if len(self.entries) + keys > self._grows_at:
             most += _table_bytes(len(self.entries) + keys)
         return most <= self.max_bytes
 
     def count_new(self, known: int) -> None:
-        """Count the keys that came in since there were so many."""
+        """Account for the keys added since the map had `known` keys."""
         new = len(self.entries) - known
         if new:
             keys = islice(reversed(self.entries), new)
@@ -104,13 +103,13 @@ class OffsetMap:
             if len(self.entries) > self._grows_at:
                 self._grows_at = _capacity(len(self.entries)) * 2 // 3
 
-    def sorted_last(self) -> list[int]:
-        """All that it holds, in the order of offsets: twice the offset, plus one for a tombstone."""
+    def sorted_values(self) -> list[int]:
+        """Return all values, ascending: twice the offset, plus one for a tombstone."""
         return sorted(self.entries.values())
 
 
 def _capacity(keys: int) -> int:
-    """The places that a table has which holds so many keys: a third of them stays free."""
+    """Slots of a hash table with this many keys; a third of them stays free."""
     places = 8
     while places * 2 // 3 < keys:
         places *= 2
@@ -118,7 +117,8 @@ def _capacity(keys: int) -> int:
 
 
 def _table_bytes(keys: int) -> int:
-    """What a table takes that holds so many keys: three words a key, and an index of one to four bytes."""
+    """Bytes of a hash table with this many keys: three words a key, and an index of one to four bytes a
+    slot."""
     places = _capacity(keys)
     wide = 1 if places <= 1 << 8 else 2 if places <= 1 << 16 else 4
     return places * wide + places * 2 // 3 * 24 + 100

@@ -1,9 +1,9 @@
-"""The first reading: the last offset of each key in the dirty part. Kafka's `buildOffsetMapForSegment`.
+"""Fills the offset map from the dirty part of a log, as Kafka's `buildOffsetMapForSegment`.
 
-Nothing from `first_uncleanable_offset` on is taken, nor what an aborted transaction wrote. When the map is
-full, that may be inside a batch: the next cleaning begins at the record that found no room.
+Records from `first_uncleanable_offset` on and records of aborted transactions are skipped. The map may become
+full inside a batch: the next cleaning then begins at the first record that did not fit.
 
-Long on purpose: a plain batch (not packed, of no transaction) is taken within one loop.
+Plain batches (neither compressed nor transactional) are processed in one long loop for speed.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from crc32c import crc32c
 
 from konvene.codec.batches import HEADER_SIZE, MAGIC, PREFIX_SIZE, BatchHeader, read_header
 from konvene.codec.errors import CorruptBatch
-from konvene.log.cleaner.contract import Stats, Task
+from konvene.log.cleaner.contract import CleanerStats, CleaningTask
 from konvene.log.cleaner.offset_map import MOST_BESIDE, OffsetMap
-from konvene.log.cleaner.record_cursor import keys, note_keys
+from konvene.log.cleaner.record_cursor import collect_keys, iterate_keys
 from konvene.log.cleaner.record_filter import marker_kind, unpacked
-from konvene.log.cleaner.transactions import Transactions
+from konvene.log.cleaner.transactions import CleanedTransactions
 
 _NOT_PLAIN = 0x37
-"""Packed, of a transaction, or a marker."""
+"""Attribute bits of a compressed or transactional batch, or a marker."""
 _FIELDS = struct.Struct(">qi4xbIhi30xi")
 _COVERED_AT = 21
 
 
-class MapBuilder:
-    """Takes the keys of the dirty part. `done`: it has got to its end, or `full`."""
+class OffsetMapBuilder:
+    """Adds the keys of the dirty part. `done`: the end was reached, or the map is `full`."""
 
     __slots__ = ("_offsets", "_stats", "_task", "_transactions", "at", "done", "full")
 
-    def __init__(self, task: Task, offsets: OffsetMap, stats: Stats) -> None:
+    def __init__(self, task: CleaningTask, offsets: OffsetMap, stats: CleanerStats) -> None:
         self._task = task
         self._offsets = offsets
         self._stats = stats
-        self._transactions = Transactions(task.aborted, task.first_dirty_offset)
+        self._transactions = CleanedTransactions(task.aborted, task.first_dirty_offset)
         self.at = 0
         self.done = self.full = False
 
     def take(self, data: bytes) -> None:
-        """All whole batches of `data`; `at` is behind the last one. The plain ones are taken in this loop."""
+        """Process the whole batches of `data`; `at` ends after the last one."""
         view, end, at = memoryview(data), len(data), self.at
         start, stop = self._task.first_dirty_offset, self._task.first_uncleanable_offset
         offsets, entries, latest = self._offsets, self._offsets.entries, self._offsets.latest_offset
-        keys_left, bytes_left = offsets.room
+        keys_left, bytes_left = offsets.free_space
         known, noted, keyless = len(entries), 0, 0
         while at + HEADER_SIZE <= end:
             self.at = at
@@ -66,12 +66,12 @@ class MapBuilder:
                 and length + count * MOST_BESIDE <= bytes_left
             ):
                 if count:
-                    keyless += note_keys(entries, data, at + HEADER_SIZE, after, count, base << 1)
+                    keyless += collect_keys(entries, data, at + HEADER_SIZE, after, count, base << 1)
                     noted += count
                     if len(entries) != known:
                         offsets.count_new(known)
                         known = len(entries)
-                        keys_left, bytes_left = offsets.room
+                        keys_left, bytes_left = offsets.free_space
                 latest = base + delta
             else:
                 offsets.latest_offset = latest
@@ -79,7 +79,7 @@ class MapBuilder:
                 if self.full:
                     break
                 known, latest = len(entries), offsets.latest_offset
-                keys_left, bytes_left = offsets.room
+                keys_left, bytes_left = offsets.free_space
             at = after
         self.at = at
         if not self.full:
@@ -88,7 +88,8 @@ class MapBuilder:
         self._stats.invalid_messages_read += keyless
 
     def _take_batch(self, data: bytes, at: int, header: BatchHeader) -> None:
-        """One that is packed, of a transaction, not dirty from its start, or perhaps too much for the map."""
+        """Process a batch that is compressed, transactional, partly clean, or perhaps too large for the
+        map."""
         start, offsets, count = self._task.first_dirty_offset, self._offsets, header.record_count
         if header.is_control:
             kind = marker_kind(memoryview(data)[at : at + header.size], header)
@@ -98,9 +99,9 @@ class MapBuilder:
             self._stats.map_messages_read += count
         elif count:
             body, first, end = unpacked(data, at, header)
-            if header.base_offset >= start and offsets.has_room(count, end - first):
+            if header.base_offset >= start and offsets.fits(count, end - first):
                 known = len(offsets)
-                keyless = note_keys(offsets.entries, body, first, end, count, header.base_offset << 1)
+                keyless = collect_keys(offsets.entries, body, first, end, count, header.base_offset << 1)
                 offsets.count_new(known)
                 self._stats.map_messages_read += count
                 self._stats.invalid_messages_read += keyless
@@ -111,9 +112,11 @@ class MapBuilder:
             offsets.latest_offset = header.last_offset
 
     def _take_one_by_one(self, body: bytes, first: int, end: int, header: BatchHeader) -> bool:
-        """As far as there is room; False if it is full."""
+        """Add records one by one; return False when the map is full."""
         start, keyless = self._task.first_dirty_offset, 0
-        for offset, key, tombstone, _, _ in keys(body, first, end, header.record_count, header.base_offset):
+        for offset, key, tombstone, _, _ in iterate_keys(
+            body, first, end, header.record_count, header.base_offset
+        ):
             if offset >= start:
                 if key is None:
                     keyless += 1

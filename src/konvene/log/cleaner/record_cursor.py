@@ -1,10 +1,10 @@
-"""Records passed through in place: where each one begins and ends, its key, whether it has a value.
+"""Walks over records in place: their bounds, keys, and whether they are tombstones.
 
-No record is made, for a cleaning reads every record of a log and keeps few. What a record holds behind its
-key and value (headers) is not looked at; that its lengths agree is. `data` holds the records of a batch,
-unpacked, from `at` to `end`; an IndexError means that they ended too early.
+Creates no record objects, because a cleaning reads every record and keeps few. Headers are not parsed, but
+the lengths must agree. `data` holds the records of a batch, decompressed, from `at` to `end`; an IndexError
+means that they ended too early.
 
-Two of the walks are long and alike on purpose: the common case of each number is written out.
+Two of the loops are long and alike for speed: the common one-byte varint is decoded inline.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from konvene.codec.errors import CorruptBatch
 from konvene.codec.varint import read_varint, read_varlong, write_varint, write_varlong
 
 Spans = list[tuple[int, int]]
-"""Where what stays begins and ends; neighbours are one."""
+"""Start and end of the remaining records; adjacent ranges are merged."""
 
 
-def note_keys(entries: dict[bytes, int], data: bytes, at: int, end: int, count: int, twice: int) -> int:
-    """Write down of each key twice the offset, plus one for a tombstone; how many records have no key.
+def collect_keys(entries: dict[bytes, int], data: bytes, at: int, end: int, count: int, twice: int) -> int:
+    """Add each key with twice its offset, plus one for a tombstone; return the number of records without a
+    key.
 
-    `twice`: twice the base offset of the batch.
+    `twice`: twice the batch's base offset.
     """
     keyless = 0
     for _ in range(count):
@@ -56,10 +57,10 @@ def note_keys(entries: dict[bytes, int], data: bytes, at: int, end: int, count: 
     return keyless
 
 
-def keys(
+def iterate_keys(
     data: bytes, at: int, end: int, count: int, base_offset: int
 ) -> list[tuple[int, bytes | None, bool, int, int]]:
-    """Of each record: offset, key, whether it is a tombstone, where it begins and where it ends."""
+    """Return each record's offset, key, whether it is a tombstone, and where it begins and ends."""
     out: list[tuple[int, bytes | None, bool, int, int]] = []
     for _ in range(count):
         start = at
@@ -95,7 +96,7 @@ def keys(
 
 
 def _wide(data: bytes, at: int) -> tuple[int, int, int]:
-    """Twice the offset delta, twice the key's length (odd without a key), and where the key begins."""
+    """Return twice the offset delta, twice the key's length (odd without a key), and where the key begins."""
     while data[at] >= 0x80:  # the timestamp
         at += 1
     delta, at = read_varint(data, at + 1)
@@ -105,14 +106,14 @@ def _wide(data: bytes, at: int) -> tuple[int, int, int]:
     return delta << 1, 1 if length < 0 else length << 1, at
 
 
-def written_anew(
+def rebase_timestamps(
     data: bytes, spans: Spans, base_timestamp: int, stamped: int | None, delete_horizon: int | None
 ) -> tuple[bytes, int, int, int]:
-    """What stays, with times from a new base: `(records, how many, base timestamp, newest timestamp)`.
+    """Return the remaining records with timestamps relative to a new base: `(records, count, base, newest
+    timestamp)`.
 
-    The base is the delete horizon, or where there is none the time of the first record that stays. Where
-    that is the old one too, the records are as they were. `stamped`: the time of all of them, if the broker
-    gave it.
+    The base is the delete horizon or, without one, the first remaining record's timestamp. If it equals the
+    old base, the records are unchanged. `stamped`: the timestamp of all records, if the broker set it.
     """
     times: list[tuple[int, int, int]] = []
     newest = -1

@@ -1,17 +1,17 @@
-"""What a start does about a cleaning that was interrupted: goes back, or goes on, never half of either.
+"""Completes or undoes an interrupted swap of cleaned segments, as Kafka's `LogLoader` does, also on Kafka's
+files.
 
-As Kafka's `LogLoader`, on whose files it works as well as on ours. A new segment is `.cleaned` while it is
-written: then the log is still the old one, and the draft goes. It becomes `.swap`, its `.log` first, while
-the other files are still `.cleaned`: from a `.cleaned` file on, the `.swap` files of the same base offset or
-a later one were not all there, and go too. Where none is left, the `.swap` files are whole and durable: the
-segments that they were made of are deleted, and they get their real names.
+A new segment's files are `.cleaned` while they are written: the log is still the old one, and they are
+deleted. They are renamed to `.swap`, the `.log` first. While a `.cleaned` file remains, the `.swap` files of
+its base offset and of later ones are incomplete and are deleted too. If none remains, the `.swap` files are
+complete and durable: the replaced segments are deleted, and the new files get their final names.
 
-Kafka tells from the `.swap` file alone which segments it was made of: all from its base offset up to its
-last batch. Where nothing was kept of the last of them, that would leave it standing. So `swapping` puts an
-empty `.swap` in its place; Kafka makes it an empty segment, and here it goes once it has done its work.
+Kafka derives the replaced segments from the `.swap` file alone: all from its base offset up to its last
+batch. If nothing was kept of the last of them, that segment would remain. Therefore `segment_swap` creates an
+empty `.swap` in its place; Kafka turns it into an empty segment, and here it is deleted.
 
-Each step may be the last one before a crash: a `.swap` `.log` stays until nothing is left that it has to
-say, and what was done is done again without harm.
+Each step may be the last before a crash: a `.log.swap` remains until it is no longer needed, and every step
+can be repeated.
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ from konvene.log.disk.files import Disk
 from konvene.log.errors import DamagedLog
 from konvene.log.recovery import scan
 
-__all__ = ["INDEXES", "complete", "end_of", "is_interrupted", "remove_drafts"]
+__all__ = ["INDEXES", "complete_swap", "is_interrupted", "remove_unfinished_files", "segment_end"]
 
 INDEXES = (".index", ".timeindex", ".txnindex")
 
 
 def is_interrupted(names: list[str]) -> bool:
-    """Whether a folder holds the files of a cleaning that has not ended."""
-    return bool(_of(names, CLEANED) or _of(names, SWAP))
+    """Return True if a folder has files of an unfinished cleaning."""
+    return bool(_with_suffix(names, CLEANED) or _with_suffix(names, SWAP))
 
 
-def complete(disk: Disk, directory: str, names: list[str]) -> int | None:
-    """Go back or go on; the offset up to which a cleaning may have left gaps, None where none was completed.
+def complete_swap(disk: Disk, directory: str, names: list[str]) -> int | None:
+    """Complete or undo the swap; return the offset up to which it may have left gaps, or None if none was
+    completed.
 
-    `names` is what the folder holds. `DamagedLog` where a new segment is not whole; OSError."""
+    `names` are the folder's files. Raises `DamagedLog` if a new segment is incomplete, or OSError.
+    """
     swaps = _valid(disk, directory, names)
     bases = sorted(_base(name) for name in swaps if name.endswith(".log" + SWAP))
-    upto = _make_room(disk, directory, bases) if bases else None
+    upto = _remove_replaced(disk, directory, bases) if bases else None
     for name in sorted(swaps, key=_order):
         path = f"{directory}/{name}"
         if disk.exists(path):
@@ -47,32 +49,33 @@ def complete(disk: Disk, directory: str, names: list[str]) -> int | None:
     return upto
 
 
-def _make_room(disk: Disk, directory: str, bases: list[int]) -> int:
-    """Delete the segments in whose place others are to come; where the first one begins that stays."""
-    ends = {base: end_of(disk, f"{directory}/{base:020d}.log{SWAP}", base) for base in bases}
+def _remove_replaced(disk: Disk, directory: str, bases: list[int]) -> int:
+    """Delete the replaced segments; return the base offset of the first segment that remains."""
+    ends = {base: segment_end(disk, f"{directory}/{base:020d}.log{SWAP}", base) for base in bases}
     upto = max(ends.values())
     present = set(disk.listdir(directory))
-    others = sorted({_base(name) for name in _of(list(present), ".log")}.difference(bases))
+    others = sorted({_base(name) for name in _with_suffix(list(present), ".log")}.difference(bases))
     for base in others:
         if bases[0] <= base < upto:
             _remove(disk, directory, base, "", present)
     for base in reversed(bases):
-        _remove(disk, directory, base, "", present, but_log=True)
-        if base != bases[0] and ends[base] == base:  # It is empty: only its name had something to say.
+        _remove(disk, directory, base, "", present, keep_log=True)
+        if base != bases[0] and ends[base] == base:  # Empty: it only marked a replaced segment.
             _remove(disk, directory, base, "", present)
             _remove(disk, directory, base, SWAP, present)
     return next((base for base in others if base >= upto), upto)
 
 
-def remove_drafts(disk: Disk, directory: str) -> None:
-    """Remove what a cleaning has left and will not be gone on with; the folder may be gone as well.
+def remove_unfinished_files(disk: Disk, directory: str) -> None:
+    """Delete the files of a cancelled cleaning; the folder may be missing.
 
-    From the first step on a start would go back as well: a draft makes drafts of all behind it."""
+    Interrupted at any step, a start would delete the rest: the first file is renamed back to `.cleaned`.
+    """
     try:
         found = disk.listdir(directory)
     except FileNotFoundError:
         return
-    swaps, cleaned = _of(found, SWAP), _of(found, CLEANED)
+    swaps, cleaned = _with_suffix(found, SWAP), _with_suffix(found, CLEANED)
     first = next((name for name in swaps if name.endswith(".log" + SWAP)), None)
     if first is not None:
         swaps.remove(first)
@@ -82,8 +85,9 @@ def remove_drafts(disk: Disk, directory: str) -> None:
         disk.remove(f"{directory}/{name}")
 
 
-def end_of(disk: Disk, path: str, base: int) -> int:
-    """Behind the last batch of a new segment; the base offset of an empty one. `DamagedLog`, OSError."""
+def segment_end(disk: Disk, path: str, base: int) -> int:
+    """Return the end offset of a new segment, or its base offset if it is empty. Raises `DamagedLog` or
+    OSError."""
     file = disk.open(path)
     try:
         end = scan(file, disk.size(path), base, lambda _header, _view: None)
@@ -95,8 +99,8 @@ def end_of(disk: Disk, path: str, base: int) -> int:
 
 
 def _valid(disk: Disk, directory: str, names: list[str]) -> list[str]:
-    """Those `.swap` files that are whole; the others go, and then the drafts."""
-    cleaned, swaps = _of(names, CLEANED), _of(names, SWAP)
+    """Return the complete `.swap` files; delete the others and the `.cleaned` files."""
+    cleaned, swaps = _with_suffix(names, CLEANED), _with_suffix(names, SWAP)
     first = min(map(_base, cleaned), default=None)
     for name in swaps:
         if first is not None and _base(name) >= first:
@@ -107,18 +111,18 @@ def _valid(disk: Disk, directory: str, names: list[str]) -> list[str]:
 
 
 def _remove(
-    disk: Disk, directory: str, base: int, suffix: str, present: set[str], *, but_log: bool = False
+    disk: Disk, directory: str, base: int, suffix: str, present: set[str], *, keep_log: bool = False
 ) -> None:
-    """Remove the files of one segment, its `.log` last."""
-    for ending in INDEXES if but_log else (*INDEXES, ".log"):
+    """Delete the files of one segment, its `.log` last."""
+    for ending in INDEXES if keep_log else (*INDEXES, ".log"):
         name = f"{base:020d}{ending}{suffix}"
         if name in present:
             disk.remove(f"{directory}/{name}")
             present.discard(name)
 
 
-def _of(names: list[str], suffix: str) -> list[str]:
-    """The files of a cleaning that have come so far, by base offset. Without an offset it is none of them."""
+def _with_suffix(names: list[str], suffix: str) -> list[str]:
+    """Return the names with this suffix and a base offset, sorted."""
     return sorted(name for name in names if name.endswith(suffix) and name[:20].isdigit())
 
 
@@ -127,5 +131,5 @@ def _base(name: str) -> int:
 
 
 def _order(name: str) -> tuple[int, bool, str]:
-    """By base offset, and of one segment the `.log` first: its old indexes are gone, the new may follow."""
+    """Sort key: by base offset, a segment's `.log` first, because its old indexes are deleted by then."""
     return _base(name), not name.endswith(".log" + SWAP), name

@@ -1,31 +1,31 @@
-"""Puts a cleaned segment in the place of those that it was made of, while the log is in use: all or nothing.
+"""Replaces segments of a log in use by a cleaned one, atomically.
 
-    begin         before a cleaning: nothing is left of an earlier one, the recovery point is behind it all
-    ready         `.cleaned` becomes `.swap`, durably: from here on a start goes on with it, see `completing`
-    put_in_place  one step on the thread that appends: the old files become `.deleted`, the new ones get their
-                  names, and who asks the log for a segment gets the new one
-    settle        what was renamed is durable
-    finish        after the last group; `give_up` instead, when there will be no last one
+    begin_cleaning   deletes leftovers of an earlier cleaning and raises the recovery point past the task
+    prepare_swap     renames `.cleaned` to `.swap`, durably: from now on a start completes the swap
+    swap_segments    one step on the appending thread: the old files become `.deleted`, the new ones get their
+                     final names, and lookups find the new segment
+    sync_swap        makes the renames durable
+    finish_cleaning  after the last group; `abort_cleaning` instead if the cleaning is cancelled
 
-`settle` may be left out, or late: a crash before it makes the next start do the same steps again. The old
-segments stay readable for who is reading them, for `file.delete.delay.ms`, then `remove_deleted` removes
-their files; a reader that is slower than that goes on in the new segment.
+`sync_swap` may come late or not at all: after a crash the next start repeats the same steps. Open readers go
+on reading the old segments for `file.delete.delay.ms`, then `remove_deleted` deletes their files; a slower
+reader continues in the new segment.
 
-The recovery point has to be behind the gaps that a cleaning leaves: behind it, a gap between two segments
-is what a lost file looks like, and an opening refuses it.
+The recovery point must be past the gaps that a cleaning leaves: above it, a gap between two segments looks
+like a lost file, and opening rejects it.
 
-An error of the disk in `put_in_place`, `settle` or `remove_deleted` takes the directory out of use, as in
-`partition`: the log in memory is then the old one, and the next start completes the new one. An error in
-`ready` leaves it open which of both a start would find: whoever called it takes the directory out of use as
-well (`log.health.fail`). Before that, `give_up` is enough, and the log stays as it was. `swap` does all of it
-at once, for those whom nobody waits for.
+A disk error in `swap_segments`, `sync_swap` or `remove_deleted` takes the directory offline, as in
+`partition`: the log in memory is then the old one, and the next start completes the new one. After an error
+in `prepare_swap` a start may find either, so the caller takes the directory offline as well
+(`log.health.fail`). Before that, `abort_cleaning` is enough and the log is unchanged. `swap_durably` does all
+steps at once.
 """
 
 from __future__ import annotations
 
 from konvene.codec.batches import HEADER_SIZE, read_header
-from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP, Group, Task
-from konvene.log.cleaner.recovery import INDEXES, remove_drafts
+from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP, CleanedSegment, CleaningTask
+from konvene.log.cleaner.recovery import INDEXES, remove_unfinished_files
 from konvene.log.directory import LogDirectory, TopicPartition
 from konvene.log.disk.files import Disk
 from konvene.log.index import BadIndex, OffsetIndex
@@ -34,111 +34,124 @@ from konvene.log.producers import read_aborted
 from konvene.log.segment import Segment
 
 __all__ = [
-    "begin", "discard", "finish", "give_up", "put_in_place", "ready", "remove_deleted", "settle", "swap",
+    "abort_cleaning",
+    "begin_cleaning",
+    "finish_cleaning",
+    "prepare_swap",
+    "remove_cleaned_files",
+    "remove_deleted",
+    "swap_durably",
+    "swap_segments",
+    "sync_swap",
 ]  # fmt: skip
 
 
-def begin(directory: LogDirectory, partition: TopicPartition, task: Task) -> None:
-    """A cleaning of this log begins; retention waits for its end. On the thread that appends.
+def begin_cleaning(directory: LogDirectory, partition: TopicPartition, task: CleaningTask) -> None:
+    """Mark a log as being cleaned; retention waits until it ends. Runs on the appending thread.
 
-    ValueError if there is one already, `LogOffline` where the disk fails."""
+    Raises ValueError if it is being cleaned already and `LogOffline` if the disk fails.
+    """
     log = directory.logs[partition]
     if log.health.failure is not None:
         raise log.health.refusal()
     if log.cleaning is not None:
         raise ValueError(f"{partition} is being cleaned already")
     try:
-        remove_drafts(directory.disk, log.directory)
+        remove_unfinished_files(directory.disk, log.directory)
     except OSError as error:
         log.health.fail(f"cannot tidy {log.directory}", error)
-    directory.reach(partition, task.first_uncleanable_offset)
-    log.cleaning, log.drafts = task, True
+    directory.raise_recovery_point(partition, task.first_uncleanable_offset)
+    log.cleaning, log.has_unfinished_files = task, True
 
 
-def finish(log: PartitionLog) -> None:
-    """The cleaning has ended, one way or the other."""
+def finish_cleaning(log: PartitionLog) -> None:
+    """Mark the cleaning as ended."""
     log.cleaning = None
 
 
-def give_up(log: PartitionLog) -> None:
-    """The cleaning has failed, or is not wanted any more: what it wrote goes, the log is as it is.
-
-    `LogOffline` where the disk fails."""
+def abort_cleaning(log: PartitionLog) -> None:
+    """Cancel the cleaning and delete what it wrote; the log is unchanged. Raises `LogOffline` if the disk
+    fails."""
     if log.health.failure is None:
         try:
-            discard(log._disk, log.directory)
+            remove_cleaned_files(log._disk, log.directory)
         except OSError as error:
             log.health.fail(f"cannot tidy {log.directory}", error)
     log.cleaning = None
 
 
-def discard(disk: Disk, directory: str) -> None:
-    """Remove what a cleaning wrote and will not be put in place. Not where `put_in_place` failed. OSError."""
-    remove_drafts(disk, directory)
+def remove_cleaned_files(disk: Disk, directory: str) -> None:
+    """Delete the files of a cancelled cleaning. Not for use after `swap_segments` failed. Raises OSError."""
+    remove_unfinished_files(disk, directory)
 
 
-def ready(disk: Disk, directory: str, group: Group) -> None:
-    """The new segment is to be: durable on return. From any thread. OSError: see the top of this file."""
+def prepare_swap(disk: Disk, directory: str, group: CleanedSegment) -> None:
+    """Commit to the new segment, durably on return. May run on any thread. For OSError see the module
+    docstring."""
     stem = f"{directory}/{group.base_offset:020d}"
     last = group.replaces[-1]
     end = _end(disk, stem, group)
     if last != group.base_offset and end <= last:
-        # Kafka takes the new segment to replace what begins before its end. This one says what else goes.
-        _put_empty(disk, f"{directory}/{last:020d}", (".log", *INDEXES))
+        # Kafka replaces the segments that begin below the new end; the empty file marks the last one as well.
+        _create_empty_swaps(disk, f"{directory}/{last:020d}", (".log", *INDEXES))
     if not disk.exists(f"{stem}.txnindex{CLEANED}"):
-        _put_empty(disk, stem, (".txnindex",))
+        _create_empty_swaps(disk, stem, (".txnindex",))
     for ending in (".log", *INDEXES):
         if disk.exists(f"{stem}{ending}{CLEANED}"):
             disk.rename(f"{stem}{ending}{CLEANED}", f"{stem}{ending}{SWAP}")
     disk.sync_directory(directory)
 
 
-def put_in_place(log: PartitionLog, group: Group) -> list[Segment]:
-    """Exchange the segments of a group that is `ready`; the old ones.
+def swap_segments(log: PartitionLog, group: CleanedSegment) -> list[Segment]:
+    """Replace the segments of a prepared group; return the old ones.
 
-    None, and the new segment is discarded, where the log is not any more what was cleaned: it has been cut or
-    deleted meanwhile. `LogOffline` where the disk fails."""
+    Returns none and deletes the new segment if the log was truncated or deleted since it was cleaned. Raises
+    `LogOffline` if the disk fails.
+    """
     if log.health.failure is not None:
         raise log.health.refusal()
-    at = _place(log, group)
+    at = _position(log, group)
     try:
         if at is None:
-            discard(log._disk, log.directory)
+            remove_cleaned_files(log._disk, log.directory)
             return []
         old = log.segments[at : at + len(group.replaces)]
         following = log.segments[at + len(old)]
         for segment in old:
-            segment.set_aside(_free_suffix(log, segment), with_snapshot=segment is not old[0])
-        new = _take_names(log, group, following)
+            segment.rename_with_suffix(_free_suffix(log, segment), with_snapshot=segment is not old[0])
+        new = _rename_and_open(log, group, following)
     except OSError as error:
         log.health.fail(f"cannot put a cleaned segment in place in {log.directory}", error)
-    others = [gone for gone in log.aborted if not new.base_offset <= gone.last_offset < new.next_offset]
-    log.aborted = sorted(others + new.aborted, key=lambda gone: gone.last_offset)
+    others = [
+        aborted for aborted in log.aborted if not new.base_offset <= aborted.last_offset < new.next_offset
+    ]
+    log.aborted = sorted(others + new.aborted, key=lambda aborted: aborted.last_offset)
     log.segments = [*log.segments[:at], new, *log.segments[at + len(old) :]]
-    log.aside.update(dict.fromkeys(old))
+    log.replaced.update(dict.fromkeys(old))
     return old
 
 
-def swap(log: PartitionLog, group: Group) -> list[Segment]:
-    """`ready`, `put_in_place` and `settle`. `LogOffline` where the disk fails."""
+def swap_durably(log: PartitionLog, group: CleanedSegment) -> list[Segment]:
+    """Run `prepare_swap`, `swap_segments` and `sync_swap`. Raises `LogOffline` if the disk fails."""
     if log.health.failure is not None:
         raise log.health.refusal()
     try:
-        ready(log._disk, log.directory, group)
+        prepare_swap(log._disk, log.directory, group)
     except OSError as error:
         log.health.fail(f"cannot rename in {log.directory}", error)
-    old = put_in_place(log, group)
-    settle(log)
+    old = swap_segments(log, group)
+    sync_swap(log)
     return old
 
 
-def settle(log: PartitionLog) -> None:
-    """Make the new names durable. From any thread. `LogOffline` where the disk fails.
+def sync_swap(log: PartitionLog) -> None:
+    """Make the renames durable. May run on any thread. Raises `LogOffline` if the disk fails.
 
-    Indexes that somebody used are read again here, so that the next reader need not wait for that."""
+    Indexes that were in memory before are read again here, so that the next reader need not wait for them.
+    """
     try:
         log._disk.sync_directory(log.directory)
-        used = {segment.base_offset for segment in list(log.aside) if segment.has_read_indexes}
+        used = {segment.base_offset for segment in list(log.replaced) if segment.has_read_indexes}
         for segment in log.segments:
             if segment.base_offset in used and not segment.has_read_indexes:
                 segment.load_indexes()
@@ -147,20 +160,22 @@ def settle(log: PartitionLog) -> None:
 
 
 def remove_deleted(log: PartitionLog, now_ms: int) -> int:
-    """Remove the files of replaced segments that have been so for `file.delete.delay.ms`; how many.
+    """Delete the files of segments that were replaced at least `file.delete.delay.ms` ago; return how many.
 
-    The time counts from the first call that finds them. From any thread, one at a time. `LogOffline`."""
+    The delay counts from the first call that finds them. May run on any thread, one call at a time. Raises
+    `LogOffline`.
+    """
     count = 0
-    for segment, since_ms in list(log.aside.items()):
+    for segment, since_ms in list(log.replaced.items()):
         if since_ms is None:
-            log.aside[segment] = since_ms = now_ms
+            log.replaced[segment] = since_ms = now_ms
         if now_ms - since_ms < log.config.file_delete_delay_ms or log.health.failure is not None:
             continue
         try:
             segment.remove()
         except OSError as error:
             log.health.fail(f"cannot delete from {log.directory}", error)
-        del log.aside[segment]
+        del log.replaced[segment]
         count += 1
     return count
 
@@ -168,8 +183,9 @@ def remove_deleted(log: PartitionLog, now_ms: int) -> int:
 # helpers ------------------------------------------------------------------------------------------
 
 
-def _end(disk: Disk, stem: str, group: Group) -> int:
-    """Behind the last batch that was kept, from its place in the index on; the base offset if none was."""
+def _end(disk: Disk, stem: str, group: CleanedSegment) -> int:
+    """Return the end of the last remaining batch, found through the index; the base offset if there is
+    none."""
     path = f"{stem}.log{CLEANED}"
     size, end = disk.size(path), group.base_offset
     try:
@@ -187,15 +203,15 @@ def _end(disk: Disk, stem: str, group: Group) -> int:
     return end
 
 
-def _put_empty(disk: Disk, stem: str, endings: tuple[str, ...]) -> None:
-    """Empty `.swap` files for those that are there and must not stay."""
+def _create_empty_swaps(disk: Disk, stem: str, endings: tuple[str, ...]) -> None:
+    """Create empty `.swap` files for existing files that must be deleted."""
     for ending in endings:
         if disk.exists(stem + ending):
             disk.open(f"{stem}{ending}{SWAP}", create=True).close()
 
 
-def _place(log: PartitionLog, group: Group) -> int | None:
-    """Which segment is the first of the group; None if it is not there as it was cleaned."""
+def _position(log: PartitionLog, group: CleanedSegment) -> int | None:
+    """Return the index of the group's first segment, or None if the log has changed since it was cleaned."""
     bases = [segment.base_offset for segment in log.segments]
     if log.cleaning is None or group.base_offset not in bases:
         return None
@@ -205,7 +221,7 @@ def _place(log: PartitionLog, group: Group) -> int | None:
 
 
 def _free_suffix(log: PartitionLog, segment: Segment) -> str:
-    """A segment of this base offset may have been set aside before, and somebody may still read it."""
+    """Return a suffix that no earlier replaced segment of this base offset uses."""
     suffix, number = DELETED, 0
     while log._disk.exists(segment.path + suffix):
         number += 1
@@ -213,8 +229,8 @@ def _free_suffix(log: PartitionLog, segment: Segment) -> str:
     return suffix
 
 
-def _take_names(log: PartitionLog, group: Group, following: Segment) -> Segment:
-    """Give the new files their names, and open them."""
+def _rename_and_open(log: PartitionLog, group: CleanedSegment, following: Segment) -> Segment:
+    """Rename the new files to their final names and open the segment."""
     disk, stem = log._disk, f"{log.directory}/{group.base_offset:020d}"
     if len(group.replaces) > 1:
         for ending in (*INDEXES, ".log"):

@@ -1,14 +1,14 @@
-"""Which log is cleaned next, and how much of it: Kafka's rules (`LogCleanerManager`, `LogToClean`).
+"""Selects the log to clean next and the range to clean, by Kafka's rules (`LogCleanerManager`, `LogToClean`).
 
-A log is three parts, one behind the other. What was cleaned before: each key once, up to
-`first_dirty_offset`. What may be cleaned now: finished segments up to `first_uncleanable_offset`. The rest:
-the active segment, what lies behind the first open transaction, what is younger than `min.compaction.lag.ms`,
-and here (Kafka may clean it) what is not durable yet, data or index: a record is never dropped for the sake
-of one that a power cut takes back.
+A log has three consecutive parts. The clean part, with each key once, up to `first_dirty_offset`. The
+cleanable part: finished segments up to `first_uncleanable_offset`. The rest: the active segment, everything
+from the first open transaction on, records younger than `min.compaction.lag.ms`, and here (Kafka may clean
+it) data or indexes that are not durable yet: a record must not be dropped for the sake of one that a power
+cut removes.
 
-The dirtier a log, the sooner it is cleaned: the second part must be more than `min.cleanable.dirty.ratio` of
-the first two, or older than `max.compaction.lag.ms`. Nothing here changes anything; the first look into a
-segment may read its time index, or its first header.
+The dirtiest log is cleaned first, if its cleanable share exceeds `min.cleanable.dirty.ratio` or it has waited
+longer than `max.compaction.lag.ms`. Nothing here modifies a log; the first look into a segment may read its
+time index or its first header.
 """
 
 from __future__ import annotations
@@ -18,41 +18,42 @@ from typing import NamedTuple, TypeVar
 
 from konvene.codec.batches import HEADER_SIZE, NO_TIMESTAMP, read_header
 from konvene.codec.errors import CodecError
-from konvene.log.cleaner.contract import LastRecord, Source, Task
+from konvene.log.cleaner.contract import CleaningTask, LastProducerRecord, SourceSegment
 from konvene.log.config import LONG_MAX, LogConfig
 from konvene.log.errors import DamagedLog
 from konvene.log.partition import PartitionLog
 from konvene.log.segment import Segment
 
-__all__ = ["Look", "filthiest", "is_cleanable", "look", "task_of"]
+__all__ = ["LogToClean", "cleaning_task", "filthiest_log", "is_cleanable", "log_to_clean"]
 
-Which = TypeVar("Which")
+LogT = TypeVar("LogT")
 
 
-class Look(NamedTuple):
-    """What a log would give to be cleaned."""
+class LogToClean(NamedTuple):
+    """The cleanable part of a log."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
-    """Where the first segment begins that is not touched."""
+    """Base offset of the first segment that is not cleaned."""
     clean_bytes: int
     cleanable_bytes: int
     ratio: float
-    """Of the cleanable bytes to them and the clean ones; 0 where there is nothing."""
+    """Share of the cleanable bytes in all of them; 0 if there are none."""
     compaction_delay_ms: int
-    """For how much longer than `max.compaction.lag.ms` something has waited."""
+    """Time by which the oldest dirty record exceeds `max.compaction.lag.ms`."""
     must_reset_checkpoint: bool
-    """What was said to be clean cannot be so: `first_dirty_offset` is to be said instead."""
+    """The stored cleaner offset is outside the log: `first_dirty_offset` must be stored instead."""
 
     @property
     def total_bytes(self) -> int:
         return self.clean_bytes + self.cleanable_bytes
 
 
-def look(log: PartitionLog, cleaned_to: int | None, high_watermark: int, now_ms: int) -> Look:
-    """Look at a log whose last cleaning ended at `cleaned_to`.
+def log_to_clean(log: PartitionLog, cleaned_to: int | None, high_watermark: int, now_ms: int) -> LogToClean:
+    """Compute the cleanable part of a log whose last cleaning ended at `cleaned_to`.
 
-    `LogOffline` where it cannot be read, `DamagedLog` where what is read is no batch."""
+    Raises `LogOffline` if the log cannot be read and `DamagedLog` if a batch is invalid.
+    """
     start, end = log.start_offset, log.end_offset
     dirty = start if cleaned_to is None else cleaned_to
     reset = not start <= dirty <= end
@@ -73,45 +74,49 @@ def look(log: PartitionLog, cleaned_to: int | None, high_watermark: int, now_ms:
     cleanable = sum(segment.size for segment in touched if segment.base_offset < uncleanable)
     total = clean + cleanable
     ratio = cleanable / total if total else 0.0
-    return Look(dirty, uncleanable, clean, cleanable, ratio, delay_ms, reset)
+    return LogToClean(dirty, uncleanable, clean, cleanable, ratio, delay_ms, reset)
 
 
-def is_cleanable(seen: Look, config: LogConfig) -> bool:
-    """Whether it is worth it, or has to be."""
-    due = seen.compaction_delay_ms > 0 and seen.cleanable_bytes > 0
-    return due or seen.ratio > config.min_cleanable_dirty_ratio
+def is_cleanable(candidate: LogToClean, config: LogConfig) -> bool:
+    """Return True if the log is dirty enough, or overdue."""
+    due = candidate.compaction_delay_ms > 0 and candidate.cleanable_bytes > 0
+    return due or candidate.ratio > config.min_cleanable_dirty_ratio
 
 
-def filthiest(looks: Iterable[tuple[Which, Look]]) -> Which | None:
-    """The log (whatever stands for it) of which most is dirty, the first of equals; None if there is none."""
-    best: tuple[Which, Look] | None = None
-    for which, seen in looks:
-        if best is None or seen.ratio > best[1].ratio:
-            best = which, seen
+def filthiest_log(candidates: Iterable[tuple[LogT, LogToClean]]) -> LogT | None:
+    """Return the log with the highest dirty ratio, the first of equals; None if there is none."""
+    best: tuple[LogT, LogToClean] | None = None
+    for log, candidate in candidates:
+        if best is None or candidate.ratio > best[1].ratio:
+            best = log, candidate
     return None if best is None else best[0]
 
 
-def task_of(log: PartitionLog, seen: Look, high_watermark: int, now_ms: int, map_bytes: int) -> Task:
-    """All that a cleaning needs to know of this log. `LogOffline` where it cannot be read."""
+def cleaning_task(
+    log: PartitionLog, candidate: LogToClean, high_watermark: int, now_ms: int, map_bytes: int
+) -> CleaningTask:
+    """Build the task for cleaning a log. Raises `LogOffline` if the log cannot be read."""
     config = log.config
     try:
         sources = tuple(
             _source(log, segment, following.base_offset)
             for segment, following in zip(log.segments, log.segments[1:], strict=False)
-            if segment.base_offset < seen.first_uncleanable_offset
+            if segment.base_offset < candidate.first_uncleanable_offset
         )
     except OSError as error:
         log.health.fail(f"cannot read {log.directory}", error)
-    return Task(
+    return CleaningTask(
         directory=log.directory,
         sources=sources,
-        first_dirty_offset=seen.first_dirty_offset,
-        first_uncleanable_offset=seen.first_uncleanable_offset,
+        first_dirty_offset=candidate.first_dirty_offset,
+        first_uncleanable_offset=candidate.first_uncleanable_offset,
         high_watermark=high_watermark,
         aborted=tuple(log.aborted),
         last_records={
-            producer_id: LastRecord(known.batches[-1].last_offset if known.batches else None, known.epoch)
-            for producer_id, known in log.producers.by_id.items()
+            producer_id: LastProducerRecord(
+                state.batches[-1].last_offset if state.batches else None, state.epoch
+            )
+            for producer_id, state in log.producers.by_id.items()
         },
         now_ms=now_ms,
         segment_bytes=config.segment_bytes,
@@ -127,7 +132,7 @@ def task_of(log: PartitionLog, seen: Look, high_watermark: int, now_ms: int, map
 
 
 def _from(segments: Sequence[Segment], offset: int) -> Sequence[Segment]:
-    """The segment that has `offset` and those behind it."""
+    """Return the segment that contains `offset` and all later ones."""
     before = sum(1 for segment in segments if segment.base_offset <= offset)
     return segments[max(0, before - 1) :]
 
@@ -149,7 +154,7 @@ def _first_uncleanable(
 
 
 def _compaction_delay(segments: Sequence[Segment], config: LogConfig, dirty: int, now_ms: int) -> int:
-    """How long the oldest dirty record that is not in the active segment has waited too long."""
+    """Return by how long the oldest dirty record in a finished segment exceeds the limit."""
     if config.max_compaction_lag_ms == LONG_MAX:
         return 0
     since = now_ms - config.max_compaction_lag_ms
@@ -159,7 +164,7 @@ def _compaction_delay(segments: Sequence[Segment], config: LogConfig, dirty: int
 
 
 def _first_time(segment: Segment) -> int:
-    """The time of a finished segment's first batch, read once."""
+    """Return the timestamp of a finished segment's first batch, reading it once."""
     if segment.first_timestamp == NO_TIMESTAMP and segment.size >= HEADER_SIZE:
         try:
             segment.first_timestamp = read_header(segment.file.pread(HEADER_SIZE, 0)).max_timestamp
@@ -168,8 +173,8 @@ def _first_time(segment: Segment) -> int:
     return segment.first_timestamp
 
 
-def _source(log: PartitionLog, segment: Segment, next_offset: int) -> Source:
-    return Source(
+def _source(log: PartitionLog, segment: Segment, next_offset: int) -> SourceSegment:
+    return SourceSegment(
         segment.base_offset,
         next_offset,
         segment.path,

@@ -1,12 +1,12 @@
-"""Which batches belong to aborted transactions, and which markers have nothing left to mark.
+"""Tracks aborted transactions during a cleaning, as Kafka's `CleanedTransactionMetadata`.
 
-As Kafka's `CleanedTransactionMetadata`: it is shown every batch of a transaction and every marker, in the
-order of the log. A batch of an aborted transaction may go at once. Its marker stays as long as a batch of
-it was seen in this cleaning, for somebody may just be reading it; so does a commit's. What of the index of
-aborted transactions still holds is collected for the new segment.
+It receives every transactional batch and every marker in log order. A batch of an aborted transaction may be
+removed at once. Its marker remains as long as this cleaning saw a batch of it, because a consumer may be
+reading it; the same holds for a commit marker. Entries of the transaction index that are still needed are
+collected for the new segment.
 
-One thing is safer than Kafka: an aborted transaction ends at its marker's offset even if no marker is found
-there, so it never takes a later transaction of the same producer with it.
+Safer than Kafka in one respect: an aborted transaction ends at its marker's offset even if the marker is
+missing, so it never affects a later transaction of the same producer.
 """
 
 from __future__ import annotations
@@ -17,28 +17,30 @@ from konvene.codec.batches import ControlType
 from konvene.log.producers import AbortedTransaction
 
 
-class Transactions:
-    """What is open where a cleaning has got to."""
+class CleanedTransactions:
+    """Transactions that are open at the current position of a cleaning."""
 
-    __slots__ = ("_aborted", "_coming", "_committed", "kept")
+    __slots__ = ("_aborted", "_committed", "_upcoming", "kept")
 
     def __init__(self, aborted: Iterable[AbortedTransaction], start: int) -> None:
-        """`aborted`: of the log; those that ended before `start` are left out."""
-        coming = [gone for gone in aborted if gone.last_offset >= start]
-        coming.sort(key=lambda gone: gone.first_offset, reverse=True)
-        self._coming = coming
-        #: By producer: the transaction, and whether a batch of it was seen.
+        """`aborted`: the log's aborted transactions; those that ended below `start` are ignored."""
+        upcoming = [
+            aborted_transaction for aborted_transaction in aborted if aborted_transaction.last_offset >= start
+        ]
+        upcoming.sort(key=lambda aborted_transaction: aborted_transaction.first_offset, reverse=True)
+        self._upcoming = upcoming
+        #: By producer id: the transaction, and whether a batch of it was seen.
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._committed: set[int] = set()
         self.kept: list[AbortedTransaction] = []
-        """Aborted transactions of which a batch was seen, since `take_kept`."""
+        """Aborted transactions with batches seen since the last `pop_kept`."""
 
     def __repr__(self) -> str:
         return f"Transactions({len(self._aborted)} aborted and {len(self._committed)} committed ones open)"
 
     def on_batch(self, producer_id: int, last_offset: int) -> bool:
-        """A batch of a transaction: whether that one was aborted."""
-        self._begin_up_to(last_offset)
+        """Process a transactional batch; return True if its transaction was aborted."""
+        self._start_up_to(last_offset)
         found = self._aborted.get(producer_id)
         if found is not None:
             if last_offset <= found[0].last_offset:
@@ -49,8 +51,8 @@ class Transactions:
         return False
 
     def on_marker(self, producer_id: int, last_offset: int, kind: ControlType | None) -> bool:
-        """A control batch, None where it is empty: whether nothing is left that needs it."""
-        self._begin_up_to(last_offset)
+        """Process a control batch (`kind` is None if it is empty); return True if it is no longer needed."""
+        self._start_up_to(last_offset)
         if kind is None:
             return True
         if kind is ControlType.ABORT:
@@ -66,14 +68,14 @@ class Transactions:
             return True
         return False
 
-    def take_kept(self) -> list[AbortedTransaction]:
-        """What is in the index of the segment that is being finished."""
+    def pop_kept(self) -> list[AbortedTransaction]:
+        """Return the entries for the transaction index of the segment being finished."""
         kept, self.kept = self.kept, []
         return kept
 
-    def _begin_up_to(self, offset: int) -> None:
-        while self._coming and self._coming[-1].first_offset <= offset:
-            begun = self._coming.pop()
-            found = self._aborted.get(begun.producer_id)
-            if found is None or found[0].last_offset < begun.first_offset:
-                self._aborted[begun.producer_id] = (begun, False)
+    def _start_up_to(self, offset: int) -> None:
+        while self._upcoming and self._upcoming[-1].first_offset <= offset:
+            started = self._upcoming.pop()
+            found = self._aborted.get(started.producer_id)
+            if found is None or found[0].last_offset < started.first_offset:
+                self._aborted[started.producer_id] = (started, False)

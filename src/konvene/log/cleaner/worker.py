@@ -1,11 +1,11 @@
-"""A process that cleans logs beside a broker: `python -P -m konvene.log.cleaner.worker`.
+"""Worker process of the cleaner: `python -P -m konvene.log.cleaner.worker`.
 
-It reads tasks from its standard input and tells on its standard output how they go (`lines`). It knows
-batches and files, no broker and no topic, and decides nothing: what it leaves are `.cleaned` files, which
-nobody sees before the broker has put them in place.
+Reads tasks from standard input and reports on standard output (`worker_protocol`). It knows batches and
+files, no broker and no topic: it writes `.cleaned` files, which have no effect until the broker swaps them
+in.
 
-It is nicer than the broker, which has to answer. It ends when its input does, and on Linux the system ends
-it with the thread that started it: nobody may write to a folder that another broker has opened meanwhile.
+It runs at a lower priority than the broker. It exits when its input ends, and on Linux it is killed with the
+thread that started it, so that it never writes to a folder that another broker has opened.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ import time
 from collections.abc import Generator
 
 from konvene.log.cleaner.cleaning import clean
-from konvene.log.cleaner.contract import Group, Progress, Stats, Task
-from konvene.log.cleaner.worker_protocol import Pause, Told, line_of, read_order
+from konvene.log.cleaner.contract import CleanedSegment, CleanerProgress, CleanerStats, CleaningTask
+from konvene.log.cleaner.worker_protocol import CleanerResult, Pause, decode_command, encode_line
 from konvene.log.disk.files import RealDisk
 
-__all__ = ["BACKLOG_BYTES", "Orders", "main"]
+__all__ = ["BACKLOG_BYTES", "CommandReader", "main"]
 
 NICENESS = 10
 BACKLOG_BYTES = 1 << 20
-"""So much is done before it is told again."""
+"""Bytes of progress between two reports."""
 MOST_FILES = 64
 _PR_SET_PDEATHSIG = 1
 
 
-class Orders:
-    """What the broker says, on a pipe of its own."""
+class CommandReader:
+    """Reads commands from a pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -42,98 +42,102 @@ class Orders:
         self.ended = False
 
     def __repr__(self) -> str:
-        return f"<orders, {'ended' if self.ended else f'{len(self._lines)} wait'}>"
+        return f"<commands, {'ended' if self.ended else f'{len(self._lines)} wait'}>"
 
-    def next(self) -> Task | Pause | None:
-        """The next one, waited for; None when there are no more."""
+    def next(self) -> CleaningTask | Pause | None:
+        """Wait for the next command; None at the end of input."""
         while not self._lines and not self.ended:
             self._read()
-        return read_order(self._lines.pop(0)) if self._lines else None
+        return decode_command(self._lines.pop(0)) if self._lines else None
 
-    def waiting(self) -> Task | Pause | None:
-        """The next one, if it is there."""
+    def poll(self) -> CleaningTask | Pause | None:
+        """Return the next command without waiting, or None."""
         while not self._lines and not self.ended and select.select([self._descriptor], [], [], 0)[0]:
             self._read()
-        return read_order(self._lines.pop(0)) if self._lines else None
+        return decode_command(self._lines.pop(0)) if self._lines else None
 
     def _read(self) -> None:
-        came = os.read(self._descriptor, 1 << 16)
-        if not came:
+        received = os.read(self._descriptor, 1 << 16)
+        if not received:
             self.ended = True
             return
-        first, *rest = came.split(b"\n")
+        first, *rest = received.split(b"\n")
         self._parts.append(first)
         for part in rest:
             self._lines.append(b"".join(self._parts))
             self._parts = [part]
 
 
-class Teller:
-    """What is told to the broker: each step would be a line, and most of them say little."""
+class ResultWriter:
+    """Writes results to a pipe, combining small progress reports."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._read = self._written = 0
 
     def __repr__(self) -> str:
-        return f"<{self._read + self._written} bytes not told yet>"
+        return f"<{self._read + self._written} bytes not reported yet>"
 
-    def tell(self, said: Told | BaseException) -> None:
-        if isinstance(said, Progress):
-            self._read += said.bytes_read
-            self._written += said.bytes_written
+    def send(self, result: CleanerResult | BaseException) -> None:
+        if isinstance(result, CleanerProgress):
+            self._read += result.bytes_read
+            self._written += result.bytes_written
             if self._read + self._written < BACKLOG_BYTES:
                 return
-        elif not isinstance(said, Group | Stats):
+        elif not isinstance(result, CleanedSegment | CleanerStats):
             self._read = self._written = 0
         if self._read or self._written:
-            self._write(line_of(Progress(self._read, self._written)))
+            self._write(encode_line(CleanerProgress(self._read, self._written)))
             self._read = self._written = 0
-        if not isinstance(said, Progress):
-            self._write(line_of(said))
+        if not isinstance(result, CleanerProgress):
+            self._write(encode_line(result))
 
     def _write(self, data: bytes) -> None:
         while data:
             data = data[os.write(self._descriptor, data) :]
 
 
-def main(orders: Orders, teller: Teller) -> None:
-    """Do one task after the other until there are no more."""
+def main(commands: CommandReader, writer: ResultWriter) -> None:
+    """Run tasks until the input ends."""
     disk = RealDisk(MOST_FILES)
-    while (order := orders.next()) is not None:
-        if isinstance(order, Task):
-            _carry_out(clean(disk, order, clock=time.perf_counter), orders, teller)
+    while (command := commands.next()) is not None:
+        if isinstance(command, CleaningTask):
+            _run_task(clean(disk, command, clock=time.perf_counter), commands, writer)
 
 
-def _carry_out(steps: Generator[Progress | Group, None, Stats], orders: Orders, teller: Teller) -> None:
+def _run_task(
+    steps: Generator[CleanerProgress | CleanedSegment, None, CleanerStats],
+    commands: CommandReader,
+    writer: ResultWriter,
+) -> None:
     try:
-        while not orders.ended:
-            teller.tell(next(steps))
-            order = orders.waiting()
-            if isinstance(order, Pause):
-                time.sleep(max(0.0, order.until_s - time.monotonic()))
+        while not commands.ended:
+            writer.send(next(steps))
+            command = commands.poll()
+            if isinstance(command, Pause):
+                time.sleep(max(0.0, command.until_s - time.monotonic()))
     except StopIteration as end:
-        teller.tell(end.value)
+        writer.send(end.value)
     except BrokenPipeError:
         raise
     except Exception as error:
-        teller.tell(error)
+        writer.send(error)
     finally:
         steps.close()
 
 
-def _be_modest(parent: int) -> bool:
-    """Take what others leave, and live no longer than who asked for it; False if that one is gone already."""
+def _lower_priority(parent: int) -> bool:
+    """Lower the priority and exit with the parent; return False if the parent has exited already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's to hear.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker.
     os.nice(NICENESS)
     return os.getppid() == parent
 
 
 if __name__ == "__main__":
-    if _be_modest(int(sys.argv[1])):
+    if _lower_priority(int(sys.argv[1])):
         try:
-            main(Orders(0), Teller(1))
+            main(CommandReader(0), ResultWriter(1))
         except BrokenPipeError:
             sys.exit(1)

@@ -1,8 +1,8 @@
-"""A cleaning as lines of JSON: what a broker and a worker process say to each other.
+"""JSON lines that a broker and its cleaner process exchange.
 
-To the worker goes a task, then perhaps until when it has to pause. From it come what the cleaning tells, in
-its order, and as the last line of a task its `Stats`, or why it failed. Both ends are one version of this
-program: there is nothing to negotiate, and a line that cannot be read is a `Confused`.
+The broker sends a task, and possibly a pause. The worker sends the cleaning's results in order; the last line
+of a task is its `CleanerStats` or an error. Both ends are the same version of konvene, so nothing is
+negotiated; an unreadable line raises `MalformedLine`.
 """
 
 from __future__ import annotations
@@ -11,106 +11,121 @@ import json
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from konvene.log.cleaner.contract import Group, LastRecord, Progress, Source, Stats, Task
+from konvene.log.cleaner.contract import (
+    CleanedSegment,
+    CleanerProgress,
+    CleanerStats,
+    CleaningTask,
+    LastProducerRecord,
+    SourceSegment,
+)
 from konvene.log.errors import DamagedLog
 from konvene.log.producers import AbortedTransaction
 
-__all__ = ["Confused", "Failed", "Pause", "Told", "line_of", "read_order", "read_told"]
+__all__ = [
+    "CleanerResult",
+    "Failed",
+    "MalformedLine",
+    "Pause",
+    "decode_command",
+    "decode_result",
+    "encode_line",
+]
 
 CLEAN, PAUSE = "clean", "pause"
 PROGRESS, GROUP, STATS, DAMAGED, DISK, FAILED = "progress", "group", "stats", "damaged", "disk", "failed"
 
 
 class Pause(NamedTuple):
-    """Do nothing until then."""
+    """Command to pause."""
 
     until_s: float
-    """On the clock of all processes (`time.monotonic`)."""
+    """Time to resume at, on `time.monotonic`, which all processes share."""
 
 
 class Failed(Exception):
-    """A cleaning failed for a reason that nobody has foreseen."""
+    """A cleaning failed with an unexpected error."""
 
 
-class Confused(Exception):
-    """A line that neither end writes."""
+class MalformedLine(Exception):
+    """A line that is not part of the protocol."""
 
 
-Told = Progress | Group | Stats
+CleanerResult = CleanerProgress | CleanedSegment | CleanerStats
 
-_TASK = tuple(field.name for field in fields(Task))
-_STATS = tuple(field.name for field in fields(Stats) if field.name != "segments")
-
-
-def line_of(said: Task | Pause | Told | BaseException) -> bytes:
-    """One line, its end included. The groups of a `Stats` are not repeated."""
-    return json.dumps(_words(said), separators=(",", ":")).encode() + b"\n"
+_TASK = tuple(field.name for field in fields(CleaningTask))
+_STATS = tuple(field.name for field in fields(CleanerStats) if field.name != "segments")
 
 
-def _words(said: Task | Pause | Told | BaseException) -> list[Any]:
-    if isinstance(said, Progress):
-        return [PROGRESS, *said]
-    if isinstance(said, Group):
-        return [GROUP, *said]
-    if isinstance(said, Stats):
-        return [STATS, *(getattr(said, name) for name in _STATS)]
-    if isinstance(said, Pause):
-        return [PAUSE, said.until_s]
-    if isinstance(said, Task):
-        values = {name: getattr(said, name) for name in _TASK}
-        values["last_records"] = [(producer, *last) for producer, last in said.last_records.items()]
+def encode_line(message: CleaningTask | Pause | CleanerResult | BaseException) -> bytes:
+    """Encode one line, with its newline. The segments of `CleanerStats` are not repeated."""
+    return json.dumps(_fields(message), separators=(",", ":")).encode() + b"\n"
+
+
+def _fields(message: CleaningTask | Pause | CleanerResult | BaseException) -> list[Any]:
+    if isinstance(message, CleanerProgress):
+        return [PROGRESS, *message]
+    if isinstance(message, CleanedSegment):
+        return [GROUP, *message]
+    if isinstance(message, CleanerStats):
+        return [STATS, *(getattr(message, name) for name in _STATS)]
+    if isinstance(message, Pause):
+        return [PAUSE, message.until_s]
+    if isinstance(message, CleaningTask):
+        values = {name: getattr(message, name) for name in _TASK}
+        values["last_records"] = [(producer, *last) for producer, last in message.last_records.items()]
         return [CLEAN, *values.values()]
-    if isinstance(said, DamagedLog):
-        return [DAMAGED, said.path, said.position, said.why]
-    if isinstance(said, OSError):
-        return [DISK, said.errno, said.strerror or str(said), said.filename]
-    return [FAILED, f"{type(said).__name__}: {said}"]
+    if isinstance(message, DamagedLog):
+        return [DAMAGED, message.path, message.position, message.why]
+    if isinstance(message, OSError):
+        return [DISK, message.errno, message.strerror or str(message), message.filename]
+    return [FAILED, f"{type(message).__name__}: {message}"]
 
 
-def read_order(line: bytes) -> Task | Pause:
-    """What a broker says. Raises `Confused`."""
+def decode_command(line: bytes) -> CleaningTask | Pause:
+    """Decode a command. Raises `MalformedLine`."""
     try:
-        kind, *words = json.loads(line)
+        kind, *values = json.loads(line)
         if kind == PAUSE:
-            return Pause(*words)
+            return Pause(*values)
         if kind == CLEAN:
-            return _task(dict(zip(_TASK, words, strict=True)))
+            return _task(dict(zip(_TASK, values, strict=True)))
     except (ValueError, TypeError, KeyError) as error:
-        raise Confused(f"{error}: {line[:200]!r}") from None
-    raise Confused(repr(line[:200]))
+        raise MalformedLine(f"{error}: {line[:200]!r}") from None
+    raise MalformedLine(repr(line[:200]))
 
 
-def _task(values: dict[str, Any]) -> Task:
-    values["sources"] = tuple(Source(*source) for source in values["sources"])
-    values["aborted"] = tuple(AbortedTransaction(*gone) for gone in values["aborted"])
+def _task(values: dict[str, Any]) -> CleaningTask:
+    values["sources"] = tuple(SourceSegment(*source) for source in values["sources"])
+    values["aborted"] = tuple(AbortedTransaction(*transaction) for transaction in values["aborted"])
     values["last_records"] = {
-        producer: LastRecord(offset, epoch) for producer, offset, epoch in values["last_records"]
+        producer: LastProducerRecord(offset, epoch) for producer, offset, epoch in values["last_records"]
     }
-    return Task(**values)
+    return CleaningTask(**values)
 
 
-def read_told(line: bytes) -> Told:
-    """What a worker says. Raises what the cleaning raised there (or `Failed` for it), and `Confused`."""
+def decode_result(line: bytes) -> CleanerResult:
+    """Decode a result. Raises the cleaning's error (or `Failed`), or `MalformedLine`."""
     try:
-        kind, *words = json.loads(line)
+        kind, *values = json.loads(line)
         if kind == PROGRESS:
-            return Progress(*words)
+            return CleanerProgress(*values)
         if kind == GROUP:
-            base, following, replaces, size, modified_ms = words
-            return Group(base, following, tuple(replaces), size, modified_ms)
+            base, following, replaces, size, modified_ms = values
+            return CleanedSegment(base, following, tuple(replaces), size, modified_ms)
         if kind == STATS:
-            return Stats(**dict(zip(_STATS, words, strict=True)))
-        failure = _failure(kind, words)
+            return CleanerStats(**dict(zip(_STATS, values, strict=True)))
+        failure = _failure(kind, values)
     except (ValueError, TypeError, KeyError) as error:
-        raise Confused(f"{error}: {line[:200]!r}") from None
+        raise MalformedLine(f"{error}: {line[:200]!r}") from None
     raise failure
 
 
-def _failure(kind: str, words: list[Any]) -> Exception:
+def _failure(kind: str, values: list[Any]) -> Exception:
     if kind == DAMAGED:
-        return DamagedLog(*words)
+        return DamagedLog(*values)
     if kind == DISK:
-        return OSError(*words)
+        return OSError(*values)
     if kind == FAILED:
-        return Failed(*words)
-    return Confused(kind)
+        return Failed(*values)
+    return MalformedLine(kind)

@@ -1,17 +1,16 @@
-"""The door to the disk: the only place that opens, syncs, renames and locks.
+"""File system access: the only module that opens, syncs, renames and locks files.
 
-Everything above speaks to a `Disk`, so a simulator can put a faulty one in its place. The
-words are few, and what is missing is a promise: no byte is ever written in place. A file
-grows at its end, is cut at its end, or is replaced whole by rename. Errors are plain
-`OSError`; who gets one decides, nobody here retries.
+All storage code uses the `Disk` protocol, so that a simulator can substitute a faulty one. No byte is ever
+overwritten: a file grows at its end, is truncated, or is replaced as a whole by a rename. Errors are plain
+`OSError`; callers decide what to do, nothing here retries.
 
-`RealDisk` keeps a bounded number of files open, so ten thousand partitions fit under a
-limit of a thousand descriptors. A file in use by any thread is pinned and never closed under
-it; a file that has to give up its descriptor with bytes not yet synced is synced first,
-and a failure of that sync is kept and raised at the file's own next use.
+`RealDisk` keeps a bounded number of files open, so that ten thousand partitions work with a limit of a
+thousand descriptors. A file in use by any thread is pinned and never closed. Before an unsynced file is
+closed for lack of descriptors it is synced; a failure of that sync is stored and raised at the file's next
+use.
 """
 
-# The door is made of system calls, and a path is text here, on every disk:
+# Paths are strings on every disk:
 # ruff: noqa: PTH103, PTH105, PTH106, PTH107, PTH112, PTH116, PTH120, PTH208
 
 from __future__ import annotations
@@ -34,106 +33,110 @@ from konvene.log.errors import DirectoryLocked
 
 
 class File(Protocol):
-    """One file: grows at its end, is read anywhere."""
+    """A file that grows at its end and is read at any position."""
 
     path: str
 
     def append(self, data: Buffer) -> None:
-        """All of `data` at the end, or OSError (and then some prefix of it may be there)."""
+        """Append all of `data`. After an OSError a prefix of it may be in the file."""
 
     def pread(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        """Return up to `size` bytes from `position`; fewer only at the end of the file."""
 
     def truncate(self, size: int) -> None:
-        """Cut everything behind `size`."""
+        """Truncate the file to `size` bytes."""
 
     def sync(self) -> None:
         """Return when every byte appended before is durable. May be called from another thread."""
 
     def begin_sync(self) -> int | None:
-        """Its descriptor, open until `end_sync`, for whoever has it synced otherwise; None: it has none."""
+        """Return a descriptor that stays open until `end_sync`, for a caller that syncs it; None if there is
+        none."""
 
     def end_sync(self) -> None:
-        """What was begun is over."""
+        """End what `begin_sync` began."""
 
     def size(self) -> int:
-        """Bytes in the file."""
+        """Return the size in bytes."""
 
     def close(self) -> None:
-        """Give the descriptor back. The object may be used again: it opens again."""
+        """Close the descriptor. The next use opens the file again."""
 
 
 class Lock(Protocol):
     """A held lock."""
 
     def release(self) -> None:
-        """Let another process have it."""
+        """Release the lock."""
 
 
 class Disk(Protocol):
-    """Files by path. A missing one raises FileNotFoundError."""
+    """Files by path. A missing file raises FileNotFoundError."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """The file at `path`; with `create`, made empty if it is not there."""
+        """Open a file; with `create`, create it empty if it is missing."""
 
     def read(self, path: str) -> bytes:
-        """A small file, whole."""
+        """Return a small file's content."""
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Return True if a file or directory exists."""
 
     def size(self, path: str) -> int:
-        """Bytes of a file."""
+        """Return a file's size in bytes."""
 
     def modified_ms(self, path: str) -> int:
-        """When a file was last written."""
+        """Return a file's modification time."""
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Let a file have been written last at another time than it was."""
+        """Set a file's modification time."""
 
     def stamp(self, path: str) -> tuple[int, int]:
-        """Size and time of the last change, in nanoseconds: the same again where nothing was changed."""
+        """Return size and modification time in nanoseconds; both are equal only if the file is unchanged."""
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
 
     def folders(self, path: str) -> list[str]:
-        """Names of the directories in a directory, sorted."""
+        """Return the names of the subdirectories, sorted."""
 
     def is_directory(self, path: str) -> bool:
-        """Whether `path` is a directory."""
+        """Return True if `path` is a directory."""
 
     def mkdir(self, path: str) -> None:
-        """Make a directory and those above it; nothing happens if it is there."""
+        """Create a directory and its parents if they are missing."""
 
     def rmdir(self, path: str) -> None:
         """Remove an empty directory."""
 
     def rename(self, source: str, target: str) -> None:
-        """Move, replacing what is there."""
+        """Rename, replacing an existing file."""
 
     def remove(self, path: str) -> None:
         """Remove a file."""
 
     def link(self, source: str, target: str) -> None:
-        """Let a file have a second name. `FileExistsError` if that is taken, OSError where files cannot."""
+        """Create a hard link. Raises `FileExistsError` if `target` exists, OSError if links are not
+        possible."""
 
     def sync_directory(self, path: str) -> None:
         """Make what was created, renamed and removed in this directory durable."""
 
     def settle(self, path: str) -> bool:
-        """Make all that was written below `path` durable at one stroke; False where that cannot be had.
+        """Sync the file system of `path` (syncfs); return False if that is not possible or failed.
 
-        It is for many files: then it takes a fraction of the time that a sync of each one takes."""
+        For many files this takes a fraction of the time of single syncs.
+        """
 
     def lock(self, path: str) -> Lock:
         """Take an exclusive lock or raise `DirectoryLocked`."""
 
 
 def replace(disk: Disk, path: str, data: bytes, *, durably: bool = True) -> None:
-    """Put a whole small file in place, all or nothing: temp, sync, rename, sync the directory.
+    """Replace a small file atomically: write a temporary file, sync, rename, sync the directory.
 
-    Without the syncs where it is not to be `durably`: the caller settles it, or can do without the file."""
+    If not `durably`, nothing is synced: the caller syncs the file system, or can lose the file.
+    """
     draft = path + ".tmp"
     if disk.exists(draft):
         disk.remove(draft)
@@ -150,7 +153,7 @@ def replace(disk: Disk, path: str, data: bytes, *, durably: bool = True) -> None
 
 
 def make_directory(disk: Disk, path: str) -> None:
-    """Make the directory and those above it, each one's name durable in its parent."""
+    """Create the directory and its parents, each name durable in its parent."""
     missing = []
     while path and not disk.exists(path):
         missing.append(path)
@@ -161,7 +164,7 @@ def make_directory(disk: Disk, path: str) -> None:
 
 
 MOST_OPEN = 16_384
-"""Log files that are kept open at most: one that is closed with bytes in it has to be synced."""
+"""Maximum number of open log files; one that is closed with unsynced bytes has to be synced."""
 
 
 def _find_syncfs() -> Callable[[int], int] | None:
@@ -177,7 +180,7 @@ _syncfs = _find_syncfs()
 
 
 class RealDisk:
-    """The machine's own file system, with at most `max_open` log files open at a time."""
+    """The operating system's files, with at most `max_open` log files open at a time."""
 
     __slots__ = ("_guard", "_open_files", "max_open")
 
@@ -195,7 +198,7 @@ class RealDisk:
 
     @property
     def open_files(self) -> int:
-        """How many descriptors are held."""
+        """Number of open descriptors."""
         return len(self._open_files)
 
     def open(self, path: str, *, create: bool = False) -> _RealFile:
@@ -261,10 +264,11 @@ class RealDisk:
             os.close(fd)
 
     def settle(self, path: str) -> bool:
-        """By syncfs, where Linux has it and says whether it failed (since 5.8).
+        """Call syncfs on Linux 5.8 or later, which reports failures.
 
-        A failure may be anybody's on that file system, so it decides nothing: False, and who asked syncs
-        file by file and hears of his own."""
+        A failure may belong to any file on the file system, so it only returns False; the caller then syncs
+        file by file and gets its own errors.
+        """
         if _syncfs is None:
             return False
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -274,7 +278,7 @@ class RealDisk:
             os.close(fd)
 
     def lock(self, path: str) -> RealLock:
-        """Both kinds of lock that Unix has: ours against each other, and the one that Kafka takes."""
+        """Take both kinds of Unix lock: flock among konvene's processes, and the lockf that Kafka takes."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -289,7 +293,7 @@ class RealDisk:
         return RealLock(fd)
 
     def _admit(self, file: _RealFile, fd: int) -> None:
-        """Under the guard: note an open file, and close the least used ones above the bound."""
+        """Register an open file and close the least used ones above the limit. The caller holds the guard."""
         file.fd = fd
         self._open_files[file] = None
         for _ in range(2 * len(self._open_files)):
@@ -301,15 +305,15 @@ class RealDisk:
                 self._open_files.move_to_end(oldest)
             else:
                 del self._open_files[oldest]
-                oldest.give_up()
+                oldest.close_descriptor()
 
 
 def _holder(fd: int) -> str:
-    """Who has the lock, as far as the machine tells."""
+    """Describe the process that holds the lock, as far as the system reports."""
     if platform.system() == "Linux":
-        asked = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        query = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         with contextlib.suppress(OSError, struct.error):
-            kind, _, _, _, pid = struct.unpack("hhqqi", fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+            kind, _, _, _, pid = struct.unpack("hhqqi", fcntl.fcntl(fd, fcntl.F_GETLK, query))
             if kind != fcntl.F_UNLCK and pid > 0:
                 return f"another process, {pid}{_name_of(pid)}"
     return "another process"
@@ -323,7 +327,7 @@ def _name_of(pid: int) -> str:
 
 
 class RealLock:
-    """Locks that last until it is released or the process ends."""
+    """Locks held until released or the process ends."""
 
     __slots__ = ("_fd",)
 
@@ -415,8 +419,8 @@ class _RealFile:
                 os.close(self.fd)
                 self.fd = -1
 
-    def give_up(self) -> None:
-        """Under the disk's guard: let the descriptor go without losing track of a failure."""
+    def close_descriptor(self) -> None:
+        """Close the descriptor without losing a sync failure. The caller holds the disk's guard."""
         if self.dirty:
             try:
                 self.dirty = False

@@ -1,16 +1,16 @@
-"""A disk in memory that fails when told to and forgets what was not synced.
+"""An in-memory disk with injected faults and power cuts.
 
-It obeys `files.Disk` and keeps the law that a machine keeps after a power cut, at its
-strictest: bytes of a file survive up to its last `sync`, beyond that any prefix of the
-operations since, the last append torn anywhere; a name created, moved or removed survives
-once its directory was synced, beyond that any prefix of what was done in it. `crash` gives
-the disk that is found afterwards; `choose` says how much was lucky.
+It implements `files.Disk` with the weakest guarantees that a machine gives after a power cut: a file's bytes
+survive up to its last `sync`, and of the later operations any prefix, the last append torn anywhere; a name
+that was created, moved or removed survives once its directory was synced, and of the later changes any
+prefix. `crash` returns the disk as found after the power cut; `choose` decides how much of the unsynced state
+survives.
 
-Faults: `fail[n] = errno` makes the n-th operation fail (an append then leaves half of its
-bytes), `cut_power_at = n` ends the world there.
+Faults: `fail[n] = errno` makes the n-th operation fail (an append then leaves half of its bytes),
+`cut_power_at = n` raises `PowerCut` there.
 """
 
-# The door is made of system calls, and a path is text here, on every disk:
+# Paths are strings on every disk:
 # ruff: noqa: PTH119, PTH120
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from collections.abc import Callable
 from konvene.codec.compression import Buffer
 from konvene.log.errors import DirectoryLocked
 
-Choose = Callable[[int], int]
+ChooseSurviving = Callable[[int], int]
 
 
 class PowerCut(BaseException):
-    """The machine is gone: nothing of the program runs any more."""
+    """The machine lost power: no code of the program runs any more."""
 
 
 class _Inode:
@@ -34,12 +34,12 @@ class _Inode:
 
     def __init__(self) -> None:
         self.data = bytearray()
-        #: Stands for the time of the last change.
+        #: Logical time of the last change.
         self.changed = 0
-        #: When it was written last, if somebody said so.
+        #: Modification time, if it was set.
         self.modified_ms: int | None = None
         self.durable = bytearray()
-        #: Since the last sync: appended bytes, or the size of a truncation.
+        #: Changes since the last sync: appended bytes, or the size of a truncation.
         self.pending: list[bytes | int] = []
 
     def make_durable(self) -> None:
@@ -52,7 +52,7 @@ class _Inode:
 
 
 class MemoryDisk:
-    """See the top of this file."""
+    """See the module docstring."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -62,24 +62,25 @@ class MemoryDisk:
         self.now_ms = 0
         self._names: dict[str, _Inode | None] = {"/": None}
         self._durable_names: dict[str, _Inode | None] = {"/": None}
-        #: By directory, since its last sync: (name, what it is now); GONE for a removal.
+        #: By directory, name changes since its last sync: (name, inode), False for a removal.
         self._pending: dict[str, list[list[tuple[str, _Inode | bool | None]]]] = {}
         self._locks: set[str] = set()
         self._changes: dict[str, int] = {}
-        #: Operations of this disk and those of which it is the remains.
+        #: Logical clock: operations of this disk and of the disks that it was copied from.
         self._clock = 0
         self.settles = True
-        """Whether there is a way to make everything durable at one stroke."""
+        """True if the disk supports `settle`."""
 
     def __repr__(self) -> str:
         return f"MemoryDisk({len(self._names)} names, {self.calls} operations)"
 
     def blank(self) -> MemoryDisk:
-        """An empty disk of the same make."""
+        """Return an empty disk of the same type."""
         return MemoryDisk()
 
-    def crash(self, choose: Choose = lambda _count: 0) -> MemoryDisk:
-        """The disk after a power cut. `choose(n)` gives 0 .. n-1: how much of the unsynced is there."""
+    def crash(self, choose: ChooseSurviving = lambda _count: 0) -> MemoryDisk:
+        """Return the disk after a power cut. `choose(n)` returns 0 .. n-1: how much of the unsynced state
+        survives."""
         found = self.blank()
         found.now_ms = self.now_ms
         names = dict(self._durable_names)
@@ -103,7 +104,7 @@ class MemoryDisk:
         return found
 
     def copy(self) -> MemoryDisk:
-        """The same files, all durable: what a process that died alone leaves behind."""
+        """Return a copy with everything durable, as after a crash of the process alone."""
         found = self.blank()
         found.now_ms = self.now_ms
         for name, inode in self._names.items():
@@ -120,7 +121,7 @@ class MemoryDisk:
         return found
 
     def _continue(self, before: MemoryDisk) -> None:
-        """Times go on from where they were. What a power cut kept has those of what was written last."""
+        """Continue the logical times. What survived a power cut keeps the times of the last writes."""
         self._changes = dict(before._changes)
         self._clock = before._clock
         self.settles = before.settles
@@ -151,8 +152,8 @@ class MemoryDisk:
         return len(self._inode(path).data)
 
     def modified_ms(self, path: str) -> int:
-        told = self._inode(path).modified_ms
-        return self.now_ms if told is None else told
+        modified_ms = self._inode(path).modified_ms
+        return self.now_ms if modified_ms is None else modified_ms
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         self._operation("set_modified_ms", path)
@@ -245,7 +246,7 @@ class MemoryDisk:
         return MemoryLock(self, path)
 
     def _operation(self, kind: str, path: str) -> bool:
-        """Count one operation; True if it is to fail half-way (for an append)."""
+        """Count one operation; return True if it must fail half-way (an append)."""
         self.calls += 1
         self._clock += 1
         self.operations.append((kind, path))
@@ -276,7 +277,7 @@ class MemoryDisk:
 
 
 class MemoryLock:
-    """Held until released."""
+    """A held lock."""
 
     def __init__(self, disk: MemoryDisk, path: str) -> None:
         self._disk = disk
@@ -325,17 +326,17 @@ class MemoryFile:
         return None
 
     def end_sync(self) -> None:
-        """Nothing was begun."""
+        """Does nothing: `begin_sync` returns no descriptor."""
 
     def size(self) -> int:
         return len(self._inode.data)
 
     def close(self) -> None:
-        """Nothing: closing makes nothing durable."""
+        """Does nothing: closing makes nothing durable."""
 
 
 def _parent(path: str) -> str:
-    """`os.path.dirname`, of paths without doubled slashes; each listing asks for that of every name."""
+    """Return `os.path.dirname` of a path without doubled slashes, faster."""
     head, slash, _ = path.rpartition("/")
     return head or slash
 
@@ -349,7 +350,7 @@ def _apply(names: dict[str, _Inode | None], step: list[tuple[str, _Inode | bool 
             names[name] = inode
 
 
-def _survivor(inode: _Inode, choose: Choose) -> _Inode:
+def _survivor(inode: _Inode, choose: ChooseSurviving) -> _Inode:
     found = _Inode()
     data = bytearray(inode.durable)
     count = choose(len(inode.pending) + 1) if inode.pending else 0

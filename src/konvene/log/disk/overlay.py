@@ -1,12 +1,11 @@
-"""A disk on which everything can be done and nothing happens: what is written stays in memory, over files.
+"""A copy-on-write disk: writes stay in memory, over files that are only read.
 
-For who wants to know what would come of something, such as a dry run of `konvene log clean`: a log is opened
-as always, which recovers it, tidies it and makes indexes again, and not a byte of it is changed. Below is a
-disk that is only read; a broker may be writing to it. A file is as long here as it was when it was first
-looked at, and what was opened once stays that file, whatever is put in its place.
+For dry runs such as `konvene log clean --dry-run`: a log is opened as usual, which recovers it and rebuilds
+indexes, without changing a byte on disk. A broker may write to the files below; a file keeps the length that
+it had when it was first used, and an opened file remains the same one even if another replaces it.
 
-There is nothing durable here, so syncing does nothing, and a lock keeps nobody out. What is missing is a
-promise: a folder of files cannot be renamed.
+Nothing is durable here: syncs do nothing and locks exclude no other process. Folders with files cannot be
+renamed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["OverlayDisk", "OverlayFile"]
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A file: so many bytes of one below, and what was written behind them."""
+    """A file: a prefix of a file below, and bytes written after it."""
 
     below: str | None
     size: int = 0
@@ -38,14 +37,14 @@ class _Node:
 
 
 class NoLock:
-    """Holds nothing: nothing is changed."""
+    """A lock without effect: nothing is modified."""
 
     def release(self) -> None:
-        """Nobody was kept out."""
+        """Does nothing."""
 
 
 class OverlayDisk:
-    """See the top of this file."""
+    """See the module docstring."""
 
     def __init__(self, below: Disk | None = None) -> None:
         self._below: Disk = ReadOnlyDisk() if below is None else below
@@ -133,7 +132,7 @@ class OverlayDisk:
         return NoLock()
 
     def opened(self, path: str) -> File:
-        """A file below."""
+        """Open a file of the disk below."""
         return self._below.open(path)
 
     def _node(self, path: str) -> _Node:

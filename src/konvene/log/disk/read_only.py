@@ -1,11 +1,11 @@
-"""The machine's file system for those who only look: no byte of it can be changed through here.
+"""A read-only `Disk` for tools that inspect logs.
 
-Tools look at logs of brokers that are running, of other brokers, on media that cannot be written. `RealDisk`
-opens each log for writing; this one never does, takes no lock, and refuses whatever would leave a trace with
-the error that a read-only file system gives (EROFS).
+Tools inspect logs of running brokers, of other brokers, and on read-only media. `RealDisk` opens each log for
+writing; this disk never does, takes no lock, and rejects every modification with EROFS, as a read-only file
+system does.
 """
 
-# A path is text here, on every disk:
+# Paths are strings on every disk:
 # ruff: noqa: PTH112, PTH116, PTH208
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from konvene.log.disk.files import Lock
 
 
 class ReadOnlyDisk:
-    """A `Disk` that can be read. Whatever would write raises `OSError`."""
+    """A `Disk` for reading. Modifications raise `OSError`."""
 
     def __repr__(self) -> str:
         return "ReadOnlyDisk()"
@@ -85,7 +85,7 @@ class ReadOnlyDisk:
 
 
 class ReadOnlyFile:
-    """One file, open from its making to `close`."""
+    """One file, open from its creation to `close`."""
 
     __slots__ = ("_fd", "path")
 
@@ -94,7 +94,7 @@ class ReadOnlyFile:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def __repr__(self) -> str:
-        return f"<{self.path} {'open' if self._fd >= 0 else 'closed'}, to be read>"
+        return f"<{self.path} {'open' if self._fd >= 0 else 'closed'}, read-only>"
 
     def pread(self, size: int, position: int) -> bytes:
         parts = []

@@ -1,10 +1,10 @@
-"""The common sync in two halves, for whoever can have a file synced without a thread that waits.
+"""Splits the common sync into two halves, for callers that sync a file without a waiting thread (io_uring).
 
-`PartitionLog.sync` does all that there may be to do, and whoever calls it waits. Nearly always that is one
-file: no segment was finished, none was made, no leader epoch is new. Then `begin` says which one, somebody
-has it synced, and `done` says that it was. What is appended meanwhile is for the next sync, as ever.
+`PartitionLog.sync` does everything and blocks. Nearly always only one file needs a sync: no segment was
+finished or created, and no leader epoch is new. Then `begin_sync` returns its descriptor, the caller has it
+synced, and `finish_sync` records it. Records appended meanwhile wait for the next sync.
 
-The log must not be truncated between the two.
+The log must not be truncated between the two calls.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import NamedTuple
 from konvene.log.disk.files import File
 from konvene.log.partition import PartitionLog
 
-__all__ = ["Begun", "begin", "done"]
+__all__ = ["PendingSync", "begin_sync", "finish_sync"]
 
 
-class Begun(NamedTuple):
-    """A sync that is under way."""
+class PendingSync(NamedTuple):
+    """A sync in progress."""
 
     file: File
     descriptor: int
     goal: int
-    """Up to here the log is durable once it is done."""
+    """Offset up to which the log is durable when the sync has finished."""
 
 
-def begin(log: PartitionLog) -> Begun | None:
-    """What is to be synced, which is kept open until `done`; None where `sync` has to be called."""
+def begin_sync(log: PartitionLog) -> PendingSync | None:
+    """Return the file to sync, open until `finish_sync`, or None if `sync` has to be called."""
     if log.health.failure is not None or log._unsynced or log._made or log.epochs.dirty:
         return None
     file = log.active_segment.file
@@ -35,12 +35,12 @@ def begin(log: PartitionLog) -> Begun | None:
         descriptor = file.begin_sync()
     except OSError as error:
         log.health.fail(f"cannot sync {log.directory}", error)
-    return None if descriptor is None else Begun(file, descriptor, log.end_offset)
+    return None if descriptor is None else PendingSync(file, descriptor, log.end_offset)
 
 
-def done(log: PartitionLog, begun: Begun, error: OSError | None) -> int:
-    """The offset up to which the log is durable now. Raises `LogOffline` if the sync failed, and then for
-    ever."""
+def finish_sync(log: PartitionLog, begun: PendingSync, error: OSError | None) -> int:
+    """Record the end of the sync; return the offset up to which the log is durable. Raises `LogOffline`,
+    permanently, if it failed."""
     begun.file.end_sync()
     if log.health.failure is not None:
         raise log.health.refusal()

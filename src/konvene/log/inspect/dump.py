@@ -1,12 +1,12 @@
-"""What stands in the files of a log, read as they are: batch by batch, whole or damaged, ours or Kafka's.
+"""Reads the files of a log as they are: batch by batch, valid or damaged, konvene's or Kafka's.
 
-Opening a log (`partition`, `opening`) makes it fit to be written: it cuts, rebuilds and refuses. This changes
-nothing and refuses little. It finds the partitions below a path, walks a segment and, where bytes are not a
-batch, says so and goes on behind them where a sound batch follows; and it lists the small files beside a log.
-What the records mean is for others to say: storage knows no groups.
+Opening a log (`partition`, `opening`) prepares it for writing: it truncates, rebuilds and rejects. This
+module changes nothing. It finds the partitions below a path, walks over a segment, reports bytes that are no
+batch and continues at the next valid one; and it decodes the small files beside a log. It does not interpret
+records.
 
-A broker may be writing meanwhile. Sizes are taken once, at the beginning; the batch that is just being
-written may then look like a torn tail.
+A broker may be writing meanwhile. Sizes are taken once at the beginning; the batch being written may look
+like a torn tail.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs
 from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
 from konvene.log.producers import Producers, read_aborted
-from konvene.log.recovery import sound_batch_behind, unsound
+from konvene.log.recovery import batch_fault, find_batch_after
 from konvene.log.segment import CHUNK_BYTES
 
 __all__ = ["Batch", "Damage", "Folder", "Listing", "NotALog", "find", "first_position", "listing", "walk"]
@@ -32,33 +32,33 @@ _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\Z")
 _LEAVING = re.compile(r"\.[0-9a-zA-Z]+-(delete|future|stray)\Z")
 _SEGMENT = re.compile(r"[0-9]{20}\.log\Z")
 _BESIDE = re.compile(r"[0-9]{20}\.log(\.[0-9]+)?\.(cleaned|swap|deleted)\Z")
-"""What a cleaning makes, and what it has replaced."""
+"""Files that a cleaning writes or has replaced."""
 CUT = ".cut"
-"""How the names of files end that keep what a repair cut away."""
+"""Suffix of files with the bytes that a repair removed."""
 _CUT = re.compile(r"[0-9]{20}(-[0-9]+)?\.cut\Z")
 _CHECKPOINT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint\Z")
 _BASE = re.compile(r"([0-9]{20})[.-]")
 
 
 class NotALog(ValueError):
-    """The path is nothing that a log consists of. The text says what was looked for."""
+    """The path is not part of a log. The message names what is expected."""
 
 
 class Folder(NamedTuple):
-    """One partition, or a part of it. Topic and number are None where no folder's name tells them."""
+    """One partition, or a part of it. Topic and number are None if no folder name has them."""
 
     topic: str | None
     partition: int | None
     path: str
     logs: tuple[str, ...]
-    """File names of its segments, oldest first."""
+    """Names of its segments, ascending."""
 
     def __str__(self) -> str:
         return self.path if self.topic is None else f"{self.topic}-{self.partition}"
 
 
 class Batch(NamedTuple):
-    """A sound batch and where it begins in its file. The view holds until the next one is taken."""
+    """A valid batch and its position in the file. The view is valid until the next batch is read."""
 
     header: BatchHeader
     position: int
@@ -66,33 +66,34 @@ class Batch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are no sound batch."""
+    """Bytes that are not a valid batch."""
 
     position: int
     offset: int
-    """The first offset that may be missing."""
+    """First offset that may be missing."""
     why: str
     resumes_at: int | None
-    """Where sound batches follow in the same file, None where none does; `position` itself where a whole
-    batch stands there with an offset that cannot be its own."""
+    """Position of the next valid batch in the file, or None; `position` itself for a whole batch with an
+    impossible offset."""
 
 
 class Listing(NamedTuple):
-    """A small file as rows."""
+    """Rows of a small file."""
 
     columns: tuple[str, ...]
     rows: list[tuple[int | None, ...]]
     fault: str | None = None
-    """Why the file cannot be what its name says, though it could be read."""
+    """Why the file is invalid although it could be decoded."""
 
 
 # finding ------------------------------------------------------------------------------------------
 
 
 def find(disk: Disk, path: str) -> list[Folder]:
-    """The partitions at `path`: a segment's file, a partition's folder, or a directory of such folders.
+    """Find the partitions at `path`: a segment's file, a partition's folder, or a directory of such folders.
 
-    `NotALog` for anything else; FileNotFoundError where nothing is there."""
+    Raises `NotALog` for anything else and FileNotFoundError if the path does not exist.
+    """
     path = path.rstrip("/") or "/"
     if not disk.is_directory(path):
         disk.size(path)
@@ -114,7 +115,7 @@ def find(disk: Disk, path: str) -> list[Folder]:
 
 
 def base_offset_of(name: str) -> int:
-    """The base offset in a file's name. A snapshot of the cluster's metadata counts from 0."""
+    """Return the base offset in a file's name; 0 for a snapshot of the cluster metadata."""
     match = _BASE.match(name)
     if match is None:
         raise NotALog(f"{name} does not begin with the 20 digits of an offset")
@@ -136,11 +137,11 @@ def _folder(path: str, logs: tuple[str, ...]) -> Folder:
 
 
 def walk(file: File, size: int, base_offset: int, position: int = 0) -> Iterator[Batch | Damage]:
-    """Each batch from `position` on, with its checksum and place looked at, and what is between them."""
+    """Yield each batch from `position` on, verified, and the damaged ranges between them."""
     expected, ceiling = base_offset, base_offset + 0x7FFF_FFFF
     while position < size:
         chunk = memoryview(file.pread(min(CHUNK_BYTES, size - position), position))
-        at, fault = 0, None if chunk else "the file has become shorter"
+        at, fault = 0, None if chunk else "the file was truncated meanwhile"
         while at < len(chunk):
             try:
                 header = read_header(chunk, at)
@@ -160,9 +161,9 @@ def walk(file: File, size: int, base_offset: int, position: int = 0) -> Iterator
                 if at:
                     break
                 chunk = memoryview(file.pread(header.size, position))
-            fault = unsound(chunk[at:end], header, expected, ceiling)
+            fault = batch_fault(chunk[at:end], header, expected, ceiling)
             if fault is not None:
-                if unsound(chunk[at:end], header, 0) is not None:
+                if batch_fault(chunk[at:end], header, 0) is not None:
                     break
                 # The checksum does not cover the offset: a whole batch with a wrong one is no torn tail.
                 yield Damage(position + at, expected, fault, position + at)
@@ -171,7 +172,7 @@ def walk(file: File, size: int, base_offset: int, position: int = 0) -> Iterator
             expected, at = header.next_offset, end
         position += at
         if fault is not None:
-            behind = sound_batch_behind(file, size, position, expected)
+            behind = find_batch_after(file, size, position, expected)
             if behind is None and _only_zeros(file, size, position):
                 fault = f"nothing but zeros in the last {size - position} bytes"
             yield Damage(position, expected, fault, behind)
@@ -179,12 +180,12 @@ def walk(file: File, size: int, base_offset: int, position: int = 0) -> Iterator
 
 
 def _without_place(error: CodecError, at: int) -> str:
-    """The error's text without its position, which counts from where reading began."""
+    """Return the error's message without its position, which is relative to the chunk."""
     return str(error).replace(f" at {at}", "", 1)
 
 
 def first_position(disk: Disk, log_path: str, base_offset: int, size: int, offset: int) -> int:
-    """Where to begin reading for `offset`: by the index where there is a good one, else at the start."""
+    """Return the position to read from for `offset`: by the index if it is valid, else 0."""
     try:
         index = OffsetIndex.load(base_offset, disk.read(log_path[:-4] + ".index"), size)
     except (OSError, BadIndex):
@@ -196,7 +197,11 @@ def first_position(disk: Disk, log_path: str, base_offset: int, size: int, offse
     try:
         header = read_header(file.pread(61, position))
         whole = file.pread(min(header.size, size - position), position)
-        return position if header.base_offset <= offset and unsound(whole, header, base_offset) is None else 0
+        return (
+            position
+            if header.base_offset <= offset and batch_fault(whole, header, base_offset) is None
+            else 0
+        )
     except CodecError:
         return 0
     finally:
@@ -216,7 +221,8 @@ def _only_zeros(file: File, size: int, position: int) -> bool:
 
 
 def listing(disk: Disk, path: str) -> Listing | None:
-    """The rows of an index, a producers' snapshot or an epochs' checkpoint; None for any other file."""
+    """Return the rows of an index, a producer snapshot or a leader epoch checkpoint; None for any other
+    file."""
     name = path.rpartition("/")[2]
     if name == EPOCHS_NAME:
         return _epochs(disk.read(path))

@@ -1,15 +1,15 @@
-"""What a person decides about a damaged log: everything from the first damage on goes, and nothing unseen.
+"""Repairs a damaged log on the operator's decision: removes everything from the first damage on and keeps a
+copy.
 
-A broker refuses a log with damage in front of sound batches, because cutting there loses what was
-acknowledged (see `recovery`). `plan` reads one partition from its first byte and says where that place is and
-what stands behind it; `carry_out` cuts there. The bytes that go are kept beside the log in files named after
-the first offset in them, `00000000000000000042.cut`, which no broker reads, neither ours nor Kafka's, and
-`konvene log dump` does.
+A broker rejects a log with damage in front of valid batches, because truncating there loses acknowledged
+records (see `recovery`). `plan` reads one partition from its first byte and finds the damage and what follows
+it; `repair` truncates there. The removed bytes are kept beside the log in files named after their first
+offset, `00000000000000000042.cut`, which brokers ignore and `konvene log dump` reads.
 
-Where the log merely ends before an offset that was durable, there is nothing to cut: the loss has happened,
-and the recovery point is lowered to say so. Indexes that lead behind the cut are removed; a start makes them
-again. The order is that of `LogDirectory.truncate`: the bytes that go are safe first, then the recovery point
-is lowered, then files go from the last one on, so that a crash leaves a log that is refused, or repaired.
+If the log merely ends before an offset that was durable, there is nothing to truncate: the records are lost,
+and the recovery point is lowered. Indexes are removed; a start rebuilds them. The order is that of
+`LogDirectory.truncate`: the removed bytes are safe first, then the recovery point is lowered, then files are
+deleted from the last one backwards, so that a crash leaves a log that is either rejected or repaired.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from konvene.log.checkpoints import (
     encode_checkpoint,
     read_checkpoint,
 )
-from konvene.log.cleaner.recovery import complete, is_interrupted
+from konvene.log.cleaner.recovery import complete_swap, is_interrupted
 from konvene.log.directory import LOCK_NAME, META_NAME
 from konvene.log.disk.files import Disk, File, replace
 from konvene.log.errors import DamagedLog
@@ -33,15 +33,15 @@ from konvene.log.inspect.dump import CUT, Batch, Folder, base_offset_of, find, w
 from konvene.log.recovery import scan
 from konvene.log.segment import CHUNK_BYTES, segment_name
 
-__all__ = ["Lost", "Plan", "carry_out", "data_directory", "durable_offsets", "lock_of", "plan"]
+__all__ = ["LostBatches", "RepairPlan", "data_directory", "durable_offsets", "lock_of", "plan", "repair"]
 
-Told = Callable[[int], None]
+OnBytesRead = Callable[[int], None]
 
 _DERIVED = (".index", ".timeindex")
 
 
-class Lost(NamedTuple):
-    """The sound batches among the bytes that go."""
+class LostBatches(NamedTuple):
+    """Valid batches among the removed bytes."""
 
     batches: int
     records: int
@@ -49,23 +49,23 @@ class Lost(NamedTuple):
     last_offset: int | None
 
 
-class Plan(NamedTuple):
-    """One partition: where it is to be cut, and what goes."""
+class RepairPlan(NamedTuple):
+    """Where to truncate one partition, and what is removed."""
 
     folder: Folder
     end_offset: int
-    """Where the log ends once it is repaired."""
+    """End of the log after the repair."""
     durable: int | None
-    """Up to which offset it was durable, as the data directory says; None where it does not say."""
+    """Recovery point in the data directory; None if there is none."""
     file: str | None
-    """The segment's file that is damaged, None where none is."""
+    """Name of the damaged segment; None if there is no damage."""
     position: int
     why: str | None
-    """None where nothing is wrong."""
+    """Description of the damage; None if there is none."""
     bytes: int
-    lost: Lost
+    lost: LostBatches
     later: tuple[str, ...]
-    """Segments behind the damaged one, which go whole."""
+    """Later segments, which are removed as a whole."""
 
     @property
     def is_needed(self) -> bool:
@@ -73,37 +73,41 @@ class Plan(NamedTuple):
 
     @property
     def offsets(self) -> tuple[int, int] | None:
-        """The first and last offset that will not be there any more, as far as can be told."""
+        """First and last offset that will be missing, as far as known."""
         last = max((self.durable or 0) - 1, -1 if self.lost.last_offset is None else self.lost.last_offset)
         return (self.end_offset, last) if self.is_needed and last >= self.end_offset else None
 
 
 def data_directory(disk: Disk, path: str) -> str | None:
-    """The data directory that a path is, or lies in; None for a folder that stands alone."""
-    for place in (path, path.rpartition("/")[0] or "/"):
-        if any(disk.exists(f"{place}/{name}") for name in (META_NAME, RECOVERY_POINTS, LOCK_NAME)):
-            return place
+    """Return the data directory that a path is or lies in; None for a folder without one."""
+    for directory in (path, path.rpartition("/")[0] or "/"):
+        if any(disk.exists(f"{directory}/{name}") for name in (META_NAME, RECOVERY_POINTS, LOCK_NAME)):
+            return directory
     return None
 
 
 def lock_of(disk: Disk, path: str) -> str | None:
-    """The file that a broker locks while it has these logs; None for a folder that stands alone."""
-    place = data_directory(disk, path)
-    return None if place is None else f"{place}/{LOCK_NAME}"
+    """Return the lock file of these logs' data directory; None for a folder without one."""
+    directory = data_directory(disk, path)
+    return None if directory is None else f"{directory}/{LOCK_NAME}"
 
 
 def durable_offsets(disk: Disk, path: str) -> dict[str, int]:
-    """Up to where each partition was durable, by its folder's name. `DamagedLog` if that is damaged."""
-    place = data_directory(disk, path)
-    points = {} if place is None else read_checkpoint(disk, f"{place}/{RECOVERY_POINTS}")
+    """Return each partition's recovery point by folder name. Raises `DamagedLog` if the checkpoint is
+    damaged."""
+    directory = data_directory(disk, path)
+    points = {} if directory is None else read_checkpoint(disk, f"{directory}/{RECOVERY_POINTS}")
     return {str(partition): offset for partition, offset in points.items()}
 
 
-def plan(disk: Disk, folder: Folder, durable: int | None, told: Told = lambda _bytes: None) -> Plan:
-    """Read a partition from its first byte. Raises `OSError` where files cannot be read.
+def plan(
+    disk: Disk, folder: Folder, durable: int | None, on_read: OnBytesRead = lambda _bytes: None
+) -> RepairPlan:
+    """Read a partition from its first byte and plan its repair. Raises `OSError` if files cannot be read.
 
-    Compaction leaves gaps between segments. Behind the offset that is known to be `durable`, and behind the
-    last one that is known to be compacted, it has left others inside the segment before (see `opening`)."""
+    Compaction leaves gaps between segments. Above the recovery point and the compacted range, a gap is
+    accepted only if the previous segment has gaps too (see `opening`).
+    """
     expected = base_offset_of(folder.logs[0]) if folder.logs else 0
     known = durable if durable is None else max(durable, _compacted(disk, folder))
     was_compacted = False
@@ -116,38 +120,38 @@ def plan(disk: Disk, folder: Folder, durable: int | None, told: Told = lambda _b
             why = f"{name} begins where offset {expected} was due"
             return _planned(disk, folder, at - 1, size, expected, durable, why)
         file = disk.open(path)
-        seen = _Seen(base, told)
+        detector = _GapDetector(base, on_read)
         try:
             size = disk.size(path)
-            end = scan(file, size, base, seen.batch)
+            end = scan(file, size, base, detector.batch)
         finally:
             file.close()
-        was_compacted = seen.has_gaps or not size
+        was_compacted = detector.has_gaps or not size
         if end.fault is not None:
             return _planned(disk, folder, at, end.position, end.next_offset, durable, end.fault)
         expected = end.next_offset
     short = None
     if expected < (durable or 0):
         short = f"the log ends at offset {expected}, but {durable} was durable"
-    return Plan(folder, expected, durable, None, 0, short, 0, Lost(0, 0, None, None), ())
+    return RepairPlan(folder, expected, durable, None, 0, short, 0, LostBatches(0, 0, None, None), ())
 
 
-class _Seen:
-    """Is shown each batch of a segment, and tells whether offsets are missing between them."""
+class _GapDetector:
+    """Detects missing offsets between the batches of a segment."""
 
-    def __init__(self, base: int, told: Told) -> None:
+    def __init__(self, base: int, on_read: OnBytesRead) -> None:
         self._next = base
-        self._told = told
+        self._on_read = on_read
         self.has_gaps = False
 
     def batch(self, header: BatchHeader, view: memoryview) -> None:
         self.has_gaps = self.has_gaps or header.base_offset != self._next
         self._next = header.next_offset
-        self._told(len(view))
+        self._on_read(len(view))
 
 
 def _compacted(disk: Disk, folder: Folder) -> int:
-    """Up to which offset a log is known to be compacted."""
+    """Return the offset up to which a log is known to be compacted."""
     path = f"{folder.path.rpartition('/')[0] or '.'}/{CLEANED_OFFSETS}"
     if folder.topic is None or folder.partition is None or not disk.exists(path):
         return 0
@@ -159,8 +163,8 @@ def _compacted(disk: Disk, folder: Folder) -> int:
 
 def _planned(
     disk: Disk, folder: Folder, at: int, position: int, end_offset: int, durable: int | None, why: str
-) -> Plan:
-    """The plan to cut in segment `at`, with what is sound among the bytes behind."""
+) -> RepairPlan:
+    """Plan the truncation in segment `at`, counting the valid batches after it."""
     count = batches = records = 0
     first = last = None
     for number, name in enumerate(folder.logs[at:]):
@@ -177,20 +181,21 @@ def _planned(
                     last = part.header.last_offset
         finally:
             file.close()
-    lost = Lost(batches, records, first, last)
+    lost = LostBatches(batches, records, first, last)
     later = folder.logs[at + 1 :]
-    return Plan(folder, end_offset, durable, folder.logs[at], position, why, count, lost, later)
+    return RepairPlan(folder, end_offset, durable, folder.logs[at], position, why, count, lost, later)
 
 
-def carry_out(disk: Disk, planned: Plan) -> list[str]:
-    """Cut, and keep what goes; the names of the files in which it is kept.
+def repair(disk: Disk, planned: RepairPlan) -> list[str]:
+    """Truncate the log and keep the removed bytes; return the names of the files with them.
 
-    The caller has locked the data directory. A compaction that is about to take effect is finished first, or
-    the next start would do it and bring back what goes. Raises `OSError`, and `DamagedLog` where it cannot be
-    finished; what was done until then stands, and nothing is lost by doing it again."""
+    The caller has locked the data directory. A swap of cleaned segments in progress is completed first, or
+    the next start would do it and restore removed records. Raises `OSError`, and `DamagedLog` if it cannot be
+    completed; what was done until then is safe to repeat.
+    """
     names = disk.listdir(planned.folder.path)
     if is_interrupted(names):
-        complete(disk, planned.folder.path, names)
+        complete_swap(disk, planned.folder.path, names)
         planned = plan(disk, find(disk, planned.folder.path)[0], planned.durable)
     folder = planned.folder
     kept = []
@@ -217,8 +222,8 @@ def carry_out(disk: Disk, planned: Plan) -> list[str]:
     return sorted(kept)
 
 
-def _keep(disk: Disk, planned: Plan, path: str) -> str:
-    """Copy what stands behind the cut, durably."""
+def _keep(disk: Disk, planned: RepairPlan, path: str) -> str:
+    """Copy the bytes after the truncation position, durably."""
     folder = planned.folder.path
     name = _free_name(disk, folder, planned.end_offset)
     draft = f"{folder}/{name}.tmp"
@@ -246,7 +251,7 @@ def _copy(source: File, target: File, position: int, size: int) -> None:
 
 
 def _free_name(disk: Disk, folder: str, offset: int) -> str:
-    """A name that no earlier repair has used."""
+    """Return a name that no earlier repair has used."""
     name, number = segment_name(offset, CUT), 0
     while disk.exists(f"{folder}/{name}"):
         number += 1
@@ -261,8 +266,8 @@ def _remove_derived(disk: Disk, log_path: str) -> None:
             disk.remove(path)
 
 
-def _lower_recovery_point(disk: Disk, planned: Plan) -> None:
-    """The data directory no longer says that more was durable."""
+def _lower_recovery_point(disk: Disk, planned: RepairPlan) -> None:
+    """Lower the stored recovery point to the repaired end."""
     path = f"{planned.folder.path.rpartition('/')[0] or '.'}/{RECOVERY_POINTS}"
     if planned.folder.topic is None or planned.folder.partition is None or not disk.exists(path):
         return

@@ -1,21 +1,21 @@
-"""Whether a log is what was once written: a reader's verdict that changes nothing.
+"""Verifies a log's files against each other, without changing them.
 
-A partition's files are held against each other. The segments: each batch's checksum, counts and offsets, its
-records one by one, offsets that rise from segment to segment, leader epochs that never fall (neither they nor
-the base offset are under the checksum). The files beside them: an index must never lead past what is looked
-for, the epochs' checkpoint must name the epoch each batch carries, a snapshot must be whole.
+Segments: each batch's checksum, counts and offsets, its records, offsets that ascend from segment to segment,
+and leader epochs that never descend (neither they nor the base offset are covered by the checksum). Other
+files: an index must never lead past the requested offset, the epoch checkpoint must match each batch's epoch,
+a snapshot must be complete.
 
-What is found is told apart, as an operator must do different things about it:
-`torn-tail`  the last bytes are no batch and no sound batch follows. A crash leaves this, and a broker that
-             starts cuts it; a broker that is writing has one for a moment.
-`damage`     sound batches follow: acknowledged records are lost. Take another replica, or a backup.
-`records`    the batch is as it was written, yet what is in it cannot be read.
-`order`      offsets fall, segments overlap, or the log ends before an offset that was durable.
-`epochs`     leader epochs fall, or are not those of the checkpoint.
-`index`      a derived file disagrees with the log. A broker that finds none makes it again.
-A `note` is no damage: compaction leaves gaps, and a segment that is growing has no index yet.
+Findings have types, because an operator must react differently:
+`torn-tail`  the last bytes are no batch and no valid batch follows. A crash leaves this, and a broker
+             truncates it at start; a broker that is writing has one for a moment.
+`damage`     valid batches follow: acknowledged records are lost. Use another replica, or a backup.
+`records`    the batch is as it was written, but its records cannot be read.
+`order`      offsets descend, segments overlap, or the log ends before an offset that was durable.
+`epochs`     leader epochs descend, or differ from the checkpoint.
+`index`      a derived file disagrees with the log. A broker rebuilds it if it is deleted.
+A `note` is no damage: compaction leaves gaps, and an active segment has no index yet.
 
-Index files are read before the log, so a broker that writes meanwhile makes no disagreement.
+Index files are read before the log, so that a broker that writes meanwhile causes no finding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from konvene.codec.batches import BatchHeader, control_type, records
 from konvene.codec.batches import ControlType as Control
 from konvene.codec.errors import CodecError, Malformed, TooLarge
 from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP
-from konvene.log.cleaner.recovery import end_of
+from konvene.log.cleaner.recovery import segment_end
 from konvene.log.disk.files import Disk
 from konvene.log.epochs import FILE_NAME as EPOCHS_NAME
 from konvene.log.epochs import LeaderEpochs
@@ -39,7 +39,7 @@ from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
 from konvene.log.inspect.dump import CUT, Batch, Damage, Folder, base_offset_of, walk
 from konvene.log.producers import AbortedTransaction, Producers, read_aborted
 
-__all__ = ["Checked", "Finding", "verify"]
+__all__ = ["Finding", "Verification", "verify"]
 
 _LEFTOVERS = {
     DELETED: "deleted or compacted away: a broker that runs removes it in a minute",
@@ -48,20 +48,20 @@ _LEFTOVERS = {
     CUT: "what a repair cut away: no broker reads it",
     ".tmp": "a file that is being written, or was when its writer ended",
 }
-"""What else may lie beside a log, by how its name ends."""
+"""Other files beside a log, by suffix."""
 
-Told = Callable[[int], None]
+OnBytesRead = Callable[[int], None]
 
 
 class Finding(NamedTuple):
-    """One thing that is not as it should be, or (`note`) that a reader should know."""
+    """One finding; a `note` is information, anything else is damage."""
 
     kind: str
     path: str
     position: int | None
-    """The byte in the file; None where the whole file is meant."""
+    """Position in the file; None for the whole file."""
     offset: int | None
-    """The offset in the log, where one can be said."""
+    """Offset in the log, if known."""
     message: str
 
     @property
@@ -74,8 +74,8 @@ class Finding(NamedTuple):
         return f"{self.kind}: {self.path.rpartition('/')[2]}{at}{offset}: {self.message}"
 
 
-class Checked(NamedTuple):
-    """What was read of one partition and found in it."""
+class Verification(NamedTuple):
+    """Result of verifying one partition."""
 
     folder: Folder
     segments: int
@@ -83,7 +83,7 @@ class Checked(NamedTuple):
     records: int
     bytes: int
     first_offset: int | None
-    """The first record's offset, None in an empty log."""
+    """First record's offset; None in an empty log."""
     next_offset: int
     findings: tuple[Finding, ...]
 
@@ -94,23 +94,24 @@ class Checked(NamedTuple):
 
 def verify(
     disk: Disk, folder: Folder, *, with_records: bool = True, durable: int | None = None,
-    told: Told = lambda _bytes: None,
-) -> Checked:  # fmt: skip
-    """Check one partition (or those of its segments that `folder` names).
+    on_read: OnBytesRead = lambda _bytes: None,
+) -> Verification:  # fmt: skip
+    """Verify one partition (or the segments of it that `folder` names).
 
-    `durable` is an offset up to which the log must reach (a recovery point); `told` hears of each stretch of
-    bytes that was read. Raises `OSError` where files cannot be read."""
-    return _Verifying(disk, folder, with_records, told).run(durable)
+    `durable` is an offset that the log must reach (a recovery point); `on_read` is called with the size of
+    each range that was read. Raises `OSError` if files cannot be read.
+    """
+    return _Verifying(disk, folder, with_records, on_read).run(durable)
 
 
 class _Verifying:
-    """One verification: the counts and findings so far."""
+    """One verification with its counts and findings so far."""
 
-    def __init__(self, disk: Disk, folder: Folder, with_records: bool, told: Told) -> None:
+    def __init__(self, disk: Disk, folder: Folder, with_records: bool, on_read: OnBytesRead) -> None:
         self._disk = disk
         self._folder = folder
         self._with_records = with_records
-        self._told = told
+        self._on_read = on_read
         self._findings: list[Finding] = []
         self._batches = self._records = self._bytes = 0
         self._first: int | None = None
@@ -118,30 +119,30 @@ class _Verifying:
         self._epoch = -1
         self._epochs: _Epochs | None = None
         self._open_end: int | None = None
-        """Which finding is a torn tail, unless a sound batch follows."""
+        """Index of the torn-tail finding, which becomes damage if a valid batch follows."""
 
-    def run(self, durable: int | None) -> Checked:
+    def run(self, durable: int | None) -> Verification:
         self._read_epochs()
         for at, name in enumerate(self._folder.logs):
             self._segment(f"{self._folder.path}/{name}", base_offset_of(name), at)
-        self._beside()
+        self._check_leftovers()
         end = self._expected or 0
         if durable is not None and end < durable:
             message = f"the log ends at offset {end}, but {durable} was durable"
-            self._find("order", self._folder.path, None, end, message)
-        return Checked(
+            self._add("order", self._folder.path, None, end, message)
+        return Verification(
             self._folder, len(self._folder.logs), self._batches, self._records, self._bytes, self._first, end,
             tuple(self._findings),
         )  # fmt: skip
 
-    def _find(self, kind: str, path: str, position: int | None, offset: int | None, message: str) -> None:
+    def _add(self, kind: str, path: str, position: int | None, offset: int | None, message: str) -> None:
         self._findings.append(Finding(kind, path, position, offset, message))
 
     # one segment -------------------------------------------------------------------------------
 
     def _segment(self, path: str, base_offset: int, at: int) -> None:
         self._follows(path, base_offset)
-        beside = [] if path.endswith(".checkpoint") else self._indexes(path, base_offset, at)
+        indexes = [] if path.endswith(".checkpoint") else self._indexes(path, base_offset, at)
         size = self._disk.size(path)
         file = self._disk.open(path)
         seen = 0
@@ -149,42 +150,42 @@ class _Verifying:
             for part in walk(file, size, base_offset):
                 if isinstance(part, Damage):
                     self._damage(path, part, size)
-                    beside = []
+                    indexes = []
                     continue
                 self._batch(path, part)
-                for index in beside:
-                    index.see(part)
-                self._told(part.position + part.header.size - seen)
+                for index in indexes:
+                    index.check(part)
+                self._on_read(part.position + part.header.size - seen)
                 seen = part.position + part.header.size
         finally:
             file.close()
-        self._told(size - seen)
+        self._on_read(size - seen)
         self._bytes += size
-        for index in beside:
+        for index in indexes:
             index.end(self._expected or base_offset)
             if index.fault is not None:
                 position, message = index.fault
-                self._find("index", index.path, position, None, message)
+                self._add("index", index.path, position, None, message)
 
     def _follows(self, path: str, base_offset: int) -> None:
         expected = self._expected
         if expected is not None and base_offset < expected:
-            self._find("order", path, 0, base_offset, f"the segment before it ends only at offset {expected}")
+            self._add("order", path, 0, base_offset, f"the segment before it ends only at offset {expected}")
         elif expected is not None and base_offset > expected and self._open_end is None:
             message = f"nothing between offset {expected} and this segment: compacted, or a file is missing"
-            self._find("note", path, 0, expected, message)
+            self._add("note", path, 0, expected, message)
         self._expected = base_offset
 
     def _damage(self, path: str, part: Damage, size: int) -> None:
         if part.resumes_at is None:
             self._open_end = len(self._findings)
             message = f"{part.why} ({size - part.position} bytes to the end of the file)"
-            self._find("torn-tail", path, part.position, part.offset, message)
+            self._add("torn-tail", path, part.position, part.offset, message)
         elif part.resumes_at == part.position:
-            self._find("order", path, part.position, part.offset, part.why)
+            self._add("order", path, part.position, part.offset, part.why)
         else:
             message = f"{part.why}; a sound batch follows at byte {part.resumes_at}"
-            self._find("damage", path, part.position, part.offset, message)
+            self._add("damage", path, part.position, part.offset, message)
 
     def _batch(self, path: str, batch: Batch) -> None:
         header = batch.header
@@ -203,9 +204,9 @@ class _Verifying:
             try:
                 records(batch.view, header)
             except TooLarge as error:
-                self._find("note", path, batch.position, header.base_offset, f"records not read: {error}")
+                self._add("note", path, batch.position, header.base_offset, f"records not read: {error}")
             except CodecError as error:
-                self._find("records", path, batch.position, header.base_offset, str(error))
+                self._add("records", path, batch.position, header.base_offset, str(error))
 
     # leader epochs -----------------------------------------------------------------------------
 
@@ -215,16 +216,16 @@ class _Verifying:
             return
         data = self._disk.read(path)
         if not data:
-            return  # Kafka makes it empty and fills it later.
+            return  # Kafka creates it empty and fills it later.
         try:
             starts = LeaderEpochs.decode(data).starts
         except Malformed as error:
-            self._find("epochs", path, None, None, str(error))
+            self._add("epochs", path, None, None, str(error))
             return
         for (epoch, offset), (later, begins) in pairwise(starts):
             if later <= epoch or begins <= offset:
                 message = f"epoch {later} begins at {begins}, behind epoch {epoch} at {offset}"
-                self._find("epochs", path, None, begins, message)
+                self._add("epochs", path, None, begins, message)
                 return
         self._epochs = _Epochs(path, [offset for _, offset in starts], [epoch for epoch, _ in starts])
 
@@ -234,40 +235,40 @@ class _Verifying:
             return
         if epoch < self._epoch:
             message = f"leader epoch {epoch} behind epoch {self._epoch}"
-            self._find("epochs", path, position, offset, message)
+            self._add("epochs", path, position, offset, message)
         self._epoch = max(epoch, self._epoch)
         known = self._epochs
         if known is None or not known.epochs or offset < known.offsets[0]:
             return
-        says = known.epochs[bisect_right(known.offsets, offset) - 1]
-        if says == epoch:
+        expected_epoch = known.epochs[bisect_right(known.offsets, offset) - 1]
+        if expected_epoch == epoch:
             return
-        self._epochs = None  # Once is enough: what follows disagrees as well.
-        message = f"{EPOCHS_NAME} says epoch {says}, the batch says {epoch}"
+        self._epochs = None  # Report only the first mismatch: the following ones have the same cause.
+        message = f"{EPOCHS_NAME} expected_epoch epoch {expected_epoch}, the batch expected_epoch {epoch}"
         newer = epoch > known.epochs[-1]
         if newer:
             message += " (newer than the file: a broker that starts adds it)"
-        self._find("note" if newer else "epochs", path, position, offset, message)
+        self._add("note" if newer else "epochs", path, position, offset, message)
 
-    # the files beside --------------------------------------------------------------------------
+    # other files --------------------------------------------------------------------------
 
-    def _indexes(self, path: str, base_offset: int, at: int) -> list[_Beside]:
-        """Those that are there and can be read, each to be shown every batch."""
-        found: list[_Beside] = []
+    def _indexes(self, path: str, base_offset: int, at: int) -> list[_IndexCheck]:
+        """Load the indexes that exist and can be read; each then checks every batch."""
+        found: list[_IndexCheck] = []
         last = at == len(self._folder.logs) - 1
         stem = path.removesuffix(".log")
         for suffix, kind in _KINDS.items():
             if not self._disk.exists(stem + suffix):
                 if suffix == ".index" and not last and len(self._folder.logs) > 1:
-                    self._find("note", stem + suffix, None, None, "missing: a broker that starts makes it")
+                    self._add("note", stem + suffix, None, None, "missing: a broker that starts makes it")
                 continue
             try:
                 found.append(kind(stem + suffix, base_offset, self._disk.read(stem + suffix)))
             except (BadIndex, CodecError) as error:
-                self._find("index", stem + suffix, None, None, str(error))
+                self._add("index", stem + suffix, None, None, str(error))
         return found
 
-    def _beside(self) -> None:
+    def _check_leftovers(self) -> None:
         if not self._disk.is_directory(self._folder.path):
             return
         names = self._disk.listdir(self._folder.path)
@@ -275,53 +276,53 @@ class _Verifying:
             left = [name for name in names if name.endswith(ending)]
             if left:
                 more = f" (and {len(left) - 1} more of this kind)" if len(left) > 1 else ""
-                self._find("note", f"{self._folder.path}/{left[0]}", None, None, message + more)
+                self._add("note", f"{self._folder.path}/{left[0]}", None, None, message + more)
         for name in names:
             if name.endswith(".log" + SWAP) and name[:20].isdigit():
                 path = f"{self._folder.path}/{name}"
                 try:
-                    end_of(self._disk, path, base_offset_of(name))
+                    segment_end(self._disk, path, base_offset_of(name))
                 except DamagedLog as damage:
-                    self._find("damage", path, damage.position, None, "not whole: no broker can finish it")
+                    self._add("damage", path, damage.position, None, "not whole: no broker can finish it")
             if name.endswith(".snapshot") and name[:20].isdigit():
                 path = f"{self._folder.path}/{name}"
                 try:
                     Producers.restore(self._disk.read(path))
                 except Malformed as error:
-                    self._find("index", path, None, None, str(error))
+                    self._add("index", path, None, None, str(error))
 
 
 class _Epochs(NamedTuple):
-    """The checkpoint's rows, as two columns that rise."""
+    """The checkpoint's rows, as two ascending columns."""
 
     path: str
     offsets: list[int]
     epochs: list[int]
 
 
-# what an index promises ---------------------------------------------------------------------------
+# index checks ------------------------------------------------------------------------------------
 
 
-class _Beside:
-    """An index that is shown each batch of its segment and remembers its first broken promise."""
+class _IndexCheck:
+    """Checks an index against each batch of its segment and keeps the first fault."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.fault: tuple[int | None, str] | None = None
 
-    def see(self, batch: Batch) -> None:
+    def check(self, batch: Batch) -> None:
         raise NotImplementedError
 
     def end(self, next_offset: int) -> None:
         raise NotImplementedError
 
-    def _say(self, position: int | None, message: str) -> None:
+    def _report(self, position: int | None, message: str) -> None:
         if self.fault is None:
             self.fault = position, message
 
 
-class _Offsets(_Beside):
-    """An entry points to the start of a batch that begins at or before the entry's offset."""
+class _Offsets(_IndexCheck):
+    """Checks that an entry points to the start of a batch at or before the entry's offset."""
 
     def __init__(self, path: str, base_offset: int, data: bytes) -> None:
         super().__init__(path)
@@ -331,7 +332,7 @@ class _Offsets(_Beside):
         self._entries = [(base_offset + relative, position) for relative, position in rows if position]
         self._next = 0
 
-    def see(self, batch: Batch) -> None:
+    def check(self, batch: Batch) -> None:
         while self._next < len(self._entries):
             offset, position = self._entries[self._next]
             if position > batch.position:
@@ -346,16 +347,16 @@ class _Offsets(_Beside):
             self._misplaced(None)
         if self._entries and self._entries[-1][0] >= next_offset:
             message = f"offset {self._entries[-1][0]} is behind the segment's end {next_offset}"
-            self._say(len(self._entries) * 8 - 8, message)
+            self._report(len(self._entries) * 8 - 8, message)
 
     def _misplaced(self, found: int | None) -> None:
         offset, position = self._entries[self._next]
         instead = "no batch begins" if found is None else f"offset {found} is"
-        self._say(self._next * 8, f"offset {offset} is said to be at byte {position}, where {instead}")
+        self._report(self._next * 8, f"offset {offset} is said to be at byte {position}, where {instead}")
 
 
-class _Times(_Beside):
-    """An entry names the largest time up to its offset, and the batch there has it."""
+class _Times(_IndexCheck):
+    """Checks that an entry has the largest timestamp up to its offset, and that the batch there has it."""
 
     def __init__(self, path: str, base_offset: int, data: bytes) -> None:
         super().__init__(path)
@@ -365,13 +366,13 @@ class _Times(_Beside):
         self._next = 0
         self._largest = -1
 
-    def see(self, batch: Batch) -> None:
+    def check(self, batch: Batch) -> None:
         header = batch.header
         while self._next < len(self._entries) and self._entries[self._next][1] <= header.last_offset:
             time, offset = self._entries[self._next]
             if self._largest > time or header.max_timestamp != time:
                 largest = max(self._largest, header.max_timestamp)
-                self._say(
+                self._report(
                     self._next * 12,
                     f"the largest time up to offset {offset} is said to be {time}, and is {largest}",
                 )
@@ -381,39 +382,42 @@ class _Times(_Beside):
     def end(self, next_offset: int) -> None:
         if self._next < len(self._entries):
             offset = self._entries[self._next][1]
-            self._say(self._next * 12, f"offset {offset} is behind the segment's end {next_offset}")
+            self._report(self._next * 12, f"offset {offset} is behind the segment's end {next_offset}")
 
 
-class _Aborted(_Beside):
-    """An entry ends at a marker that aborts this producer's transaction, unless compaction took it."""
+class _Aborted(_IndexCheck):
+    """Checks that an entry ends at a marker that aborts this producer's transaction, unless compaction
+    removed it."""
 
     def __init__(self, path: str, _base_offset: int, data: bytes) -> None:
         super().__init__(path)
         self._entries: dict[int, list[tuple[int, AbortedTransaction]]] = {}
-        for slot, gone in enumerate(read_aborted(data)):
-            if gone.first_offset > gone.last_offset:
-                self._say(slot * 34, f"a transaction from offset {gone.first_offset} to {gone.last_offset}")
-            self._entries.setdefault(gone.last_offset, []).append((slot, gone))
+        for slot, aborted in enumerate(read_aborted(data)):
+            if aborted.first_offset > aborted.last_offset:
+                self._report(
+                    slot * 34, f"a transaction from offset {aborted.first_offset} to {aborted.last_offset}"
+                )
+            self._entries.setdefault(aborted.last_offset, []).append((slot, aborted))
         self._last = max(self._entries, default=-1)
 
-    def see(self, batch: Batch) -> None:
+    def check(self, batch: Batch) -> None:
         header = batch.header
-        for slot, gone in self._entries.get(header.last_offset, ()):
-            aborts = header.is_control and header.producer_id == gone.producer_id
+        for slot, aborted in self._entries.get(header.last_offset, ()):
+            aborts = header.is_control and header.producer_id == aborted.producer_id
             try:
                 aborts = aborts and control_type(records(batch.view, header)[0]) is Control.ABORT
             except (CodecError, IndexError):
-                continue  # The batch itself is told of.
+                continue  # The invalid batch is reported itself.
             if not aborts:
-                message = f"no marker at offset {gone.last_offset} aborts producer {gone.producer_id}"
-                self._say(slot * 34, message)
+                message = f"no marker at offset {aborted.last_offset} aborts producer {aborted.producer_id}"
+                self._report(slot * 34, message)
 
     def end(self, next_offset: int) -> None:
         if self._last >= next_offset:
-            self._say(None, f"offset {self._last} is behind the segment's end {next_offset}")
+            self._report(None, f"offset {self._last} is behind the segment's end {next_offset}")
 
 
-_KINDS: dict[str, Callable[[str, int, bytes], _Beside]] = {
+_KINDS: dict[str, Callable[[str, int, bytes], _IndexCheck]] = {
     ".index": _Offsets,
     ".timeindex": _Times,
     ".txnindex": _Aborted,

@@ -17,7 +17,7 @@ from konvene.codec.batches import HEADER_SIZE, BatchHeader, read_header
 from konvene.codec.errors import CodecError, Truncated
 from konvene.log.disk.read_only import ReadOnlyDisk, ReadOnlyFile
 from konvene.log.index import BadIndex, OffsetIndex
-from konvene.log.recovery import sound_batch_behind, unsound
+from konvene.log.recovery import batch_fault, find_batch_after
 from konvene.pipeline.sources.files import Segment
 
 __all__ = ["TASK_BYTES", "Cut", "Extent", "Replaced", "Split", "cut", "extent"]
@@ -150,7 +150,7 @@ def _sound(file: ReadOnlyFile, size: int, position: int, at_least: int) -> Cut |
         header = read_header(file.pread(HEADER_SIZE, position))
         if position + header.size > size:
             return None
-        found = unsound(file.pread(header.size, position), header, at_least)
+        found = batch_fault(file.pread(header.size, position), header, at_least)
     except CodecError:
         return None
     return Cut(position, header.base_offset) if found is None else None
@@ -159,7 +159,7 @@ def _sound(file: ReadOnlyFile, size: int, position: int, at_least: int) -> Cut |
 def _first(file: ReadOnlyFile, size: int, base_offset: int) -> Cut | None:
     """Where the first batch stands, or what should be one with sound batches behind it."""
     found = _sound(file, size, 0, base_offset)
-    if found is None and size >= HEADER_SIZE and sound_batch_behind(file, size, 0, base_offset) is not None:
+    if found is None and size >= HEADER_SIZE and find_batch_after(file, size, 0, base_offset) is not None:
         return Cut(0, base_offset)
     return found
 
@@ -187,13 +187,13 @@ def _walk(file: ReadOnlyFile, size: int, position: int, expected: int) -> Iterat
             except CodecError:
                 if at and at + HEADER_SIZE > len(chunk) and position + len(chunk) < size:
                     break
-                behind = sound_batch_behind(file, size, position + at, expected)
+                behind = find_batch_after(file, size, position + at, expected)
                 if behind is None:
                     return
                 at = behind - position
                 continue
             if position + at + header.size > size:
-                behind = sound_batch_behind(file, size, position + at, expected)
+                behind = find_batch_after(file, size, position + at, expected)
                 if behind is None:
                     return
                 at = behind - position

@@ -12,7 +12,7 @@ from random import Random
 from konvene.codec.batches import NO_PRODUCER_ID, read_end_marker, read_header, records
 from konvene.codec.batches import batches as read_batches
 from konvene.log.cleaner.cleaning import clean
-from konvene.log.cleaner.contract import Group, LastRecord, Source, Task
+from konvene.log.cleaner.contract import CleanedSegment, CleaningTask, LastProducerRecord, SourceSegment
 from konvene.log.disk.memory import MemoryDisk
 from konvene.log.producers import AbortedTransaction, Producers
 
@@ -91,27 +91,27 @@ def _clean(
     limit = headers[end].base_offset if end < len(headers) else after
     disk = MemoryDisk()
     disk.mkdir(FOLDER)
-    sources: list[Source] = []
+    sources: list[SourceSegment] = []
     for index in range(0, len(batches), segment):
         data = b"".join(batches[index : index + segment])
         next_base = headers[index + segment].base_offset if index + segment < len(headers) else after
         base = headers[index].base_offset
         path = f"{FOLDER}/{base:020d}.log"
         disk.open(path, create=True).append(data)
-        sources.append(Source(base, next_base, path, len(data), 0, 0, 0))
+        sources.append(SourceSegment(base, next_base, path, len(data), 0, 0, 0))
     uncleanable = min(limit, stable)
     cleanable = tuple(source for source in sources if source.base_offset < uncleanable)
-    task = Task(
+    task = CleaningTask(
         FOLDER, cleanable, headers[begin].base_offset if begin < len(headers) else after, uncleanable,
         high_watermark=after, aborted=tuple(aborted),
         last_records={
-            producer_id: LastRecord(state.batches[-1].last_offset if state.batches else None, state.epoch)
+            producer_id: LastProducerRecord(state.batches[-1].last_offset if state.batches else None, state.epoch)
             for producer_id, state in producers.by_id.items()
         },
         now_ms=now_ms, segment_bytes=4_000, segment_index_bytes=PLENTY, index_interval_bytes=4096,
         max_message_bytes=PLENTY, delete_retention_ms=retention_ms, map_bytes=map_bytes,
     )  # fmt: skip
-    groups_by_base = {result.base_offset: result for result in clean(disk, task) if isinstance(result, Group)}
+    groups_by_base = {result.base_offset: result for result in clean(disk, task) if isinstance(result, CleanedSegment)}
     replaced = {base for group in groups_by_base.values() for base in group.replaces}
     batches_left: list[bytes] = []
     for source in sources:

@@ -17,7 +17,7 @@ from konvene.codec import batches
 from konvene.codec.batches import Record, TimestampType
 from konvene.codec.compression import Compression
 from konvene.log.cleaner import cleaning
-from konvene.log.cleaner.contract import LastRecord
+from konvene.log.cleaner.contract import LastProducerRecord
 from konvene.log.cleaner.offset_map import OffsetMap
 from konvene.log.producers import read_aborted
 
@@ -37,11 +37,11 @@ class Slots(OffsetMap):
 
     slots = WIDE
 
-    def has_room(self, keys: int, size: int) -> bool:
+    def fits(self, keys: int, size: int) -> bool:
         return len(self.entries) + keys <= self.slots
 
     @property
-    def room(self) -> tuple[int, int]:
+    def free_space(self) -> tuple[int, int]:
         return self.slots, 1 << 40
 
 
@@ -145,7 +145,7 @@ class Story:
         last = {}
         for said in self.tell("last").split():
             producer, offset, epoch = map(int, said.split(":"))
-            last[producer] = LastRecord(None if offset < 0 else offset, epoch)
+            last[producer] = LastProducerRecord(None if offset < 0 else offset, epoch)
         line = f"{log.clock} {log.first_dirty} {log.high_watermark} {segment_bytes} {self.retention} {slots}"
         answer = self.tell(f"clean {line}").split()
         end, uncleanable, read, written, invalid = map(int, answer[:5])
