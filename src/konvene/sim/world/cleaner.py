@@ -111,7 +111,9 @@ def _clean(
         now_ms=now_ms, segment_bytes=4_000, segment_index_bytes=PLENTY, index_interval_bytes=4096,
         max_message_bytes=PLENTY, delete_retention_ms=retention_ms, map_bytes=map_bytes,
     )  # fmt: skip
-    groups_by_base = {result.base_offset: result for result in clean(disk, task) if isinstance(result, CleanedSegment)}
+    groups_by_base = {
+        result.base_offset: result for result in clean(disk, task) if isinstance(result, CleanedSegment)
+    }
     replaced = {base for group in groups_by_base.values() for base in group.replaces}
     batches_left: list[bytes] = []
     for source in sources:
