@@ -105,7 +105,9 @@ def _clean(
         FOLDER, cleanable, headers[begin].base_offset if begin < len(headers) else after, uncleanable,
         high_watermark=after, aborted=tuple(aborted),
         last_records={
-            producer_id: LastProducerRecord(state.batches[-1].last_offset if state.batches else None, state.epoch)
+            producer_id: LastProducerRecord(
+                state.batches[-1].last_offset if state.batches else None, state.epoch
+            )
             for producer_id, state in producers.by_id.items()
         },
         now_ms=now_ms, segment_bytes=4_000, segment_index_bytes=PLENTY, index_interval_bytes=4096,
