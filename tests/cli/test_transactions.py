@@ -92,7 +92,7 @@ def test_an_id_that_nobody_knows(broker: Serving) -> None:
         1,
         "",
         "konvene: transactional id nobody: TRANSACTIONAL_ID_NOT_FOUND\n"
-        "  `konvene transactions list` shows the transactional ids there are.\n",
+        "  `konvene transactions list` shows the existing transactional ids.\n",
     )
 
 

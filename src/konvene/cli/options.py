@@ -1,9 +1,8 @@
-"""What commands share: how to reach a cluster, how to run, and how a failure is told.
+"""What commands share: connection options, running a coroutine, and error output.
 
-A failure is one line on standard error that says what is wrong and where, a second one that says what to do
-where there is something to do, and exit code 1. There is no traceback for anything that a cluster, a network
-or a user can cause; one that does appear is a mistake of ours and worth a report.
-"""
+An error is one line on standard error (what is wrong, and where), a second line with what to do if there is
+something to do, and exit code 1. Nothing that a cluster, a network or a user can cause prints a traceback;
+one that does appear is a bug."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ DEFAULT_SERVER = "localhost:9092"
 
 
 class Failure(click.ClickException):
-    """A command that could not do what it was asked: says why, ends with exit code 1."""
+    """An error that ends the command with exit code 1; `hint` says what to do about it."""
 
     exit_code = 1
 
@@ -41,20 +40,21 @@ class Failure(click.ClickException):
 
 
 def fail(message: str, hint: str = "") -> NoReturn:
+    """Raise a `Failure`."""
     raise Failure(message, hint)
 
 
 def fail_all(failures: Iterable[Failure]) -> None:
-    """Tell them all, and end with the last, if there is any."""
-    told = list(failures)
-    for each in told[:-1]:
+    """Print all failures and raise the last one, if there is any."""
+    pending = list(failures)
+    for each in pending[:-1]:
         each.show()
-    if told:
-        raise told[-1]
+    if pending:
+        raise pending[-1]
 
 
 def cluster_options(command: F) -> F:
-    """--bootstrap-server, --command-config, --timeout: gives the command a `connect` that makes a Cluster."""
+    """Add --bootstrap-server, --command-config and --timeout; the parameter `connect` returns a `Cluster`."""
 
     @click.option(
         "--bootstrap-server",
@@ -63,13 +63,13 @@ def cluster_options(command: F) -> F:
         metavar="HOST:PORT[,HOST:PORT]",
         envvar="KONVENE_BOOTSTRAP_SERVER",
         show_envvar=True,
-        help="The server(s) to connect to.",
+        help="Servers to connect to.",
     )
     @click.option(
         "--command-config",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="Properties file with client settings, as Kafka's tools take it.",
+        help="Properties file with client settings, as for Kafka's tools.",
     )
     @click.option(
         "--timeout",
@@ -102,31 +102,31 @@ def cluster_options(command: F) -> F:
 
 
 def json_option(command: F) -> F:
-    """--json, as the parameter `as_json`."""
+    """Add --json as the parameter `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command)
 
 
 def run(job: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a command's coroutine to its end and tell its failures.
+    """Run the coroutine of a command; raise `Failure` for a `ClientError`.
 
-    An interrupt (Ctrl-C, SIGTERM) cancels it, so that it can leave its group; then exit code 130."""
+    SIGINT and SIGTERM cancel it, so that it can leave its group, and the exit code is 130."""
     import asyncio
     import signal
 
     from konvene.client.errors import ClientError
 
-    async def whole() -> T:
+    async def cancel_on_signal() -> T:
         task: asyncio.Task[T] = asyncio.ensure_future(job())
         loop = asyncio.get_running_loop()
         for each in (signal.SIGINT, signal.SIGTERM):
             try:
                 loop.add_signal_handler(each, task.cancel)
             except (NotImplementedError, RuntimeError, ValueError):
-                break  # Not the main thread, or a platform without: KeyboardInterrupt does it then.
+                break  # Not the main thread, or not supported: KeyboardInterrupt ends the command then.
         return await task
 
     try:
-        return asyncio.run(whole())
+        return asyncio.run(cancel_on_signal())
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise click.exceptions.Exit(130) from None
     except ClientError as error:
@@ -134,44 +134,43 @@ def run(job: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def failure_of(error: Exception) -> Failure:
-    """What a user is told of an error of the client."""
+    """The error of the client as a `Failure`, with a hint."""
     return Failure(str(error), _hint(error))
 
 
 def _hint(error: Exception) -> str:
-    """What to do about it, where that can be said."""
     from konvene.client import errors as e
 
     if isinstance(error, e.CannotConnect):
-        return "Is a broker running there? Name another with --bootstrap-server HOST:PORT."
+        return "Is a broker running there? Choose another one with --bootstrap-server HOST:PORT."
     if isinstance(error, e.RequestTimedOut):
-        return "The broker may be busy or not a Kafka broker; --timeout MS waits longer."
+        return "The broker is busy, or it is not a Kafka broker; --timeout MS waits longer."
     if isinstance(error, e.BadResponse):
-        return "Check that --bootstrap-server names a Kafka listener without TLS or SASL."
+        return "Check that --bootstrap-server is a Kafka listener without TLS or SASL."
     if isinstance(error, e.ConnectionLost):
-        return "The broker ended the connection; a TLS or SASL listener does so to a plain client."
+        return "The broker closed the connection; TLS and SASL listeners close plaintext connections."
     if isinstance(error, e.KafkaError):
         return HINTS.get(error.name, "")
     return ""
 
 
 HINTS = {
-    "UNKNOWN_TOPIC_OR_PARTITION": "`konvene topics list` shows the topics there are.",
-    "GROUP_ID_NOT_FOUND": "`konvene groups list` shows the groups there are.",
-    "TOPIC_ALREADY_EXISTS": "--if-not-exists makes that no error.",
+    "UNKNOWN_TOPIC_OR_PARTITION": "`konvene topics list` shows the existing topics.",
+    "GROUP_ID_NOT_FOUND": "`konvene groups list` shows the existing groups.",
+    "TOPIC_ALREADY_EXISTS": "Use --if-not-exists to ignore existing topics.",
     "NON_EMPTY_GROUP": "The group has members: stop them first.",
     "GROUP_SUBSCRIBED_TO_TOPIC": "Members subscribe to the topic: stop them first.",
-    "INVALID_REPLICATION_FACTOR": "There are not that many brokers: give a smaller --replication-factor.",
+    "INVALID_REPLICATION_FACTOR": "There are not enough brokers: use a smaller --replication-factor.",
     "COORDINATOR_NOT_AVAILABLE": "The offsets topic is not ready; try again in a moment.",
     "COORDINATOR_LOAD_IN_PROGRESS": "The coordinator is still loading; try again in a moment.",
-    "TOPIC_AUTHORIZATION_FAILED": "The user lacks a right on the topic: see the cluster's ACLs.",
-    "GROUP_AUTHORIZATION_FAILED": "The user lacks a right on the group: see the cluster's ACLs.",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "The user lacks a right on the id: see the cluster's ACLs.",
-    "TRANSACTIONAL_ID_NOT_FOUND": "`konvene transactions list` shows the transactional ids there are.",
-    "PRODUCER_FENCED": "Another producer uses the transactional id, or the transaction's time was over.",
-    "CLUSTER_AUTHORIZATION_FAILED": "The user lacks a right on the cluster: see its ACLs.",
+    "TOPIC_AUTHORIZATION_FAILED": "The user is not authorized for the topic: see the cluster's ACLs.",
+    "GROUP_AUTHORIZATION_FAILED": "The user is not authorized for the group: see the cluster's ACLs.",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "The user is not authorized for the id: see the cluster's ACLs.",
+    "TRANSACTIONAL_ID_NOT_FOUND": "`konvene transactions list` shows the existing transactional ids.",
+    "PRODUCER_FENCED": "Another producer uses the transactional id, or the transaction has timed out.",
+    "CLUSTER_AUTHORIZATION_FAILED": "The user is not authorized for the cluster: see its ACLs.",
     "UNSUPPORTED_COMPRESSION_TYPE": "Choose another --compression-codec.",
-    "INCONSISTENT_GROUP_PROTOCOL": "The group's members use other assignors or another protocol.",
+    "INCONSISTENT_GROUP_PROTOCOL": "The members of the group use other assignors or another protocol.",
 }
 
 Connect = Callable[..., "Cluster"]

@@ -1,8 +1,8 @@
-"""How commands show what they found: tables for people, one JSON document for programs. The only place.
+"""Output of commands: tables for people and one JSON document for programs.
 
-A `Table` is columns and rows of values; it prints as Kafka's tools print theirs (left-aligned, upper-case
-heads, `-` for what is not there), padded to its content. JSON has snake_case keys and null for what is not
-there. What is not data (notes, progress) goes to standard error, so that pipes get data only.
+A `Table` prints like the tables of Kafka's tools: left-aligned, upper-case heads, `-` for a missing value,
+padded to its content. JSON has snake_case keys, and null for a missing value. Notes and progress go to
+standard error, so that a pipe receives data only.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MISSING = "-"
 
 
 class Table(NamedTuple):
-    """Column heads as Kafka writes them (`LOG-END-OFFSET`), and a value per column in each row."""
+    """A table: column heads as in Kafka's tools (`LOG-END-OFFSET`), and rows with a value for each column."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     notes: Sequence[str] = ()
-    """Said on standard error before the table, such as that a group has no active members."""
+    """Lines for standard error, printed before the table."""
     details: Sequence[Sequence[str]] = ()
-    """Lines under each row, where a row needs sentences."""
+    """Lines to print below each row."""
 
     def lines(self) -> list[str]:
         """The table as text, heads first, without the details."""
@@ -52,7 +52,7 @@ class Table(NamedTuple):
 
 
 def text_of(value: Any) -> str:
-    """A value as a cell shows it; control characters are escaped, so that a name cannot move the cursor."""
+    """Format a value for a cell. Control characters are escaped, so that a name cannot move the cursor."""
     if value is None or value == "":
         return MISSING
     if isinstance(value, bool):
@@ -62,7 +62,7 @@ def text_of(value: Any) -> str:
 
 
 def print_tables(tables: Iterable[Table]) -> None:
-    """Tables one under the other, an empty line between them; their notes go to standard error."""
+    """Print tables, separated by empty lines, and their notes to standard error."""
     first = True
     for table in tables:
         if not first:
@@ -75,31 +75,31 @@ def print_tables(tables: Iterable[Table]) -> None:
             click.echo(click.style(head, bold=True))
             for i, line in enumerate(rows):
                 click.echo(line)
-                for sentence in table.details[i] if table.details else ():
-                    click.echo(f"    {text_of(sentence)}")
+                for detail in table.details[i] if table.details else ():
+                    click.echo(f"    {text_of(detail)}")
 
 
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
-    """One JSON document."""
+    """Print one JSON document."""
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=_plain))
 
 
 def print_json_line(document: Mapping[str, Any], *, ascii_only: bool = False) -> None:
-    """One document on a line of its own, where there is one for each of many things.
+    """Print one document on one line (JSON Lines).
 
-    `ascii_only` escapes all other characters: so it can also show text that no encoding has."""
+    `ascii_only` escapes all other characters, also those that no encoding can represent."""
     escaped = ascii_only or sys.stdout.encoding.lower().replace("-", "") != "utf8"
     text = json.dumps(document, ensure_ascii=escaped, separators=(",", ":"), default=_plain)
     sys.stdout.write(text + "\n")
 
 
 class Progress:
-    """How far long work has come, as one line of standard error that overwrites itself.
+    """A progress line on standard error that overwrites itself.
 
-    Only where a person looks on: standard error is a terminal, and standard output is not scrolling there."""
+    Shown only if standard error is a terminal and standard output is not, unless `beside_output`."""
 
     def __init__(self, total: int, *, unit: str = "", beside_output: bool = False) -> None:
-        """`total` are bytes, unless a `unit` says what."""
+        """`total` is in bytes unless `unit` names another unit."""
         self.total = total
         self.done = 0
         self._unit = unit
@@ -108,19 +108,19 @@ class Progress:
         self._width = 0
 
     def add(self, count: int, what: str = "") -> None:
-        """So many more are done."""
+        """Add to the completed amount; `what` is the current item."""
         self.done += count
         if self._shown and time.monotonic() >= self._next_at:
             self._next_at = time.monotonic() + 0.2
             percent = 100 * self.done // max(self.total, 1)
-            whole = f"{self.total} {self._unit}" if self._unit else f"{self.total >> 20} MiB"
-            line = f"{percent}% of {whole}  {text_of(what)}"[:79]
+            total = f"{self.total} {self._unit}" if self._unit else f"{self.total >> 20} MiB"
+            line = f"{percent}% of {total}  {text_of(what)}"[:79]
             sys.stderr.write("\r" + line.ljust(self._width))
             sys.stderr.flush()
             self._width = len(line)
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Erase the progress line."""
         if self._width:
             sys.stderr.write("\r" + " " * self._width + "\r")
             sys.stderr.flush()
@@ -128,12 +128,12 @@ class Progress:
 
 
 def note(text: str) -> None:
-    """Something for the person at the terminal that is not data."""
+    """Print a line that is not data to standard error."""
     click.echo(text_of(text), err=True)
 
 
 def iso(ms: int) -> str | None:
-    """A time of the log as UTC with milliseconds; None for the -1 that means unknown."""
+    """Format a timestamp in ms as UTC with milliseconds; None for -1, which means unknown."""
     if ms < 0:
         return None
     try:
@@ -146,4 +146,4 @@ def iso(ms: int) -> str | None:
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    raise TypeError(f"{type(value).__name__} has no place in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -113,7 +113,7 @@ def test_groups_are_listed_with_type_and_state() -> None:
 def test_a_word_that_is_no_state_is_refused_with_those_that_are() -> None:
     said = call(None, "groups", "list", "--state", "Happy")
     assert said.code == 2
-    assert "--state Happy is not known; there are Stable, Empty" in said.err
+    assert "--state Happy is unknown; valid values: Stable, Empty" in said.err
 
 
 def test_offsets_show_each_partition_with_its_lag_and_owner() -> None:
@@ -187,7 +187,7 @@ def test_a_group_that_is_not_there_is_told_with_what_to_do() -> None:
     assert said == (
         1,
         "",
-        "konvene: there is no group billing\n  `konvene groups list` shows the groups there are.\n",
+        "konvene: there is no group billing\n  `konvene groups list` shows the existing groups.\n",
     )
 
 
@@ -262,18 +262,19 @@ def test_reconciliation_names_first_who_holds_up_others_and_says_who_waits_for_w
     assert [" ".join(line.split()) for line in members.splitlines()] == [
         "CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID RACK PROTOCOL EPOCH STATE ASSIGNMENT TARGET",
         "ann-1 - /h ann - consumer 4 UNREVOKED_PARTITIONS orders:0,1,2 orders:0",
-        "has not released orders:1, for which i-2 waits; orders:2, for which old-1 (old) waits",
+        "still owns orders:1 (revocation pending); i-2 is waiting for it; "
+        "and orders:2 (revocation pending); old-1 (old) is waiting for it",
         "bob-1 i-2 /h bob r1 consumer 5 UNRELEASED_PARTITIONS - orders:1",
-        "waits for orders:1, which ann-1 (ann) holds",
+        "is waiting for orders:1, owned by ann-1 (ann)",
         "old-1 - /h old - classic 4 STABLE - orders:2",
-        "waits for orders:2, which ann-1 (ann) holds",
-        "has not come to epoch 5 yet: it is at 4",
+        "is waiting for orders:2, owned by ann-1 (ann)",
+        "is at epoch 4; the target assignment has epoch 5",
         "cat-1 - /h cat - consumer 5 STABLE orders:3 orders:3",
     ]
     assert said.err == (
         "Warning: Consumer group 'billing' is rebalancing.\n"
-        "ann-1 (client ann at /h) has not released orders:1, for which i-2 waits; "
-        "orders:2, for which old-1 (old) waits\n"
+        "ann-1 (client ann at /h) still owns orders:1 (revocation pending); i-2 is waiting for it; "
+        "and orders:2 (revocation pending); old-1 (old) is waiting for it\n"
     )
 
 
@@ -329,8 +330,8 @@ def test_verbose_asks_how_members_heartbeat_and_shows_what_a_broker_tells() -> N
     )
     assert group["heartbeat_policy"] == "responsive"
     told = {m["member_id"]: m.get("heartbeats") for m in group["members"]}
-    assert told["cat-1"] == {"told_interval_ms": 1000, "held": True}
-    assert told["old-1"] == {"told_interval_ms": None, "held": False}
+    assert told["cat-1"] == {"interval_ms": 1000, "held": True}
+    assert told["old-1"] == {"interval_ms": None, "held": False}
     assert told["bob-1"] is None
 
 
@@ -339,7 +340,7 @@ def test_a_group_without_a_target_says_what_may_keep_it_from_one() -> None:
     ahead = answer.groups[0].replace(group_state="Assigning", group_epoch=6)
     with ScriptedBroker(ConsumerGroupDescribe=answer.replace(groups=(ahead,))) as broker:
         said = call(broker, "groups", "describe", "billing", "--state")
-    assert "Epoch 6 has no target yet" in said.err
+    assert "Epoch 6 has no target assignment yet" in said.err
     assert "max.message.bytes of __consumer_offsets" in said.err
 
 
@@ -367,8 +368,8 @@ def test_a_static_member_that_left_for_a_while_is_told_as_such() -> None:
     with ScriptedBroker(ConsumerGroupDescribe=answer) as broker:
         said = call(broker, "groups", "describe", "billing", "--reconciliation")
     assert said.lines[4][6:8] == ["-2", "AWAY"]
-    assert "is given orders:1 with its next heartbeat: nobody else holds that" not in said.out
-    assert "has left for a while; what it holds is kept for it until its session is over" in said.out
+    assert "gets orders:1 with its next heartbeat: no other member owns that" not in said.out
+    assert "has left temporarily; its partitions stay assigned to it until its session expires" in said.out
     assert said.err == ""
 
 
@@ -376,7 +377,7 @@ def test_a_classic_group_has_nothing_to_reconcile() -> None:
     with a_group("Stable", MEMBER) as broker:
         said = call(broker, "groups", "describe", "billing", "--reconciliation")
     assert said == (
-        0, "", "Group 'billing' is a classic group: it has no targets to be reconciled with.\n"
+        0, "", "Group 'billing' is a classic group: its members have no target assignments.\n"
     )  # fmt: skip
 
 
@@ -424,7 +425,7 @@ def test_a_group_of_another_type_is_told_by_its_type() -> None:
         said = call(broker, "groups", "remove-members", "billing", "--all-members")
     assert (said.code, said.out) == (1, "")
     assert said.err == (
-        "konvene: group billing is a share group, and this is for classic and consumer groups\n"
+        "konvene: group billing is a share group; this command needs a classic or consumer group\n"
         "  `konvene groups list` shows the type of each group.\n"
     )
 

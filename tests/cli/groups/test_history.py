@@ -199,7 +199,7 @@ def test_without_an_audit_the_past_is_inferred_from_the_groups_own_records() -> 
         broker.answers["Metadata"] = [broker.metadata(__consumer_offsets=8)]
         said = call(broker, "groups", "history", "--group", "billing")
         nobody = call(broker, "groups", "history", "--group", "nobody")
-    assert said.err == f"The broker keeps no audit: inferred from __consumer_offsets-{partition}.\n"
+    assert said.err == f"The cluster has no audit topic: inferred from __consumer_offsets-{partition}.\n"
     assert said.out.splitlines()[1:] == [
         "1           2023-11-14 22:13:20.000  Stable  -         1         range     ann-1",
         "    member-joined: ann-1 (client ann at /127.0.0.1) joined",
@@ -209,7 +209,8 @@ def test_without_an_audit_the_past_is_inferred_from_the_groups_own_records() -> 
     assert nobody == (
         1,
         "",
-        "konvene: nothing is recorded of group nobody\n  `konvene groups list` shows the groups there are.\n",
+        "konvene: no rebalance of group nobody is recorded\n"
+        "  `konvene groups list` shows the existing groups.\n",
     )
 
 
@@ -220,7 +221,7 @@ def test_the_past_of_a_streams_group_is_inferred_from_kafkas_own_log() -> None:
         broker.answers["Metadata"] = [broker.metadata(__consumer_offsets=2)]
         said = call(broker, "groups", "history", "--group", "wordcount")
         rows = call(broker, "groups", "history", "--group", "wordcount", "--json").json
-    assert said.err == "The broker keeps no audit: inferred from __consumer_offsets-1.\n"
+    assert said.err == "The cluster has no audit topic: inferred from __consumer_offsets-1.\n"
     lines = said.out.splitlines()
     member = {who: f"{m} (client {who}-StreamThread-1-consumer at /127.0.0.1)" for who, m in MEMBERS.items()}
     assert lines[0].split() == ["EPOCH", "ENDED", "(UTC)", "STATE", "DURATION", "#MEMBERS", "PROTOCOL"]
@@ -234,7 +235,7 @@ def test_the_past_of_a_streams_group_is_inferred_from_kafkas_own_log() -> None:
         "    tasks moved: none",
         "3      2026-11-21 02:24:50.238  Assigning  -         -         -",
         "    topic-metadata-changed: the group's topics changed",
-        "    topology-ready: all topics of the topology are there",
+        "    topology-ready: all topics of the topology exist",
     ]
     at = lines.index("6      2026-11-21 02:27:04.178  Stable     3.4 s     2         -")
     assert lines[at + 1 : at + 4] == [
@@ -255,7 +256,7 @@ def test_the_past_of_a_share_group_is_inferred_from_kafkas_own_log() -> None:
     with ScriptedBroker(**reading("__consumer_offsets", 0, data, 59)) as broker:
         broker.answers["Metadata"] = [broker.metadata(__consumer_offsets=1)]
         said = call(broker, "groups", "history", "--group", "late")
-    assert said.err == "The broker keeps no audit: inferred from __consumer_offsets-0.\n"
+    assert said.err == "The cluster has no audit topic: inferred from __consumer_offsets-0.\n"
     lou = "7hiqeVLYTu-5tiAHpEDI6w (client lou at /127.0.0.1)"
     assert said.out.splitlines()[1:] == [
         "2      2026-11-21 02:21:09.511  Assigning  -         -         -",
@@ -267,7 +268,7 @@ def test_the_past_of_a_share_group_is_inferred_from_kafkas_own_log() -> None:
         "3      2026-11-21 02:21:10.763  Stable     999 ms    1         -",
         "    share-partitions-initialized: share partitions were initialized or deleted",
         "4      2026-11-21 02:21:14.902  Empty      -         0         -",
-        f"    member-gone: {lou} is gone",
+        f"    member-gone: {lou} left, or was removed",
     ]
 
 
@@ -277,5 +278,5 @@ def test_a_cluster_that_never_had_a_group_says_so() -> None:
         said = call(broker, "groups", "history", "--group", "billing")
         assert call(broker, "groups", "history", "--group", "billing", "--json").json == []
     assert said.err.startswith(
-        "konvene: nothing is recorded of group billing: the cluster has never had a group\n"
+        "konvene: no rebalance of group billing is recorded: the cluster has never had a group\n"
     )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from konvene.cli.groups.pending_tasks import as_kafka, sentences, standings, stuck
+from konvene.cli.groups.pending_tasks import (
+    blocking_members,
+    describe_progress,
+    format_assignment,
+    member_progress,
+)
 from konvene.cli.groups.streams import DescribedStreams, document, notes
-from konvene.cli.groups.topology import drawn
+from konvene.cli.groups.topology import tree_lines
 from konvene.client.admin.streams_groups import (
     GlobalStore,
     NodeKind,
@@ -28,7 +33,15 @@ def member(
     process: str = "", topology_epoch: int = 0,
 ) -> StreamsMemberDescription:  # fmt: skip
     return StreamsMemberDescription(
-        name, f"client-{name}", "/h", epoch, topology_epoch, process or name, has, target, owes=owes
+        name,
+        f"client-{name}",
+        "/h",
+        epoch,
+        topology_epoch,
+        process or name,
+        has,
+        target,
+        pending_revocation=owes,
     )
 
 
@@ -38,7 +51,7 @@ def group(*members: StreamsMemberDescription, epoch: int = 5) -> StreamsGroupDes
 
 
 def told(found: StreamsGroupDescription) -> dict[str, tuple[str, list[str]]]:
-    return {s.member.member_id: (s.state, sentences(s, found)) for s in standings(found)}
+    return {s.member.member_id: (s.state, describe_progress(s, found)) for s in member_progress(found)}
 
 
 def test_what_a_member_owes_holds_up_who_wants_it() -> None:
@@ -48,22 +61,26 @@ def test_what_a_member_owes_holds_up_who_wants_it() -> None:
         member("ann", 4, having("0_0"), having("0_0"), owes=having("0_1")),
     )
     assert told(found) == {
-        "ann": ("UNREVOKED_TASKS", ["has not released active 0_1, for which bob (client-bob) waits"]),
-        "bob": ("UNRELEASED_TASKS", ["waits for active 0_1, which ann (client-ann) has"]),
+        "ann": (
+            "UNREVOKED_TASKS",
+            ["still owns active 0_1 (revocation pending); bob (client-bob) is waiting for it"],
+        ),
+        "bob": ("UNRELEASED_TASKS", ["is waiting for active 0_1, owned by ann (client-ann)"]),
     }
-    assert [s.member.member_id for s in standings(found)] == ["ann", "bob"]
-    assert stuck(found) == [
-        "ann (client client-ann at /h) has not released active 0_1, for which bob (client-bob) waits"
+    assert [s.member.member_id for s in member_progress(found)] == ["ann", "bob"]
+    assert blocking_members(found) == [
+        "ann (client client-ann at /h) still owns active 0_1 (revocation pending); "
+        "bob (client-bob) is waiting for it"
     ]
 
 
 def test_where_the_broker_does_not_tell_those_are_named_that_may_be_meant() -> None:
     found = group(member("bob", 5, having(), having("0_1")), member("ann", 4, having("0_0"), having("0_0")))
     assert told(found)["bob"][1] == [
-        "waits for active 0_1, which who is behind may have to release yet: ann (client-ann)"
+        "is waiting for active 0_1; a member that is behind may still own them: ann (client-ann)"
     ]
-    assert stuck(found) == [
-        "ann (client client-ann at /h) is at epoch 4, and may have yet to release what others wait for: "
+    assert blocking_members(found) == [
+        "ann (client client-ann at /h) is at epoch 4 and may still own tasks that others are waiting for: "
         "active 0_1"
     ]
 
@@ -76,11 +93,11 @@ def test_a_standby_waits_for_its_own_process_alone() -> None:
         member("b2", 5, having(), having(), owes=having(warmup="0_1"), process="b"),
     )
     assert told(found)["b1"][1] == [
-        "waits for standby 0_1, which b2 (client-b2) has",
-        "is given standby 0_0 with its next heartbeat: nobody is in the way",
+        "is waiting for standby 0_1, owned by b2 (client-b2)",
+        "gets standby 0_0 with its next heartbeat: no other member owns that",
     ]
     assert told(found)["b2"] == (
-        "UNREVOKED_TASKS", ["has not released warmup 0_1, for which b1 (client-b1) waits"],
+        "UNREVOKED_TASKS", ["still owns warmup 0_1 (revocation pending); b1 (client-b1) is waiting for it"],
     )  # fmt: skip
 
 
@@ -90,7 +107,10 @@ def test_who_is_promoted_has_nothing_to_release() -> None:
         member("ann", 5, having(standby="0_0"), having("0_0"), owes=having()),
         member("bob", 4, having("0_0"), having(standby="0_0"), owes=having()),
     )
-    assert told(found)["ann"] == ("UNRELEASED_TASKS", ["waits for active 0_0, which bob (client-bob) has"])
+    assert told(found)["ann"] == (
+        "UNRELEASED_TASKS",
+        ["is waiting for active 0_0, owned by bob (client-bob)"],
+    )
     assert told(found)["bob"][0] == "UNREVOKED_TASKS"
 
 
@@ -99,33 +119,33 @@ def test_members_that_are_away_or_behind_or_of_another_topology_are_told_as_such
     behind = member("bob", 4, having("0_1"), having("0_1"), owes=having(), topology_epoch=2)
     found = told(group(away, behind))
     assert found["ann"] == (
-        "AWAY", ["has left for a while; what it has is kept for it until its session is over"],
+        "AWAY", ["has left temporarily; its tasks stay assigned to it until its session expires"],
     )  # fmt: skip
     assert found["bob"] == (
         "STABLE",
-        ["has not come to epoch 5 yet: it is at 4", "runs topology 2, and the group's is 0"],
+        ["is at epoch 4; the target assignment has epoch 5", "runs topology epoch 2, the group has epoch 0"],
     )
 
 
 def test_who_runs_an_older_topology_is_stale() -> None:
     found = group(member("ann", 5, having("0_0"), having("0_0")), epoch=5)
     assert told(found._replace(topology=Topology((Subtopology("0", ("t",)),), epoch=1)))["ann"] == (
-        "STABLE", ["is stale: it runs topology 0, and the group's is 1"],
+        "STABLE", ["is stale: runs topology epoch 0, the group has epoch 1"],
     )  # fmt: skip
 
 
 def test_assignments_are_spelled_as_by_kafkas_tool() -> None:
     found = having("10_0 9_1 9_0", standby="9_2")
-    assert as_kafka(found) == "ACTIVE: 9:[0,1]; 10:[0]; STANDBY: 9:[2];"
-    assert as_kafka(found, "TARGET-") == "TARGET-ACTIVE: 9:[0,1]; 10:[0]; TARGET-STANDBY: 9:[2];"
-    assert as_kafka(Assignment()) == ""
+    assert format_assignment(found) == "ACTIVE: 9:[0,1]; 10:[0]; STANDBY: 9:[2];"
+    assert format_assignment(found, "TARGET-") == "TARGET-ACTIVE: 9:[0,1]; 10:[0]; TARGET-STANDBY: 9:[2];"
+    assert format_assignment(Assignment()) == ""
 
 
 def test_a_group_whose_topics_do_not_fit_says_so() -> None:
     found = group()._replace(state="NotReady")
     assert notes(DescribedStreams(found, [], ())) == [
-        "Warning: Streams group 'g' is not ready: its topics do not fit each other, or its first assignment "
-        "has yet to come."
+        "Warning: Streams group 'g' is not ready: its topics are incorrectly partitioned, or its first "
+        "assignment is delayed."
     ]
 
 
@@ -156,7 +176,7 @@ def test_processors_stand_under_those_that_feed_them() -> None:
         ),
         description=TopologyDescription((SubtopologyNodes("9", nodes),), (world,)),
     )
-    assert drawn(found) == [
+    assert tree_lines(found) == [
         "g (topology epoch 2)",
         "├─ subtopology 9",
         "│  ├─ reads t",
@@ -176,4 +196,4 @@ def test_processors_stand_under_those_that_feed_them() -> None:
     told_ = document(DescribedStreams(found, [], ()), "topology")["topology"]
     assert [each["name"] for each in told_["processors"]["9"]] == ["SOURCE-0", "MAP-1", "PEEK-2", "SINK-3"]
     assert told_["global_stores"][0]["processor"]["stores"] == ["all"]
-    assert drawn(found._replace(topology=None)) == ["g: no member has told its topology yet"]
+    assert tree_lines(found._replace(topology=None)) == ["g: no member has sent a topology yet"]

@@ -9,7 +9,7 @@ from tests.cli.commands import serving
 from tests.cli.groups.test_pending_tasks import group
 from tests.cli.office import SETTINGS, Office
 
-from konvene.cli.groups.placement import of_places, places_document
+from konvene.cli.groups.placement import describe_placement, placement_document
 from konvene.client.admin.streams_groups import Placement
 from konvene.client.streams.member import StreamsMember
 from konvene.client.streams.tasks import InternalTopic, Subtopology, Topology
@@ -22,28 +22,28 @@ from konvene.client.streams.tasks import InternalTopic, Subtopology, Topology
         (Placement((), 0, 0, 0, 0, 0, 4), []),
         (
             Placement(("zone",), 0, 0, 0, 0, 4, 4),
-            ["tasks whose copies are known to be apart by zone: 4 of 4"],
+            ["tasks whose copies are spread by zone: 4 of 4"],
         ),
         (
             Placement(("zone", "row"), 0, 0, 1, 2, 1, 4),
             [
-                "tasks whose copies are known to be apart by zone, row: 1 of 4",
-                "copies of one task that are not apart: 1 pair shares all tags, 2 pairs share some tags",
+                "tasks whose copies are spread by zone, row: 1 of 4",
+                "copies of one task on members with equal tags: 1 pair (all tags), 2 pairs (some tags)",
             ],
         ),
         (
             Placement((), 0, 3, 0, 0, 0, 4),
-            ["tasks at members outside the racks of what they read: 0 active, 3 standby or warm-up"],
+            ["tasks outside the racks of their input partitions: 0 active, 3 standby or warm-up"],
         ),
     ],
 )
-def test_what_is_said_of_places(placement: Placement | None, lines: list[str]) -> None:
-    assert of_places(group()._replace(placement=placement)) == lines
+def test_placement_is_described(placement: Placement | None, lines: list[str]) -> None:
+    assert describe_placement(group()._replace(placement=placement)) == lines
 
 
 def test_the_document_has_every_number() -> None:
-    assert places_document(group()) is None
-    assert places_document(group()._replace(placement=Placement(("zone",), 1, 2, 3, 4, 5, 6))) == {
+    assert placement_document(group()) is None
+    assert placement_document(group()._replace(placement=Placement(("zone",), 1, 2, 3, 4, 5, 6))) == {
         "tags": ["zone"], "actives_outside": 1, "copies_outside": 2, "pairs_sharing_all": 3,
         "pairs_sharing_some": 4, "tasks_apart": 5, "tasks_with_copies": 6,
     }  # fmt: skip
@@ -68,9 +68,9 @@ def test_a_broker_tells_what_its_group_costs(tmp_path: Path) -> None:
         )  # fmt: skip
         state = office.groups("describe", "w", "--state").out.splitlines()
         assert [line.strip() for line in state[-3:]] == [
-            "tasks whose copies are known to be apart by zone: 0 of 2",
-            "copies of one task that are not apart: 2 pairs share all tags",
-            "tasks at members outside the racks of what they read: 2 active, 2 standby or warm-up",
+            "tasks whose copies are spread by zone: 0 of 2",
+            "copies of one task on members with equal tags: 2 pairs (all tags)",
+            "tasks outside the racks of their input partitions: 2 active, 2 standby or warm-up",
         ]
         (whole,) = office.groups("describe", "w", "--json").json
         assert whole["placement"]["pairs_sharing_all"] == 2

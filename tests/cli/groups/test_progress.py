@@ -9,8 +9,8 @@ from tests.cli.commands import serving
 from tests.cli.groups.test_pending_tasks import group, having, member
 from tests.cli.office import SETTINGS, Office, has_all, words
 
-from konvene.cli.groups.pending_tasks import of_itself
-from konvene.cli.groups.progress import bar, copies_of, of_group, of_member
+from konvene.cli.groups.pending_tasks import describe_protocol
+from konvene.cli.groups.progress import bar, describe_group_progress, describe_task_progress, task_progress
 from konvene.cli.groups.streams import DescribedStreams, document
 from konvene.client.admin.streams_groups import StreamsGroupDescription, StreamsMemberDescription
 from konvene.client.membership.state_machine import MemberState
@@ -36,7 +36,7 @@ def ours(*members: StreamsMemberDescription, topology_epoch: int = 0) -> Streams
     state = (InternalTopic("counts-changelog"),)
     topology = Topology((Subtopology("0", ("t",), state_changelog_topics=state),), topology_epoch)
     return group(*members)._replace(
-        topology=topology, acceptable_recovery_lag=1000, num_warmup_replicas=2, silent=frozenset()
+        topology=topology, acceptable_recovery_lag=1000, num_warmup_replicas=2, not_reporting=frozenset()
     )
 
 
@@ -62,22 +62,22 @@ def test_a_bar_is_full_when_nothing_is_missing(offset: int | None, end: int | No
     [
         (2500, 10_000, "[#####---------------]  25 % at 2500 of 10000, lag 7500 (caught up at lag <= 1000)"),
         (9000, 10_000, "[##################--]  90 % at 9000 of 10000, lag 1000 <= 1000: caught up"),
-        (None, 10_000, "it has not said how far it is"),
-        (2500, None, "at 2500, and nobody has said where the changelog ends"),
-        (UNKNOWN_OFFSET, 10_000, "it has not said how far it is"),
-        (-1, 10_000, "it has not said how far it is"),
-        (2500, UNKNOWN_OFFSET, "at 2500, and nobody has said where the changelog ends"),
+        (None, 10_000, "progress unknown"),
+        (2500, None, "at 2500, end offset unknown"),
+        (UNKNOWN_OFFSET, 10_000, "progress unknown"),
+        (-1, 10_000, "progress unknown"),
+        (2500, UNKNOWN_OFFSET, "at 2500, end offset unknown"),
     ],
 )
 def test_a_warm_up_is_told_with_what_is_known_of_it(at: int | None, end: int | None, line: str) -> None:
     """The end is what anybody says of it, here who is active."""
     found = ours(telling("ann", "0_0", end=end), telling("bob", warmup="0_0", at=at))
-    told = f"warm-up 0_0 {line}; ann (client-ann) runs it"
-    assert of_member(found.members[1], found) == [told]
-    (copy,) = copies_of(found.members[1], found)
+    told = f"warm-up 0_0 {line}; active on ann (client-ann)"
+    assert describe_task_progress(found.members[1], found) == [told]
+    (copy,) = task_progress(found.members[1], found)
     assert copy.caught_up is (at == 9000)
-    assert of_member(found.members[0], found) == []
-    assert of_group(found) == ["warm-ups in progress: 1 of at most 2"]
+    assert describe_task_progress(found.members[0], found) == []
+    assert describe_group_progress(found) == ["warm-ups in progress: 1 of at most 2"]
 
 
 def test_a_process_speaks_with_one_voice() -> None:
@@ -87,7 +87,7 @@ def test_a_process_speaks_with_one_voice() -> None:
         telling("b2", at=30, end=40, process="b"),
         telling("c", at=35, end=50),
     )
-    (copy,) = copies_of(found.members[0], found)
+    (copy,) = task_progress(found.members[0], found)
     assert (copy.offset, copy.end, copy.lag) == (30, 50, 20)
 
 
@@ -95,11 +95,11 @@ def test_other_brokers_do_not_tell_the_limits() -> None:
     """Then it is not said when a warm-up has caught up, nor who says nothing."""
     found = group(telling("ann", warmup="0_0", at=5, end=10))
     ann = found.members[0]
-    assert of_member(ann, found, verbose=True) == [
+    assert describe_task_progress(ann, found, verbose=True) == [
         "warm-up 0_0 [##########----------]  50 % at 5 of 10, lag 5"
     ]
-    assert copies_of(ann, found)[0].caught_up is None
-    assert of_group(found) == ["warm-ups in progress: 1"]
+    assert task_progress(ann, found)[0].caught_up is None
+    assert describe_group_progress(found) == ["warm-ups in progress: 1"]
     (told,) = document(DescribedStreams(found, [], ()), "members")["members"]
     assert told["reports_offsets"] is None
 
@@ -107,21 +107,21 @@ def test_other_brokers_do_not_tell_the_limits() -> None:
 def test_all_that_is_restored_is_shown_where_all_is_asked_for() -> None:
     """A standby that lacks nothing is not; neither is who says nothing, unless it is known to."""
     behind, done = telling("bob", standby="0_0", at=5, end=10), telling("cas", standby="0_0", at=10)
-    found = ours(telling("ann", "0_0"), behind, done)._replace(silent=frozenset({"ann"}))
-    assert [of_member(m, found) for m in found.members] == [[], [], []]
+    found = ours(telling("ann", "0_0"), behind, done)._replace(not_reporting=frozenset({"ann"}))
+    assert [describe_task_progress(m, found) for m in found.members] == [[], [], []]
     stateless = found._replace(topology=Topology((Subtopology("0", ("t",)),)))
-    assert of_member(found.members[0], stateless, verbose=True) == []
-    assert [of_member(m, found, verbose=True) for m in found.members] == [
-        ["does not say how far its tasks are: it is given tasks without a warm-up"],
-        ["standby 0_0 [##########----------]  50 % at 5 of 10, lag 5; ann (client-ann) runs it"],
+    assert describe_task_progress(found.members[0], stateless, verbose=True) == []
+    assert [describe_task_progress(m, found, verbose=True) for m in found.members] == [
+        ["does not report task offsets: it gets tasks without a warm-up"],
+        ["standby 0_0 [##########----------]  50 % at 5 of 10, lag 5; active on ann (client-ann)"],
         [],
     ]
 
 
 def test_who_is_stale_is_counted_and_named() -> None:
     found = ours(telling("ann", "0_0"), telling("bob", "0_1", topology_epoch=1), topology_epoch=1)
-    assert of_group(found) == [
-        "stale members: 1 of 2, for the group's topology is 1: ann (client-ann)"
+    assert describe_group_progress(found) == [
+        "stale members: 1 of 2 (the group has topology epoch 1): ann (client-ann)"
     ]  # fmt: skip
     whole = document(DescribedStreams(found, [], ()), "members")
     assert (whole["stale_member_count"], [m["stale"] for m in whole["members"]]) == (1, [True, False])
@@ -130,8 +130,10 @@ def test_who_is_stale_is_counted_and_named() -> None:
 def test_who_speaks_the_classic_protocol_is_counted_and_named() -> None:
     """While an application is moved, whoever has yet to be rolled."""
     found = ours(telling("ann", "0_0")._replace(is_classic=True), telling("bob", "0_1"))
-    assert of_group(found) == ["members that speak the classic protocol: 1 of 2: ann (client-ann)"]
-    assert [of_itself(m, found) for m in found.members] == [["speaks the classic protocol"], []]
+    assert describe_group_progress(found) == [
+        "members that use the classic protocol: 1 of 2: ann (client-ann)"
+    ]
+    assert [describe_protocol(m, found) for m in found.members] == [["uses the classic protocol"], []]
     whole = document(DescribedStreams(found, [], ()), "members")
     protocols = [m["protocol"] for m in whole["members"]]
     assert (whole["classic_member_count"], protocols) == (1, ["classic", "streams"])
@@ -160,7 +162,7 @@ def test_a_live_warm_up_is_shown_under_its_member(tmp_path: Path) -> None:
         def warms_up(ann, bob) -> bool:  # type: ignore[no-untyped-def]
             ann.report({changelog: 40_000}, {changelog: 40_000})
             bob.report({changelog: 10_000}, {})
-            is_told = not bob.membership.offsets or bob.membership._told is not None
+            is_told = not bob.membership.offsets or bob.membership._sent_owned_version is not None
             return bob.assignment.warmup == {changelog} and bob.state is MemberState.STABLE and is_told
 
         office.run("w", topology, "ann", until=has_all)
@@ -168,7 +170,7 @@ def test_a_live_warm_up_is_shown_under_its_member(tmp_path: Path) -> None:
         said = office.groups("describe", "w", "--members").out.splitlines()
         assert said[-1] == (
             "    warm-up 1_1 [#####---------------]  25 % at 10000 of 40000, lag 30000 "
-            "(caught up at lag <= 10000); ann-1 (ann) runs it"
+            "(caught up at lag <= 10000); active on ann-1 (ann)"
         )
         assert said[-2].split()[-2:] == ["WARMUP:", "1:[1];"]
         state = office.groups("describe", "w", "--state").out.splitlines()

@@ -48,7 +48,7 @@ def test_each_partition_that_is_refused_is_told_beside_those_that_are_not(broker
         ["payments", "0", "Successful"],
         ["payments", "7", "Error:", "UNKNOWN_TOPIC_OR_PARTITION"],
     ]
-    assert said.err.startswith("konvene: 5 of the offsets of group subscribed were not deleted\n  ")
+    assert said.err.startswith("konvene: 5 offsets of group subscribed were not deleted\n  ")
     document = call(broker, "groups", "delete-offsets", "subscribed", *words, "--json")
     assert document.code == 1
     assert document.json[3:5] == [
@@ -62,7 +62,7 @@ def test_offsets_of_no_group(broker: Serving) -> None:
     assert said == (
         1,
         "",
-        "konvene: group nobody: GROUP_ID_NOT_FOUND\n  `konvene groups list` shows the groups there are.\n",
+        "konvene: group nobody: GROUP_ID_NOT_FOUND\n  `konvene groups list` shows the existing groups.\n",
     )
 
 
@@ -89,7 +89,7 @@ def test_members_are_removed_by_id_and_by_instance(broker: Serving) -> None:
         ("-", "bob", ["Successful"]),
         ("-", "dan", ["Error:", "UNKNOWN_MEMBER_ID"]),
     ]
-    assert said.err.startswith("konvene: 2 of the members of group three were not removed\n")
+    assert said.err.startswith("konvene: 2 members of group three were not removed\n")
     assert member_count(broker, "three") == 1
     assert call(broker, "groups", "remove-members", "three", "--instance", "cat", "--json").json == [
         {"member_id": None, "instance_id": "cat", "error": None}
@@ -141,7 +141,7 @@ def test_groups_are_deleted_and_those_with_members_are_told(broker: Serving) -> 
         "konvene: group alive: NON_EMPTY_GROUP\n"
         "  The group has members: stop them first.\n"
         "konvene: group nobody: GROUP_ID_NOT_FOUND\n"
-        "  `konvene groups list` shows the groups there are.\n"
+        "  `konvene groups list` shows the existing groups.\n"
     )
     assert broker.committed("old") == {}
 

@@ -166,7 +166,7 @@ def test_what_does_not_exist_is_named(broker: Serving) -> None:
     assert said.err.startswith("konvene: there is no topic nowhere\n")
     said = reset(broker, "nobody", "--all-topics", "--to-latest")
     assert (said.code, said.out) == (0, "")
-    assert said.err == "WARN: Group 'nobody' has no committed offsets: there is none to reset.\n"
+    assert said.err == "WARN: Group 'nobody' has no committed offsets to reset.\n"
 
 
 def test_an_export_of_one_group_is_taken_back_by_from_file(broker: Serving, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_an_export_of_one_group_is_taken_back_by_from_file(broker: Serving, tmp_
     assert offsets(back) == broker.committed("saved") == {"orders-0": 7, "orders-1": 5, "payments-0": 1}
     ignored = reset(broker, "saved", "--all-topics", "--from-file", str(file))
     assert offsets(ignored) == offsets(back)
-    assert ignored.err.startswith("--from-file says itself which partitions are meant")
+    assert ignored.err.startswith("The file of --from-file lists the partitions")
 
 
 def test_an_export_of_several_groups_names_them(broker: Serving, tmp_path: Path) -> None:
@@ -235,18 +235,24 @@ ONE_WAY = "Give exactly one of --to-earliest, --to-latest, "
         (("--all-topics", "--to-latest"), "Give GROUP... (or --group GROUP) or --all-groups."),
         (("g", "--all-groups", "--all-topics", "--to-latest"), "Give GROUP... (or --group GROUP) or"),
         (("g", "--to-latest"), "One of the reset scopes should be defined: --all-topics, --topic."),
-        (("g", "--all-topics", "--topic", "t", "--to-latest"), "--all-topics and --topic contradict"),
+        (
+            ("g", "--all-topics", "--topic", "t", "--to-latest"),
+            "--all-topics and --topic cannot be used together",
+        ),
         (("g", "--all-topics"), ONE_WAY),
         (("g", "--all-topics", "--to-latest", "--to-offset", "0"), ONE_WAY),
         (("g", "--all-topics", "--shift-by", "1", "--by-duration", "P1D"), ONE_WAY),
         (
             ("g", "--all-topics", "--to-latest", "--dry-run", "--execute"),
-            "--execute and --dry-run contradict",
+            "--execute and --dry-run cannot be used together",
         ),
-        (("g", "--all-topics", "--to-latest", "--export", "--json"), "--export and --json contradict"),
+        (
+            ("g", "--all-topics", "--to-latest", "--export", "--json"),
+            "--export and --json cannot be used together",
+        ),
         (("g", "--topic", "t:x", "--to-latest"), "Invalid partition 'x' specified in topic arg 't:x'."),
-        (("g", "--all-topics", "--to-datetime", "now"), "--to-datetime: 'now' is no time of the form"),
-        (("g", "--all-topics", "--by-duration", "1h"), "--by-duration: '1h' is no duration of the form"),
+        (("g", "--all-topics", "--to-datetime", "now"), "--to-datetime: 'now' is not a time of the form"),
+        (("g", "--all-topics", "--by-duration", "1h"), "--by-duration: '1h' is not a duration of the form"),
         (("g", "--all-topics", "--shift-by", "x"), "Invalid value for '--shift-by'"),
         (("g", "--from-file", "FILE"), "line 2 has 4 columns, expected topic,partition,offset."),
         (("g", "--from-file", "no-such-file"), "'no-such-file' does not exist"),

@@ -162,20 +162,20 @@ def test_a_group_whose_records_nobody_has(shop: Workshop) -> None:
     shop.leave("idle", "jobs", *[ACCEPT] * 5)
     said = shop.groups("describe", "idle", "--in-flight")
     assert (said.code, said.out) == (0, "")
-    assert said.err.endswith("No member of share group 'idle' has any records.\n")
+    assert said.err.endswith("No member of share group 'idle' has acquired any records.\n")
 
 
 def test_what_share_groups_and_others_do_not_have(shop: Workshop) -> None:
     shop.leave("plain", "jobs", *[ACCEPT] * 5)
-    assert "a share group: its members have what they are told at once" in (
+    assert "a share group: its assignments need no reconciliation" in (
         shop.groups("describe", "plain", "--reconciliation").err
     )
     assert shop.groups("describe", "plain", "--topology").err == (
-        "Group 'plain' is a share group: it has no topology.\n"
+        "Group 'plain' is a share group: only streams groups have a topology.\n"
     )
     shop.broker.commit("readers", "jobs", p0=1)
     assert shop.groups("describe", "readers", "--in-flight").err == (
-        "Group 'readers' is a classic group: only members of share groups hold records.\n"
+        "Group 'readers' is a classic group: only share groups have in-flight records.\n"
     )
 
 
@@ -244,7 +244,7 @@ def test_a_group_of_another_type_does_not_become_a_share_group(shop: Workshop) -
     shop.broker.commit("others", "jobs", p0=1)
     said = shop.groups("reset-offsets", "others", "--share", "--topic", "jobs", "--to-latest", "--execute")
     assert said.code == 1
-    assert "group others is a classic group, and with --share this is for share groups" in said.err
+    assert "group others is a classic group; --share needs a share group" in said.err
 
 
 # delete -----------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_a_group_forgets_topics(shop: Workshop) -> None:
     ]  # fmt: skip
     assert shop.start_offsets("forgets") == {"jobs-0": 0}
     parts = shop.groups("delete-offsets", "forgets", "--topic", "jobs:0")
-    assert "group forgets is a share group: it forgets whole topics" in parts.err
+    assert "group forgets is a share group: its offsets can only be deleted by topic" in parts.err
     every = shop.groups("delete-offsets", "forgets", "--all-topics", "--json")
     assert every.json == [{"topic": "jobs", "partition": None, "error": None}]
     assert shop.start_offsets("forgets") == {}

@@ -53,7 +53,7 @@ def test_streams_groups_are_listed_by_type_and_state(working: Office) -> None:
     assert row not in working.groups("list", "--type", "consumer").lines
     assert row in working.groups("list", "--streams", "--state", "stable").lines
     assert row not in working.groups("list", "--streams", "--state", "Not Ready,NOT_READY,NotReady").lines
-    assert "contradict" in working.groups("list", "--streams", "--type", "share").err
+    assert "cannot be used together" in working.groups("list", "--streams", "--type", "share").err
     assert call(None, "groups", "--version").out.startswith("konvene ")
 
 
@@ -108,7 +108,7 @@ def test_state_has_the_epochs_where_it_is_verbose(working: Office) -> None:
     assert len(working.groups("describe", "work", "--state").lines[0]) == 6
 
 
-def test_the_topology_is_drawn(working: Office) -> None:
+def test_the_topology_is_tree_lines(working: Office) -> None:
     assert working.groups("describe", "work", "--topology").out.splitlines() == [
         "work (topology epoch 0)",
         "├─ subtopology 0",
@@ -119,7 +119,7 @@ def test_the_topology_is_drawn(working: Office) -> None:
         "   └─ keeps work-counts-changelog (2 partitions, cleanup.policy=compact)",
     ]
     said = working.groups("describe", "classics", "--topology")
-    assert said == (0, "", "Group 'classics' is a classic group: it has no topology.\n")
+    assert said == (0, "", "Group 'classics' is a classic group: only streams groups have a topology.\n")
 
 
 def test_documents_have_all_of_it(working: Office) -> None:
@@ -155,7 +155,8 @@ def test_who_has_not_heard_of_its_target_is_named(office: Office) -> None:
     office.run("stuck", topology, "ann", until=has_all)
     office.run("stuck", topology, "bob", until=lambda bob: bob.epoch > 0)
     told = (
-        r"ann-1 (client ann at /127.0.0.1) has not released active \d_\d,\d_\d, for which bob-1 (bob) waits"
+        r"ann-1 (client ann at /127.0.0.1) still owns active \d_\d,\d_\d (revocation pending); "
+        r"bob-1 (bob) is waiting for them"
     )
     pattern = told.replace("(", r"\(").replace(")", r"\)")
     for part in ("--members", "--state", "--offsets", "--topology"):
@@ -168,10 +169,14 @@ def test_who_has_not_heard_of_its_target_is_named(office: Office) -> None:
         "bob-1",
     ]
     assert any(
-        re.fullmatch(r"    has not released active \d_\d,\d_\d, for which bob-1 \(bob\) waits", r)
+        re.fullmatch(
+            r"    still owns active \d_\d,\d_\d \(revocation pending\); bob-1 \(bob\) is waiting for them", r
+        )
         for r in rows
     )
-    assert any(re.fullmatch(r"    waits for active \d_\d,\d_\d, which ann-1 \(ann\) has", r) for r in rows)
+    assert any(
+        re.fullmatch(r"    is waiting for active \d_\d,\d_\d, owned by ann-1 \(ann\)", r) for r in rows
+    )
 
 
 def test_who_was_told_to_release_and_has_not_is_named_too(office: Office) -> None:
@@ -217,7 +222,7 @@ def test_a_group_that_is_not_ready_says_for_what_it_waits(office: Office) -> Non
     said = office.groups("describe", "early", "--state")
     assert said.lines[1][4] == "NotReady"
     assert said.err == (
-        "Warning: Streams group 'early' is not ready: there is no topic early-counts-changelog, "
+        "Warning: Streams group 'early' is not ready: missing topics: early-counts-changelog, "
         "early-words-repartition, nowhere.\n"
     )
     assert ["early", "streams", "streams", "NotReady"] in office.groups("list", "--state", "Not Ready").lines
@@ -309,13 +314,13 @@ def test_a_plan_goes_out_and_comes_in_as_a_file(moved: Office, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("--all-input-topics --to-latest", "with --execute or --dry-run: give one"),
-        ("--all-input-topics --topic moved-lines --to-latest --dry-run", "contradict each other"),
-        ("--input-topic a --input-topics b --to-latest --dry-run", "contradict each other"),
+        ("--all-input-topics --to-latest", "needs --execute or --dry-run"),
+        ("--all-input-topics --topic moved-lines --to-latest --dry-run", "cannot be used together"),
+        ("--input-topic a --input-topics b --to-latest --dry-run", "cannot be used together"),
         ("--all-input-topics --dry-run", "Give exactly one of"),
         (
             "--all-input-topics --to-latest --delete-all-internal-topics --dry-run",
-            "deleted with --execute alone",
+            "Deleting internal topics needs --execute",
         ),
         ("--input-topic a:b --to-latest --dry-run", "Invalid partition 'b'"),
     ],
@@ -333,7 +338,7 @@ def test_what_the_application_does_not_read_is_refused(moved: Office) -> None:
     line = ("reset-offsets", "moved", "--all-input-topics", "--to-latest", "--execute")
     said = moved.groups(*line, "--delete-internal-topic", "moved-lines")
     assert (said.code, said.out) == (1, "")
-    assert "moved-lines is no internal topic of group moved" in said.err
+    assert "moved-lines is not an internal topic of group moved" in said.err
     assert moved.broker.committed("moved")["moved-lines-0"] == 2
 
 
@@ -341,7 +346,7 @@ def test_groups_of_other_types_have_no_input_topics(working: Office) -> None:
     line = ("reset-offsets", "classics", "--all-input-topics", "--to-latest", "--dry-run")
     said = working.groups(*line)
     assert (said.code, said.out) == (1, "")
-    assert "group classics is no streams group" in said.err
+    assert "group classics is not a streams group" in said.err
     line = ("reset-offsets", "nobody", "--input-topic", "work-lines", "--to-latest", "--execute")
     said = working.groups(*line)
     assert (said.code, said.out) == (1, "")
@@ -359,7 +364,10 @@ def test_one_internal_topic_goes_where_it_is_named(office: Office) -> None:
     assert said.err == "Deleted internal topic single-words-repartition.\n"
     assert "single-counts-changelog" in call(office.broker, "topics", "list").out
     again = office.groups(*line)
-    assert (again.code, again.err) == (0, "There is no internal topic single-words-repartition any more.\n")
+    assert (again.code, again.err) == (
+        0,
+        "The internal topic single-words-repartition does not exist any more.\n",
+    )
 
 
 # deleting -------------------------------------------------------------------------------------
@@ -394,7 +402,7 @@ def test_a_group_goes_with_its_internal_topics_where_that_is_said(office: Office
     ]
     said = office.groups("delete", "gone", "--internal-topics", "gone-lines,gone-counts-changelog")
     assert (said.code, said.out) == (1, "")
-    assert "gone-lines: no internal topic of group gone" in said.err
+    assert "gone-lines: not an internal topic of group gone" in said.err
     done = office.groups("delete", "gone", "--internal-topics", "gone-counts-changelog", "--json").json
     assert done == {
         "deleted": ["gone"], "failed": {}, "deleted_topics": ["gone-counts-changelog"], "failed_topics": [],

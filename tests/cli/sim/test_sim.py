@@ -137,7 +137,7 @@ def test_a_whole_broker_is_run_at_level_2() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--seed", "1", "--seeds", "1..2"), "contradict each other"),
+        (("--seed", "1", "--seeds", "1..2"), "cannot be used together"),
         (("--seeds", "2..1"), "the last one comes before the first"),
         (("--seeds", "one"), "write A..B"),
         (("--seeds", "5.."), "has no end"),

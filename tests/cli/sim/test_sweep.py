@@ -34,7 +34,7 @@ def test_what_is_there_is_not_played_again(tmp_path: Path) -> None:
         assert pq.read_table(table).num_rows
 
 
-def test_the_distributions_can_be_drawn(tmp_path: Path) -> None:
+def test_the_distributions_can_be_tree_lines(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     said = swept(tmp_path / "out", "--plot", str(tmp_path / "drawn.svg"))
     assert said.code == 0

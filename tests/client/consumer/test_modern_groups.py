@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.broker.running import running
 
-from konvene.cli.groups.pending_partitions import standings, stuck
+from konvene.cli.groups.pending_partitions import blocking_members, member_progress
 from konvene.client.admin.admin import GROUP_CONFIG, Admin
 from konvene.client.consumer.classic_member import MemberSettings
 from konvene.client.consumer.consumer import Consumer
@@ -148,7 +148,7 @@ def test_a_static_member_comes_back_to_what_it_held_and_nobody_else_moves(tmp_pa
         held, epoch = ann.assignment, (await room.admin.describe_group("g")).epoch
         room.consumers.remove(ann)
         await ann.close()
-        away = standings(await room.admin.describe_group("g"))
+        away = member_progress(await room.admin.describe_group("g"))
         assert [s.state for s in away if s.member.instance_id == "ann"] == ["AWAY"]
         ann = static(room, "ann")
         await room.until_shared(ann, bob, each=2)
@@ -214,15 +214,15 @@ def test_a_member_that_does_not_come_by_is_named_with_what_it_holds_up(tmp_path:
             while True:
                 await bob.poll(20)  # And ann works on and on.
                 group = await room.admin.describe_group("g")
-                if stuck(group):
+                if blocking_members(group):
                     break
-        first, second = standings(group)
+        first, second = member_progress(group)
         assert [s.member.client_id for s in (first, second)] == ["ann", "bob"]
         assert (first.state, second.state) == ("UNREVOKED_PARTITIONS", "UNRELEASED_PARTITIONS")
-        assert first.releases.keys() == second.waits.keys() and len(second.waits) == 2
+        assert first.revocations.keys() == second.waits.keys() and len(second.waits) == 2
         assert all(holder is not None and holder.client_id == "ann" for holder in second.waits.values())
         await room.until_shared(ann, bob, each=2)
-        assert stuck(await room.admin.describe_group("g")) == []
+        assert blocking_members(await room.admin.describe_group("g")) == []
 
     play(tmp_path, job)
 

@@ -139,16 +139,16 @@ def test_who_does_not_confirm_keeps_others_waiting_and_is_known_for_it(tmp_path:
             ann, bob = r.member("ann"), r.member("bob")
             await r.until(lambda: ann.assignment.active == EVERY, ann)
             await r.until(lambda: ann.rejoin and bob.epoch > 0, bob)
-            described = await r.admin.describe_streams_group("app", owed=True)
+            described = await r.admin.describe_streams_group("app", pending_revocations=True)
             first, second = described.members
             assert (described.state, len(bob.assignment.active)) == (GroupState.RECONCILING, 0)
-            assert first.owes == Assignment(active=EVERY - first.target.active)
+            assert first.pending_revocation == Assignment(active=EVERY - first.target.active)
             assert first.assignment == first.target
-            assert (second.owes, second.assignment) == (Assignment(), Assignment())
-            assert second.target.active == first.owes.active
+            assert (second.pending_revocation, second.assignment) == (Assignment(), Assignment())
+            assert second.target.active == first.pending_revocation.active
             plain = await r.admin.describe_streams_group("app")
-            assert [each.owes for each in plain.members] == [None, None]
-            await r.until(lambda: bob.assignment.active == first.owes.active)
+            assert [each.pending_revocation for each in plain.members] == [None, None]
+            await r.until(lambda: bob.assignment.active == first.pending_revocation.active)
 
     asyncio.run(job())
 

@@ -1,8 +1,7 @@
-"""`konvene groups`: what `kafka-consumer-groups`, `kafka-share-groups` and `kafka-streams-groups` do, and why
-groups rebalanced.
+"""`konvene groups`: the commands of `kafka-consumer-groups`, `kafka-share-groups` and `kafka-streams-groups`.
 
-Here are the group itself, `list` and `history`; each other kind of command has its file: `groups_describe`,
-`groups_reset`, `groups_remove`. They name groups in one way (`groups_named`).
+This module has the command group, `list` and `history`. The other commands are in `describe`, `reset` and
+`remove`; `selection` has the arguments that name groups.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ TYPES = tuple(str(each) for each in GroupType)
 @click.group()
 @click.version_option(__version__, message="konvene %(version)s")
 def groups() -> None:
-    """List, describe and delete groups, move their offsets, and tell why they rebalanced."""
+    """List, describe and delete groups, reset their offsets, and show why they rebalanced."""
 
 
 for _command in (describe, reset_offsets, delete_offsets, remove_members, delete):
@@ -44,7 +43,7 @@ for _command in (describe, reset_offsets, delete_offsets, remove_members, delete
     is_flag=False,
     flag_value="",
     metavar="[STATE,STATE]",
-    help=f"Only groups in these states: {', '.join(STATES)}.",
+    help=f"List only groups in these states: {', '.join(STATES)}.",
 )
 @click.option(
     "--type",
@@ -53,19 +52,19 @@ for _command in (describe, reset_offsets, delete_offsets, remove_members, delete
     is_flag=False,
     flag_value="",
     metavar="[TYPE,TYPE]",
-    help=f"Only groups of these types: {', '.join(TYPES)}.",
+    help=f"List only groups of these types: {', '.join(TYPES)}.",
 )
-@click.option("--streams", is_flag=True, help="The same as --type streams.")
-@click.option("--share", is_flag=True, help="The same as --type share.")
+@click.option("--streams", is_flag=True, help="Same as --type streams.")
+@click.option("--share", is_flag=True, help="Same as --type share.")
 def list_(
     connect: Connect, as_json: bool, states: str | None, types: str | None, streams: bool, share: bool
 ) -> None:
     """List groups with their type and state."""
     if (streams or share) and types is not None:
         short = "--streams" if streams else "--share"
-        raise click.UsageError(f"{short} and --type contradict each other: give one of them.")
+        raise click.UsageError(f"{short} and --type cannot be used together.")
     wanted_states = _among("--state", states, STATES)
-    wanted_types = [kind for kind, said in (("streams", streams), ("share", share)) if said]
+    wanted_types = [kind for kind, given in (("streams", streams), ("share", share)) if given]
     wanted_types = wanted_types or _among("--type", types, TYPES)
 
     async def job() -> None:
@@ -90,44 +89,45 @@ def list_(
 
 @groups.command()
 @one_group
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the last N rebalances.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Show only the last N rebalances.")
 @cluster_options
 @json_option
 def history(connect: Connect, as_json: bool, group: str, limit: int | None) -> None:
-    """Tell why a group rebalanced: every generation or epoch, and what caused it.
+    """Show why a group rebalanced: every generation or epoch, and what caused it.
 
-    Reads the broker's audit. Where there is none (Apache Kafka), it is inferred from the group's own records:
-    then the causes are what these show, and start times are not known.
+    Reads konvene's audit topic. Without one (Apache Kafka), causes are inferred from the group's records in
+    __consumer_offsets, and start times are unknown.
     """
 
     async def job() -> None:
         from konvene.cli.groups.history import document, read_history, table
 
         async with connect() as cluster:
-            told = await read_history(cluster, group)
-        rows = told.rebalances[-limit:] if limit else told.rebalances
+            past = await read_history(cluster, group)
+        rows = past.rebalances[-limit:] if limit else past.rebalances
         if as_json:
             print_json([document(group, value) for value in rows])
             return
         if not rows:
             fail(
-                f"nothing is recorded of group {group}" + (f": {told.why_none}" if told.why_none else ""),
-                "`konvene groups list` shows the groups there are.",
+                f"no rebalance of group {group} is recorded"
+                + (f": {past.reason_empty}" if past.reason_empty else ""),
+                "`konvene groups list` shows the existing groups.",
             )
-        print_tables([table(rows, [told.note] if told.note else [])])
+        print_tables([table(rows, [past.note] if past.note else [])])
 
     run(job)
 
 
 def _among(option: str, text: str | None, known: Sequence[str]) -> list[str]:
-    """A comma-separated list of known words; nothing at all means any.
+    """Parse a comma-separated list of known values; an empty one means no filter.
 
-    Their case does not matter, nor do spaces and underscores within: KIP-1071 writes `Not Ready`."""
-    by_name = {word.lower(): word for word in known}
+    Case, spaces and underscores are ignored, as KIP-1071 writes `Not Ready`."""
+    by_name = {value.lower(): value for value in known}
     found = []
     for part in (p.strip() for p in (text or "").split(",") if p.strip()):
         name = re.sub(r"[ _]", "", part).lower()
         if name not in by_name:
-            raise click.UsageError(f"{option} {part} is not known; there are {', '.join(known)}.")
+            raise click.UsageError(f"{option} {part} is unknown; valid values: {', '.join(known)}.")
         found.append(by_name[name])
     return found

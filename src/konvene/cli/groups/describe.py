@@ -1,9 +1,10 @@
-"""`konvene groups describe`: committed offsets and lag, members, or state, as Kafka's tool shows them.
+"""`konvene groups describe`: offsets and lag, members, state and reconciliation of groups.
 
-Of a consumer group there is more to say, and `--reconciliation` says it: how far each member is from its
-target, what it waits for and on whom. Whoever holds up others is named in every other part too, as a note.
+The tables have the columns of Kafka's tools. `--reconciliation` adds how far each member of a consumer or
+streams group is from its target and which members it waits for. A member that blocks others is also named in
+a note on standard error in every other table.
 
-Streams groups have tables of their own (`groups_streams`), and a topology to be drawn.
+`cli.groups.streams` and `cli.groups.share` have the tables of streams and share groups.
 """
 
 from __future__ import annotations
@@ -14,12 +15,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
-from konvene.cli.groups.pending_partitions import Standing, sentences, spelled, standings, stuck
-from konvene.cli.groups.selection import Named, no_group, several_groups
+from konvene.cli.groups.overview import coordinator_cell, group_document
+from konvene.cli.groups.pending_partitions import (
+    blocking_members,
+    describe_progress,
+    format_partitions,
+    member_progress,
+)
+from konvene.cli.groups.selection import GroupSelection, no_group, several_groups
 from konvene.cli.options import Connect, cluster_options, json_option, run
 from konvene.cli.output import Table, note, print_json, print_tables, text_of
 
 if TYPE_CHECKING:
+    from konvene.cli.groups.pending_partitions import Progress
     from konvene.cli.groups.share import DescribedShare
     from konvene.cli.groups.streams import DescribedStreams
     from konvene.client.admin.admin import Admin, CommittedOffset, GroupDescription, MemberDescription
@@ -33,36 +41,35 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
 
 @click.command()
 @several_groups("Describe")
-@click.option("--offsets", "part", flag_value="offsets", help="Offsets and lag by partition [the default].")
-@click.option(
-    "--members", "part", flag_value="members", help="The members and how many partitions they have."
-)
+@click.option("--offsets", "part", flag_value="offsets", help="Offsets and lag by partition (default).")
+@click.option("--members", "part", flag_value="members", help="Members and their number of partitions.")
 @click.option("--state", "part", flag_value="state", help="Coordinator, assignor and state.")
 @click.option(
     "--reconciliation",
     "part",
     flag_value="reconciliation",
-    help="How far each member of a consumer or streams group is from its target, and on whom it waits.",
+    help="Progress of each member of a consumer or streams group towards its target assignment, and the "
+    "members that it is waiting for.",
 )
-@click.option(
-    "--topology", "part", flag_value="topology", help="The topology of a streams group, drawn as a tree."
-)
+@click.option("--topology", "part", flag_value="topology", help="Topology of a streams group, as a tree.")
 @click.option(
     "--in-flight",
     "part",
     flag_value="in-flight",
-    help="Who has which records of a share group, since when, and how long their locks are.",
+    help="In-flight records of a share group: their owner, age and remaining lock time.",
 )
 @click.option(
     "--verbose",
     is_flag=True,
-    help="More columns: epochs, with --members the assignments; from konvene, how members heartbeat. "
-    "Of a streams group what each member waits for, its endpoint, tags and task offsets, too.",
+    help="Show more columns: epochs, and with --members assignments and the heartbeat intervals of a konvene "
+    "broker; for streams groups also endpoints, tags, task offsets and what each member is waiting for.",
 )
 @cluster_options
 @json_option
-def describe(connect: Connect, as_json: bool, groups: Named, part: str | None, verbose: bool) -> None:
-    """Describe groups: offsets and lag, members, state, who waits for whom, who has what, or topologies.
+def describe(
+    connect: Connect, as_json: bool, groups: GroupSelection, part: str | None, verbose: bool
+) -> None:
+    """Describe groups: offsets and lag, members, state, reconciliation, topology or in-flight records.
 
     \b
     konvene groups describe readers
@@ -80,8 +87,8 @@ def describe(connect: Connect, as_json: bool, groups: Named, part: str | None, v
         found: list[AnyDescribed] = []
         async with connect() as cluster:
             admin = Admin(cluster)
-            for name in await groups.of(admin):
-                one = await _found(admin, name, groups, part or "offsets", verbose=verbose)
+            for name in await groups.resolve(admin):
+                one = await _describe(admin, name, groups, part or "offsets", verbose=verbose)
                 if one is not None:
                     found.append(one)
         if as_json:
@@ -94,11 +101,11 @@ def describe(connect: Connect, as_json: bool, groups: Named, part: str | None, v
     run(job)
 
 
-# what is known of a group ---------------------------------------------------------------------
+# requests -------------------------------------------------------------------------------------
 
 
 class OffsetRow(NamedTuple):
-    """A partition that the group has a member or an offset for."""
+    """A partition that is assigned to a member of the group, or has a committed offset."""
 
     partition: TopicPartition
     committed: CommittedOffset | None
@@ -117,8 +124,10 @@ class Described(NamedTuple):
     offsets: list[OffsetRow]
 
 
-async def _found(admin: Admin, name: str, groups: Named, part: str, *, verbose: bool) -> AnyDescribed | None:
-    """A group of whichever type; None for one that went away since it was listed."""
+async def _describe(
+    admin: Admin, name: str, groups: GroupSelection, part: str, *, verbose: bool
+) -> AnyDescribed | None:
+    """Describe a group of any type; None if it was deleted since it was listed."""
     from konvene.client.errors import KafkaError
 
     try:
@@ -142,16 +151,16 @@ async def _found(admin: Admin, name: str, groups: Named, part: str, *, verbose: 
 
 
 async def _offsets(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
-    """Assigned partitions first, then those with an offset and no member. Idle members are not among them."""
+    """The rows of `--offsets`: assigned partitions, then those that have only a committed offset."""
     from konvene.client.consumer.fetch import LATEST
 
     committed = await admin.committed_offsets(group.group_id)
     owner = {tp: m for m in group.members for tp in m.assignment}
-    everything = sorted(owner.keys() | committed.keys())
-    metadata = await admin.cluster.refresh({tp.topic for tp in everything}) if everything else None
+    partitions = sorted(owner.keys() | committed.keys())
+    metadata = await admin.cluster.refresh({tp.topic for tp in partitions}) if partitions else None
     existing = {
         tp: LATEST
-        for tp in everything
+        for tp in partitions
         if metadata is not None
         and (topic := metadata.topics[tp.topic]).error_code == 0
         and any(p.partition == tp.partition and p.leader >= 0 for p in topic.partitions)
@@ -159,12 +168,12 @@ async def _offsets(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
     ends = await admin.list_offsets(existing) if existing else {}
     rows = [
         OffsetRow(tp, committed.get(tp), ends[tp].offset if tp in ends else None, owner.get(tp))
-        for tp in everything
+        for tp in partitions
     ]
     return sorted(rows, key=lambda row: (row.member is None, row.partition))
 
 
-# as tables ------------------------------------------------------------------------------------
+# tables ---------------------------------------------------------------------------------------
 
 
 def _any_tables(found: AnyDescribed, part: str, verbose: bool) -> list[Table]:
@@ -181,18 +190,17 @@ def _any_tables(found: AnyDescribed, part: str, verbose: bool) -> list[Table]:
 
 
 def _print_topologies(found: Sequence[AnyDescribed]) -> None:
-    """One tree under the other."""
     from konvene.cli.groups import streams as groups_streams
 
     for i, each in enumerate(found):
         group = each.group
         if not isinstance(each, groups_streams.DescribedStreams):
-            note(f"Group '{group.group_id}' is a {group.type} group: it has no topology.")
+            note(f"Group '{group.group_id}' is a {group.type} group: only streams groups have a topology.")
             continue
         if i:
             click.echo()
-        for told in groups_streams.notes(each):
-            note(told)
+        for line in groups_streams.notes(each):
+            note(line)
         for line in groups_streams.tree(each):
             click.echo(text_of(line))
 
@@ -222,7 +230,7 @@ def _offsets_table(found: Described, verbose: bool) -> list[Table]:
 def _members_table(found: Described, verbose: bool) -> list[Table]:
     group = found.group
     static = any(m.instance_id for m in group.members)
-    # While a group moves from one protocol to the other, it matters who speaks which.
+    # The protocol of each member matters while a group is being upgraded or downgraded.
     migrating = verbose and {m.upgraded for m in group.members} >= {True, False}
     columns = ["GROUP", "CONSUMER-ID"] + (["GROUP-INSTANCE-ID"] if static else [])
     columns += ["HOST", "CLIENT-ID", "#PARTITIONS"]
@@ -235,8 +243,11 @@ def _members_table(found: Described, verbose: bool) -> list[Table]:
         row: list[Any] = [group.group_id, m.member_id] + ([m.instance_id] if static else [])
         row += [m.client_host, m.client_id, len(m.assignment)]
         if verbose:
-            row += [m.epoch, spelled(m.assignment)]
-            row += [group.assignment_epoch if m.target is not None else None, spelled(m.target or ())]
+            row += [m.epoch, format_partitions(m.assignment)]
+            row += [
+                group.assignment_epoch if m.target is not None else None,
+                format_partitions(m.target or ()),
+            ]
         row += [m.upgraded] if migrating else []
         row += (m.heartbeats or (None, None)) if group.heartbeat_policy else ()
         rows.append(row)
@@ -244,10 +255,9 @@ def _members_table(found: Described, verbose: bool) -> list[Table]:
 
 
 def _state_table(found: Described, verbose: bool) -> list[Table]:
-    group, coordinator = found.group, found.group.coordinator
+    group = found.group
     columns = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
-    where = f"{coordinator.host}:{coordinator.port} ({coordinator.id})"
-    row: list[Any] = [group.group_id, where, group.assignor, group.state]
+    row: list[Any] = [group.group_id, coordinator_cell(group), group.assignor, group.state]
     if verbose:
         columns += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
         row += [group.epoch, group.assignment_epoch]
@@ -258,26 +268,26 @@ def _state_table(found: Described, verbose: bool) -> list[Table]:
 
 
 def _reconciliation_tables(found: Described, verbose: bool) -> list[Table]:
-    """The group's line, and a row for each member, whom others wait for first; under it, what is missing."""
+    """The state of the group, and a row for each member, blocking ones first, with its progress below."""
     group = found.group
     if group.type != "consumer":
-        note = f"Group '{group.group_id}' is a {group.type} group: it has no targets to be reconciled with."
-        return [Table((), (), [note])]
+        line = f"Group '{group.group_id}' is a {group.type} group: its members have no target assignments."
+        return [Table((), (), [line])]
     state = _state_table(found, verbose=True)
     columns = (
         "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "RACK", "PROTOCOL", "EPOCH", "STATE",
         "ASSIGNMENT", "TARGET",
     )  # fmt: skip
     rows, details = [], []
-    for each in standings(group):
+    for each in member_progress(group):
         m = each.member
         rows.append(
             (
                 m.member_id, m.instance_id, m.client_host, m.client_id, m.rack_id, _protocol(m), m.epoch,
-                each.state, spelled(m.assignment), spelled(m.target or ()),
+                each.state, format_partitions(m.assignment), format_partitions(m.target or ()),
             )
         )  # fmt: skip
-        details.append(sentences(each, group))
+        details.append(describe_progress(each, group))
     return [*state, Table(columns, rows, (), details)] if rows else state
 
 
@@ -286,11 +296,11 @@ def _in_flight_table(found: Described, verbose: bool) -> list[Table]:
 
 
 def _nothing_in_flight(group: GroupDescription | StreamsGroupDescription) -> str:
-    return f"Group '{group.group_id}' is a {group.type} group: only members of share groups hold records."
+    return f"Group '{group.group_id}' is a {group.type} group: only share groups have in-flight records."
 
 
 def _protocol(member: MemberDescription) -> str | None:
-    """Which protocol a member of a consumer group speaks itself; before version 1 nobody says it."""
+    """The protocol of a member of a consumer group; ConsumerGroupDescribe v0 does not contain it."""
     return None if member.upgraded is None else "consumer" if member.upgraded else "classic"
 
 
@@ -304,18 +314,19 @@ def _notes(group: GroupDescription) -> list[str]:
     if group.state == "Empty":
         return [f"Consumer group '{group.group_id}' has no active members."]
     if group.state in _REBALANCING:
-        notes = [f"Warning: Consumer group '{group.group_id}' is rebalancing.", *stuck(group)]
+        notes = [f"Warning: Consumer group '{group.group_id}' is rebalancing.", *blocking_members(group)]
         if group.state == "Assigning":
             notes.append(
-                f"Epoch {group.epoch} has no target yet: one is made consumer.assignment.interval.ms after "
-                "the last one. If none is, see the broker's log: a target that is larger than "
-                "max.message.bytes of __consumer_offsets is refused, and that is what to raise."
+                f"Epoch {group.epoch} has no target assignment yet: the next one is computed "
+                "consumer.assignment.interval.ms after the previous one. If none appears, see the broker's "
+                "log: a target assignment that is larger than max.message.bytes of __consumer_offsets is "
+                "rejected; raise that setting."
             )
         return notes
     return []
 
 
-# as JSON --------------------------------------------------------------------------------------
+# JSON -----------------------------------------------------------------------------------------
 
 
 def _any_document(found: AnyDescribed, part: str | None) -> dict[str, Any]:
@@ -330,22 +341,15 @@ def _any_document(found: AnyDescribed, part: str | None) -> dict[str, Any]:
 
 
 def _document(found: Described, part: str | None) -> dict[str, Any]:
-    """What is known of a group; `offsets` and `members` only where they were asked for (both by default)."""
+    """The description as JSON; `offsets` and `members` only if requested (both by default)."""
     g = found.group
-    out: dict[str, Any] = {
-        "group": g.group_id,
-        "type": g.type,
-        "state": g.state,
-        "assignor": g.assignor or None,
-        "epoch": g.epoch,
-        "assignment_epoch": g.assignment_epoch,
-        "coordinator": {"id": g.coordinator.id, "host": g.coordinator.host, "port": g.coordinator.port},
-        "member_count": len(g.members),
-    }
+    out = group_document(g)
     if g.heartbeat_policy:
         out["heartbeat_policy"] = g.heartbeat_policy
     if part in (None, "members", "reconciliation"):
-        out["members"] = [_member(each, concerns_modern_group=g.type == "consumer") for each in standings(g)]
+        out["members"] = [
+            _member(each, is_consumer_group=g.type == "consumer") for each in member_progress(g)
+        ]
     if part in (None, "offsets"):
         out["offsets"] = [
             {
@@ -365,8 +369,8 @@ def _document(found: Described, part: str | None) -> dict[str, Any]:
     return out
 
 
-def _member(standing: Standing, *, concerns_modern_group: bool) -> dict[str, Any]:
-    m = standing.member
+def _member(progress: Progress, *, is_consumer_group: bool) -> dict[str, Any]:
+    m = progress.member
     out: dict[str, Any] = {
         "member_id": m.member_id,
         "instance_id": m.instance_id,
@@ -377,26 +381,26 @@ def _member(standing: Standing, *, concerns_modern_group: bool) -> dict[str, Any
         "target_assignment": None if m.target is None else _pairs(m.target),
     }
     if m.heartbeats is not None:
-        out["heartbeats"] = {"told_interval_ms": m.heartbeats.told_ms, "held": m.heartbeats.held}
-    if concerns_modern_group:
+        out["heartbeats"] = {"interval_ms": m.heartbeats.interval_ms, "held": m.heartbeats.held}
+    if is_consumer_group:
         out |= {
-            "state": standing.state,
+            "state": progress.state,
             "rack_id": m.rack_id,
             "protocol": _protocol(m),
             "subscribed_topics": list(m.subscribed),
             "subscribed_regex": m.regex,
-            "to_release": _pairs_with("wanted_by", standing.releases),
-            "waits_for": _pairs_with("held_by", standing.waits),
+            "to_release": _pairs_with("wanted_by", progress.revocations),
+            "waits_for": _pairs_with("held_by", progress.waits),
         }
     return out
 
 
 def _pairs_with(
-    word: str, partitions: Mapping[TopicPartition, MemberDescription | None]
+    key: str, partitions: Mapping[TopicPartition, tuple[MemberDescription, ...]]
 ) -> list[dict[str, Any]]:
     return [
-        {"topic": tp.topic, "partition": tp.partition, word: each.member_id if each else None}
-        for tp, each in sorted(partitions.items())
+        {"topic": tp.topic, "partition": tp.partition, key: members[0].member_id if members else None}
+        for tp, members in sorted(partitions.items())
     ]
 
 

@@ -1,12 +1,11 @@
-"""Where `konvene groups history` gets a group's past from, and how a row of it is shown.
+"""Sources of `konvene groups history`, and its rows.
 
-Two sources. A broker of ours keeps the past in `__konvene_audit`: all its partitions are read from their
-first to their last record. Any other broker keeps the group's metadata in one partition of
-`__consumer_offsets`; from what was written there of groups of all kinds `groups.history` infers what
-can be inferred (compaction takes the older records away in time).
+A konvene broker records rebalances in `__konvene_audit`; all of its partitions are read in full. Any other
+broker keeps the metadata of the group in one partition of `__consumer_offsets`, from which `groups.history`
+infers rebalances; compaction removes the older ones over time.
 
-A classic group counts generations, and has a row for each. Others count epochs; an epoch has a row when it
-begins, which says why, and one when all members have come to it, which says how long that took.
+A classic group has a row for each generation. For other types an epoch has a row when it begins, with its
+causes, and one when all members have reached it, with its duration.
 """
 
 from __future__ import annotations
@@ -26,79 +25,84 @@ from konvene.internal_topics import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.records.audit import RebalanceKey, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, GROUP_RECORDS, decode_record
 
-__all__ = ["Told", "document", "read_history", "table"]
+__all__ = ["PastRebalances", "document", "read_history", "table"]
 
 
-class Told(NamedTuple):
-    """A group's rebalances, oldest first, and what the reader should know about them."""
+class PastRebalances(NamedTuple):
+    """The rebalances of a group, oldest first."""
 
     rebalances: list[RebalanceValue]
     note: str = ""
-    why_none: str = ""
-    """Where there are none: why, if that is known."""
+    """A remark about the source, for the user."""
+    reason_empty: str = ""
+    """The reason why there are none, if it is known."""
 
 
-async def read_history(cluster: Cluster, group: str) -> Told:
-    """Everything that the cluster still knows of the group's rebalances. Raises `ClientError`."""
+async def read_history(cluster: Cluster, group: str) -> PastRebalances:
+    """All rebalances of the group that the cluster still has records of. Raises `ClientError`."""
     metadata = await cluster.refresh([AUDIT_TOPIC, OFFSETS_TOPIC])
     audit, offsets = metadata.topics[AUDIT_TOPIC], metadata.topics[OFFSETS_TOPIC]
     if audit.error_code == 0:
-        told = await _read_audit(cluster, group, [p.partition for p in audit.partitions])
+        past = await _read_audit(cluster, group, [p.partition for p in audit.partitions])
     elif offsets.error_code == 0:
-        told = await _infer_all(cluster, group, group_partition(group, len(offsets.partitions)))
+        past = await _infer_all(cluster, group, group_partition(group, len(offsets.partitions)))
     elif offsets.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION:
-        return Told([], why_none="the cluster has never had a group")
+        return PastRebalances([], reason_empty="the cluster has never had a group")
     else:
         raise_for(offsets.error_code, about=f"topic {OFFSETS_TOPIC}")
         raise AssertionError("unreachable")
-    told.rebalances.sort(key=lambda value: (value.ended_ms, value.epoch))
-    return told
+    past.rebalances.sort(key=lambda value: (value.ended_ms, value.epoch))
+    return past
 
 
-async def _read_audit(cluster: Cluster, group: str, partitions: Sequence[int]) -> Told:
+async def _read_audit(cluster: Cluster, group: str, partitions: Sequence[int]) -> PastRebalances:
     found: list[RebalanceValue] = []
-    unread = 0
+    skipped = 0
     for partition in partitions:
         async for record in read_partition(cluster, TopicPartition(AUDIT_TOPIC, partition)):
             try:
                 decoded = decode_record(record.key or b"", record.value, AUDIT_RECORDS)
             except CodecError:
-                unread += 1
+                skipped += 1
                 continue
             if decoded is None or not isinstance(decoded.key, RebalanceKey) or decoded.key.group != group:
                 continue
             if isinstance(decoded.value, RebalanceValue):
                 found.append(decoded.value)
-    return Told(found, f"{unread} rows are of a newer version and left out" if unread else "")
+    return PastRebalances(found, f"skipped {skipped} records of a newer version" if skipped else "")
 
 
-async def _infer_all(cluster: Cluster, group: str, partition: int) -> Told:
+async def _infer_all(cluster: Cluster, group: str, partition: int) -> PastRebalances:
     found: list[RebalanceValue] = []
     history = History(partition)
     async for record in read_partition(cluster, TopicPartition(OFFSETS_TOPIC, partition)):
         try:
             decoded = decode_record(record.key or b"", record.value, GROUP_RECORDS)
         except CodecError:
-            decoded = None  # Of a newer version, or not a coordinator's: nothing can be inferred from it.
-        told = history.take(record.offset, record.timestamp, decoded)
-        if told is not None and told.group_id == group:
-            found.append(told.story)
-    return Told(found, f"The broker keeps no audit: inferred from {OFFSETS_TOPIC}-{partition}.")
+            decoded = (
+                None  # A newer version, or not a record of a coordinator: nothing can be inferred from it.
+            )
+        inferred = history.take(record.offset, record.timestamp, decoded)
+        if inferred is not None and inferred.group_id == group:
+            found.append(inferred.story)
+    return PastRebalances(
+        found, f"The cluster has no audit topic: inferred from {OFFSETS_TOPIC}-{partition}."
+    )
 
 
-# how a row is shown ---------------------------------------------------------------------------
+# output ---------------------------------------------------------------------------------------
 
 
 def table(rows: Sequence[RebalanceValue], notes: Sequence[str] = ()) -> Table:
-    """A row per generation or epoch, its causes as sentences under it.
+    """A row for each generation or epoch, with its causes as lines below it.
 
-    Only classic groups have leaders. A group that changed its type says in each row what it was then."""
+    LEADER is shown for classic groups only, TYPE only if the group has changed its type."""
     types = {v.group_type for v in rows}
     classic = "classic" in types
-    counts = [
+    numbers = [
         head for head, is_shown in (("GENERATION", classic), ("EPOCH", bool(types - {"classic"}))) if is_shown
     ]
-    columns = ["/".join(counts), "ENDED (UTC)", "STATE", "DURATION", "#MEMBERS", "PROTOCOL"]
+    columns = ["/".join(numbers), "ENDED (UTC)", "STATE", "DURATION", "#MEMBERS", "PROTOCOL"]
     columns += ["LEADER"] if classic else []
     columns += ["TYPE"] if len(types) > 1 else []
     lines = []
@@ -120,12 +124,12 @@ def _members(v: RebalanceValue) -> int | None:
 
 
 def _begins(v: RebalanceValue) -> bool:
-    """Whether the row tells why an epoch was begun, and not what became of it."""
+    """Whether the row is about the beginning of an epoch, not its end."""
     return v.group_type != "classic" and v.state in ("Assigning", "Empty")
 
 
 def document(group: str, v: RebalanceValue) -> dict[str, Any]:
-    """A row as JSON; what is not known is null. The epoch is called `generation` in a classic group."""
+    """A row as JSON with null for unknown values; the epoch of a classic group is named `generation`."""
     return {
         "group": group,
         "group_type": v.group_type,
@@ -171,7 +175,7 @@ def document(group: str, v: RebalanceValue) -> dict[str, Any]:
 
 
 def _duration_ms(v: RebalanceValue) -> int | None:
-    """From its cause to its end; an epoch that only begins here has no end."""
+    """Time from the first cause to the end; None for a row about the beginning of an epoch."""
     return v.ended_ms - v.started_ms if 0 <= v.started_ms <= v.ended_ms and not _begins(v) else None
 
 

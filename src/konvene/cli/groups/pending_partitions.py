@@ -1,133 +1,84 @@
-"""Who waits for whom in a consumer group, from what ConsumerGroupDescribe tells of its members alone.
+"""Pending revocations and waits in a consumer group, computed from ConsumerGroupDescribe.
 
-A member has a target and what it holds. What it holds beyond its target it has still to release; what its
-target has beyond what it holds it waits for, until whoever holds it has released it. A member that others
-wait for is what a rebalance is stuck on, if it is stuck: it is told first. So this works with any broker;
-which of what it should release a member has been told of already, no broker says.
-
-Members' states are not told either, and follow from the same: Kafka's names are used for them.
+A member has to revoke what it owns beyond its target, and waits for what its target has beyond what it owns
+until the current owner has released it. A rebalance that does not progress is blocked by a member that others
+wait for; it is listed first. This works with any broker. No broker reports which of the revocations a member
+has already been asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeAlias
 
+from konvene.cli.groups.reconciliation import (
+    MemberProgress,
+    behind_line,
+    by_urgency,
+    member_label,
+    owned_by_others,
+    pending_revocations,
+)
 from konvene.cli.output import MISSING
+from konvene.client.net.cluster import TopicPartition
 
 if TYPE_CHECKING:
     from konvene.client.admin.groups import GroupDescription, MemberDescription
-    from konvene.client.net.cluster import TopicPartition
 
-__all__ = ["Standing", "sentences", "spelled", "standings", "stuck", "who"]
+    Progress: TypeAlias = MemberProgress[MemberDescription, TopicPartition]
 
-AWAY = -2
-"""The epoch of a static member that has left and said that it will be back."""
+__all__ = ["blocking_members", "describe_progress", "format_partitions", "member_progress"]
 
 
-class Standing(NamedTuple):
-    """How far a member has come; each partition with whom it concerns, if anybody."""
-
-    member: MemberDescription
-    releases: Mapping[TopicPartition, MemberDescription | None]
-    """What it has still to release, and who waits for it."""
-    waits: Mapping[TopicPartition, MemberDescription | None]
-    """What it waits for, and who holds it."""
-    behind: bool
-    """Whether it has not come to the epoch of the assignment yet."""
-
-    @property
-    def is_awaited(self) -> bool:
-        return any(each is not None for each in self.releases.values())
-
-    @property
-    def is_away(self) -> bool:
-        return self.member.epoch == AWAY
-
-    @property
-    def state(self) -> str:
-        if self.is_away:
-            return "AWAY"
-        if self.releases:
-            return "UNREVOKED_PARTITIONS"
-        return "UNRELEASED_PARTITIONS" if self.waits and not self.behind else "STABLE"
-
-
-def standings(group: GroupDescription) -> list[Standing]:
-    """All members: first those that others wait for, then those that have something to release."""
-    holders = {tp: m for m in group.members for tp in m.assignment}
-    wanted = {tp: m for m in group.members for tp in m.target or () if tp not in m.assignment}
+def member_progress(group: GroupDescription) -> list[Progress]:
+    """The progress of all members, blocking ones first."""
+    owners = {tp: (m,) for m in group.members for tp in m.assignment}
+    waiting = {tp: (m,) for m in group.members for tp in m.target or () if tp not in m.assignment}
     found = []
     for m in group.members:
         target = m.assignment if m.target is None else m.target
         found.append(
-            Standing(
+            MemberProgress(
                 m,
-                {tp: wanted.get(tp) for tp in m.assignment if tp not in target},
-                {tp: holders.get(tp) for tp in target if tp not in m.assignment},
+                {tp: waiting.get(tp, ()) for tp in m.assignment if tp not in target},
+                {tp: owners.get(tp, ()) for tp in target if tp not in m.assignment},
                 m.epoch is not None and m.epoch < (group.assignment_epoch or 0),
+                "PARTITIONS",
             )
         )
-    return sorted(found, key=_rank)
+    return by_urgency(found)
 
 
-def _rank(standing: Standing) -> tuple[bool, bool, bool]:
-    """Sorts: what a person should look at first. Members alike stay in the coordinator's order."""
-    return not standing.is_awaited, not standing.releases, not standing.waits
-
-
-def stuck(group: GroupDescription) -> list[str]:
-    """A sentence for each member that others wait for: what it has not released, and for whom."""
+def blocking_members(group: GroupDescription) -> list[str]:
+    """A sentence for each member that others wait for."""
     return [
-        f"{who(s.member)} has not released {_with_whom(s.releases, 'for which', 'waits')}"
-        for s in standings(group)
-        if s.is_awaited
+        f"{member_label(p.member)} {pending_revocations(p, format_partitions)}"
+        for p in member_progress(group)
+        if p.is_blocking
     ]
 
 
-def sentences(standing: Standing, group: GroupDescription) -> list[str]:
-    """What there is to say of one member that is not where it should be."""
-    told = []
-    if standing.is_away:
-        told.append("has left for a while; what it holds is kept for it until its session is over")
-    if standing.releases:
-        told.append(f"has not released {_with_whom(standing.releases, 'for which', 'waits')}")
-    if standing.waits:
-        held = {tp: each for tp, each in standing.waits.items() if each is not None}
-        free = [tp for tp in standing.waits if tp not in held]
-        if held:
-            told.append(f"waits for {_with_whom(held, 'which', 'holds')}")
-        if free and not standing.is_away:
-            told.append(f"is given {spelled(free)} with its next heartbeat: nobody else holds that")
-    if standing.behind and not standing.is_away and not standing.releases:
-        told.append(f"has not come to epoch {group.assignment_epoch} yet: it is at {standing.member.epoch}")
-    return told
+def describe_progress(progress: Progress, group: GroupDescription) -> list[str]:
+    """Lines about a member that has not reached its target assignment."""
+    lines = []
+    if progress.has_left_temporarily:
+        lines.append("has left temporarily; its partitions stay assigned to it until its session expires")
+    if progress.revocations:
+        lines.append(pending_revocations(progress, format_partitions))
+    owned = {tp: owners for tp, owners in progress.waits.items() if owners}
+    free = [tp for tp, owners in progress.waits.items() if not owners]
+    if owned:
+        lines.append(owned_by_others(owned, format_partitions))
+    if free and not progress.has_left_temporarily:
+        lines.append(f"gets {format_partitions(free)} with its next heartbeat: no other member owns that")
+    if progress.is_behind and not progress.has_left_temporarily and not progress.revocations:
+        lines.append(behind_line(progress, group.assignment_epoch))
+    return lines
 
 
-def who(member: MemberDescription) -> str:
-    """A member as it is named in a sentence."""
-    return f"{member.instance_id or member.member_id} (client {member.client_id} at {member.client_host})"
-
-
-def _name(member: MemberDescription) -> str:
-    """Ids that clients make up themselves say nothing to people; what the client calls itself may."""
-    return member.instance_id or f"{member.member_id} ({member.client_id})"
-
-
-def _with_whom(partitions: Mapping[TopicPartition, MemberDescription | None], link: str, verb: str) -> str:
-    """`orders:0,1, for which bob waits; orders:2`: partitions, grouped by whom they concern."""
-    grouped: dict[str | None, list[TopicPartition]] = {}
-    for tp, each in partitions.items():
-        grouped.setdefault(None if each is None else _name(each), []).append(tp)
-    names = sorted(grouped, key=lambda name: (name is None, name or ""))
-    return "; ".join(
-        spelled(grouped[name]) + (f", {link} {name} {verb}" if name is not None else "") for name in names
-    )
-
-
-def spelled(partitions: Iterable[TopicPartition]) -> str:
-    """As Kafka's tool spells an assignment: `orders:0,1;payments:2`."""
-    grouped: dict[str, list[str]] = {}
+def format_partitions(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions as Kafka's tool formats an assignment: `orders:0,1;payments:2`."""
+    by_topic: dict[str, list[str]] = {}
     for tp in sorted(partitions):
-        grouped.setdefault(tp.topic, []).append(str(tp.partition))
-    return ";".join(f"{topic}:{','.join(each)}" for topic, each in grouped.items()) or MISSING
+        by_topic.setdefault(tp.topic, []).append(str(tp.partition))
+    return ";".join(f"{topic}:{','.join(numbers)}" for topic, numbers in by_topic.items()) or MISSING

@@ -1,7 +1,6 @@
-"""Where the copies of a streams group's tasks are: how many are apart by tags, how many outside their racks.
+"""Rack and tag spread of the tasks of a streams group's target assignment, as a konvene broker reports it.
 
-Said of the target, as the broker counts it; another broker's groups have nothing to say, nor have groups
-without tags and racks.
+Other brokers do not report it, and there is nothing to report for groups without client tags and racks.
 """
 
 from __future__ import annotations
@@ -11,38 +10,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from konvene.client.admin.streams_groups import StreamsGroupDescription
 
-__all__ = ["of_places", "places_document"]
+__all__ = ["describe_placement", "placement_document"]
 
 
-def of_places(group: StreamsGroupDescription) -> list[str]:
-    """What there is to say of the group, in lines."""
-    found = group.placement
-    if found is None:
+def describe_placement(group: StreamsGroupDescription) -> list[str]:
+    """Lines about the spread of the group's tasks."""
+    placement = group.placement
+    if placement is None:
         return []
-    told = []
-    if found.tags:
-        told.append(
-            f"tasks whose copies are known to be apart by {', '.join(found.tags)}: {found.tasks_apart} of "
-            f"{found.tasks_with_copies}"
+    lines = []
+    if placement.tags:
+        lines.append(
+            f"tasks whose copies are spread by {', '.join(placement.tags)}: {placement.tasks_apart} of "
+            f"{placement.tasks_with_copies}"
         )
-        pairs = (found.pairs_sharing_all, "all tags"), (found.pairs_sharing_some, "some tags")
-        shares = [f"{count} {_share(count)} {what}" for count, what in pairs if count]
-        if shares:
-            told.append(f"copies of one task that are not apart: {', '.join(shares)}")
-    if found.actives_outside or found.copies_outside:
-        told.append(
-            f"tasks at members outside the racks of what they read: {found.actives_outside} active, "
-            f"{found.copies_outside} standby or warm-up"
+        pairs = (placement.pairs_sharing_all, "all tags"), (placement.pairs_sharing_some, "some tags")
+        shared = [f"{count} {'pair' if count == 1 else 'pairs'} ({what})" for count, what in pairs if count]
+        if shared:
+            lines.append(f"copies of one task on members with equal tags: {', '.join(shared)}")
+    if placement.actives_outside or placement.copies_outside:
+        lines.append(
+            f"tasks outside the racks of their input partitions: {placement.actives_outside} active, "
+            f"{placement.copies_outside} standby or warm-up"
         )
-    return told
+    return lines
 
 
-def _share(count: int) -> str:
-    return "pair shares" if count == 1 else "pairs share"
-
-
-def places_document(group: StreamsGroupDescription) -> dict[str, Any] | None:
-    """The same with every number."""
+def placement_document(group: StreamsGroupDescription) -> dict[str, Any] | None:
+    """All counts as JSON; None if the broker reports none."""
     if group.placement is None:
         return None
     return group.placement._asdict() | {"tags": list(group.placement.tags)}

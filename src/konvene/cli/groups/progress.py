@@ -1,13 +1,13 @@
-"""How far copies of tasks have come in a streams group, and who of it runs an older topology.
+"""Restore progress of tasks in a streams group, and members with an older topology.
 
-A warm-up keeps the state of a task that another member runs, until it has nearly all of it; a standby keeps
-it in case. Members say how far they are: sums over the changelogs of a task, and where these end. Members of
-one process share a disk, so what any of them says holds for all of them; where they say different things the
-further one is shown, for a description does not tell who spoke last. Ends only grow: the largest one counts.
+A warm-up restores the state of a task that another member runs, until it is close to the end; a standby keeps
+a copy of the state. Members report offsets: sums over the changelogs of a task, and the sums of the end
+offsets. Members of one process share their state on disk, so a report of one holds for all of them. If
+reports differ, the largest offset is shown, as the description does not tell which report is the newest.
 
-What is not known is said to be so: no bar is drawn without an end. Kafka's description has the figures, and
-not the limits: how far behind a warm-up may be that takes over, how many there may be, and who is known to
-say nothing. A broker of ours tells them beside (`messages.streams_notes`); of another they are left out.
+An unknown value is shown as unknown: there is no bar without an end offset. Kafka's description lacks the
+limits (acceptable recovery lag, number of warm-ups) and which members report no offsets. A konvene broker
+reports them as well (`messages.streams_notes`); for other brokers they are left out.
 """
 
 from __future__ import annotations
@@ -15,28 +15,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from konvene.cli.groups.reconciliation import short_label
 from konvene.client.streams.membership import UNKNOWN_OFFSET
 from konvene.client.streams.tasks import Role, Task
 
 if TYPE_CHECKING:
     from konvene.client.admin.streams_groups import StreamsGroupDescription, StreamsMemberDescription
 
-__all__ = ["Copy", "bar", "copies_of", "is_stale", "of_group", "of_member", "warming_up"]
+__all__ = [
+    "TaskProgress", "bar", "describe_group_progress", "describe_task_progress", "is_stale", "task_progress",
+    "warmup_count",
+]  # fmt: skip
 
-WIDTH = 20
+BAR_WIDTH = 20
 """Of a bar, in characters."""
 
 
-class Copy(NamedTuple):
-    """A task that a member has in a role, or is to have."""
+class TaskProgress(NamedTuple):
+    """Progress of one task of a member."""
 
     role: Role
     task: Task
     offset: int | None
     end: int | None
     acceptable_lag: int | None
-    runs_it: StreamsMemberDescription | None = None
-    """Who is active meanwhile, where this is another member."""
+    active_member: StreamsMemberDescription | None = None
+    """The member that runs the task as active, if that is another one."""
 
     @property
     def lag(self) -> int | None:
@@ -44,7 +48,7 @@ class Copy(NamedTuple):
 
     @property
     def caught_up(self) -> bool | None:
-        """Whether it is near enough to take over; None: the limit is not known."""
+        """Whether the lag is acceptable for taking the task over; None if the limit is unknown."""
         if self.acceptable_lag is None:
             return None
         return self.lag is not None and self.lag <= self.acceptable_lag
@@ -54,22 +58,22 @@ class Copy(NamedTuple):
         return bool(self.lag)
 
 
-def copies_of(member: StreamsMemberDescription, group: StreamsGroupDescription) -> list[Copy]:
-    """Of each task that a member has, in order: how far it is."""
+def task_progress(member: StreamsMemberDescription, group: StreamsGroupDescription) -> list[TaskProgress]:
+    """The progress of each task of a member."""
     offsets = _offsets(group, member.process_id)
     ends = _ends(group)
-    runs = {task: m for m in group.members for task in m.assignment.active}
+    active = {task: m for m in group.members for task in m.assignment.active}
     return [
-        Copy(
+        TaskProgress(
             role, task, offsets.get(task), ends.get(task), group.acceptable_recovery_lag,
-            None if role is Role.ACTIVE else runs.get(task),
+            None if role is Role.ACTIVE else active.get(task),
         )
         for role, task in member.assignment.units()
     ]  # fmt: skip
 
 
 def _offsets(group: StreamsGroupDescription, process_id: str) -> dict[Task, int]:
-    """How far a process says that it is."""
+    """The offsets that the members of a process report."""
     found: dict[Task, int] = {}
     for m in group.members:
         if m.process_id == process_id:
@@ -84,96 +88,92 @@ def _ends(group: StreamsGroupDescription) -> dict[Task, int]:
     return found
 
 
-def _keep_largest(found: dict[Task, int], told: Iterable[tuple[Task, int]]) -> None:
-    for task, offset in told:
+def _keep_largest(found: dict[Task, int], reported: Iterable[tuple[Task, int]]) -> None:
+    for task, offset in reported:
         if 0 <= offset < UNKNOWN_OFFSET:
             found[task] = max(offset, found.get(task, 0))
 
 
-def warming_up(group: StreamsGroupDescription) -> int:
-    """How many tasks warm up."""
+def warmup_count(group: StreamsGroupDescription) -> int:
+    """Number of warm-up tasks."""
     return sum(len(m.assignment.warmup) for m in group.members)
 
 
 def is_stale(member: StreamsMemberDescription, group: StreamsGroupDescription) -> bool:
-    """Whether it runs an older topology than the group's."""
+    """Whether the member runs an older topology than the group."""
     return group.topology is not None and member.topology_epoch < group.topology.epoch
 
 
-# in words -------------------------------------------------------------------------------------
+# text -----------------------------------------------------------------------------------------
 
 
-def of_member(
+def describe_task_progress(
     member: StreamsMemberDescription, group: StreamsGroupDescription, *, verbose: bool = False
 ) -> list[str]:
-    """A line for each warm-up of a member; `verbose`: also for whatever else it restores, and whether it is
-    known to say nothing of all that."""
-    told = []
-    for each in copies_of(member, group):
+    """A line for each warm-up of a member; `verbose` adds its other restoring tasks, and whether it reports
+    no offsets."""
+    lines = []
+    for each in task_progress(member, group):
         if each.role is Role.WARMUP or (verbose and each.is_restoring):
-            told.append(_line(each))
-    if verbose and _has_state(group) and member.member_id in (group.silent or ()):
-        told.append("does not say how far its tasks are: it is given tasks without a warm-up")
-    return told
+            lines.append(_line(each))
+    if verbose and _has_state(group) and member.member_id in (group.not_reporting or ()):
+        lines.append("does not report task offsets: it gets tasks without a warm-up")
+    return lines
 
 
 def _has_state(group: StreamsGroupDescription) -> bool:
     return group.topology is not None and any(s.state_changelog_topics for s in group.topology.subtopologies)
 
 
-def _line(copy: Copy) -> str:
-    words = [f"{_ROLES[copy.role]} {copy.task}", bar(copy.offset, copy.end)]
-    if copy.offset is None:
-        words.append("it has not said how far it is")
-    elif copy.end is None:
-        words.append(f"at {copy.offset}, and nobody has said where the changelog ends")
+def _line(progress: TaskProgress) -> str:
+    parts = [f"{_ROLES[progress.role]} {progress.task}", bar(progress.offset, progress.end)]
+    if progress.offset is None:
+        parts.append("progress unknown")
+    elif progress.end is None:
+        parts.append(f"at {progress.offset}, end offset unknown")
     else:
-        words.append(f"at {copy.offset} of {copy.end}, lag {copy.lag}{_limit(copy)}")
-    line = " ".join(word for word in words if word)
-    return line if copy.runs_it is None else f"{line}; {_name(copy.runs_it)} runs it"
+        parts.append(f"at {progress.offset} of {progress.end}, lag {progress.lag}{_limit(progress)}")
+    line = " ".join(part for part in parts if part)
+    return (
+        line if progress.active_member is None else f"{line}; active on {short_label(progress.active_member)}"
+    )
 
 
 _ROLES = {Role.ACTIVE: "restores active", Role.STANDBY: "standby", Role.WARMUP: "warm-up"}
 
 
-def _limit(copy: Copy) -> str:
-    if copy.role is not Role.WARMUP or copy.acceptable_lag is None:
+def _limit(progress: TaskProgress) -> str:
+    if progress.role is not Role.WARMUP or progress.acceptable_lag is None:
         return ""
-    if copy.caught_up:
-        return f" <= {copy.acceptable_lag}: caught up"
-    return f" (caught up at lag <= {copy.acceptable_lag})"
+    if progress.caught_up:
+        return f" <= {progress.acceptable_lag}: caught up"
+    return f" (caught up at lag <= {progress.acceptable_lag})"
 
 
 def bar(offset: int | None, end: int | None) -> str:
-    """`[##########----------]  50 %`; nothing where the end is not known. What lacks a record is not full."""
+    """`[##########----------]  50 %`; empty if a value is unknown. 100 % means that no record is missing."""
     if offset is None or end is None:
         return ""
     share = min(offset, end) / end if end else 1.0
-    return f"[{'#' * int(share * WIDTH):-<{WIDTH}}] {int(share * 100):3} %"
+    return f"[{'#' * int(share * BAR_WIDTH):-<{BAR_WIDTH}}] {int(share * 100):3} %"
 
 
-def of_group(group: StreamsGroupDescription) -> list[str]:
-    """What there is to say of the group: how many of its tasks warm up, and who of its members is stale, or
-    speaks the classic protocol."""
-    told = []
-    count, most = warming_up(group), group.num_warmup_replicas
+def describe_group_progress(group: StreamsGroupDescription) -> list[str]:
+    """Lines about the group: its warm-ups, its stale members, and those that use the classic protocol."""
+    lines = []
+    count, limit = warmup_count(group), group.num_warmup_replicas
     if count:
-        limit = "" if most is None else f" of at most {most}"
-        told.append(f"warm-ups in progress: {count}{limit}")
+        lines.append(f"warm-ups in progress: {count}{'' if limit is None else f' of at most {limit}'}")
     stale = [m for m in group.members if is_stale(m, group)]
     if stale and group.topology is not None:
-        told.append(
-            f"stale members: {len(stale)} of {len(group.members)}, for the group's topology is "
-            f"{group.topology.epoch}: {', '.join(map(_name, stale))}"
+        lines.append(
+            f"stale members: {len(stale)} of {len(group.members)} (the group has topology epoch "
+            f"{group.topology.epoch}): {', '.join(map(short_label, stale))}"
         )
     classic = [m for m in group.members if m.is_classic]
     if classic:
-        told.append(
-            f"members that speak the classic protocol: {len(classic)} of {len(group.members)}: "
-            f"{', '.join(map(_name, classic))}"
+        lines.append(
+            f"members that use the classic protocol: {len(classic)} of {len(group.members)}: "
+            f"{', '.join(map(short_label, classic))}"
         )
-    return told
-
-
-def _name(member: StreamsMemberDescription) -> str:
-    return member.instance_id or f"{member.member_id} ({member.client_id})"
+    return lines

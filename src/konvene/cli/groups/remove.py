@@ -1,6 +1,7 @@
-"""`konvene groups delete`, `delete-offsets`, `remove-members`: what takes something away from groups.
+"""`konvene groups delete`, `delete-offsets` and `remove-members`.
 
-Each asks for many things and tells what became of each; the exit code is 1 where one of them was refused.
+Each command processes many groups, partitions or members and shows the result of each; the exit code is 1 if
+one of them failed.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from konvene.cli.groups.selection import Named, no_such_group, one_group, several_groups
+from konvene.cli.groups.selection import GroupSelection, no_such_group, one_group, several_groups
 from konvene.cli.groups.share import share_group
 from konvene.cli.groups.topic_scope import (
     Scope,
     delete_topics,
     internal_topics,
     scope_options,
+    split_list,
     streams_group,
-    words_of,
 )
 from konvene.cli.options import (
     HINTS,
@@ -45,27 +46,32 @@ SUCCESSFUL = "Successful"
 @several_groups("Delete")
 @click.option(
     "--delete-all-internal-topics", "all_internal", is_flag=True,
-    help="Of a streams group, all of its internal topics, too.",
+    help="Also delete all internal topics of a streams group.",
 )  # fmt: skip
 @click.option(
     "--internal-topics", "lists", multiple=True, metavar="TOPIC,TOPIC",
-    help="Of a streams group, these of its internal topics, too.",
+    help="Also delete these internal topics of a streams group.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, without deleting it.")
 @cluster_options
 @json_option
 def delete(
-    connect: Connect, as_json: bool, groups: Named, all_internal: bool, lists: tuple[str, ...], dry_run: bool
+    connect: Connect,
+    as_json: bool,
+    groups: GroupSelection,
+    all_internal: bool,
+    lists: tuple[str, ...],
+    dry_run: bool,
 ) -> None:
-    """Delete groups that have no members, with their offsets.
+    """Delete groups that have no members, and their offsets.
 
     \b
     konvene groups delete readers
     konvene groups delete words --delete-all-internal-topics --dry-run
     """
-    named = [word for text in lists for word in words_of(text)]
+    named = [topic for text in lists for topic in split_list(text)]
     if all_internal and named:
-        raise click.UsageError("--delete-all-internal-topics and --internal-topics contradict each other.")
+        raise click.UsageError("--delete-all-internal-topics and --internal-topics cannot be used together.")
     if all_internal or named:
         groups = groups._replace(streams=True)
 
@@ -74,23 +80,24 @@ def delete(
 
         async with connect() as cluster:
             admin = Admin(cluster)
-            plans = [await _doomed(admin, name, all_internal, named) for name in await groups.of(admin)]
-            return plans if dry_run else [await _deleted(admin, each) for each in plans]
+            plans = [await _plan(admin, name, all_internal, named) for name in await groups.resolve(admin)]
+            return plans if dry_run else [await _delete(admin, each) for each in plans]
 
     _show_deletions(run(job), as_json, dry_run=dry_run)
 
 
 class Deletion(NamedTuple):
-    """A group that is to go with some of its topics, or has gone; and what was refused."""
+    """The deletion of a group and some of its internal topics: the plan, then the result."""
 
     group: str
     topics: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
-    stays: bool = False
+    is_kept: bool = False
+    """Whether the group cannot be, or was not, deleted."""
 
 
-async def _doomed(admin: Admin, name: str, all_internal: bool, named: Sequence[str]) -> Deletion:
-    """What is to be deleted; which topics are internal can only be known while the group is there."""
+async def _plan(admin: Admin, name: str, all_internal: bool, named: Sequence[str]) -> Deletion:
+    """Plan a deletion. The internal topics can only be determined while the group exists."""
     from konvene.client.errors import KafkaError
 
     if not (all_internal or named):
@@ -98,57 +105,57 @@ async def _doomed(admin: Admin, name: str, all_internal: bool, named: Sequence[s
     try:
         group = await streams_group(admin, name)
     except KafkaError as error:
-        return Deletion(name, failures=(failure_of(error),), stays=True)
+        return Deletion(name, failures=(failure_of(error),), is_kept=True)
     if group is None:
-        why = Failure(
+        failure = Failure(
             f"Group '{name}' does not exist or is not a streams group.",
-            "`konvene groups list` shows the groups there are.",
+            "`konvene groups list` shows the existing groups.",
         )
-        return Deletion(name, failures=(why,), stays=True)
+        return Deletion(name, failures=(failure,), is_kept=True)
     if group.members:
-        why = Failure(f"Streams group '{name}' is not EMPTY.", HINTS["NON_EMPTY_GROUP"])
-        return Deletion(name, failures=(why,), stays=True)
+        failure = Failure(f"Streams group '{name}' is not EMPTY.", HINTS["NON_EMPTY_GROUP"])
+        return Deletion(name, failures=(failure,), is_kept=True)
     known = internal_topics(group)
-    strange = sorted(set(named) - set(known))
-    if strange:
-        why = Failure(
-            f"{', '.join(strange)}: no internal topic of group {name}",
-            "--delete-all-internal-topics --dry-run shows them.",
+    unknown = sorted(set(named) - set(known))
+    if unknown:
+        failure = Failure(
+            f"{', '.join(unknown)}: not an internal topic of group {name}",
+            "--delete-all-internal-topics --dry-run shows the internal topics.",
         )
-        return Deletion(name, failures=(why,), stays=True)
+        return Deletion(name, failures=(failure,), is_kept=True)
     return Deletion(name, tuple(known) if all_internal else tuple(dict.fromkeys(named)))
 
 
-async def _deleted(admin: Admin, doomed: Deletion) -> Deletion:
-    """The group first, as in Kafka: topics of a group that stays are left alone."""
+async def _delete(admin: Admin, plan: Deletion) -> Deletion:
+    """Delete the group, then its internal topics; no topic is deleted if the group cannot be."""
     from konvene.client.errors import KafkaError
 
-    if doomed.stays:
-        return doomed
+    if plan.is_kept:
+        return plan
     try:
-        await admin.delete_groups([doomed.group])
+        await admin.delete_groups([plan.group])
     except KafkaError as error:
-        return Deletion(doomed.group, failures=(failure_of(error),), stays=True)
-    gone, failures = await delete_topics(admin, doomed.group, doomed.topics)
-    return doomed._replace(topics=tuple(gone), failures=tuple(failures))
+        return Deletion(plan.group, failures=(failure_of(error),), is_kept=True)
+    deleted, failures = await delete_topics(admin, plan.group, plan.topics)
+    return plan._replace(topics=tuple(deleted), failures=tuple(failures))
 
 
-def _show_deletions(done: Sequence[Deletion], as_json: bool, *, dry_run: bool) -> None:
-    gone = [each for each in done if not each.stays]
+def _show_deletions(deletions: Sequence[Deletion], as_json: bool, *, dry_run: bool) -> None:
+    deleted = [each for each in deletions if not each.is_kept]
     if as_json:
-        failed = {each.group: each.failures[0].message for each in done if each.stays}
-        out: dict[str, Any] = {"deleted": [each.group for each in gone], "failed": failed}
-        if any(each.topics or each.failures for each in gone):
-            out["deleted_topics"] = [topic for each in gone for topic in each.topics]
-            out["failed_topics"] = [why.message for each in gone for why in each.failures]
+        failed = {each.group: each.failures[0].message for each in deletions if each.is_kept}
+        out: dict[str, Any] = {"deleted": [each.group for each in deleted], "failed": failed}
+        if any(each.topics or each.failures for each in deleted):
+            out["deleted_topics"] = [topic for each in deleted for topic in each.topics]
+            out["failed_topics"] = [failure.message for each in deleted for failure in each.failures]
         print_json(out | ({"dry_run": True} if dry_run else {}))
     else:
-        word = "Would delete" if dry_run else "Deleted"
-        for each in gone:
-            click.echo(f"{word} group {each.group}.")
+        verb = "Would delete" if dry_run else "Deleted"
+        for each in deleted:
+            click.echo(f"{verb} group {each.group}.")
             for topic in each.topics:
-                click.echo(f"{word} internal topic {topic}.")
-    fail_all(why for each in done for why in each.failures)
+                click.echo(f"{verb} internal topic {topic}.")
+    fail_all(failure for each in deletions for failure in each.failures)
 
 
 @click.command("delete-offsets")
@@ -156,16 +163,16 @@ def _show_deletions(done: Sequence[Deletion], as_json: bool, *, dry_run: bool) -
 @scope_options
 @click.option(
     "--from-file", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="CSV",
-    help="The partitions that this file names, as `reset-offsets --export` writes it.",
+    help="Partitions listed in a file that `reset-offsets --export` has written.",
 )  # fmt: skip
 @cluster_options
 @json_option
 def delete_offsets(
     connect: Connect, as_json: bool, group: str, scope: Scope | None, from_file: Path | None
 ) -> None:
-    """Delete what a group has committed for topics that no member of it subscribes to.
+    """Delete committed offsets of a group for topics that no member subscribes to.
 
-    Of a share group without members, where it stands in whole topics.
+    For a share group without members, deletes the start offsets of whole topics.
 
     \b
     konvene groups delete-offsets readers --topic orders --topic payments:0,1
@@ -173,10 +180,9 @@ def delete_offsets(
     """
     if (scope is None) == (from_file is None):
         raise click.UsageError(
-            "Give what is to be deleted: --topic or --all-topics, --input-topic or --all-input-topics, or "
-            "--from-file."
+            "Give a scope: --topic, --all-topics, --input-topic, --all-input-topics or --from-file."
         )
-    listed = _listed(from_file, group) if from_file is not None else None
+    listed = _read_partitions(from_file, group) if from_file is not None else None
 
     async def job() -> None:
         from konvene.client.admin.admin import Admin
@@ -185,33 +191,36 @@ def delete_offsets(
             admin = Admin(cluster)
             absent: list[str] = []
             if await share_group(admin, group) is not None:
-                _show_share(group, await _forget(admin, group, scope), as_json)
+                _show_share(group, await _delete_share_offsets(admin, group, scope), as_json)
                 return
             if listed is not None:
                 wanted = listed
             elif scope is None or scope.topics is None:
-                wanted = await _all_input(admin, group)
+                wanted = await _all_committed(admin, group)
             else:
                 wanted, absent = await _partitions(admin, scope.topics)
-            done = await admin.delete_offsets(group, wanted) if wanted else {}
+            errors = await admin.delete_offsets(group, wanted) if wanted else {}
         rows: list[tuple[str, int | None, KafkaError | str | None]] = [
             (topic, None, f"there is no topic {topic}") for topic in absent
         ]
-        rows += ((tp.topic, tp.partition, why) for tp, why in sorted(done.items()))
+        rows += ((tp.topic, tp.partition, error) for tp, error in sorted(errors.items()))
         if as_json:
-            print_json([{"topic": t, "partition": p, "error": _told(why)} for t, p, why in rows])
+            print_json([{"topic": t, "partition": p, "error": _error_name(e)} for t, p, e in rows])
         else:
-            print_tables([Table(("TOPIC", "PARTITION", "STATUS"), [(t, p, _status(w)) for t, p, w in rows])])
-        _raise_one([why for *_, why in rows], f"of the offsets of group {group}", "were not deleted")
+            print_tables([Table(("TOPIC", "PARTITION", "STATUS"), [(t, p, _status(e)) for t, p, e in rows])])
+        _raise_errors([error for *_, error in rows], f"offsets of group {group} were not deleted")
 
     run(job)
 
 
-async def _forget(admin: Admin, group: str, scope: Scope | None) -> dict[str, KafkaError | None]:
-    """A share group forgets where it stands in topics; why not, where it is refused."""
+async def _delete_share_offsets(
+    admin: Admin, group: str, scope: Scope | None
+) -> dict[str, KafkaError | None]:
+    """Delete the start offsets of a share group by topic; return the error of each topic, or None."""
     if scope is None or any(numbers is not None for _, numbers in scope.topics or ()):
         raise Failure(
-            f"group {group} is a share group: it forgets whole topics", "Give --topic TOPIC or --all-topics."
+            f"group {group} is a share group: its offsets can only be deleted by topic",
+            "Give --topic TOPIC or --all-topics.",
         )
     topics = [topic for topic, _ in scope.topics or ()]
     if scope.topics is None:
@@ -220,17 +229,19 @@ async def _forget(admin: Admin, group: str, scope: Scope | None) -> dict[str, Ka
     return await admin.delete_share_group_offsets(group, topics) if topics else {}
 
 
-def _show_share(group: str, done: Mapping[str, KafkaError | None], as_json: bool) -> None:
-    rows = sorted(done.items())
+def _show_share(group: str, errors: Mapping[str, KafkaError | None], as_json: bool) -> None:
+    rows = sorted(errors.items())
     if as_json:
-        print_json([{"topic": topic, "partition": None, "error": _told(why)} for topic, why in rows])
+        print_json(
+            [{"topic": topic, "partition": None, "error": _error_name(error)} for topic, error in rows]
+        )
     else:
-        print_tables([Table(("TOPIC", "STATUS"), [(topic, _status(why)) for topic, why in rows])])
-    _raise_one([why for _, why in rows], f"of the topics of share group {group}", "were not forgotten")
+        print_tables([Table(("TOPIC", "STATUS"), [(topic, _status(error)) for topic, error in rows])])
+    _raise_errors([error for _, error in rows], f"topics of share group {group}: offsets were not deleted")
 
 
-def _listed(path: Path, group: str) -> list[TopicPartition]:
-    """The partitions of a file, whatever their offsets."""
+def _read_partitions(path: Path, group: str) -> list[TopicPartition]:
+    """The partitions in a CSV file of offsets."""
     from konvene.cli.groups.reset_plan import BadInput, read_csv
 
     try:
@@ -240,8 +251,8 @@ def _listed(path: Path, group: str) -> list[TopicPartition]:
     return sorted(rows.get(group, {}))
 
 
-async def _all_input(admin: Admin, group: str) -> list[TopicPartition]:
-    """All that the group has committed; of a streams group what it reads that others write."""
+async def _all_committed(admin: Admin, group: str) -> list[TopicPartition]:
+    """All partitions with a committed offset; for a streams group only those of its input topics."""
     found = await admin.committed_offsets(group)
     streams = await streams_group(admin, group)
     if streams is None or streams.topology is None:
@@ -250,9 +261,9 @@ async def _all_input(admin: Admin, group: str) -> list[TopicPartition]:
 
 
 async def _partitions(admin: Admin, topics: Sequence[Any]) -> tuple[list[TopicPartition], list[str]]:
-    """The partitions that are meant, and the topics without numbers that do not exist.
+    """The selected partitions, and the names of whole topics that do not exist.
 
-    Partitions that are named by number are left to the coordinator: their topic may be gone."""
+    Partitions that are given by number are not checked: their topic may have been deleted."""
     from konvene.client.net.cluster import TopicPartition
 
     wanted = [TopicPartition(topic, each) for topic, numbers in topics for each in numbers or ()]
@@ -270,30 +281,30 @@ async def _partitions(admin: Admin, topics: Sequence[Any]) -> tuple[list[TopicPa
 
 @click.command("remove-members")
 @one_group
-@click.option("--member", "member_ids", multiple=True, metavar="ID", help="A member's id; repeatable.")
+@click.option("--member", "member_ids", multiple=True, metavar="ID", help="A member id; may be repeated.")
 @click.option(
     "--instance", "instance_ids", multiple=True, metavar="ID",
-    help="The group.instance.id of a static member; repeatable.",
+    help="The group.instance.id of a static member; may be repeated.",
 )  # fmt: skip
-@click.option("--all-members", is_flag=True, help="Everybody who is in the group.")
-@click.option("--reason", default="", metavar="TEXT", help="What the coordinator notes as the reason.")
+@click.option("--all-members", is_flag=True, help="All members of the group.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason that is sent to the coordinator.")
 @cluster_options
 @json_option
 def remove_members(
     connect: Connect, as_json: bool, group: str, member_ids: tuple[str, ...], instance_ids: tuple[str, ...],
     all_members: bool, reason: str,
 ) -> None:  # fmt: skip
-    """Make members leave a group, whether they want to or not.
+    """Remove members from a group.
 
-    A member that still runs joins again: this is for those that are gone, and whose session the group would
-    wait for.
+    A member that is still running joins again. Use this for members that have stopped, so that the group does
+    not wait for their sessions to expire.
 
     \b
-    konvene groups remove-members readers --instance reader-1 --reason "its host is gone"
+    konvene groups remove-members readers --instance reader-1 --reason "host was decommissioned"
     konvene groups remove-members readers --all-members
     """
     if bool(member_ids or instance_ids) == all_members:
-        raise click.UsageError("Give --member ID or --instance ID (both repeatable), or --all-members.")
+        raise click.UsageError("Give --member ID or --instance ID (both may be repeated), or --all-members.")
 
     async def job() -> None:
         from konvene.client.admin.admin import Admin
@@ -302,24 +313,26 @@ def remove_members(
         async with connect() as cluster:
             admin = Admin(cluster)
             if all_members:
-                members, instances = await _everybody(admin, group)
-            done = await admin.remove_members(
+                members, instances = await _all_members(admin, group)
+            removals = await admin.remove_members(
                 group, member_ids=members, instance_ids=instances, reason=reason
             )
         if as_json:
-            print_json([_document(each) for each in done])
-        elif done:
-            rows = [(each.member_id, each.instance_id, _status(each.error)) for each in done]
+            print_json([_document(each) for each in removals])
+        elif removals:
+            rows = [(each.member_id, each.instance_id, _status(each.error)) for each in removals]
             print_tables([Table(("CONSUMER-ID", "GROUP-INSTANCE-ID", "STATUS"), rows)])
         else:
             note(f"Consumer group '{group}' has no active members.")
-        _raise_one([each.error for each in done], f"of the members of group {group}", "were not removed")
+        _raise_errors([each.error for each in removals], f"members of group {group} were not removed")
 
     run(job)
 
 
-async def _everybody(admin: Admin, group: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Static members by their instance id, so that it is they who go even if they have joined anew since."""
+async def _all_members(admin: Admin, group: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The ids of dynamic members and the instance ids of static ones.
+
+    An instance id removes a static member even if it has rejoined with another member id."""
     from konvene.client.errors import KafkaError
 
     try:
@@ -336,25 +349,25 @@ def _document(each: Removal) -> Mapping[str, Any]:
     return {
         "member_id": each.member_id or None,
         "instance_id": each.instance_id,
-        "error": _told(each.error),
+        "error": _error_name(each.error),
     }
 
 
-# what became of each --------------------------------------------------------------------------
+# results --------------------------------------------------------------------------------------
 
 
-def _told(why: KafkaError | str | None) -> str | None:
-    return why if why is None or isinstance(why, str) else why.name
+def _error_name(error: KafkaError | str | None) -> str | None:
+    return error if error is None or isinstance(error, str) else error.name
 
 
-def _status(why: KafkaError | str | None) -> str:
-    return SUCCESSFUL if why is None else f"Error: {_told(why)}"
+def _status(error: KafkaError | str | None) -> str:
+    return SUCCESSFUL if error is None else f"Error: {_error_name(error)}"
 
 
-def _raise_one(reasons: Sequence[KafkaError | str | None], of_what: str, what: str) -> None:
-    """One line for all that was refused, with what to do about the first reason; each has its own row."""
-    refused = [why for why in reasons if why is not None]
-    if refused:
-        hint = next((failure_of(why).hint for why in refused if not isinstance(why, str)), "")
-        hint = hint or "`konvene topics list` and `konvene groups describe` show what there is."
-        raise Failure(f"{len(refused)} {of_what} {what}", hint)
+def _raise_errors(errors: Sequence[KafkaError | str | None], summary: str) -> None:
+    """Raise one `Failure` for all errors, with the hint of the first; the rows show each error."""
+    failed = [error for error in errors if error is not None]
+    if failed:
+        hint = next((failure_of(error).hint for error in failed if not isinstance(error, str)), "")
+        hint = hint or "`konvene topics list` and `konvene groups describe` show what exists."
+        raise Failure(f"{len(failed)} {summary}", hint)

@@ -1,11 +1,9 @@
-"""Where a group's offsets go: what `konvene groups reset-offsets` decides, on values alone.
+"""Plans of `konvene groups reset-offsets`: pure functions from goals and facts to new offsets.
 
-A goal is one of Kafka's scenarios (`--to-earliest`, `--shift-by 5`, …). `RULES` has a row for each: which
-facts it needs to know of a partition, and what offset it aims at. `plan` takes a goal, partitions and facts,
-and gives each partition its offset; what lies outside of a partition is moved to its nearer end, and that is
-said. Nothing here asks a broker or knows the time. Also here: how the words of the command line and Kafka's
-CSV are read.
-"""
+A goal is a reset scenario of Kafka's tool (`--to-earliest`, `--shift-by 5`, …). `RULES` has a row for each
+one: the facts that it needs of a partition, and the offset that it aims at. `plan` computes the offset of
+each partition; an offset outside of the log is moved to the nearer end, with a warning. This module also
+parses the option values and Kafka's CSV format. It sends no requests and reads no clock."""
 
 from __future__ import annotations
 
@@ -25,24 +23,24 @@ __all__ = [
 
 Offsets = Mapping[TopicPartition, int]
 Topics = tuple[tuple[str, tuple[int, ...] | None], ...]
-"""Topics, each with the partitions that are meant; None for all of them."""
+"""Topics with their selected partitions; None for all partitions."""
 
 
 class BadInput(ValueError):
-    """Words or a file that do not say what they should, or a goal that cannot be reached from the facts."""
+    """An option value or file that cannot be parsed, or a goal that the facts do not allow."""
 
 
 class Goal(NamedTuple):
-    """A scenario by the name of its option, and its number: an offset, a distance or a time (ms)."""
+    """A reset scenario by the name of its option, with its value: an offset, a distance or a time in ms."""
 
     kind: str
     number: int = 0
     offsets: Mapping[TopicPartition, int] = {}
-    """From a file: where each partition is to go."""
+    """The new offset of each partition, for `from-file`."""
 
 
 class Facts(NamedTuple):
-    """What is known of partitions; `at_time` has None where no record is so late."""
+    """Offsets of partitions. `at_time` is None for a partition without a record at or after the time."""
 
     earliest: Mapping[TopicPartition, int] = {}
     latest: Mapping[TopicPartition, int] = {}
@@ -55,14 +53,14 @@ class Plan(NamedTuple):
     warnings: list[str]
 
 
-# what each goal aims at -----------------------------------------------------------------------
+# rules ----------------------------------------------------------------------------------------
 
 
 class Rule(NamedTuple):
     needs: frozenset[str]
-    """Names of the facts that it looks at."""
+    """Names of the fields of `Facts` that the rule needs."""
     aim: Callable[[Goal, TopicPartition, Facts], tuple[int, str]]
-    """The offset that is aimed at, and a warning or ""."""
+    """Returns the desired offset, and a warning or ""."""
 
 
 def _shifted(goal: Goal, tp: TopicPartition, facts: Facts) -> tuple[int, str]:
@@ -75,8 +73,8 @@ def _at_time(goal: Goal, tp: TopicPartition, facts: Facts) -> tuple[int, str]:
     found = facts.at_time[tp]
     if found is not None:
         return found, ""
-    late = f"Partition {tp.partition} from topic {tp.topic} has no record at or after that time."
-    return facts.latest[tp], f"{late} Falling back to latest known offset."
+    warning = f"Partition {tp.partition} from topic {tp.topic} has no record at or after that time."
+    return facts.latest[tp], f"{warning} Falling back to latest known offset."
 
 
 _BOUNDS = frozenset({"earliest", "latest"})
@@ -98,55 +96,55 @@ RULES: dict[str, Rule] = {
 
 
 def plan(goal: Goal, partitions: Iterable[TopicPartition], facts: Facts) -> Plan:
-    """An offset for each partition, in order. Raises `BadInput` where the goal cannot be reached."""
+    """Compute the new offset of each partition. Raises `BadInput` if the facts do not allow the goal."""
     rule = RULES[goal.kind]
-    made = Plan({}, [])
+    result = Plan({}, [])
     for tp in sorted(set(partitions)):
         aim, warning = rule.aim(goal, tp, facts)
-        made.offsets[tp], outside = _within(aim, tp, facts) if rule.needs >= _BOUNDS else (aim, "")
-        made.warnings.extend(each for each in (warning, outside) if each)
-    return made
+        result.offsets[tp], outside = _within(aim, tp, facts) if rule.needs >= _BOUNDS else (aim, "")
+        result.warnings.extend(each for each in (warning, outside) if each)
+    return result
 
 
 def _within(aim: int, tp: TopicPartition, facts: Facts) -> tuple[int, str]:
-    """earliest <= offset <= latest, and what is said where it had to be moved."""
+    """Clamp an offset to [earliest, latest]; the second value is a warning if it was outside."""
     earliest, latest = facts.earliest[tp], facts.latest[tp]
     if aim > latest:
-        told, nearest = "higher than latest", latest
+        problem, nearest = "higher than latest", latest
     elif aim < earliest:
-        told, nearest = "lower than earliest", earliest
+        problem, nearest = "lower than earliest", earliest
     else:
         return aim, ""
     return nearest, (
-        f"New offset ({aim}) is {told} offset for topic partition {tp}. Value will be set to {nearest}."
+        f"New offset ({aim}) is {problem} offset for topic partition {tp}. Value will be set to {nearest}."
     )
 
 
-# words of the command line --------------------------------------------------------------------
+# option values --------------------------------------------------------------------------------
 
 
-def read_topics(words: Iterable[str]) -> Topics:
-    """`orders` is a whole topic, `orders:0,2` two of its partitions; what is said of a topic adds up."""
+def read_topics(values: Iterable[str]) -> Topics:
+    """Parse `orders` (a whole topic) and `orders:0,2` (two partitions); several values of a topic add up."""
     found: dict[str, set[int] | None] = {}
-    for word in words:
-        topic, colon, text = word.partition(":")
+    for value in values:
+        topic, colon, text = value.partition(":")
         if not topic or (colon and (not text or ":" in text)):
-            raise BadInput(f"Invalid topic arg '{word}', expected topic name and partitions, as orders:0,1")
+            raise BadInput(f"Invalid topic arg '{value}', expected topic name and partitions, as orders:0,1")
         if not colon:
             found[topic] = None
             continue
-        numbers = {_partition(part, word) for part in text.split(",")}
-        so_far = found.setdefault(topic, set())
-        if so_far is not None:
-            so_far |= numbers
+        numbers = {_partition(part, value) for part in text.split(",")}
+        selected = found.setdefault(topic, set())
+        if selected is not None:
+            selected |= numbers
     return tuple(
         (topic, None if numbers is None else tuple(sorted(numbers))) for topic, numbers in found.items()
     )
 
 
-def _partition(text: str, word: str) -> int:
+def _partition(text: str, value: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text):
-        raise BadInput(f"Invalid partition '{text}' specified in topic arg '{word}'")
+        raise BadInput(f"Invalid partition '{text}' specified in topic arg '{value}'")
     return int(text)
 
 
@@ -157,18 +155,21 @@ _DATETIME = re.compile(
 
 
 def read_datetime(text: str) -> int:
-    """Milliseconds since 1970 of `YYYY-MM-DDThh:mm:ss.sss`, in UTC unless it ends with a zone as +02:00."""
-    wrong = BadInput(f"'{text}' is no time of the form YYYY-MM-DDThh:mm:ss.sss, as 2026-11-21T08:30:00.000")
+    """Parse `YYYY-MM-DDThh:mm:ss.sss` to ms since the epoch, in UTC unless an offset such as +02:00
+    follows."""
+    invalid = BadInput(
+        f"'{text}' is not a time of the form YYYY-MM-DDThh:mm:ss.sss, as 2026-11-21T08:30:00.000"
+    )
     match = _DATETIME.fullmatch(text)
     if not match:
-        raise wrong
+        raise invalid
     seconds, ms, sign, hours, minutes = match.groups()
     try:
         east = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
         zone = timezone(-east if sign == "-" else east)
         moment = datetime.strptime(seconds, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=zone)
     except ValueError:
-        raise wrong from None
+        raise invalid from None
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return since // timedelta(milliseconds=1) + int(ms or 0)
 
@@ -183,10 +184,10 @@ _UNITS_S = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
 
 def read_duration_ns(text: str) -> int:
-    """Nanoseconds of `PnDTnHnMnS`, as Java reads it: each number may be negative, seconds have decimals."""
+    """Parse `PnDTnHnMnS` to ns as Java does: each number may be negative, seconds may have decimals."""
     match = _DURATION.fullmatch(text)
     if not match or text[-1] in "PpTt":
-        raise BadInput(f"'{text}' is no duration of the form PnDTnHnMnS, as P7D or PT1H30M")
+        raise BadInput(f"'{text}' is not a duration of the form PnDTnHnMnS, as P7D or PT1H30M")
     whole_s = sum(int(match[unit] or 0) * seconds for unit, seconds in _UNITS_S.items())
     fraction = int((match["fraction"] or "").ljust(9, "0"))
     ns = whole_s * 1_000_000_000 + (-fraction if (match["S"] or "").startswith("-") else fraction)
@@ -199,14 +200,14 @@ _WHOLE = re.compile(r"\s*-?[0-9]{1,19}\s*")
 
 
 def read_csv(text: str, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
-    """Offsets by group: lines of `group,topic,partition,offset`, or of `topic,partition,offset` where one
-    group alone is spoken of. The first line tells which; `groups` are those that the command names."""
+    """Parse offsets by group: lines of `group,topic,partition,offset`, or of `topic,partition,offset` for a
+    single group. The number of columns of the first line decides; `groups` are those on the command line."""
     try:
         rows = [(i, row) for i, row in enumerate(csv.reader(io.StringIO(text)), 1) if row]
     except csv.Error as error:
-        raise BadInput(f"this is no CSV: {error}") from None
-    nameless = len(groups) == 1 and bool(rows) and len(rows[0][1]) == 3
-    columns = ("topic", "partition", "offset") if nameless else ("group", "topic", "partition", "offset")
+        raise BadInput(f"not a CSV file: {error}") from None
+    without_group = len(groups) == 1 and bool(rows) and len(rows[0][1]) == 3
+    columns = ("topic", "partition", "offset") if without_group else ("group", "topic", "partition", "offset")
     found: dict[str, dict[TopicPartition, int]] = {}
     for line, row in rows:
         if len(row) != len(columns):
@@ -214,13 +215,13 @@ def read_csv(text: str, groups: Sequence[str]) -> dict[str, dict[TopicPartition,
         *names, partition, offset = row
         if not _WHOLE.fullmatch(partition) or not _WHOLE.fullmatch(offset):
             raise BadInput(f"line {line}: partition and offset must be whole numbers: {','.join(row)}")
-        group, topic = (groups[0], names[0]) if nameless else names
+        group, topic = (groups[0], names[0]) if without_group else names
         found.setdefault(group, {})[TopicPartition(topic, int(partition))] = int(offset)
     return found
 
 
 def write_csv(plans: Mapping[str, Offsets], *, with_group: bool) -> str:
-    """What `read_csv` reads, byte by byte as Kafka's tool writes it; the group in each line or in none."""
+    """Format plans as CSV, byte for byte as Kafka's tool does."""
     rows = (
         (*([_cell(group)] if with_group else []), _cell(tp.topic), str(tp.partition), str(offset))
         for group, offsets in plans.items()
@@ -230,7 +231,7 @@ def write_csv(plans: Mapping[str, Offsets], *, with_group: bool) -> str:
 
 
 def _cell(name: str) -> str:
-    """Quoted where it is long or has a character up to the comma; Kafka's writer looks no closer."""
+    """Quote a name as Kafka's CSV writer does: if it is long or has a character up to the comma."""
     if len(name) <= 24 and all(c > "," for c in name):
         return name
     doubled = name.replace('"', '""')

@@ -1,9 +1,9 @@
-"""Which groups a command is about: those that are named, or all that Kafka's tool would take for all."""
+"""Selection of groups on the command line: by name, or all groups of a type as Kafka's tools define it."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
@@ -15,19 +15,20 @@ if TYPE_CHECKING:
     from konvene.client.admin.groups import GroupListing
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
-class Named(NamedTuple):
-    """The groups that the command line names; none means all."""
+class GroupSelection(NamedTuple):
+    """The groups that the command line names; no names means all."""
 
     names: tuple[str, ...]
     streams: bool = False
-    """Whether streams groups are meant, and no others."""
+    """Whether only streams groups are selected."""
     share: bool = False
-    """Whether share groups are meant, and no others."""
+    """Whether only share groups are selected."""
 
-    async def of(self, admin: Admin) -> list[str]:
-        """Their names, in the order in which they were given, or by name where all are meant."""
+    async def resolve(self, admin: Admin) -> list[str]:
+        """The names in the order of the command line, or those of all groups, sorted."""
         if self.names:
             return list(self.names)
         if self.streams or self.share:
@@ -37,58 +38,62 @@ class Named(NamedTuple):
 
 
 def is_consumer_group(group: GroupListing) -> bool:
-    """Whether it counts where all groups are meant: groups of consumers, and offsets without members.
+    """Whether `--all-groups` includes the group: groups of consumers, and offsets without members.
 
-    Others, such as Kafka Connect's, are left alone unless they are named."""
+    Others, such as those of Kafka Connect, have to be named."""
     return group.type in ("", "classic", "consumer") and group.protocol_type in ("", "consumer")
 
 
 async def refuse_other_types(admin: Admin, name: str) -> None:
-    """A coordinator says of a share or streams group that it is not found; people want to know better."""
+    """Fail with the group's type if it is a share or streams group, for which coordinators answer not
+    found."""
     for group in await admin.list_groups():
         if group.group_id == name and group.type in ("share", "streams"):
             fail(
-                f"group {name} is a {group.type} group, and this is for classic and consumer groups",
+                f"group {name} is a {group.type} group; this command needs a classic or consumer group",
                 "`konvene groups list` shows the type of each group.",
             )
 
 
 async def no_such_group(admin: Admin, name: str) -> NoReturn:
-    """No classic or consumer group was found: say what there is instead."""
+    """Fail because no classic or consumer group of that name exists."""
     await refuse_other_types(admin, name)
     no_group(name, "classic or consumer")
 
 
 def no_group(name: str, kinds: str = "") -> NoReturn:
-    """There is none of that name, or none of that kind."""
+    """Fail because no group of that name, or of that type, exists."""
     kind = f"{kinds} " if kinds else ""
-    fail(f"there is no {kind}group {name}", "`konvene groups list` shows the groups there are.")
+    fail(f"there is no {kind}group {name}", "`konvene groups list` shows the existing groups.")
 
 
 def several_groups(verb: str) -> Callable[[F], F]:
-    """GROUP... or --group (repeatable), or --all-groups: the parameter `groups`, a `Named`.
-
-    With --streams or --share no others are meant."""
+    """Add GROUP..., --group, --all-groups, --streams and --share: the parameter `groups`, a
+    `GroupSelection`."""
 
     def decorate(command: F) -> F:
         @click.argument("words", nargs=-1, metavar="[GROUP]...")
-        @click.option("--group", "options", multiple=True, metavar="GROUP", help="The same; repeatable.")
-        @click.option("--all-groups", is_flag=True, help=f"{verb} all classic and consumer groups.")
-        @click.option("--streams", is_flag=True, help="With --all-groups: all streams groups instead.")
         @click.option(
-            "--share", is_flag=True, help="Share groups only: with --all-groups all of them instead."
+            "--group",
+            "options",
+            multiple=True,
+            metavar="GROUP",
+            help="Alternative to GROUP; may be repeated.",
         )
+        @click.option("--all-groups", is_flag=True, help=f"{verb} all classic and consumer groups.")
+        @click.option("--streams", is_flag=True, help="With --all-groups: all streams groups.")
+        @click.option("--share", is_flag=True, help="Only share groups; with --all-groups: all share groups.")
         @functools.wraps(command)
         def wrapped(
             *args: Any, words: tuple[str, ...], options: tuple[str, ...], all_groups: bool, streams: bool,
             share: bool, **kwargs: Any,
         ) -> Any:  # fmt: skip
             if streams and share:
-                raise click.UsageError("--streams and --share contradict each other: give one of them.")
+                raise click.UsageError("--streams and --share cannot be used together.")
             names = tuple(dict.fromkeys((*words, *options)))
             if bool(names) == all_groups:
                 raise click.UsageError("Give GROUP... (or --group GROUP) or --all-groups.")
-            return command(*args, groups=Named(names, streams, share), **kwargs)
+            return command(*args, groups=GroupSelection(names, streams, share), **kwargs)
 
         return wrapped  # type: ignore[return-value]
 
@@ -96,10 +101,10 @@ def several_groups(verb: str) -> Callable[[F], F]:
 
 
 def one_group(command: F) -> F:
-    """GROUP or --group: the parameter `group`."""
+    """Add GROUP and --group: the parameter `group`."""
 
     @click.argument("word", required=False, metavar="GROUP")
-    @click.option("--group", "option", metavar="GROUP", help="The same.")
+    @click.option("--group", "option", metavar="GROUP", help="Alternative to GROUP.")
     @functools.wraps(command)
     def wrapped(*args: Any, word: str | None, option: str | None, **kwargs: Any) -> Any:
         names = {each for each in (word, option) if each is not None}
@@ -108,3 +113,17 @@ def one_group(command: F) -> F:
         return command(*args, group=names.pop(), **kwargs)
 
     return wrapped  # type: ignore[return-value]
+
+
+async def described_or_none(description: Awaitable[T]) -> T | None:
+    """The awaited description; None if there is no such group, or the cluster lacks groups of the type."""
+    from konvene.client.errors import KafkaError, UnsupportedVersion
+
+    try:
+        return await description
+    except UnsupportedVersion:
+        return None
+    except KafkaError as error:
+        if error.name in ("GROUP_ID_NOT_FOUND", "UNSUPPORTED_VERSION"):
+            return None
+        raise

@@ -1,8 +1,8 @@
-"""What `konvene groups describe` shows of a share group: what `kafka-share-groups` shows, and who has what.
+"""Tables and JSON of `konvene groups describe` for share groups.
 
-The tables have the columns of Kafka's tool, in its order. `--in-flight` adds what Kafka does not tell: which
-records were delivered and are not done, who has them and since when, how often they were tried and how long
-their lock still is. A broker of another kind is asked and says nothing; then that is told.
+The tables have the columns of `kafka-share-groups`, in its order. `--in-flight` shows what only a konvene
+broker reports: the records that were delivered and not completed, their owner, how long it has had them, the
+delivery count and the remaining lock time. For other brokers a note says that they do not report it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from konvene.cli.groups.pending_partitions import spelled
+from konvene.cli.groups.overview import coordinator_cell, group_document
+from konvene.cli.groups.pending_partitions import format_partitions
+from konvene.cli.groups.selection import described_or_none
 from konvene.cli.output import Table
 from konvene.client.admin.group_state import GroupState
 from konvene.client.net.cluster import TopicPartition
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DescribedShare", "describe", "document", "share_group", "tables"]
 
-NOT_TOLD = "This broker does not tell who has which records; konvene's does."
+NOT_REPORTED = "This broker does not report in-flight records; konvene brokers do."
 
 
 class DescribedShare(NamedTuple):
@@ -35,21 +37,12 @@ class DescribedShare(NamedTuple):
 
 
 async def share_group(admin: Admin, name: str) -> ShareGroupDescription | None:
-    """The share group of that name; None where there is none, or where the cluster has no such groups."""
-    from konvene.client.errors import KafkaError, UnsupportedVersion
-
-    try:
-        return await admin.describe_share_group(name)
-    except UnsupportedVersion:
-        return None
-    except KafkaError as error:
-        if error.name in ("GROUP_ID_NOT_FOUND", "UNSUPPORTED_VERSION"):
-            return None
-        raise
+    """The share group of that name; None if there is none."""
+    return await described_or_none(admin.describe_share_group(name))
 
 
 async def describe(admin: Admin, name: str, *, part: str) -> DescribedShare | None:
-    """All that a part needs to know; None where there is no such group."""
+    """Request what a part of the description needs; None if there is no such share group."""
     group = await share_group(admin, name)
     if group is None:
         return None
@@ -59,11 +52,11 @@ async def describe(admin: Admin, name: str, *, part: str) -> DescribedShare | No
     return DescribedShare(group, found[name])
 
 
-# as tables ------------------------------------------------------------------------------------
+# tables ---------------------------------------------------------------------------------------
 
 
 def tables(found: DescribedShare, part: str, verbose: bool) -> list[Table]:
-    """The part as tables."""
+    """The tables of a part of the description."""
     return _TABLES[part](found, verbose)
 
 
@@ -93,7 +86,7 @@ def _members_table(found: DescribedShare, verbose: bool) -> list[Table]:
     rows = [
         [
             group.group_id, m.member_id, m.client_host, m.client_id, len(m.assignment),
-            *([m.epoch] if verbose else []), spelled(m.assignment),
+            *([m.epoch] if verbose else []), format_partitions(m.assignment),
         ]
         for m in group.members
     ]  # fmt: skip
@@ -101,10 +94,9 @@ def _members_table(found: DescribedShare, verbose: bool) -> list[Table]:
 
 
 def _state_table(found: DescribedShare, verbose: bool) -> list[Table]:
-    group, coordinator = found.group, found.group.coordinator
+    group = found.group
     columns = ["GROUP", "COORDINATOR (ID)", "STATE"]
-    where = f"{coordinator.host}:{coordinator.port} ({coordinator.id})"
-    row: list[Any] = [group.group_id, where, group.state]
+    row: list[Any] = [group.group_id, coordinator_cell(group), group.state]
     if verbose:
         columns += ["GROUP-EPOCH", "ASSIGNMENT-EPOCH"]
         row += [group.epoch, group.assignment_epoch]
@@ -112,7 +104,7 @@ def _state_table(found: DescribedShare, verbose: bool) -> list[Table]:
 
 
 def _in_flight_table(found: DescribedShare, verbose: bool) -> list[Table]:
-    """A row for each run of offsets; `--verbose` shows those that nobody has, too."""
+    """A row for each range of offsets; `verbose` includes ranges that no member has acquired."""
     group, members = found.group, _by_id(found.group)
     columns = (
         "GROUP", "TOPIC", "PARTITION", "FIRST-OFFSET", "LAST-OFFSET", "STATE", "DELIVERY-COUNT",
@@ -133,18 +125,18 @@ def _in_flight_table(found: DescribedShare, verbose: bool) -> list[Table]:
                 )
             )  # fmt: skip
     notes = [*_notes(group), *_errors(found)]
-    told = [at for at in found.offsets.values() if at.error is None]
-    if any(at.in_flight is None for at in told):
-        notes.append(NOT_TOLD)
+    reported = [at for at in found.offsets.values() if at.error is None]
+    if any(at.in_flight is None for at in reported):
+        notes.append(NOT_REPORTED)
     elif not rows:
-        notes.append(f"No member of share group '{group.group_id}' has any records.")
+        notes.append(f"No member of share group '{group.group_id}' has acquired any records.")
     return [Table(columns if rows else (), rows, notes)]
 
 
 def _no_reconciliation(found: DescribedShare, verbose: bool) -> list[Table]:
     group = found.group
-    why = "its members have what they are told at once, and nobody waits for anybody"
-    return [Table((), (), [f"Group '{group.group_id}' is a share group: {why}."])]
+    line = f"Group '{group.group_id}' is a share group: its assignments need no reconciliation."
+    return [Table((), (), [line])]
 
 
 _TABLES = {
@@ -171,22 +163,13 @@ def _errors(found: DescribedShare) -> list[str]:
     return [f"Warning: {at.error}" for at in found.offsets.values() if at.error is not None]
 
 
-# as JSON --------------------------------------------------------------------------------------
+# JSON -----------------------------------------------------------------------------------------
 
 
 def document(found: DescribedShare, part: str | None) -> dict[str, Any]:
-    """What is known of a group; `offsets` and `members` only where they were asked for (both by default)."""
+    """The description as JSON; `offsets` and `members` only if requested (both by default)."""
     g = found.group
-    out: dict[str, Any] = {
-        "group": g.group_id,
-        "type": g.type,
-        "state": g.state,
-        "assignor": g.assignor or None,
-        "epoch": g.epoch,
-        "assignment_epoch": g.assignment_epoch,
-        "coordinator": {"id": g.coordinator.id, "host": g.coordinator.host, "port": g.coordinator.port},
-        "member_count": len(g.members),
-    }
+    out = group_document(g)
     if part in (None, "members"):
         out["members"] = [_member(each) for each in g.members]
     if part in (None, "offsets"):

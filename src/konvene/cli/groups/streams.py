@@ -1,9 +1,9 @@
-"""What `konvene groups describe` shows of a streams group: what `kafka-streams-groups` shows, and who waits.
+"""Tables and JSON of `konvene groups describe` for streams groups.
 
-The tables have the columns of Kafka's tool, in its order; `--verbose` adds to them. Under a member stand its
-warm-ups, each with how far it is, and whether its topology is older than the group's. `--topology` draws what
-the coordinator knows of the topology from any broker; Kafka's tool needs a plugin in the broker for that.
-Offsets are also shown of partitions that nobody reads at the moment: Kafka's tool shows none of an empty
+The tables have the columns of `kafka-streams-groups`, in its order; `--verbose` adds columns. Below a member
+are its warm-ups with their progress, and whether its topology is older than the group's. `--topology` draws
+the topology that the coordinator has, for any broker; Kafka's tool needs a plugin in the broker for that.
+Offsets are shown also for partitions that no member reads at the moment; Kafka's tool shows none for an empty
 group.
 """
 
@@ -12,11 +12,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from konvene.cli.groups.pending_tasks import Standing, as_kafka, of_itself, sentences, standings, stuck
-from konvene.cli.groups.placement import of_places, places_document
-from konvene.cli.groups.progress import Copy, copies_of, is_stale, of_group, of_member, warming_up
+from konvene.cli.groups.overview import coordinator_cell, group_document
+from konvene.cli.groups.pending_tasks import (
+    Progress,
+    blocking_members,
+    describe_progress,
+    describe_protocol,
+    format_assignment,
+    member_progress,
+)
+from konvene.cli.groups.placement import describe_placement, placement_document
+from konvene.cli.groups.progress import (
+    TaskProgress,
+    describe_group_progress,
+    describe_task_progress,
+    is_stale,
+    task_progress,
+    warmup_count,
+)
+from konvene.cli.groups.selection import described_or_none
 from konvene.cli.groups.topology import document as topology_document
-from konvene.cli.groups.topology import drawn
+from konvene.cli.groups.topology import tree_lines
 from konvene.cli.output import Table
 from konvene.client.admin.group_state import GroupState
 from konvene.client.net.cluster import TopicPartition
@@ -32,7 +48,7 @@ REBALANCING = (GroupState.ASSIGNING, GroupState.RECONCILING)
 
 
 class OffsetRow(NamedTuple):
-    """A partition that the group reads, or has an offset of."""
+    """A partition that the group reads, or has a committed offset for."""
 
     partition: TopicPartition
     committed: CommittedOffset | None
@@ -43,7 +59,7 @@ class OffsetRow(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Without an offset, all that there is."""
+        """Records after the committed offset, or all records if there is none."""
         if self.log_end_offset is None:
             return None
         since = self.committed.offset if self.committed else self.earliest
@@ -53,33 +69,28 @@ class OffsetRow(NamedTuple):
 class DescribedStreams(NamedTuple):
     group: StreamsGroupDescription
     offsets: list[OffsetRow]
-    missing: tuple[str, ...]
-    """Topics that the group waits for, where it is not ready."""
+    missing_topics: tuple[str, ...]
+    """Topics of the topology that do not exist, if the group is not ready."""
 
 
 async def describe(admin: Admin, name: str, *, part: str) -> DescribedStreams | None:
-    """All that a part needs to know; None where there is no such group, or the cluster has none at all."""
-    from konvene.client.errors import KafkaError, UnsupportedVersion
-
-    try:
-        group = await admin.describe_streams_group(name, topology_description=part == "topology", owed=True)
-    except UnsupportedVersion:
+    """Request what a part of the description needs; None if there is no such streams group."""
+    group = await described_or_none(
+        admin.describe_streams_group(name, topology_description=part == "topology", pending_revocations=True)
+    )
+    if group is None:
         return None
-    except KafkaError as error:
-        if error.name in ("GROUP_ID_NOT_FOUND", "UNSUPPORTED_VERSION"):
-            return None
-        raise
     rows = await _offsets(admin, group) if part == "offsets" else []
     missing: tuple[str, ...] = ()
     if group.state == GroupState.NOT_READY and group.topology is not None:
-        wanted = {*group.topology.source_topics, *group.topology.internal_topics}
-        found = (await admin.cluster.refresh(wanted)).topics
-        missing = tuple(sorted(topic for topic in wanted if found[topic].error_code))
+        needed = {*group.topology.source_topics, *group.topology.internal_topics}
+        found = (await admin.cluster.refresh(needed)).topics
+        missing = tuple(sorted(topic for topic in needed if found[topic].error_code))
     return DescribedStreams(group, rows, missing)
 
 
 async def _offsets(admin: Admin, group: StreamsGroupDescription) -> list[OffsetRow]:
-    """Partitions that somebody reads first, then the others of the group's topics."""
+    """The rows of `--offsets`: partitions that are read, then the others with a committed offset."""
     from konvene.client.consumer.fetch import EARLIEST, LATEST
 
     readers = _readers(group)
@@ -91,19 +102,21 @@ async def _offsets(admin: Admin, group: StreamsGroupDescription) -> list[OffsetR
         for tp, at in (await admin.committed_offsets(group.group_id)).items()
         if not sources or tp.topic in sources
     }
-    everything = sorted(readers.keys() | committed.keys())
-    found = (await admin.cluster.refresh({tp.topic for tp in everything})).topics if everything else {}
-    there = {TopicPartition(t, p.partition) for t in found for p in found[t].partitions if p.leader >= 0}
-    existing = [tp for tp in everything if tp in there]
+    partitions = sorted(readers.keys() | committed.keys())
+    found = (await admin.cluster.refresh({tp.topic for tp in partitions})).topics if partitions else {}
+    with_leader = {
+        TopicPartition(t, p.partition) for t in found for p in found[t].partitions if p.leader >= 0
+    }
+    existing = [tp for tp in partitions if tp in with_leader]
     ends = await admin.list_offsets(dict.fromkeys(existing, LATEST)) if existing else {}
-    unread = [tp for tp in existing if tp not in committed]
-    begins = await admin.list_offsets(dict.fromkeys(unread, EARLIEST)) if unread else {}
+    uncommitted = [tp for tp in existing if tp not in committed]
+    begins = await admin.list_offsets(dict.fromkeys(uncommitted, EARLIEST)) if uncommitted else {}
     rows = [
         OffsetRow(
             tp, committed.get(tp), ends[tp].offset if tp in ends else None,
             begins[tp].offset if tp in begins else None, *readers.get(tp, (None, None)),
         )
-        for tp in everything
+        for tp in partitions
     ]  # fmt: skip
     return sorted(rows, key=lambda row: (row.member is None, row.partition))
 
@@ -111,7 +124,7 @@ async def _offsets(admin: Admin, group: StreamsGroupDescription) -> list[OffsetR
 def _readers(
     group: StreamsGroupDescription,
 ) -> dict[TopicPartition, tuple[Task, StreamsMemberDescription]]:
-    """Who reads what, for which task."""
+    """The task and the member that read each partition."""
     reads = (
         {each.subtopology_id: each.reads for each in group.topology.subtopologies} if group.topology else {}
     )
@@ -123,17 +136,17 @@ def _readers(
     }
 
 
-# as tables ------------------------------------------------------------------------------------
+# tables ---------------------------------------------------------------------------------------
 
 
 def tables(found: DescribedStreams, part: str, verbose: bool) -> list[Table]:
-    """The part as tables. `topology` is none: see `tree`."""
+    """The tables of a part of the description; the topology is drawn by `tree`."""
     return _TABLES[part](found, verbose)
 
 
 def tree(found: DescribedStreams) -> list[str]:
-    """The topology's lines."""
-    return drawn(found.group)
+    """The lines of the topology tree."""
+    return tree_lines(found.group)
 
 
 def _offsets_table(found: DescribedStreams, verbose: bool) -> list[Table]:
@@ -161,19 +174,19 @@ def _members_table(found: DescribedStreams, verbose: bool) -> list[Table]:
     if not verbose:
         columns = ["GROUP", "MEMBER", "PROCESS", "CLIENT-ID", "ASSIGNMENTS"]
         rows: list[list[Any]] = [
-            [group.group_id, m.member_id, m.process_id, m.client_id, as_kafka(m.assignment)]
+            [group.group_id, m.member_id, m.process_id, m.client_id, format_assignment(m.assignment)]
             for m in group.members
         ]
-        under = [[*of_itself(m, group), *of_member(m, group)] for m in group.members]
-        return [Table(columns if rows else (), rows, notes(found), under)]
+        details = [[*describe_protocol(m, group), *describe_task_progress(m, group)] for m in group.members]
+        return [Table(columns if rows else (), rows, notes(found), details)]
     columns = [
         "GROUP", "TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH", "MEMBER", "MEMBER-PROTOCOL", "MEMBER-EPOCH",
         "PROCESS", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST", "RACK", "ENDPOINT", "STATE", "ASSIGNMENTS",
     ]  # fmt: skip
     rows, details = [], []
-    for each in standings(group):
+    for each in member_progress(group):
         m = each.member
-        both = f"{as_kafka(m.assignment)} {as_kafka(m.target, 'TARGET-')}".strip()
+        both = f"{format_assignment(m.assignment)} {format_assignment(m.target, 'TARGET-')}".strip()
         rows.append(
             [
                 group.group_id, group.assignment_epoch, m.topology_epoch, m.member_id,
@@ -181,24 +194,25 @@ def _members_table(found: DescribedStreams, verbose: bool) -> list[Table]:
                 m.client_host, m.rack_id, _endpoint(m), each.state, both,
             ]
         )  # fmt: skip
-        details.append([*sentences(each, group), *of_member(m, group, verbose=True), *_of_itself(m)])
+        details.append(
+            [*describe_progress(each, group), *describe_task_progress(m, group, verbose=True), *_reported(m)]
+        )
     return [Table(columns if rows else (), rows, notes(found), details)]
 
 
 def _state_table(found: DescribedStreams, verbose: bool) -> list[Table]:
-    group, coordinator = found.group, found.group.coordinator
+    group = found.group
     columns = ["GROUP", "COORDINATOR (ID)", "ASSIGNOR", "STATE"]
-    where = f"{coordinator.host}:{coordinator.port} ({coordinator.id})"
-    row: list[Any] = [group.group_id, where, group.assignor, group.state]
+    row: list[Any] = [group.group_id, coordinator_cell(group), group.assignor, group.state]
     if verbose:
         columns += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH"]
         row += [group.epoch, group.assignment_epoch, group.topology.epoch if group.topology else None]
-    told = [*of_group(group), *of_places(group)]
-    return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], notes(found), [told])]
+    lines = [*describe_group_progress(group), *describe_placement(group)]
+    return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], notes(found), [lines])]
 
 
 def _reconciliation_tables(found: DescribedStreams, verbose: bool) -> list[Table]:
-    """The group's line, and a row for each member, whom others wait for first; under it, what is missing."""
+    """The state of the group, and a row for each member, blocking ones first, with its progress below."""
     group = found.group
     state = _state_table(found, verbose=True)
     columns = (
@@ -206,16 +220,20 @@ def _reconciliation_tables(found: DescribedStreams, verbose: bool) -> list[Table
         "TARGET",
     )  # fmt: skip
     rows, details = [], []
-    for each in standings(group):
+    for each in member_progress(group):
         m = each.member
         rows.append(
             (
                 m.member_id, m.instance_id, m.process_id, m.client_host, m.client_id, m.epoch, each.state,
-                as_kafka(m.assignment), as_kafka(m.target),
+                format_assignment(m.assignment), format_assignment(m.target),
             )
         )  # fmt: skip
-        more = (*of_member(m, group, verbose=True), *_of_itself(m)) if verbose else of_member(m, group)
-        details.append([*sentences(each, group), *more])
+        more = (
+            (*describe_task_progress(m, group, verbose=True), *_reported(m))
+            if verbose
+            else describe_task_progress(m, group)
+        )
+        details.append([*describe_progress(each, group), *more])
     return [*state, Table(columns, rows, (), details)] if rows else state
 
 
@@ -229,15 +247,15 @@ def _endpoint(m: StreamsMemberDescription) -> str | None:
     return None if m.endpoint is None else f"{m.endpoint[0]}:{m.endpoint[1]}"
 
 
-def _of_itself(m: StreamsMemberDescription) -> list[str]:
-    """What a member told of itself: its tags, and how far its tasks have come."""
-    told = []
+def _reported(m: StreamsMemberDescription) -> list[str]:
+    """Lines with the client tags and task offsets that a member reports."""
+    lines = []
     if m.tags:
-        told.append("tags: " + ", ".join(f"{key}={value}" for key, value in sorted(m.tags.items())))
+        lines.append("tags: " + ", ".join(f"{key}={value}" for key, value in sorted(m.tags.items())))
     if m.task_offsets or m.task_end_offsets:
         tasks = sorted({*m.task_offsets, *m.task_end_offsets}, key=lambda task: task.sort_key)
-        told.append("task offsets: " + ", ".join(_progress(m, task) for task in tasks))
-    return told
+        lines.append("task offsets: " + ", ".join(_progress(m, task) for task in tasks))
+    return lines
 
 
 def _progress(m: StreamsMemberDescription, task: Task) -> str:
@@ -248,50 +266,41 @@ def _progress(m: StreamsMemberDescription, task: Task) -> str:
 
 
 def notes(found: DescribedStreams) -> list[str]:
-    """What is said beside every part."""
+    """Notes that go with every part of the description."""
     group = found.group
     if group.state == GroupState.EMPTY:
         return [f"Streams group '{group.group_id}' has no active members."]
     if group.state == GroupState.NOT_READY:
-        if found.missing:
-            why = f"there is no topic {', '.join(found.missing)}"
+        if found.missing_topics:
+            why = f"missing topics: {', '.join(found.missing_topics)}"
         else:
-            why = "its topics do not fit each other, or its first assignment has yet to come"
+            why = "its topics are incorrectly partitioned, or its first assignment is delayed"
         return [f"Warning: Streams group '{group.group_id}' is not ready: {why}."]
     if group.state in REBALANCING:
-        return [f"Warning: Streams group '{group.group_id}' is rebalancing.", *stuck(group)]
+        return [f"Warning: Streams group '{group.group_id}' is rebalancing.", *blocking_members(group)]
     return []
 
 
-# as JSON --------------------------------------------------------------------------------------
+# JSON -----------------------------------------------------------------------------------------
 
 
 def document(found: DescribedStreams, part: str | None) -> dict[str, Any]:
-    """What is known of a group; parts as for other groups, and the topology where it was asked for."""
+    """The description as JSON; `offsets`, `members` and `topology` only if requested."""
     g = found.group
-    out: dict[str, Any] = {
-        "group": g.group_id,
-        "type": g.type,
-        "state": g.state,
-        "assignor": g.assignor or None,
-        "epoch": g.epoch,
-        "assignment_epoch": g.assignment_epoch,
-        "topology_epoch": g.topology.epoch if g.topology else None,
-        "coordinator": {"id": g.coordinator.id, "host": g.coordinator.host, "port": g.coordinator.port},
-        "member_count": len(g.members),
-        "warmups": warming_up(g),
+    out = group_document(g, topology_epoch=g.topology.epoch if g.topology else None) | {
+        "warmups": warmup_count(g),
         "num_warmup_replicas": g.num_warmup_replicas,
         "acceptable_recovery_lag": g.acceptable_recovery_lag,
         "stale_member_count": sum(is_stale(m, g) for m in g.members),
         "classic_member_count": sum(m.is_classic for m in g.members),
-        "placement": places_document(g),
+        "placement": placement_document(g),
     }
     if g.state == GroupState.NOT_READY:
-        out["missing_topics"] = list(found.missing)
+        out["missing_topics"] = list(found.missing_topics)
     if part == "topology":
         out["topology"] = topology_document(g)
     if part in (None, "members", "reconciliation"):
-        out["members"] = [_member(each, g) for each in standings(g)]
+        out["members"] = [_member(each, g) for each in member_progress(g)]
     if part in (None, "offsets"):
         out["offsets"] = [_offset(row) for row in found.offsets]
     return out
@@ -312,8 +321,8 @@ def _offset(row: OffsetRow) -> dict[str, Any]:
     }
 
 
-def _member(standing: Standing, group: StreamsGroupDescription) -> dict[str, Any]:
-    m = standing.member
+def _member(progress: Progress, group: StreamsGroupDescription) -> dict[str, Any]:
+    m = progress.member
     return {
         "member_id": m.member_id,
         "instance_id": m.instance_id,
@@ -327,27 +336,28 @@ def _member(standing: Standing, group: StreamsGroupDescription) -> dict[str, Any
         "epoch": m.epoch,
         "topology_epoch": m.topology_epoch,
         "stale": is_stale(m, group),
-        "state": standing.state,
+        "state": progress.state,
         "assignment": _roles(m.assignment.units()),
         "target_assignment": _roles(m.target.units()),
         "task_offsets": {str(task): offset for task, offset in m.task_offsets.items()},
         "task_end_offsets": {str(task): offset for task, offset in m.task_end_offsets.items()},
-        "reports_offsets": None if group.silent is None else m.member_id not in group.silent,
-        "progress": [_copy(each) for each in copies_of(m, group)],
-        "to_release": _with_whom("wanted_by", standing.releases),
-        "waits_for": _with_whom("held_by", standing.waits),
+        "reports_offsets": None if group.not_reporting is None else m.member_id not in group.not_reporting,
+        "progress": [_task(each) for each in task_progress(m, group)],
+        "to_release": _units_with("wanted_by", progress.revocations),
+        "waits_for": _units_with("held_by", progress.waits),
     }
 
 
-def _copy(copy: Copy) -> dict[str, Any]:
+def _task(progress: TaskProgress) -> dict[str, Any]:
+    active = progress.active_member
     return {
-        "task": str(copy.task),
-        "role": copy.role.value,
-        "offset": copy.offset,
-        "end_offset": copy.end,
-        "lag": copy.lag,
-        "caught_up": copy.caught_up,
-        "active_on": copy.runs_it.member_id if copy.runs_it is not None else None,
+        "task": str(progress.task),
+        "role": progress.role.value,
+        "offset": progress.offset,
+        "end_offset": progress.end,
+        "lag": progress.lag,
+        "caught_up": progress.caught_up,
+        "active_on": active.member_id if active is not None else None,
     }
 
 
@@ -358,10 +368,10 @@ def _roles(units: Iterable[tuple[Role, Task]]) -> dict[str, list[str]]:
     return out
 
 
-def _with_whom(
-    word: str, units: Mapping[tuple[Role, Task], tuple[StreamsMemberDescription, ...]]
+def _units_with(
+    key: str, units: Mapping[tuple[Role, Task], tuple[StreamsMemberDescription, ...]]
 ) -> list[dict[str, Any]]:
     return [
-        {"role": role.value, "task": str(task), word: [each.member_id for each in others]}
-        for (role, task), others in units.items()
+        {"role": role.value, "task": str(task), key: [each.member_id for each in members]}
+        for (role, task), members in units.items()
     ]

@@ -1,14 +1,13 @@
-"""What part of a group a command is about: topics by the words of Kafka's two tools, and internal topics.
+"""Topic options of `konvene groups reset-offsets` and `delete-offsets`, and the internal topics of a group.
 
-    --topic, --all-topics                     of any group, as `kafka-consumer-groups` has them
-    --input-topic, --all-input-topics         of a streams group, as `kafka-streams-groups` has them
-    --input-topics A,B                        the same, as KIP-1071 has it
+    --topic, --all-topics                     any group, as in `kafka-consumer-groups`
+    --input-topic, --all-input-topics         streams groups, as in `kafka-streams-groups`
+    --input-topics A,B                        streams groups, as in KIP-1071
 
-For a streams group they mean the same: the topics that the application reads and that others write. What it
-writes for itself is left alone, as in Kafka, and can be deleted: `--delete-internal-topic`,
-`--delete-all-internal-topics`, `--internal-topics`. A topic counts as internal if the topology says so and
-its name does: so nobody's own topic goes with a group.
-"""
+For a streams group all of them mean the input topics of the application. Its internal topics stay as they
+are, as in Kafka, unless `--delete-internal-topic`, `--delete-all-internal-topics` or `--internal-topics`
+deletes them. A topic is internal if both the topology and its name say so: other topics are never deleted
+with a group."""
 
 from __future__ import annotations
 
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from konvene.cli.groups.selection import described_or_none
 from konvene.cli.options import Failure, failure_of
 from konvene.cli.output import note
 
@@ -29,45 +29,49 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["Scope", "delete_topics", "internal_topics", "scope_options", "streams_group", "words_of"]
+__all__ = ["Scope", "delete_topics", "internal_topics", "scope_options", "split_list", "streams_group"]
 
 
 class Scope(NamedTuple):
-    """Which topics are meant; None for all that the group has committed, or all that a file names."""
+    """Selected topics; None for all partitions with a committed offset, or all partitions of a file."""
 
     topics: Topics | None
-    of_streams: bool = False
-    """Whether it was said in words that only streams groups have."""
-    by_list: bool = False
-    """Whether with `--input-topics`, which says where to when nothing else does: to the earliest offset."""
+    is_streams_scope: bool = False
+    """Whether an option was used that only streams groups have."""
+    defaults_to_earliest: bool = False
+    """Whether `--input-topics` was used, for which the earliest offset is the default."""
 
 
 def scope_options(command: F) -> F:
-    """All of the words above; the parameter `scope` is a `Scope`, None where nothing was said."""
+    """Add the topic options; the parameter `scope` is a `Scope`, or None if no option is given."""
 
     @click.option(
         "--topic",
         "topics",
         multiple=True,
         metavar="TOPIC[:0,1]",
-        help="A topic, or some of its partitions; repeatable.",
+        help="A topic, or some of its partitions; may be repeated.",
     )
     @click.option(
         "--input-topic",
         "inputs",
         multiple=True,
         metavar="TOPIC[:0,1]",
-        help="The same, of a streams group.",
+        help="An input topic of a streams group, or some of its partitions; may be repeated.",
     )
     @click.option(
         "--input-topics",
         "lists",
         multiple=True,
         metavar="TOPIC,TOPIC",
-        help="Whole topics of a streams group; where nothing says where to, to the earliest offset.",
+        help="Input topics of a streams group; reset to the earliest offset by default.",
     )
-    @click.option("--all-topics", is_flag=True, help="Every partition that the group has committed.")
-    @click.option("--all-input-topics", is_flag=True, help="The same, of a streams group's input topics.")
+    @click.option("--all-topics", is_flag=True, help="All partitions with a committed offset.")
+    @click.option(
+        "--all-input-topics",
+        is_flag=True,
+        help="All input partitions of a streams group with a committed offset.",
+    )
     @functools.wraps(command)
     def wrapped(
         *args: Any, topics: tuple[str, ...], inputs: tuple[str, ...], lists: tuple[str, ...],
@@ -77,42 +81,33 @@ def scope_options(command: F) -> F:
             "--all-topics": all_topics, "--all-input-topics": all_input_topics,
             "--topic": topics, "--input-topic": inputs, "--input-topics": lists,
         }  # fmt: skip
-        said = [name for name, value in given.items() if value]
-        if len(said) > 1:
-            raise click.UsageError(f"{' and '.join(said)} contradict each other: give one of them.")
-        words = (*topics, *inputs, *(word for text in lists for word in words_of(text)))
-        scope = Scope(_topics(words), bool(inputs or lists or all_input_topics), bool(lists))
-        return command(*args, scope=scope if said else None, **kwargs)
+        used = [name for name, value in given.items() if value]
+        if len(used) > 1:
+            raise click.UsageError(f"{' and '.join(used)} cannot be used together.")
+        selected = (*topics, *inputs, *(topic for text in lists for topic in split_list(text)))
+        scope = Scope(_topics(selected), bool(inputs or lists or all_input_topics), bool(lists))
+        return command(*args, scope=scope if used else None, **kwargs)
 
     return wrapped  # type: ignore[return-value]
 
 
-def words_of(text: str) -> list[str]:
-    """The words of a comma-separated list."""
-    return [word.strip() for word in text.split(",") if word.strip()]
+def split_list(text: str) -> list[str]:
+    """The items of a comma-separated list."""
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def _topics(words: Sequence[str]) -> Topics | None:
+def _topics(selected: Sequence[str]) -> Topics | None:
     from konvene.cli.groups.reset_plan import BadInput, read_topics
 
     try:
-        return read_topics(words) or None
+        return read_topics(selected) or None
     except BadInput as error:
         raise click.UsageError(f"{error}.") from None
 
 
 async def streams_group(admin: Admin, name: str) -> StreamsGroupDescription | None:
-    """The streams group of that name; None where there is none, or where the cluster has no such groups."""
-    from konvene.client.errors import KafkaError, UnsupportedVersion
-
-    try:
-        return await admin.describe_streams_group(name)
-    except UnsupportedVersion:
-        return None
-    except KafkaError as error:
-        if error.name in ("GROUP_ID_NOT_FOUND", "UNSUPPORTED_VERSION"):
-            return None
-        raise
+    """The streams group of that name; None if there is none."""
+    return await described_or_none(admin.describe_streams_group(name))
 
 
 # internal topics ------------------------------------------------------------------------------
@@ -121,11 +116,11 @@ _INTERNAL = re.compile(
     r".*(-changelog|-repartition|-subscription-registration-topic|-subscription-response-topic)"
     r"|.*.+-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-[0-9]+-topic"
 )
-"""How Kafka Streams names what it makes, as Kafka's tool sees it."""
+"""Names of internal topics of Kafka Streams, as Kafka's tool recognizes them."""
 
 
 def internal_topics(group: StreamsGroupDescription) -> list[str]:
-    """What was made for the group and has such a name. What has another one is told and left."""
+    """Internal topics of the group. Notes a topic of the topology whose name is not internal."""
     found = []
     for topic in group.topology.internal_topics if group.topology is not None else ():
         if topic.startswith(f"{group.group_id}-") and _INTERNAL.fullmatch(topic):
@@ -139,20 +134,20 @@ def internal_topics(group: StreamsGroupDescription) -> list[str]:
 
 
 async def delete_topics(admin: Admin, group: str, topics: Iterable[str]) -> tuple[list[str], list[Failure]]:
-    """Delete internal topics one by one: what is gone, and why the others are not.
+    """Delete internal topics one by one; return the deleted ones and the failures.
 
-    One that is gone already is no failure: somebody deleted it before the group."""
+    A topic that does not exist any more is not a failure."""
     from konvene.client.errors import ClientError, KafkaError
 
-    gone, failures = [], []
+    deleted, failures = [], []
     for topic in topics:
         try:
             await admin.delete_topics([topic])
-            gone.append(topic)
+            deleted.append(topic)
         except ClientError as error:
             if isinstance(error, KafkaError) and error.name == "UNKNOWN_TOPIC_OR_PARTITION":
-                note(f"There is no internal topic {topic} any more.")
+                note(f"The internal topic {topic} does not exist any more.")
                 continue
-            why = failure_of(error)
-            failures.append(Failure(f"internal topic of group {group}: {why.message}", why.hint))
-    return gone, failures
+            failure = failure_of(error)
+            failures.append(Failure(f"internal topic of group {group}: {failure.message}", failure.hint))
+    return deleted, failures

@@ -1,8 +1,7 @@
-"""The topology of a streams group, drawn as a tree: what each subtopology reads, keeps and writes.
+"""The topology of a streams group as a tree: what each subtopology reads, stores and writes.
 
-All of it is what StreamsGroupDescribe tells of any group. Where the broker also knows what is inside of a
-subtopology (KIP-1331), its processors stand beneath it, each under the one that feeds it.
-"""
+StreamsGroupDescribe of any broker contains all of it. If the broker also has a topology description
+(KIP-1331), the processors of each subtopology are shown, each children the one that feeds it."""
 
 from __future__ import annotations
 
@@ -13,75 +12,82 @@ if TYPE_CHECKING:
     from konvene.client.admin.streams_groups import StreamsGroupDescription, SubtopologyNodes, TopologyNode
     from konvene.client.streams.tasks import InternalTopic, Subtopology, Topology
 
-__all__ = ["document", "drawn"]
+__all__ = ["document", "tree_lines"]
 
 
-class Branch(NamedTuple):
-    """A line, and what stands beneath it."""
+class Node(NamedTuple):
+    """A line of the tree with its children."""
 
     line: str
-    below: Sequence[Branch] = ()
+    children: Sequence[Node] = ()
 
 
-def drawn(group: StreamsGroupDescription) -> list[str]:
-    """The tree's lines."""
+def tree_lines(group: StreamsGroupDescription) -> list[str]:
+    """The lines of the tree."""
     topology = group.topology
     if topology is None:
-        return [f"{group.group_id}: no member has told its topology yet"]
-    inside = {
+        return [f"{group.group_id}: no member has sent a topology yet"]
+    descriptions = {
         each.subtopology_id: each for each in (group.description.subtopologies if group.description else ())
     }
-    below = [_subtopology(each, topology, inside.get(each.subtopology_id)) for each in _in_order(topology)]
+    children = [
+        _subtopology(each, topology, descriptions.get(each.subtopology_id))
+        for each in _sorted_subtopologies(topology)
+    ]
     for store in group.description.global_stores if group.description else ():
         nodes = (store.source, store.processor)
-        below.append(Branch("global store", _processors(nodes)))
-    return _lines(Branch(f"{group.group_id} (topology epoch {topology.epoch})", below))
+        children.append(Node("global store", _processors(nodes)))
+    return _lines(Node(f"{group.group_id} (topology epoch {topology.epoch})", children))
 
 
-def _in_order(topology: Topology) -> list[Subtopology]:
-    def place(each: Subtopology) -> tuple[bool, int, str]:
+def _sorted_subtopologies(topology: Topology) -> list[Subtopology]:
+    def sort_key(each: Subtopology) -> tuple[bool, int, str]:
         name = each.subtopology_id
         number = int(name) if name.isascii() and name.isdigit() else -1
         return number < 0, number, name
 
-    return sorted(topology.subtopologies, key=place)
+    return sorted(topology.subtopologies, key=sort_key)
 
 
-def _subtopology(each: Subtopology, topology: Topology, inside: SubtopologyNodes | None) -> Branch:
-    below = [Branch(f"reads {topic}") for topic in each.source_topics]
+def _subtopology(each: Subtopology, topology: Topology, description: SubtopologyNodes | None) -> Node:
+    children = [Node(f"reads {topic}") for topic in each.source_topics]
     for made in each.repartition_source_topics:
-        below.append(Branch(f"reads {_internal(made)}{_from(made.name, topology)}"))
-    below += [Branch(f"keeps {_internal(made)}") for made in each.state_changelog_topics]
-    below += [Branch(f"writes {topic}{_to(topic, topology)}") for topic in each.repartition_sink_topics]
-    if inside is not None:
-        below.append(Branch("processors", _processors(inside.nodes)))
-    return Branch(f"subtopology {each.subtopology_id}", below)
+        children.append(Node(f"reads {_internal(made)}{_from(made.name, topology)}"))
+    children += [Node(f"keeps {_internal(made)}") for made in each.state_changelog_topics]
+    children += [Node(f"writes {topic}{_to(topic, topology)}") for topic in each.repartition_sink_topics]
+    if description is not None:
+        children.append(Node("processors", _processors(description.nodes)))
+    return Node(f"subtopology {each.subtopology_id}", children)
 
 
 def _internal(topic: InternalTopic) -> str:
-    """Its name, with what the application wants it to be."""
-    wants = [f"{topic.partitions} partitions"] if topic.partitions else []
+    """The name of an internal topic, with the settings that the application requests."""
+    settings = [f"{topic.partitions} partitions"] if topic.partitions else []
     if topic.replication_factor > 0:
-        wants.append(f"replication factor {topic.replication_factor}")
-    wants += [f"{name}={value}" for name, value in sorted(topic.configs.items())]
-    return f"{topic.name} ({', '.join(wants)})" if wants else topic.name
+        settings.append(f"replication factor {topic.replication_factor}")
+    settings += [f"{name}={value}" for name, value in sorted(topic.configs.items())]
+    return f"{topic.name} ({', '.join(settings)})" if settings else topic.name
 
 
 def _from(name: str, topology: Topology) -> str:
-    writers = [each.subtopology_id for each in _in_order(topology) if name in each.repartition_sink_topics]
+    writers = [
+        each.subtopology_id
+        for each in _sorted_subtopologies(topology)
+        if name in each.repartition_sink_topics
+    ]
     return f" <- {', '.join(writers)}" if writers else ""
 
 
 def _to(name: str, topology: Topology) -> str:
-    readers = [each.subtopology_id for each in _in_order(topology) if name in each.reads]
+    readers = [each.subtopology_id for each in _sorted_subtopologies(topology) if name in each.reads]
     return f" -> {', '.join(readers)}" if readers else ""
 
 
-# inside of a subtopology ----------------------------------------------------------------------
+# processors -----------------------------------------------------------------------------------
 
 
-def _processors(nodes: Sequence[TopologyNode]) -> list[Branch]:
-    """From the sources on; one that several feed stands whole under the first, and by name under the rest."""
+def _processors(nodes: Sequence[TopologyNode]) -> list[Node]:
+    """The trees of the source processors. A processor with several inputs is expanded below the first one."""
     by_name = {node.name: node for node in nodes}
     fed = {name for node in nodes for name in node.successors}
     shown: set[str] = set()
@@ -89,15 +95,15 @@ def _processors(nodes: Sequence[TopologyNode]) -> list[Branch]:
     return [_processor(node, by_name, shown) for node in roots]
 
 
-def _processor(node: TopologyNode, by_name: Mapping[str, TopologyNode], shown: set[str]) -> Branch:
+def _processor(node: TopologyNode, by_name: Mapping[str, TopologyNode], shown: set[str]) -> Node:
     if node.name in shown:
-        return Branch(f"{node.name} (see above)")
+        return Node(f"{node.name} (see above)")
     shown.add(node.name)
-    below = [_processor(by_name[name], by_name, shown) for name in node.successors if name in by_name]
-    return Branch(f"{node.name}{_what(node)}", below)
+    children = [_processor(by_name[name], by_name, shown) for name in node.successors if name in by_name]
+    return Node(f"{node.name}{_details(node)}", children)
 
 
-def _what(node: TopologyNode) -> str:
+def _details(node: TopologyNode) -> str:
     if node.source_topics:
         return f" (topics: {', '.join(sorted(node.source_topics))})"
     if node.sink_topic is not None:
@@ -105,19 +111,21 @@ def _what(node: TopologyNode) -> str:
     return f" (stores: {', '.join(sorted(node.stores))})" if node.stores else ""
 
 
-def _lines(root: Branch, before: str = "", beneath: str = "") -> list[str]:
-    lines = [before + root.line]
-    for i, each in enumerate(root.below):
-        last = i == len(root.below) - 1
-        lines += _lines(each, beneath + ("└─ " if last else "├─ "), beneath + ("   " if last else "│  "))
+def _lines(root: Node, prefix: str = "", child_prefix: str = "") -> list[str]:
+    lines = [prefix + root.line]
+    for i, each in enumerate(root.children):
+        last = i == len(root.children) - 1
+        lines += _lines(
+            each, child_prefix + ("└─ " if last else "├─ "), child_prefix + ("   " if last else "│  ")
+        )
     return lines
 
 
-# as JSON --------------------------------------------------------------------------------------
+# JSON -----------------------------------------------------------------------------------------
 
 
 def document(group: StreamsGroupDescription) -> dict[str, Any] | None:
-    """The topology, and its processors where they are known."""
+    """The topology as JSON, with its processors if they are known."""
     topology = group.topology
     if topology is None:
         return None
@@ -131,7 +139,7 @@ def document(group: StreamsGroupDescription) -> dict[str, Any] | None:
                 "state_changelog_topics": [_topic(made) for made in each.state_changelog_topics],
                 "repartition_source_topics": [_topic(made) for made in each.repartition_source_topics],
             }
-            for each in _in_order(topology)
+            for each in _sorted_subtopologies(topology)
         ],
     }
     if group.description is not None:

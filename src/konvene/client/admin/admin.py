@@ -1,9 +1,10 @@
-"""What an administrator asks of a cluster: topics and settings; what of groups and offsets is in `groups`, of
-share groups in `share_groups`, of streams groups in `streams_groups`, of transactions in `transactions`.
+"""Administration of a cluster: topics, settings, groups and transactions.
 
-Every method sends the requests of one question and gives values in Kafka's words. Error codes become
-`KafkaError`s that name what they are about; where a method takes many topics, the first that fails is raised
-after all were asked.
+This module has topics and settings. Groups and offsets are in `groups`, share groups in `share_groups`,
+streams groups in `streams_groups`, transactions in `transactions`; `Admin` inherits from all of them.
+
+An error code is raised as a `KafkaError` that names its subject. A method for several topics raises the error
+of the first one that fails, after all were processed.
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ __all__ = [
 ]  # fmt: skip
 
 TOPIC, BROKER, GROUP_CONFIG = 2, 4, 32
-"""Kinds of things that have settings (config resource types)."""
+"""Config resource types."""
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-"""What IncrementalAlterConfigs does to a setting."""
+"""Operations of IncrementalAlterConfigs."""
 
 CONFIG_SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG", 2: "DYNAMIC_BROKER_CONFIG", 3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
@@ -81,7 +82,8 @@ CONFIG_SOURCES = {
 
 
 class ConfigSynonym(NamedTuple):
-    """One of the places that a setting's value may come from."""
+    """A setting from which the value of another one may be taken, such as a broker default of a topic
+    setting."""
 
     name: str
     value: str | None
@@ -89,7 +91,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting and where its value comes from (`source` is Kafka's name)."""
+    """A setting with its value; `source` is Kafka's name of the level that defines it."""
 
     name: str
     value: str | None
@@ -97,7 +99,7 @@ class ConfigEntry(NamedTuple):
     read_only: bool
     is_sensitive: bool
     synonyms: tuple[ConfigSynonym, ...] = ()
-    """Every place that gives it a value, the one that wins first; only where they were asked for."""
+    """All levels that define a value, in order of precedence; empty unless requested."""
 
     @property
     def is_default(self) -> bool:
@@ -105,17 +107,19 @@ class ConfigEntry(NamedTuple):
 
 
 class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
-    """Administration of the cluster behind `cluster`."""
+    """Admin client of a cluster, as Kafka's `Admin`.
+
+    All methods raise `ClientError`: `KafkaError` for an error code of a broker."""
 
     # topics
 
     async def list_topics(self) -> list[Topic]:
-        """All topics, internal ones too, by name."""
+        """List all topics by name, including internal ones."""
         metadata = await self.cluster.refresh()
         return [metadata.topics[name] for name in sorted(metadata.topics)]
 
     async def describe_topics(self, names: Iterable[str]) -> list[Topic]:
-        """Topics with their partitions. Raises `KafkaError` for one that does not exist."""
+        """Describe topics and their partitions. Raises `KafkaError` for one that does not exist."""
         wanted = sorted(set(names))
         metadata = await self.cluster.refresh(wanted)
         for name in wanted:
@@ -127,8 +131,9 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
         configs: Mapping[str, str] | None = None, assignments: Mapping[int, tuple[int, ...]] | None = None,
         validate_only: bool = False,
     ) -> None:  # fmt: skip
-        """Create a topic; -1 leaves a number to the broker.
+        """Create a topic. -1 means the default of the broker.
 
+        `assignments` maps partitions to replicas and replaces both numbers. `validate_only` creates nothing.
         Raises `KafkaError`, such as TOPIC_ALREADY_EXISTS."""
         topic = CreatableTopic(
             name=name,
@@ -140,47 +145,48 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
             ),
             configs=tuple(CreatableTopicConfig(name=k, value=v) for k, v in (configs or {}).items()),
         )
-        answer: CreateTopicsResponse = await self._ask_controller(
+        response: CreateTopicsResponse = await self._ask_controller(
             CreateTopicsRequest(topics=(topic,), timeout_ms=self._timeout_ms, validate_only=validate_only),
-            lambda a: a.topics[0].error_code,
+            lambda r: r.topics[0].error_code,
         )
-        made = answer.topics[0]
-        raise_for(made.error_code, made.error_message, about=f"topic {name}")
+        created = response.topics[0]
+        raise_for(created.error_code, created.error_message, about=f"topic {name}")
 
     async def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics by name. Raises `KafkaError` for the first that could not be."""
+        """Delete topics by name. Raises `KafkaError` for the first that cannot be deleted."""
         wanted = tuple(sorted(set(names)))
 
-        def speak(connection: Connection) -> tuple[Struct, int]:
+        def versioned(connection: Connection) -> tuple[Struct, int]:
             version = connection.version_of(BY_NAME["DeleteTopics"].key)
             if version >= 6:
                 states = tuple(DeleteTopicState(name=name) for name in wanted)
                 return DeleteTopicsRequest(topics=states, timeout_ms=self._timeout_ms), version
             return DeleteTopicsRequest(topic_names=wanted, timeout_ms=self._timeout_ms), version
 
-        answer = await self._ask_controller(speak, lambda a: a.responses[0].error_code)
-        for row in answer.responses:
+        response = await self._ask_controller(versioned, lambda r: r.responses[0].error_code)
+        for row in response.responses:
             if row.name is not None:
                 self.cluster.forget_topic(row.name)
-        for row in answer.responses:
+        for row in response.responses:
             raise_for(row.error_code, row.error_message, about=f"topic {row.name}")
 
     async def create_partitions(self, name: str, count: int) -> None:
-        """Raise a topic's number of partitions to `count`."""
+        """Increase the number of partitions of a topic to `count`. Raises `KafkaError`."""
         request = CreatePartitionsRequest(
             topics=(CreatePartitionsTopic(name=name, count=count, assignments=None),),
             timeout_ms=self._timeout_ms,
         )
-        answer = await self._ask_controller(request, lambda a: a.results[0].error_code)
+        response = await self._ask_controller(request, lambda r: r.results[0].error_code)
         self.cluster.forget_topic(name)
-        raise_for(answer.results[0].error_code, answer.results[0].error_message, about=f"topic {name}")
+        raise_for(response.results[0].error_code, response.results[0].error_message, about=f"topic {name}")
 
     # settings
 
     async def describe_configs(
         self, resource_type: int, name: str, *, synonyms: bool = False
     ) -> list[ConfigEntry]:
-        """All settings of a topic, a broker ("" for what all brokers share) or a group, by name."""
+        """Describe the settings of a topic, a broker ("" for the cluster-wide default) or a group, by
+        name."""
         request = DescribeConfigsRequest(
             resources=(
                 DescribeConfigsResource(
@@ -189,8 +195,8 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
             ),
             include_synonyms=synonyms,
         )
-        answer = await self.cluster.ask(request, node_id=_node_of(resource_type, name))
-        found = answer.results[0]
+        response = await self.cluster.ask(request, node_id=_node_of(resource_type, name))
+        found = response.results[0]
         raise_for(found.error_code, found.error_message, about=f"the settings of {name}")
         return sorted(
             ConfigEntry(
@@ -210,7 +216,8 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
     async def alter_configs(
         self, resource_type: int, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Set settings; a value of None takes a setting back to its default."""
+        """Change settings; None resets a setting to its default. Raises `KafkaError`, such as
+        INVALID_CONFIG."""
         rows = tuple(
             AlterableConfig(name=k, config_operation=DELETE if v is None else SET, value=v)
             for k, v in changes.items()
@@ -219,44 +226,43 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
             resources=(AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=rows),),
             validate_only=validate_only,
         )
-        answer = await self.cluster.ask(request, node_id=_node_of(resource_type, name))
+        response = await self.cluster.ask(request, node_id=_node_of(resource_type, name))
         raise_for(
-            answer.responses[0].error_code,
-            answer.responses[0].error_message,
+            response.responses[0].error_code,
+            response.responses[0].error_message,
             about=f"the settings of {name}",
         )
 
     async def list_config_resources(self, resource_type: int) -> list[str]:
-        """Names of the things of a kind that have settings, also where nothing else is left of them.
+        """Names of the resources of a type that have settings, even if they do not exist otherwise.
 
-        Empty where no broker can say it (ListConfigResources v1)."""
+        Empty if the broker lacks ListConfigResources v1."""
         connection = await self.cluster.any_node()
         key = BY_NAME["ListConfigResources"].key
         if not connection.speaks(key) or connection.version_of(key) < 1:
             return []
-        answer = await self.cluster.ask(ListConfigResourcesRequest(resource_types=(resource_type,)))
-        raise_for(answer.error_code, about="the things that have settings")
-        return sorted(r.resource_name for r in answer.config_resources if r.resource_type == resource_type)
-
-    # how
+        response = await self.cluster.ask(ListConfigResourcesRequest(resource_types=(resource_type,)))
+        raise_for(response.error_code, about="the config resources")
+        return sorted(r.resource_name for r in response.config_resources if r.resource_type == resource_type)
 
     @property
     def _timeout_ms(self) -> int:
         return self.cluster.settings.request_timeout_ms
 
     async def _ask_controller(self, request: Any, code: Callable[[Any], int]) -> Any:
-        """Any broker hands such a request on in KRaft; older clusters say NOT_CONTROLLER, so ask it then."""
+        """Send a request to any broker, which forwards it in KRaft; to the controller after
+        NOT_CONTROLLER."""
         patience = self.cluster.patience()
         node_id: int | None = None
         while True:
-            answer = await self.cluster.ask(request, node_id=node_id)
-            if code(answer) != Errors.NOT_CONTROLLER:
-                return answer
-            await patience.after(KafkaError(code(answer), about="the controller"))
+            response = await self.cluster.ask(request, node_id=node_id)
+            if code(response) != Errors.NOT_CONTROLLER:
+                return response
+            await patience.after(KafkaError(code(response), about="the controller"))
             controller = (await self.cluster.refresh([])).controller_id
             node_id = controller if controller >= 0 else None
 
 
 def _node_of(resource_type: int, name: str) -> int | None:
-    """Only a broker itself knows (and checks) its own settings; any other may speak of the rest."""
+    """The broker to send to: a broker for its own settings, any broker for others."""
     return int(name) if resource_type == BROKER and name else None

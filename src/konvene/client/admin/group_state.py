@@ -1,7 +1,7 @@
-"""The states and types of groups, in Kafka's words, as ListGroups and the descriptions of groups give them.
+"""States and types of groups, under the names of ListGroups and of group descriptions.
 
-They are words: a broker that is newer than this client may know more of them, and what it says is handed on
-as it came. Kafka 4.4 finds streams groups that are NotReady by `not_ready` alone: see `spellings`.
+States are strings: a newer broker may report states that this client does not know, and they are passed on
+unchanged. Kafka 4.4 finds NotReady streams groups only with the filter `not_ready`; `state_filter` adds it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-__all__ = ["STATES_OF", "GroupState", "GroupType", "spellings"]
+__all__ = ["STATES_OF", "GroupState", "GroupType", "state_filter"]
 
 
 class GroupState(StrEnum):
-    """In the order in which people look for them."""
+    """States of groups of all types."""
 
     STABLE = "Stable"
     EMPTY = "Empty"
@@ -22,34 +22,36 @@ class GroupState(StrEnum):
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
     NOT_READY = "NotReady"
-    """A streams group whose topology cannot run: topics are missing, or do not fit each other."""
+    """A streams group whose topics are missing or incorrectly partitioned."""
     DEAD = "Dead"
 
 
 class GroupType(StrEnum):
+    """Types of groups."""
+
     CLASSIC = "classic"
     CONSUMER = "consumer"
     SHARE = "share"
     STREAMS = "streams"
 
 
-_EVERY = frozenset({GroupState.STABLE, GroupState.EMPTY, GroupState.DEAD})
-_ASSIGNED = _EVERY | {GroupState.ASSIGNING, GroupState.RECONCILING}
+_COMMON = frozenset({GroupState.STABLE, GroupState.EMPTY, GroupState.DEAD})
+_RECONCILED = _COMMON | {GroupState.ASSIGNING, GroupState.RECONCILING}
 
 STATES_OF = {
-    GroupType.CLASSIC: _EVERY | {GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE},
-    GroupType.CONSUMER: _ASSIGNED,
-    GroupType.SHARE: _EVERY,
-    GroupType.STREAMS: _ASSIGNED | {GroupState.NOT_READY},
+    GroupType.CLASSIC: _COMMON | {GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE},
+    GroupType.CONSUMER: _RECONCILED,
+    GroupType.SHARE: _COMMON,
+    GroupType.STREAMS: _RECONCILED | {GroupState.NOT_READY},
 }
-"""Which states a group of a type can be in. Streams groups have none of the classic protocol's."""
+"""States that a group of a type can be in."""
 
 
-def spellings(states: Iterable[str]) -> tuple[str, ...]:
-    """What a filter has to ask for, so that every broker finds groups in these states."""
-    asked = []
+def state_filter(states: Iterable[str]) -> tuple[str, ...]:
+    """The filter values with which every broker finds groups in these states."""
+    values = []
     for state in states:
-        asked.append(str(state))
+        values.append(str(state))
         if state == GroupState.NOT_READY:
-            asked.append("not_ready")
-    return tuple(asked)
+            values.append("not_ready")
+    return tuple(values)

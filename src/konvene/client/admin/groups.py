@@ -1,16 +1,15 @@
-"""What an administrator asks of groups and their offsets: the half of `Admin` that coordinators answer.
+"""Admin methods for groups and committed offsets: the part of `Admin` that group coordinators response.
 
-Groups of every type are listed; classic and consumer groups are described with their members, as Kafka's own
-tools do (ConsumerGroupDescribe first, DescribeGroups for what it does not know). Where Kafka answers for each
-partition or member, so do the methods here: what is refused for one of many is handed back beside it.
-"""
+Groups of every type are listed. Classic and consumer groups are described with their members, as Kafka's
+tools do: ConsumerGroupDescribe first, DescribeGroups for a group that it does not find. A method for several
+partitions or members returns an error per item if Kafka does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from konvene.client.admin.group_state import spellings
+from konvene.client.admin.group_state import state_filter
 from konvene.client.consumer.fetch import OffsetAt, list_offsets
 from konvene.client.consumer.protocol import read_assignment, read_subscription
 from konvene.client.errors import BadResponse, KafkaError, raise_for
@@ -50,9 +49,9 @@ __all__ = [
 ]  # fmt: skip
 
 REMOVED_BY_ADMIN = "member was removed by an admin"
-"""What a member's removal is explained with where no reason is given; Kafka's words."""
+"""Kafka's reason for a removal if the caller gives none."""
 
-LONGEST_REASON = 255
+MAX_REASON_LENGTH = 255
 
 Partitions = Mapping[TopicPartition, Any]
 
@@ -67,16 +66,16 @@ class GroupListing(NamedTuple):
 
 
 class Heartbeats(NamedTuple):
-    """How a member heartbeats, where a broker of ours tells it."""
+    """Heartbeat statistics of a member, as a konvene broker reports them."""
 
-    told_ms: int | None
-    """What it is told with its next answer; None for a member of the classic protocol."""
+    interval_ms: int | None
+    """Heartbeat interval of its next response; None for a member of the classic protocol."""
     held: bool
-    """Whether it waits for the answer to a heartbeat with nothing to tell."""
+    """Whether the broker holds a heartbeat of the member that has nothing new to report."""
 
 
 class MemberDescription(NamedTuple):
-    """A member of a group; epochs None in a classic group, `target` too."""
+    """A member of a classic or consumer group. `epoch` and `target` are None in a classic group."""
 
     member_id: str
     instance_id: str | None
@@ -87,14 +86,14 @@ class MemberDescription(NamedTuple):
     epoch: int | None = None
     subscribed: tuple[str, ...] = ()
     upgraded: bool | None = None
-    """In a consumer group: whether the member speaks the consumer protocol itself."""
+    """In a consumer group: whether the member uses the consumer protocol."""
     regex: str | None = None
     rack_id: str | None = None
     heartbeats: Heartbeats | None = None
 
 
 class GroupDescription(NamedTuple):
-    """A group as its coordinator has it."""
+    """A classic or consumer group."""
 
     group_id: str
     type: str
@@ -107,7 +106,7 @@ class GroupDescription(NamedTuple):
     assignment_epoch: int | None = None
     protocol_type: str = "consumer"
     heartbeat_policy: str | None = None
-    """`konvene.heartbeat.policy`, where a broker of ours was asked how members heartbeat."""
+    """`konvene.heartbeat.policy`, if it was requested from a konvene broker."""
 
 
 class CommittedOffset(NamedTuple):
@@ -119,7 +118,7 @@ class CommittedOffset(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """What became of a member that was to be removed: named by its instance id where it has one."""
+    """The result of removing a member."""
 
     member_id: str
     instance_id: str | None
@@ -144,63 +143,64 @@ class GroupAdmin:
     async def list_groups(
         self, *, states: Iterable[str] = (), types: Iterable[str] = ()
     ) -> list[GroupListing]:
-        """The groups of all brokers, by id; only those in one of `states`, of one of `types`, if given.
+        """List the groups of all brokers by id, filtered by state and type if given.
 
-        Filters need ListGroups v4 (states) and v5 (types): `UnsupportedVersion` where a broker lacks them."""
-        request = ListGroupsRequest(states_filter=spellings(states), types_filter=tuple(types))
+        Raises `UnsupportedVersion` if a broker lacks the filter: states need ListGroups v4, types v5."""
+        request = ListGroupsRequest(states_filter=state_filter(states), types_filter=tuple(types))
         await self.cluster.refresh([])
         found: dict[str, GroupListing] = {}
         for node_id in sorted(self.cluster.metadata.nodes):
             patience = self.cluster.patience()
             while True:
-                answer: ListGroupsResponse = await self.cluster.ask(request, node_id=node_id)
-                if answer.error_code == 0:
+                response: ListGroupsResponse = await self.cluster.ask(request, node_id=node_id)
+                if response.error_code == 0:
                     break
-                await patience.after(KafkaError(answer.error_code, about=f"the groups of broker {node_id}"))
-            for g in answer.groups:
+                await patience.after(KafkaError(response.error_code, about=f"the groups of broker {node_id}"))
+            for g in response.groups:
                 found[g.group_id] = GroupListing(g.group_id, g.group_type, g.group_state, g.protocol_type)
         return [found[group] for group in sorted(found)]
 
     async def describe_group(self, group: str, *, heartbeats: bool = False) -> GroupDescription:
-        """A classic or consumer group. Raises `KafkaError` GROUP_ID_NOT_FOUND where there is none.
+        """Describe a classic or consumer group.
 
-        `heartbeats`: ask how its members heartbeat, too; brokers that are not ours do not say."""
+        `heartbeats` requests heartbeat statistics from a konvene broker; other brokers ignore it.
+        Raises `KafkaError`, such as GROUP_ID_NOT_FOUND."""
         tags = (ASKED,) if heartbeats else ()
         about = f"group {group}"
         connection = await self._coordinator(group)
-        words = f"Group {group} not found."
+        not_found = f"Group {group} not found."
         if connection.speaks(BY_NAME["ConsumerGroupDescribe"].key):
-            answer = await self.cluster.ask_coordinator(
+            response = await self.cluster.ask_coordinator(
                 group,
                 ConsumerGroupDescribeRequest(group_ids=(group,)).replace(unknown_tags=tags),
-                lambda a: a.groups[0].error_code,
+                lambda r: r.groups[0].error_code,
             )
-            found = answer.groups[0]
+            found = response.groups[0]
             if found.error_code not in (Errors.GROUP_ID_NOT_FOUND, Errors.UNSUPPORTED_VERSION):
                 raise_for(found.error_code, found.error_message, about=about)
-                return _noted(_consumer_group(found, await self._coordinator_node(group)), found)
-            words = found.error_message or words
-        answer = await self.cluster.ask_coordinator(
+                return _with_heartbeats(_consumer_group(found, await self._coordinator_node(group)), found)
+            not_found = found.error_message or not_found
+        response = await self.cluster.ask_coordinator(
             group,
             DescribeGroupsRequest(groups=(group,)).replace(unknown_tags=tags),
-            lambda a: a.groups[0].error_code,
+            lambda r: r.groups[0].error_code,
         )
-        described = answer.groups[0]
+        described = response.groups[0]
         if described.error_code == Errors.GROUP_ID_NOT_FOUND:
-            raise KafkaError(Errors.GROUP_ID_NOT_FOUND, words, about=about)
+            raise KafkaError(Errors.GROUP_ID_NOT_FOUND, not_found, about=about)
         raise_for(described.error_code, described.error_message, about=about)
         if described.group_state == "Dead":
-            raise KafkaError(Errors.GROUP_ID_NOT_FOUND, words, about=about)
-        return _noted(_classic_group(described, await self._coordinator_node(group)), described)
+            raise KafkaError(Errors.GROUP_ID_NOT_FOUND, not_found, about=about)
+        return _with_heartbeats(_classic_group(described, await self._coordinator_node(group)), described)
 
     async def delete_groups(self, groups: Iterable[str]) -> None:
-        """Delete groups that have no members. Raises `KafkaError` for the first that could not be."""
+        """Delete groups without members. Raises `KafkaError` for the first that cannot be deleted."""
         failed: list[KafkaError] = []
         for group in sorted(set(groups)):
-            answer = await self.cluster.ask_coordinator(
-                group, DeleteGroupsRequest(groups_names=(group,)), lambda a: a.results[0].error_code
+            response = await self.cluster.ask_coordinator(
+                group, DeleteGroupsRequest(groups_names=(group,)), lambda r: r.results[0].error_code
             )
-            row = answer.results[0]
+            row = response.results[0]
             if row.error_code:
                 failed.append(KafkaError(row.error_code, row.error_message, about=f"group {group}"))
         if failed:
@@ -210,29 +210,29 @@ class GroupAdmin:
         self, group: str, *, member_ids: Iterable[str] = (), instance_ids: Iterable[str] = (),
         reason: str = "",
     ) -> list[Removal]:  # fmt: skip
-        """Make members leave a group, whether they want to or not; what became of each, in order.
+        """Remove members from a group; return the result of each, in order.
 
-        `reason` is what the coordinator writes down of it. Raises `KafkaError` where the group is refused."""
-        why = reason[:LONGEST_REASON] or REMOVED_BY_ADMIN
-        members = [MemberIdentity(member_id=each, reason=why) for each in dict.fromkeys(member_ids)]
+        `reason` is sent to the coordinator. Raises `KafkaError` if the request for the group fails."""
+        reason = reason[:MAX_REASON_LENGTH] or REMOVED_BY_ADMIN
+        members = [MemberIdentity(member_id=each, reason=reason) for each in dict.fromkeys(member_ids)]
         members += (
-            MemberIdentity(member_id="", group_instance_id=each, reason=why)
+            MemberIdentity(member_id="", group_instance_id=each, reason=reason)
             for each in dict.fromkeys(instance_ids)
         )
         if not members:
             return []
         request = LeaveGroupRequest(group_id=group, members=tuple(members))
-        answer: LeaveGroupResponse = await self.cluster.ask_coordinator(
-            group, request, lambda a: a.error_code
+        response: LeaveGroupResponse = await self.cluster.ask_coordinator(
+            group, request, lambda r: r.error_code
         )
-        raise_for(answer.error_code, about=f"group {group}")
+        raise_for(response.error_code, about=f"group {group}")
         return [
             Removal(
                 m.member_id,
                 m.group_instance_id,
-                _refused(m.error_code, f"member {m.group_instance_id or m.member_id} of group {group}"),
+                _error_of(m.error_code, f"member {m.group_instance_id or m.member_id} of group {group}"),
             )
-            for m in answer.members
+            for m in response.members
         ]
 
     # offsets
@@ -241,20 +241,21 @@ class GroupAdmin:
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False,
         member_id: str | None = None, member_epoch: int = -1,
     ) -> dict[TopicPartition, CommittedOffset]:  # fmt: skip
-        """A group's committed offsets: of `partitions`, or of all. Partitions without one are left out.
+        """The committed offsets of a group, of `partitions` or of all. Partitions without one are left out.
 
-        A member of a consumer group says who it is, and is refused where it is not that (any more)."""
-        asked = OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=member_epoch)
-        speak = _offset_fetch(asked, partitions, require_stable)
+        `require_stable` waits for open transactions. A member of a consumer group gives its id and epoch, and
+        the request fails if they are not current. Raises `KafkaError`."""
+        requested = OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=member_epoch)
+        versioned = _offset_fetch(requested, partitions, require_stable)
 
-        def code(answer: OffsetFetchResponse) -> int:
-            return answer.groups[0].error_code if answer.groups else answer.error_code
+        def code(response: OffsetFetchResponse) -> int:
+            return response.groups[0].error_code if response.groups else response.error_code
 
         patience = self.cluster.patience()
         while True:
-            answer = await self.cluster.ask_coordinator(group, speak, code)
-            raise_for(code(answer), about=f"the offsets of group {group}")
-            rows = answer.groups[0].topics if answer.groups else answer.topics
+            response = await self.cluster.ask_coordinator(group, versioned, code)
+            raise_for(code(response), about=f"the offsets of group {group}")
+            rows = response.groups[0].topics if response.groups else response.topics
             found: dict[TopicPartition, CommittedOffset] = {}
             unstable: KafkaError | None = None
             for t in rows:
@@ -276,18 +277,18 @@ class GroupAdmin:
         self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset], *, member_id: str = "",
         generation: int = -1, instance_id: str | None = None,
     ) -> None:  # fmt: skip
-        """Commit offsets for a group without members (or, with its id and generation, for a member).
+        """Commit offsets for a group without members, or for a member with its id and generation.
 
-        Raises `KafkaError` for the first that is refused."""
-        for why in (await self._commit(group, offsets, member_id, generation, instance_id)).values():
-            if why is not None:
-                raise why
+        Raises `KafkaError` for the first partition that fails."""
+        for error in (await self._commit(group, offsets, member_id, generation, instance_id)).values():
+            if error is not None:
+                raise error
 
     async def _commit(
         self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset], member_id: str = "",
         generation: int = -1, instance_id: str | None = None,
     ) -> dict[TopicPartition, KafkaError | None]:  # fmt: skip
-        """What became of each."""
+        """Commit offsets; return the error of each partition, or None."""
         request = OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=generation,
@@ -299,14 +300,14 @@ class GroupAdmin:
             ),
         )
         key = BY_NAME["OffsetCommit"].key
-        answer = await self.cluster.ask_coordinator(
+        response = await self.cluster.ask_coordinator(
             group,
             lambda connection: (request, min(9, connection.version_of(key))),  # From 10 on: by topic id.
-            lambda a: a.topics[0].partitions[0].error_code if a.topics and a.topics[0].partitions else 0,
+            lambda r: r.topics[0].partitions[0].error_code if r.topics and r.topics[0].partitions else 0,
         )
         return {
-            tp: _refused(p.error_code, f"the offset of {tp} in group {group}")
-            for t in answer.topics
+            tp: _error_of(p.error_code, f"the offset of {tp} in group {group}")
+            for t in response.topics
             for p in t.partitions
             for tp in [TopicPartition(t.name, p.partition_index)]
         }
@@ -314,7 +315,8 @@ class GroupAdmin:
     async def delete_offsets(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Forget a group's offsets of partitions that no member subscribes to; why not, where it is refused.
+        """Forget a group's offsets of partitions that no member subscribes to; reason not, where it is
+        refused.
 
         Raises `KafkaError` where the group itself is refused."""
         request = OffsetDeleteRequest(
@@ -329,20 +331,18 @@ class GroupAdmin:
                 for topic, rows in _by_topic(dict.fromkeys(partitions)).items()
             ),
         )
-        answer = await self.cluster.ask_coordinator(group, request, lambda a: a.error_code)
-        raise_for(answer.error_code, about=f"group {group}")
+        response = await self.cluster.ask_coordinator(group, request, lambda r: r.error_code)
+        raise_for(response.error_code, about=f"group {group}")
         return {
-            tp: _refused(p.error_code, f"the offset of {tp} in group {group}")
-            for t in answer.topics
+            tp: _error_of(p.error_code, f"the offset of {tp} in group {group}")
+            for t in response.topics
             for p in t.partitions
             for tp in [TopicPartition(t.name, p.partition_index)]
         }
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
-        """See `konvene.client.consumer.fetch.list_offsets`."""
+        """The offset of each partition at a timestamp (ms), at EARLIEST or at LATEST."""
         return await list_offsets(self.cluster, wanted)
-
-    # how
 
     async def _coordinator(self, group: str) -> Connection:
         patience = self.cluster.patience()
@@ -360,23 +360,23 @@ class GroupAdmin:
         return await self.cluster.find_coordinator(group)
 
 
-def _refused(code: int, about: str) -> KafkaError | None:
+def _error_of(code: int, about: str) -> KafkaError | None:
     return KafkaError(code, about=about) if code else None
 
 
-def _noted(group: GroupDescription, found: Struct) -> GroupDescription:
-    """With what a broker of ours says of heartbeats beside it."""
+def _with_heartbeats(group: GroupDescription, found: Struct) -> GroupDescription:
+    """Add the heartbeat statistics of a konvene broker."""
     for tag, data in found.unknown_tags:
         if tag == HEARTBEAT_NOTES:
             try:
                 notes = decode(HeartbeatNotes, 0, data)
             except CodecError as error:
-                raise BadResponse(f"group {group.group_id}, how its members heartbeat: {error}") from error
-            of = {
+                raise BadResponse(f"group {group.group_id}, heartbeat statistics: {error}") from error
+            heartbeats = {
                 n.member_id: Heartbeats(None if n.told_ms < 0 else n.told_ms, n.is_held)
                 for n in notes.members
             }
-            members = tuple(m._replace(heartbeats=of.get(m.member_id)) for m in group.members)
+            members = tuple(m._replace(heartbeats=heartbeats.get(m.member_id)) for m in group.members)
             return group._replace(members=members, heartbeat_policy=notes.policy)
     return group
 
@@ -433,12 +433,12 @@ def _classic_group(found: Any, coordinator: Node) -> GroupDescription:
 
 
 def _offset_fetch(
-    asked: OffsetFetchRequestGroup, partitions: Iterable[TopicPartition] | None, require_stable: bool
+    requested: OffsetFetchRequestGroup, partitions: Iterable[TopicPartition] | None, require_stable: bool
 ) -> Callable[[Connection], tuple[Struct, int]]:
-    """OffsetFetch by topic name: many groups at once from version 8 on, one group before, ids from 10 on."""
+    """OffsetFetch by topic name: several groups from version 8, one group before, topic ids from 10."""
     grouped = None if partitions is None else _by_topic(dict.fromkeys(partitions))
 
-    def speak(connection: Connection) -> tuple[Struct, int]:
+    def versioned(connection: Connection) -> tuple[Struct, int]:
         version = min(9, connection.version_of(BY_NAME["OffsetFetch"].key))
         stable = require_stable and version >= 7
         if version >= 8:
@@ -446,14 +446,16 @@ def _offset_fetch(
                 OffsetFetchRequestTopics(name=t, partition_indexes=tuple(tp.partition for tp in tps))
                 for t, tps in grouped.items()
             )  # fmt: skip
-            return OffsetFetchRequest(groups=(asked.replace(topics=rows),), require_stable=stable), version
+            return OffsetFetchRequest(
+                groups=(requested.replace(topics=rows),), require_stable=stable
+            ), version
         old = None if grouped is None else tuple(
             OffsetFetchRequestTopic(name=t, partition_indexes=tuple(tp.partition for tp in tps))
             for t, tps in grouped.items()
         )  # fmt: skip
-        return OffsetFetchRequest(group_id=asked.group_id, topics=old, require_stable=stable), version
+        return OffsetFetchRequest(group_id=requested.group_id, topics=old, require_stable=stable), version
 
-    return speak
+    return versioned
 
 
 def _commit_rows(rows: Mapping[TopicPartition, Any]) -> Iterable[OffsetCommitRequestPartition]:

@@ -1,10 +1,8 @@
-"""What an administrator asks of share groups: the methods that KIP-932 adds to Kafka's Admin.
+"""Admin methods for share groups, as KIP-932 adds them to Kafka's Admin.
 
-A share group has no committed offsets. It stands in a partition at a start offset, before which every record
-is done; what is not done behind it is its lag, where the broker tells it. Where Kafka answers for each
-partition or topic, so do the methods here: what is refused for one of many is handed back beside it. One
-thing more is told by brokers of ours, if they are asked: who has which records.
-"""
+A share group has a start offset in each partition instead of a committed offset; the records after it that
+are not completed are its lag, if the broker reports it. A method for several partitions or topics returns an
+error per item. A konvene broker reports the in-flight records on request, which Kafka does not."""
 
 from __future__ import annotations
 
@@ -41,11 +39,11 @@ __all__ = [
 
 NO_SHARE_GROUPS = "The cluster does not support share groups (ShareGroupDescribe)."
 RECORD_STATES = ("available", "acquired", "acknowledged", "archiving", "archived")
-"""By number, as they are on the wire and in the log."""
+"""Record states by their number in messages and in the log."""
 
 
 class ShareMemberDescription(NamedTuple):
-    """A member as its coordinator has it."""
+    """A member of a share group."""
 
     member_id: str
     client_id: str
@@ -57,7 +55,7 @@ class ShareMemberDescription(NamedTuple):
 
 
 class ShareGroupDescription(NamedTuple):
-    """A share group as its coordinator has it."""
+    """A share group."""
 
     group_id: str
     state: str
@@ -73,7 +71,7 @@ class ShareGroupDescription(NamedTuple):
 
 
 class InFlightRecords(NamedTuple):
-    """Offsets in a row, both ends included, that were delivered and are not done."""
+    """A range of records, both ends included, that were delivered and are not completed."""
 
     first_offset: int
     last_offset: int
@@ -82,47 +80,50 @@ class InFlightRecords(NamedTuple):
     member_id: str | None
     delivery_count: int
     held_ms: int | None
-    """How long the member has had them."""
+    """Time since the member acquired them."""
     lock_left_ms: int | None
-    """How long nobody else gets them."""
+    """Remaining time of the acquisition lock."""
 
 
 class SharePartitionOffset(NamedTuple):
-    """Where a group stands in a partition; None where it has not begun, or where the broker does not say."""
+    """Start offset and lag of a group in a partition; None if uninitialized or not reported."""
 
     start_offset: int | None
     leader_epoch: int | None
     lag: int | None
     in_flight: tuple[InFlightRecords, ...] | None = None
     error: KafkaError | None = None
-    """Why nothing is known."""
+    """The error of the partition; the other fields are None then."""
 
 
 class ShareGroupAdmin(GroupAdmin):
-    """Administration of share groups, and of all others."""
+    """Administration of groups of consumers and of share groups."""
 
     async def describe_share_group(self, group: str) -> ShareGroupDescription:
-        """A share group. Raises `KafkaError` GROUP_ID_NOT_FOUND where there is none."""
+        """Describe a share group.
+
+        Raises `KafkaError`, such as GROUP_ID_NOT_FOUND, and `UnsupportedVersion` if the broker has no share
+        groups."""
         connection = await self._coordinator(group)
         if not connection.speaks(BY_NAME["ShareGroupDescribe"].key):
             raise UnsupportedVersion(NO_SHARE_GROUPS)
-        answer = await self.cluster.ask_coordinator(
-            group, ShareGroupDescribeRequest(group_ids=(group,)), lambda a: a.groups[0].error_code
+        response = await self.cluster.ask_coordinator(
+            group, ShareGroupDescribeRequest(group_ids=(group,)), lambda r: r.groups[0].error_code
         )
-        found = answer.groups[0]
+        found = response.groups[0]
         raise_for(found.error_code, found.error_message, about=f"group {group}")
         return _described(found, await self._coordinator_node(group))
 
     async def describe_share_groups(self, groups: Iterable[str]) -> dict[str, ShareGroupDescription]:
-        """Share groups by name. Raises `KafkaError` for the first that cannot be described."""
+        """Describe share groups. Raises `KafkaError` for the first that cannot be described."""
         return {group: await self.describe_share_group(group) for group in dict.fromkeys(groups)}
 
     async def list_share_group_offsets(
         self, groups: Mapping[str, Iterable[TopicPartition] | None], *, in_flight: bool = False
     ) -> dict[str, dict[TopicPartition, SharePartitionOffset]]:
-        """Where groups stand: in these partitions, or in all that they have begun (None).
+        """The start offsets by group, of the given partitions or of all initialized ones (None).
 
-        `in_flight`: ask who has which records, too; brokers that are not ours do not say."""
+        `in_flight` requests the in-flight records from a konvene broker; other brokers ignore it."""
         return {
             group: await self._share_offsets(group, partitions, in_flight)
             for group, partitions in groups.items()
@@ -131,9 +132,9 @@ class ShareGroupAdmin(GroupAdmin):
     async def alter_share_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Move where a group without members stands; why not, where one is refused.
+        """Set the start offsets of a group without members; return the error of each partition, or None.
 
-        Raises `KafkaError` where the group itself is refused, such as NON_EMPTY_GROUP."""
+        Raises `KafkaError` if the request for the group fails, such as NON_EMPTY_GROUP."""
         if not offsets:
             return {}
         rows: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
@@ -147,11 +148,11 @@ class ShareGroupAdmin(GroupAdmin):
             for topic, each in rows.items()
         )
         request = AlterShareGroupOffsetsRequest(group_id=group, topics=tuple(topics))
-        answer = await self.cluster.ask_coordinator(group, request, lambda a: a.error_code)
-        raise_for(answer.error_code, answer.error_message, about=f"group {group}")
+        response = await self.cluster.ask_coordinator(group, request, lambda r: r.error_code)
+        raise_for(response.error_code, response.error_message, about=f"group {group}")
         return {
-            tp: _why_not(row, f"the offset of {tp} in group {group}")
-            for topic in answer.responses
+            tp: _error_of(row, f"the offset of {tp} in group {group}")
+            for topic in response.responses
             for row in topic.partitions
             for tp in [TopicPartition(topic.topic_name, row.partition_index)]
         }
@@ -159,30 +160,29 @@ class ShareGroupAdmin(GroupAdmin):
     async def delete_share_group_offsets(
         self, group: str, topics: Iterable[str]
     ) -> dict[str, KafkaError | None]:
-        """Forget where a group without members stands in topics; why not, where one is refused.
+        """Delete the start offsets of topics of a group without members; return the error of each topic, or
+        None.
 
-        Raises `KafkaError` where the group itself is refused, such as NON_EMPTY_GROUP."""
-        wanted = tuple(DeleteShareGroupOffsetsRequestTopic(topic_name=t) for t in sorted(set(topics)))
-        request = DeleteShareGroupOffsetsRequest(group_id=group, topics=wanted)
-        answer = await self.cluster.ask_coordinator(group, request, lambda a: a.error_code)
-        raise_for(answer.error_code, answer.error_message, about=f"group {group}")
+        Raises `KafkaError` if the request for the group fails, such as NON_EMPTY_GROUP."""
+        rows = tuple(DeleteShareGroupOffsetsRequestTopic(topic_name=t) for t in sorted(set(topics)))
+        request = DeleteShareGroupOffsetsRequest(group_id=group, topics=rows)
+        response = await self.cluster.ask_coordinator(group, request, lambda r: r.error_code)
+        raise_for(response.error_code, response.error_message, about=f"group {group}")
         return {
-            row.topic_name: _why_not(row, f"topic {row.topic_name} in group {group}")
-            for row in answer.responses
+            row.topic_name: _error_of(row, f"topic {row.topic_name} in group {group}")
+            for row in response.responses
         }
 
     async def delete_share_groups(self, groups: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete groups without members, with all that they stand at; why not, where one is refused."""
-        done: dict[str, KafkaError | None] = {}
+        """Delete groups without members, with their offsets; return the error of each group, or None."""
+        errors: dict[str, KafkaError | None] = {}
         for group in dict.fromkeys(groups):
             try:
                 await self.delete_groups([group])
-                done[group] = None
+                errors[group] = None
             except KafkaError as error:
-                done[group] = error
-        return done
-
-    # how
+                errors[group] = error
+        return errors
 
     async def _share_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None, in_flight: bool
@@ -199,8 +199,8 @@ class ShareGroupAdmin(GroupAdmin):
         request = DescribeShareGroupOffsetsRequest(
             groups=(DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=topics),)
         ).replace(unknown_tags=(ASKED,) if in_flight else ())
-        answer = await self.cluster.ask_coordinator(group, request, lambda a: a.groups[0].error_code)
-        found = answer.groups[0]
+        response = await self.cluster.ask_coordinator(group, request, lambda r: r.groups[0].error_code)
+        found = response.groups[0]
         raise_for(found.error_code, found.error_message, about=f"group {group}")
         rows = {
             TopicPartition(topic.topic_name, row.partition_index): row
@@ -210,7 +210,7 @@ class ShareGroupAdmin(GroupAdmin):
         return {tp: _offset(group, tp, rows[tp]) for tp in sorted(rows)}
 
 
-# from the wire --------------------------------------------------------------------------------
+# decoding -------------------------------------------------------------------------------------
 
 
 def _described(found: Any, coordinator: Node) -> ShareGroupDescription:
@@ -239,26 +239,26 @@ def _described(found: Any, coordinator: Node) -> ShareGroupDescription:
 
 
 def _offset(group: str, tp: TopicPartition, row: Any) -> SharePartitionOffset:
-    error = _why_not(row, f"the offset of {tp} in group {group}")
+    error = _error_of(row, f"the offset of {tp} in group {group}")
     if error is not None:
         return SharePartitionOffset(None, None, None, error=error)
-    begun = row.start_offset >= 0
+    is_initialized = row.start_offset >= 0
     return SharePartitionOffset(
-        row.start_offset if begun else None,
-        row.leader_epoch if begun and row.leader_epoch >= 0 else None,
-        row.lag if begun and row.lag >= 0 else None,
+        row.start_offset if is_initialized else None,
+        row.leader_epoch if is_initialized and row.leader_epoch >= 0 else None,
+        row.lag if is_initialized and row.lag >= 0 else None,
         _in_flight(tp, row),
     )
 
 
 def _in_flight(tp: TopicPartition, row: Any) -> tuple[InFlightRecords, ...] | None:
-    """What a broker of ours says beside it."""
+    """The in-flight records that a konvene broker reports."""
     for tag, data in row.unknown_tags:
         if tag == IN_FLIGHT_NOTES:
             try:
                 notes = decode(InFlightNotes, 0, data)
             except CodecError as error:
-                raise BadResponse(f"{tp}, who has which records: {error}") from error
+                raise BadResponse(f"{tp}, in-flight records: {error}") from error
             return tuple(
                 InFlightRecords(
                     n.first_offset, n.last_offset, _state(n.state), n.member_id or None, n.delivery_count,
@@ -273,5 +273,5 @@ def _state(number: int) -> str:
     return RECORD_STATES[number] if 0 <= number < len(RECORD_STATES) else str(number)
 
 
-def _why_not(row: Any, about: str) -> KafkaError | None:
+def _error_of(row: Any, about: str) -> KafkaError | None:
     return KafkaError(row.error_code, row.error_message, about=about) if row.error_code else None

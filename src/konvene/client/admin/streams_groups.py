@@ -1,10 +1,8 @@
-"""What an administrator asks of streams groups: the methods that KIP-1071 adds to Kafka's Admin.
+"""Admin methods for streams groups, as KIP-1071 adds them to Kafka's Admin.
 
-Offsets and deletion are those of any group, under the document's names; what they refuse for one of many is
-handed back beside it. Descriptions are StreamsGroupDescribe's, and hold Kafka's answer to it, with what
-brokers of ours tell beside if they are asked: what members have yet to give up, and what warm-ups are
-measured by.
-"""
+Offsets and deletion work as for any group; a method for several partitions or groups returns an error per
+item. Descriptions come from StreamsGroupDescribe. A konvene broker adds on request what Kafka does not
+report: pending revocations, warm-up limits, members that report no offsets, and the spread of the tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ NO_STREAMS_GROUPS = "The cluster does not support streams groups (StreamsGroupDe
 
 
 class StreamsMemberDescription(NamedTuple):
-    """A member as its coordinator has it."""
+    """A member of a streams group."""
 
     member_id: str
     client_id: str
@@ -41,7 +39,7 @@ class StreamsMemberDescription(NamedTuple):
     epoch: int
     topology_epoch: int
     process_id: str
-    """Members of one process share their state on disk, and no task is there twice."""
+    """Members with the same process id share their state on disk; no two of them have the same task."""
     assignment: Assignment
     target: Assignment
     instance_id: str | None = None
@@ -51,12 +49,12 @@ class StreamsMemberDescription(NamedTuple):
     task_offsets: Mapping[Task, int] = {}
     task_end_offsets: Mapping[Task, int] = {}
     is_classic: bool = False
-    owes: Assignment | None = None
-    """What it was told to give up and has not confirmed; None where the broker does not say."""
+    pending_revocation: Assignment | None = None
+    """Tasks whose revocation it has not confirmed; None if the broker does not report them."""
 
 
 class NodeKind(IntEnum):
-    """As StreamsGroupTopologyDescriptionUpdate has them."""
+    """Node types of StreamsGroupTopologyDescriptionUpdate."""
 
     SOURCE = 1
     PROCESSOR = 2
@@ -64,7 +62,7 @@ class NodeKind(IntEnum):
 
 
 class TopologyNode(NamedTuple):
-    """A processor of the application, as `Topology.describe()` of Kafka Streams shows it."""
+    """A processor node of a topology, as `Topology.describe()` of Kafka Streams shows it."""
 
     name: str
     kind: int
@@ -75,24 +73,28 @@ class TopologyNode(NamedTuple):
 
 
 class SubtopologyNodes(NamedTuple):
+    """The processor nodes of a subtopology."""
+
     subtopology_id: str
     nodes: tuple[TopologyNode, ...]
 
 
 class GlobalStore(NamedTuple):
+    """A global store with its source and processor nodes."""
+
     source: TopologyNode
     processor: TopologyNode
 
 
 class TopologyDescription(NamedTuple):
-    """What a topology looks like inside (KIP-1331), where members told it and the broker kept it."""
+    """The processors of a topology (KIP-1331), if a member sent them and the broker stores them."""
 
     subtopologies: tuple[SubtopologyNodes, ...]
     global_stores: tuple[GlobalStore, ...]
 
 
 class DescriptionStatus(IntEnum):
-    """Whether a topology's description is there."""
+    """Availability of the description of a topology."""
 
     NOT_REQUESTED = 0
     NOT_STORED = 1
@@ -101,25 +103,27 @@ class DescriptionStatus(IntEnum):
 
 
 class Placement(NamedTuple):
-    """What a group's target costs by tags and racks; a copy is the active task, a standby or a warm-up."""
+    """Tag and rack spread of a target assignment. Copies of a task are its active, standby and warm-up
+    tasks."""
 
     tags: tuple[str, ...]
-    """Those over whose values copies of a task are to be spread."""
+    """Client tags over whose values the copies of a task are to be spread."""
     actives_outside: int
-    """Active tasks at members outside the racks of what they read."""
+    """Active tasks on members outside the racks of their input partitions."""
     copies_outside: int
-    """Standby and warm-up tasks at such members."""
+    """Standby and warm-up tasks on such members."""
     pairs_sharing_all: int
-    """Pairs of copies of one task on the same value of every tag."""
+    """Pairs of copies of one task with equal values of all tags."""
     pairs_sharing_some: int
+    """Pairs of copies of one task with equal values of some tags."""
     tasks_apart: int
-    """Tasks all copies of which are known to be on distinct values of every tag,"""
+    """Tasks whose copies are all known to differ in every tag."""
     tasks_with_copies: int
-    """of so many that have more than one copy."""
+    """Tasks with more than one copy."""
 
 
 class StreamsGroupDescription(NamedTuple):
-    """A streams group as its coordinator has it. Its `state` is one of `GroupState`, such as NOT_READY."""
+    """A streams group. `state` is one of `GroupState`, such as NOT_READY, or a newer one."""
 
     group_id: str
     state: str
@@ -129,17 +133,17 @@ class StreamsGroupDescription(NamedTuple):
     topology: Topology | None
     members: tuple[StreamsMemberDescription, ...]
     assignor: str = ""
-    """Empty before version 1."""
+    """Empty before StreamsGroupDescribe version 1."""
     description: TopologyDescription | None = None
     description_status: int = DescriptionStatus.NOT_REQUESTED
     acceptable_recovery_lag: int | None = None
-    """A warm-up that is behind by no more records has caught up. None, as below, where it is not told."""
+    """Lag in records up to which a warm-up counts as caught up; None, as below, if it is not reported."""
     num_warmup_replicas: int | None = None
-    """So many tasks may warm up at a time."""
-    silent: frozenset[str] | None = None
-    """Member ids of those that are known not to say how far their tasks are."""
+    """Maximum number of warm-up tasks of the group."""
+    not_reporting: frozenset[str] | None = None
+    """Ids of members that report no task offsets."""
     placement: Placement | None = None
-    """Also None where no tags are configured and no racks are known."""
+    """None also if the group has neither tags nor racks."""
 
     @property
     def type(self) -> str:
@@ -150,37 +154,37 @@ Offsets = Mapping[TopicPartition, int | CommittedOffset]
 
 
 class StreamsGroupAdmin(GroupAdmin):
-    """Administration of streams groups, and of all others."""
+    """Administration of groups of consumers and of streams groups."""
 
     async def describe_streams_group(
-        self, group: str, *, topology_description: bool = False, owed: bool = False
+        self, group: str, *, topology_description: bool = False, pending_revocations: bool = False
     ) -> StreamsGroupDescription:
-        """A streams group. Raises `KafkaError` GROUP_ID_NOT_FOUND where there is none.
+        """Describe a streams group.
 
-        `topology_description`: with what the topology looks like inside, where that is known (version 1).
-        `owed`: ask what members have yet to give up, too, and what warm-ups are measured by; brokers that
-        are not ours do not say."""
+        `topology_description` requests the processors of the topology (needs version 1).
+        `pending_revocations` requests what a konvene broker reports in addition; other brokers ignore it.
+        Raises `KafkaError`, such as GROUP_ID_NOT_FOUND, and `UnsupportedVersion` if the broker has no
+        streams groups."""
         key, about = BY_NAME["StreamsGroupDescribe"].key, f"group {group}"
         connection = await self._coordinator(group)
         if not connection.speaks(key):
             raise UnsupportedVersion(NO_STREAMS_GROUPS)
-        wanted = topology_description and connection.version_of(key) >= FIRST_VERSION_WITH_DESCRIPTION
-        request = StreamsGroupDescribeRequest(group_ids=(group,), include_topology_description=wanted)
-        answer = await self.cluster.ask_coordinator(
-            group, request.replace(unknown_tags=(ASKED,) if owed else ()), lambda a: a.groups[0].error_code
-        )
-        found = answer.groups[0]
+        with_topology = topology_description and connection.version_of(key) >= FIRST_VERSION_WITH_DESCRIPTION
+        request = StreamsGroupDescribeRequest(group_ids=(group,), include_topology_description=with_topology)
+        request = request.replace(unknown_tags=(ASKED,) if pending_revocations else ())
+        response = await self.cluster.ask_coordinator(group, request, lambda r: r.groups[0].error_code)
+        found = response.groups[0]
         raise_for(found.error_code, found.error_message, about=about)
         return _described(found, await self._coordinator_node(group))
 
     async def describe_streams_groups(self, groups: Iterable[str]) -> dict[str, StreamsGroupDescription]:
-        """Streams groups by name. Raises `KafkaError` for the first that cannot be described."""
+        """Describe streams groups. Raises `KafkaError` for the first that cannot be described."""
         return {group: await self.describe_streams_group(group) for group in dict.fromkeys(groups)}
 
     async def list_streams_group_offsets(
         self, groups: Mapping[str, Iterable[TopicPartition] | None], *, require_stable: bool = False
     ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-        """Committed offsets by group: of these partitions, or of all (None)."""
+        """The committed offsets by group, of the given partitions or of all (None)."""
         return {
             group: await self.committed_offsets(group, partitions, require_stable=require_stable)
             for group, partitions in groups.items()
@@ -189,56 +193,56 @@ class StreamsGroupAdmin(GroupAdmin):
     async def alter_streams_group_offsets(
         self, group: str, offsets: Offsets
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Commit offsets for a group without members; why not, where one is refused."""
+        """Commit offsets of a group without members; return the error of each partition, or None."""
         return await self._commit(group, offsets) if offsets else {}
 
     async def delete_streams_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition | str]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Forget a group's offsets of partitions, or of whole topics, that no member reads; why not, where it
-        is refused. Raises `KafkaError` where the group itself is refused."""
-        wanted: set[TopicPartition] = set()
+        """Delete committed offsets of partitions, or of whole topics, that no member reads.
+
+        Returns the error of each partition, or None. Raises `KafkaError` if the request for the group
+        fails."""
+        selected: set[TopicPartition] = set()
         topics: set[str] = set()
         for each in partitions:
             if isinstance(each, str):
                 topics.add(each)
             else:
-                wanted.add(each)
+                selected.add(each)
         for topic in await self._topics(topics):
-            wanted.update(TopicPartition(topic.name, p.partition) for p in topic.partitions)
-        return await self.delete_offsets(group, sorted(wanted)) if wanted else {}
+            selected.update(TopicPartition(topic.name, p.partition) for p in topic.partitions)
+        return await self.delete_offsets(group, sorted(selected)) if selected else {}
 
     async def delete_streams_groups(self, groups: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete groups without members, with their offsets and topologies; why not, where one is refused.
+        """Delete groups without members, with their offsets and topologies.
 
-        Their internal topics stay: see `Topology.internal_topics`."""
-        done: dict[str, KafkaError | None] = {}
+        Returns the error of each group, or None. Internal topics stay: see `Topology.internal_topics`."""
+        errors: dict[str, KafkaError | None] = {}
         for group in dict.fromkeys(groups):
             try:
                 await self.delete_groups([group])
-                done[group] = None
+                errors[group] = None
             except KafkaError as error:
-                done[group] = error
-        return done
-
-    # how
+                errors[group] = error
+        return errors
 
     async def _topics(self, names: Iterable[str]) -> list[Any]:
-        wanted = sorted(names)
-        if not wanted:
+        names = sorted(names)
+        if not names:
             return []
-        found = (await self.cluster.refresh(wanted)).topics
-        for name in wanted:
+        found = (await self.cluster.refresh(names)).topics
+        for name in names:
             raise_for(found[name].error_code, about=f"topic {name}")
-        return [found[name] for name in wanted]
+        return [found[name] for name in names]
 
 
-# from the wire --------------------------------------------------------------------------------
+# decoding -------------------------------------------------------------------------------------
 
 
 def _described(found: Any, coordinator: Node) -> StreamsGroupDescription:
     notes = _notes(found)
-    owed = None if notes is None else _owed(notes)
+    pending = None if notes is None else _pending_revocations(notes)
     topology = None
     if found.topology is not None:
         subtopologies = tuple(map(Subtopology.from_message, found.topology.subtopologies or ()))
@@ -250,25 +254,25 @@ def _described(found: Any, coordinator: Node) -> StreamsGroupDescription:
         epoch=found.group_epoch,
         assignment_epoch=found.assignment_epoch,
         topology=topology,
-        members=tuple(_member(each, owed) for each in found.members),
+        members=tuple(_member(each, pending) for each in found.members),
         assignor=found.assignor_name or "",
         description=_description(found.topology_description),
         description_status=found.topology_description_status,
         acceptable_recovery_lag=_known(notes.acceptable_recovery_lag) if notes is not None else None,
         num_warmup_replicas=_known(notes.num_warmup_replicas) if notes is not None else None,
-        silent=frozenset(notes.silent) if notes is not None else None,
+        not_reporting=frozenset(notes.silent) if notes is not None else None,
         placement=_placement(notes) if notes is not None else None,
     )
 
 
 def _placement(notes: Any) -> Placement | None:
-    for told in notes.placement:
-        counts = (getattr(told, name) for name in Placement._fields[1:])
-        return Placement(told.rack_aware_assignment_tags, *counts)
+    for row in notes.placement:
+        counts = (getattr(row, name) for name in Placement._fields[1:])
+        return Placement(row.rack_aware_assignment_tags, *counts)
     return None
 
 
-def _member(m: Any, owed: Mapping[str, Assignment] | None) -> StreamsMemberDescription:
+def _member(m: Any, pending: Mapping[str, Assignment] | None) -> StreamsMemberDescription:
     return StreamsMemberDescription(
         member_id=m.member_id,
         client_id=m.client_id,
@@ -285,27 +289,27 @@ def _member(m: Any, owed: Mapping[str, Assignment] | None) -> StreamsMemberDescr
         task_offsets={Task(t.subtopology_id, t.partition): t.offset for t in m.task_offsets},
         task_end_offsets={Task(t.subtopology_id, t.partition): t.offset for t in m.task_end_offsets},
         is_classic=m.is_classic,
-        owes=None if owed is None else owed.get(m.member_id, Assignment()),
+        pending_revocation=None if pending is None else pending.get(m.member_id, Assignment()),
     )
 
 
-def _assignment(told: Any) -> Assignment:
-    return Assignment.from_message(told.active_tasks, told.standby_tasks, told.warmup_tasks)
+def _assignment(row: Any) -> Assignment:
+    return Assignment.from_message(row.active_tasks, row.standby_tasks, row.warmup_tasks)
 
 
 def _notes(found: Any) -> StreamsNotes | None:
-    """What a broker of ours tells beside."""
+    """The additional report of a konvene broker."""
     for tag, data in found.unknown_tags:
         if tag == STREAMS_NOTES:
             try:
                 notes: StreamsNotes = decode(StreamsNotes, 0, data)
             except CodecError as error:
-                raise BadResponse(f"group {found.group_id}, what its members owe: {error}") from error
+                raise BadResponse(f"group {found.group_id}, pending revocations: {error}") from error
             return notes
     return None
 
 
-def _owed(notes: StreamsNotes) -> dict[str, Assignment]:
+def _pending_revocations(notes: StreamsNotes) -> dict[str, Assignment]:
     return {
         note.member_id: Assignment.from_message(note.owes_active, note.owes_standby, note.owes_warmup)
         for note in notes.members
@@ -316,20 +320,20 @@ def _known(number: int) -> int | None:
     return number if number >= 0 else None
 
 
-def _description(told: Any) -> TopologyDescription | None:
-    if told is None:
+def _description(message: Any) -> TopologyDescription | None:
+    if message is None:
         return None
     return TopologyDescription(
         tuple(
             SubtopologyNodes(each.subtopology_id, tuple(map(_node, each.nodes)))
-            for each in told.subtopologies
+            for each in message.subtopologies
         ),
-        tuple(GlobalStore(_node(each.source), _node(each.processor)) for each in told.global_stores),
+        tuple(GlobalStore(_node(each.source), _node(each.processor)) for each in message.global_stores),
     )
 
 
-def _node(told: Any) -> TopologyNode:
+def _node(row: Any) -> TopologyNode:
     return TopologyNode(
-        told.name, told.node_type, tuple(told.source_topics), told.sink_topic, tuple(told.stores),
-        tuple(told.successors),
+        row.name, row.node_type, tuple(row.source_topics), row.sink_topic, tuple(row.stores),
+        tuple(row.successors),
     )  # fmt: skip

@@ -1,10 +1,10 @@
-"""What an administrator asks of transactions: which there are, who writes where, and to end one that hangs.
+"""Admin methods for transactions, including the detection and abortion of hanging ones.
 
-A transaction hangs where a partition waits for its end and no coordinator knows of it: the coordinator forgot
-it, or never heard of it. Consumers that read what is committed then wait as well, for good. Found is such a
-one as by Kafka's tool: its last record is older than any transaction may be (`find_hanging_transactions`),
-and the coordinator of its producer, if there is one, does not have the partition. It is ended by a marker
-that is written to the partition itself (`abort_transaction`).
+A transaction hangs if a partition has an open transaction that no coordinator will end, because the
+coordinator has lost it or never knew it. Consumers with read_committed then stop at its first record.
+`find_hanging_transactions` detects them as Kafka's tool does: the last record is older than any transaction
+timeout allows, and the coordinator of the producer, if there is one, has no transaction in that partition.
+`abort_transaction` ends one by writing an abort marker to the partition.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ __all__ = [
     "TransactionListing",
 ]  # fmt: skip
 
-_AT_ONCE = 500
-"""Partitions in one DescribeProducers, as many as Kafka's tool asks for."""
+_BATCH_SIZE = 500
+"""Partitions per DescribeProducers request, as in Kafka's tool."""
 
 _MOVED = LEADER_MOVED | {Errors.BROKER_NOT_AVAILABLE}
 
 
 class TransactionListing(NamedTuple):
-    """A row of ListTransactions, and the broker that said it."""
+    """A row of ListTransactions, with the broker that returned it."""
 
     transactional_id: str
     coordinator_id: int
@@ -52,7 +52,7 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """A transactional id as its coordinator has it; times in ms."""
+    """The state of a transactional id. Times are in ms."""
 
     transactional_id: str
     coordinator_id: int
@@ -61,21 +61,21 @@ class TransactionDescription(NamedTuple):
     producer_epoch: int
     timeout_ms: int
     start_time_ms: int | None
-    """None where no transaction has begun."""
+    """None if no transaction is open."""
     partitions: tuple[TopicPartition, ...]
 
 
 class ProducerState(NamedTuple):
-    """A producer as the leader of a partition has it."""
+    """State of a producer at the leader of a partition."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp: int
     coordinator_epoch: int
-    """Of its last marker; -1 before there was one."""
+    """Coordinator epoch of its last marker; -1 before the first one."""
     transaction_start_offset: int | None
-    """Where its open transaction begins in the partition; None without one."""
+    """First offset of its open transaction; None if none is open."""
 
 
 class HangingTransaction(NamedTuple):
@@ -86,7 +86,7 @@ class HangingTransaction(NamedTuple):
 
 
 class TransactionAdmin:
-    """Administration of transactions in the cluster behind `cluster`."""
+    """Administration of transactions."""
 
     cluster: Cluster
 
@@ -94,12 +94,11 @@ class TransactionAdmin:
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), duration_ms: int = -1,
         pattern: str | None = None,
     ) -> list[TransactionListing]:  # fmt: skip
-        """The transactional ids of all brokers, by id; only those that the filters leave, where there are
-        any.
+        """List the transactional ids of all brokers, filtered if a filter is given.
 
-        `duration_ms`: only transactions that have run longer; `pattern`: only ids that match, whole, an
-        expression of RE2. They need ListTransactions v1 and v2: `UnsupportedVersion` where a broker lacks
-        it."""
+        `duration_ms` selects transactions that have been open for longer, `pattern` ids that match an RE2
+        expression as a whole. Raises `UnsupportedVersion` if a broker lacks ListTransactions v1 or v2 for
+        them."""
         request = ListTransactionsRequest(
             state_filters=tuple(states), producer_id_filters=tuple(producer_ids), duration_filter=duration_ms,
             transactional_id_pattern=pattern or None,
@@ -109,27 +108,27 @@ class TransactionAdmin:
         for node_id in sorted(self.cluster.metadata.nodes):
             patience, about = self.cluster.patience(), f"the transactions of broker {node_id}"
             while True:
-                answer: ListTransactionsResponse = await self.cluster.ask(request, node_id=node_id)
-                if answer.error_code != Errors.COORDINATOR_LOAD_IN_PROGRESS:
+                response: ListTransactionsResponse = await self.cluster.ask(request, node_id=node_id)
+                if response.error_code != Errors.COORDINATOR_LOAD_IN_PROGRESS:
                     break
-                await patience.after(KafkaError(answer.error_code, about=about))
-            raise_for(answer.error_code, about=about)
+                await patience.after(KafkaError(response.error_code, about=about))
+            raise_for(response.error_code, about=about)
             found += (
                 TransactionListing(t.transactional_id, node_id, t.producer_id, t.transaction_state)
-                for t in answer.transaction_states
+                for t in response.transaction_states
             )
         return sorted(found)
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """What the coordinator knows. Raises `KafkaError` TRANSACTIONAL_ID_NOT_FOUND where there is none."""
-        answer = await self.cluster.ask_coordinator(
+        """Describe a transactional id. Raises `KafkaError`, such as TRANSACTIONAL_ID_NOT_FOUND."""
+        response = await self.cluster.ask_coordinator(
             transactional_id, DescribeTransactionsRequest(transactional_ids=(transactional_id,)),
-            lambda a: a.transaction_states[0].error_code if a.transaction_states else 0, kind=TRANSACTION,
+            lambda r: r.transaction_states[0].error_code if r.transaction_states else 0, kind=TRANSACTION,
         )  # fmt: skip
-        if len(answer.transaction_states) != 1:
-            count = len(answer.transaction_states)
+        if len(response.transaction_states) != 1:
+            count = len(response.transaction_states)
             raise BadResponse(f"DescribeTransactions for one id answered {count} rows")
-        found = answer.transaction_states[0]
+        found = response.transaction_states[0]
         raise_for(found.error_code, about=f"transactional id {transactional_id}")
         node = await self.cluster.find_coordinator(transactional_id, TRANSACTION)
         rows = (TopicPartition(t.topic, p) for t in found.topics for p in t.partitions)
@@ -142,18 +141,18 @@ class TransactionAdmin:
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
-        """The active producers of partitions, as their leaders have them, or a broker with a replica.
+        """The active producers of partitions at their leaders, or at the replica on `broker_id`.
 
-        Raises `KafkaError` for the first partition that cannot answer."""
+        Raises `KafkaError` for the first partition that fails."""
         wanted = sorted(set(partitions))
         found: dict[TopicPartition, tuple[ProducerState, ...]] = {}
         patience = self.cluster.patience()
         while missing := [tp for tp in wanted if tp not in found]:
-            asked = await self._asked(missing, broker_id)
+            by_broker = await self._by_broker(missing, broker_id)
             try:
-                for node_id, rows in asked.items():
-                    for start in range(0, len(rows), _AT_ONCE):
-                        found |= await self._producers_at(node_id, rows[start : start + _AT_ONCE])
+                for node_id, rows in by_broker.items():
+                    for start in range(0, len(rows), _BATCH_SIZE):
+                        found |= await self._producers_at(node_id, rows[start : start + _BATCH_SIZE])
             except KafkaError as error:
                 if broker_id is not None or error.code not in _MOVED:
                     raise
@@ -162,10 +161,10 @@ class TransactionAdmin:
                 await patience.pause(error)
         return {tp: found[tp] for tp in wanted}
 
-    async def _asked(
+    async def _by_broker(
         self, partitions: list[TopicPartition], broker_id: int | None
     ) -> dict[int, list[TopicPartition]]:
-        """Whom to ask for which."""
+        """The partitions by the broker to send to: their leaders, or `broker_id`."""
         if broker_id is None:
             return await self.cluster.by_leader(partitions)
         if broker_id not in self.cluster.metadata.nodes:
@@ -183,9 +182,9 @@ class TransactionAdmin:
                 for topic, rows in _by_topic(partitions).items()
             )
         )
-        answer: DescribeProducersResponse = await self.cluster.ask(request, node_id=node_id)
+        response: DescribeProducersResponse = await self.cluster.ask(request, node_id=node_id)
         found = {}
-        for t in answer.topics:
+        for t in response.topics:
             for p in t.partitions:
                 tp = TopicPartition(t.name, p.partition_index)
                 raise_for(p.error_code, p.error_message, about=f"the producers of {tp}")
@@ -197,10 +196,9 @@ class TransactionAdmin:
     async def abort_transaction(
         self, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
-        """Write the marker that aborts a producer's transaction in one partition.
+        """Abort a hanging transaction: write an abort marker to one partition, without its coordinator.
 
-        Only for one that hangs: no coordinator is asked. Raises `KafkaError`, such as INVALID_PRODUCER_EPOCH
-        or TRANSACTION_COORDINATOR_FENCED."""
+        Raises `KafkaError`, such as INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED."""
         topics = (WritableTxnMarkerTopic(name=partition.topic, partition_indexes=(partition.partition,)),)
         marker = WritableTxnMarker(
             producer_id=producer_id, producer_epoch=producer_epoch, transaction_result=False, topics=topics,
@@ -209,8 +207,8 @@ class TransactionAdmin:
         patience = self.cluster.patience()
         while True:
             leader = await self.cluster.leader(*partition)
-            answer = await self.cluster.ask(WriteTxnMarkersRequest(markers=(marker,)), node_id=leader)
-            codes = [p.error_code for m in answer.markers for t in m.topics for p in t.partitions]
+            response = await self.cluster.ask(WriteTxnMarkersRequest(markers=(marker,)), node_id=leader)
+            codes = [p.error_code for m in response.markers for t in m.topics for p in t.partitions]
             if len(codes) != 1:
                 raise BadResponse(f"WriteTxnMarkers for one partition answered {len(codes)}")
             if not codes[0]:
@@ -222,29 +220,30 @@ class TransactionAdmin:
             await patience.pause(error)
 
     async def fence_producer(self, transactional_id: str) -> ProducerIdentity:
-        """Take a transactional id away from whoever has it; its open transaction is aborted by its
-        coordinator."""
+        """Fence the producer of a transactional id; its coordinator aborts the open transaction."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=self.cluster.settings.request_timeout_ms
         )
         patience = self.cluster.patience()
         while True:
-            answer = await self.cluster.ask_coordinator(
+            response = await self.cluster.ask_coordinator(
                 transactional_id,
                 request,
-                lambda a: a.error_code,
+                lambda r: r.error_code,
                 kind=TRANSACTION,
                 timeout_ms=patience.left_ms,
             )
-            if not answer.error_code:
-                return ProducerIdentity(answer.producer_id, answer.producer_epoch)
-            await patience.after(KafkaError(answer.error_code, about=f"transactional id {transactional_id}"))
+            if not response.error_code:
+                return ProducerIdentity(response.producer_id, response.producer_epoch)
+            await patience.after(
+                KafkaError(response.error_code, about=f"transactional id {transactional_id}")
+            )
 
     async def find_hanging_transactions(
         self, partitions: Iterable[TopicPartition], *, now_ms: int, max_transaction_timeout_ms: int,
         broker_id: int | None = None,
     ) -> list[HangingTransaction]:  # fmt: skip
-        """Open transactions of these partitions that nobody will end: see above."""
+        """Hanging transactions of these partitions. `now_ms` is compared with timestamps of records."""
         states = await self.describe_producers(partitions, broker_id=broker_id)
         candidates = [
             HangingTransaction(tp, producer)
@@ -253,11 +252,15 @@ class TransactionAdmin:
             if producer.transaction_start_offset is not None
             and now_ms - producer.last_timestamp > max_transaction_timeout_ms
         ]
-        known = await self._in_progress({each.producer.producer_id for each in candidates})
-        return [each for each in candidates if each.partition not in known.get(each.producer.producer_id, ())]
+        in_progress = await self._in_progress({each.producer.producer_id for each in candidates})
+        return [
+            each
+            for each in candidates
+            if each.partition not in in_progress.get(each.producer.producer_id, ())
+        ]
 
     async def _in_progress(self, producer_ids: set[int]) -> Mapping[int, tuple[TopicPartition, ...]]:
-        """The partitions in which each producer's coordinator has a transaction to end."""
+        """The partitions of the transaction that each producer's coordinator has open."""
         if not producer_ids:
             return {}
         found = {}

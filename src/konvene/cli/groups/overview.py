@@ -1,0 +1,36 @@
+"""What `konvene groups describe` shows alike of groups of every type: coordinator, state and epochs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from konvene.client.admin.groups import GroupDescription
+    from konvene.client.admin.share_groups import ShareGroupDescription
+    from konvene.client.admin.streams_groups import StreamsGroupDescription
+
+    AnyGroup: TypeAlias = GroupDescription | ShareGroupDescription | StreamsGroupDescription
+
+__all__ = ["coordinator_cell", "group_document"]
+
+
+def coordinator_cell(group: AnyGroup) -> str:
+    """The cell of the column `COORDINATOR (ID)`."""
+    coordinator = group.coordinator
+    return f"{coordinator.host}:{coordinator.port} ({coordinator.id})"
+
+
+def group_document(group: AnyGroup, **epochs: int | None) -> dict[str, Any]:
+    """The fields of the JSON document that all group types have; `epochs` are further ones of a type."""
+    coordinator = group.coordinator
+    return {
+        "group": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "assignor": group.assignor or None,
+        "epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        **epochs,
+        "coordinator": {"id": coordinator.id, "host": coordinator.host, "port": coordinator.port},
+        "member_count": len(group.members),
+    }
