@@ -11,7 +11,7 @@ from tests.groups.history.logs import LOGS
 
 from konvene.codec import batches as rb
 from konvene.codec.uuid import Uuid
-from konvene.pipeline.reduce.deliveries import Life
+from konvene.pipeline.reduce.deliveries import SharePartitionHistory
 from konvene.records.coordinator import SHARE_STATE_RECORDS, Record, decode_record
 from konvene.records.share_state import (
     ShareSnapshotKey,
@@ -36,7 +36,7 @@ def kafkas(place: Path) -> list[tuple[int, Record]]:
 def follow(records: list[tuple[int, Record]]) -> int:
     """After each record: every partition is as a shard that read the same has it; and how many there were."""
     shard = ShareStateShard()
-    lives: dict[SharePartitionKey, Life] = {}
+    lives: dict[SharePartitionKey, SharePartitionHistory] = {}
     for ms, record in records:
         key: Any = record.key
         named = SharePartitionKey(key.group_id, key.topic_id, key.partition)
@@ -45,7 +45,7 @@ def follow(records: list[tuple[int, Record]]) -> int:
         if value is not None:
             batches = tuple(StateBatch(*b[:4]) for b in map(as_tuple, value.state_batches))
             value = value.replace(state_batches=batches)
-        lives.setdefault(named, Life(ms)).take(ms, value)
+        lives.setdefault(named, SharePartitionHistory(ms)).take(ms, value)
         assert lives[named].known == shard.states.get(named)
     assert {k for k, life in lives.items() if life.known is not None} == shard.states.keys()
     return len(lives)
@@ -94,7 +94,7 @@ def test_so_is_it_after_whatever_may_be_written(seed: int) -> None:
 def test_batches_of_one_record_that_overlap_count_once() -> None:
     """As if they were told one after another."""
     batches = (StateBatch(0, 9, 0, 1), StateBatch(5, 14, 2, 2))
-    life = Life(0)
+    life = SharePartitionHistory(0)
     life.take(0, ShareSnapshotValue(start_offset=0, state_batches=batches))  # type: ignore[arg-type]
     assert (life.counts.delivered, life.counts.redelivered) == (10 + 5 + 10, 5 + 5)
     assert (life.counts.released, life.counts.acknowledged) == (10, 10)

@@ -19,7 +19,7 @@ from konvene.groups.consumer.log import (
     member_tombstones,
     target_record,
 )
-from konvene.pipeline.reduce.why import ways_to_go
+from konvene.pipeline.reduce.diagnosis import possible_departure_causes
 from konvene.records.coordinator import Record
 
 LEFT, EXPIRED, LATE, NO_SYNC = "member-left", "session-expired", "rebalance-timeout", "sync-timeout"
@@ -28,20 +28,20 @@ LEFT, EXPIRED, LATE, NO_SYNC = "member-left", "session-expired", "rebalance-time
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        ({"may_be_late": False, "may_not_sync": False}, [LEFT, EXPIRED]),
-        ({"heard_ms": 0, "session_timeout_ms": 101}, [LEFT]),
-        ({"heard_ms": 0, "session_timeout_ms": 100}, [LEFT, EXPIRED]),
+        ({"may_time_out": False, "may_miss_sync": False}, [LEFT, EXPIRED]),
+        ({"seen_ms": 0, "session_timeout_ms": 101}, [LEFT]),
+        ({"seen_ms": 0, "session_timeout_ms": 100}, [LEFT, EXPIRED]),
         ({"session_timeout_ms": 101}, [LEFT, EXPIRED]),
-        ({"heard_ms": 0, "rebalance_timeout_ms": 101, "may_be_late": True}, [LEFT, EXPIRED]),
-        ({"heard_ms": 0, "rebalance_timeout_ms": 100, "may_be_late": True}, [LEFT, EXPIRED, LATE]),
-        ({"heard_ms": 0, "rebalance_timeout_ms": 100, "may_not_sync": True}, [LEFT, EXPIRED, NO_SYNC]),
-        ({"rebalance_timeout_ms": 9_999, "may_be_late": True}, [LEFT, EXPIRED, LATE]),
+        ({"seen_ms": 0, "rebalance_timeout_ms": 101, "may_time_out": True}, [LEFT, EXPIRED]),
+        ({"seen_ms": 0, "rebalance_timeout_ms": 100, "may_time_out": True}, [LEFT, EXPIRED, LATE]),
+        ({"seen_ms": 0, "rebalance_timeout_ms": 100, "may_miss_sync": True}, [LEFT, EXPIRED, NO_SYNC]),
+        ({"rebalance_timeout_ms": 9_999, "may_time_out": True}, [LEFT, EXPIRED, LATE]),
     ],
 )
-def test_what_is_left_of_the_ways_to_go(told: dict[str, Any], expected: list[str]) -> None:
+def test_what_is_left_of_the_possible_departure_causes(told: dict[str, Any], expected: list[str]) -> None:
     """To the millisecond: a timer that is as long as the time that passed may have run out."""
-    given = {"gone_ms": 100, "may_be_late": False, "may_not_sync": False} | told
-    assert ways_to_go(**given).split("|") == expected
+    given = {"absent_ms": 100, "may_time_out": False, "may_miss_sync": False} | told
+    assert possible_departure_causes(**given).split("|") == expected
 
 
 def row_of(rows: list[dict[str, Any]], group: str, epoch: int, client: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.pipeline.reduce.playing import Played
 
-from konvene.pipeline.reduce import what_would_settle
+from konvene.pipeline.reduce import missing_evidence
 
 WAYS = {"member-left", "session-expired", "rebalance-timeout", "sync-timeout"}
 LIKE_LEAVING = {"removed-by-admin": "member-left", "fenced": "member-left"}
@@ -156,9 +156,9 @@ def test_counts_add_up(kind: str) -> None:
 
 
 def test_what_would_tell_is_said_where_something_is_open() -> None:
-    assert what_would_settle("member-joined") is None
-    how = what_would_settle("member-left|session-expired")
-    assert how == what_would_settle("member-gone")
+    assert missing_evidence("member-joined") is None
+    how = missing_evidence("member-left|session-expired")
+    assert how == missing_evidence("member-gone")
     assert how is not None
     assert "konvene.audit.enable" in how
-    assert "__cluster_metadata" in str(what_would_settle("topic-metadata-changed"))
+    assert "__cluster_metadata" in str(missing_evidence("topic-metadata-changed"))

@@ -1,15 +1,15 @@
-"""What became of the records of share groups: the share states of one log partition, taken in order.
+"""Deliveries of share groups: the share states of one log partition, in log order.
 
-    share_delivery   for each share partition, what its state says in the end, and all that led there
-    share_progress   the same minute by minute, wherever a record was written in it
+    share_delivery   for each share partition, its last state and the totals that led to it
+    share_progress   the same for each minute in which a record was written
 
-What a record says is for `reduce.deliveries`. Here silver's rows become its records again, and what is known
-becomes rows. The rows of minutes leave when a later record of their partition shows that they are over, in
-the order in which that happens; a record whose time lies before the minute of the last one counts in that
-minute, so clocks that disagree make no second row of a minute.
+`reduce.deliveries` interprets a record. The code here turns silver's rows back into records, and states into
+rows. A minute's row is written when a later record of its partition shows that it is over; a record with a
+time before the minute of the last record counts in that minute, so clocks that disagree do not yield a second
+row.
 
-States are written when a delivery is answered for. Of what is held by a member no record tells, so nothing
-here claims to know it.
+States are written when a delivery is acknowledged. No record shows which records a member has acquired, so no
+column here does.
 
 Memory: the state of each partition of a group, and some thousand rows.
 """
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from konvene.pipeline.reduce.deliveries import Counts, Life, Value
+from konvene.pipeline.reduce.deliveries import Counts, SharePartitionHistory, Value
 from konvene.pipeline.tables import TABLES
 from konvene.records.share_state import ShareSnapshotValue, ShareUpdateValue
 from konvene.share_state.requests import StateBatch
@@ -48,7 +48,7 @@ class _Record(NamedTuple):
     ms: int
     key: Key
     value: Value | None
-    """None of a tombstone."""
+    """None for a tombstone."""
 
 
 @dataclass(slots=True)
@@ -58,14 +58,14 @@ class _Minute:
     minute_ms: int
     before: Counts
     start_offset: int | None = None
-    """Before it; None: nothing was known of the partition, or it began anew since."""
+    """The start offset before it; None if the partition was unknown or restarted since."""
     records: int = 0
-    is_sure: bool = True
+    follows_snapshot: bool = True
 
 
 @dataclass(slots=True)
 class _Partition:
-    life: Life
+    history: SharePartitionHistory
     minute: _Minute | None = None
 
 
@@ -77,9 +77,9 @@ class _Progress:
     names: Mapping[str, str]
     rows: list[Row] = field(default_factory=list)
 
-    def put(self, key: Key, part: _Partition) -> None:
-        if self.watch is not None and part.minute is not None:
-            self.rows.append(_minute_row(key, part.life, part.minute, self.names))
+    def put(self, key: Key, partition: _Partition) -> None:
+        if self.watch is not None and partition.minute is not None:
+            self.rows.append(_minute_row(key, partition.history, partition.minute, self.names))
             if len(self.rows) >= _ROWS:
                 self.flush()
 
@@ -95,44 +95,42 @@ def delivery_rows(
     names: Mapping[str, str] | None = None,
     watch: Callable[[pa.RecordBatch], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `share_delivery` of one log partition, sorted by their key; `watch` is given those of
-    `share_progress`.
+    """Yield the rows of `share_delivery` of one log partition, sorted by key, and pass those of
+    `share_progress` to `watch`.
 
-    The batches are those of silver's tables of these names, in the order of the log; `names` are topics'
-    names by their ids.
-    """
-    parts: dict[Key, _Partition] = {}
+    The batches are those of the silver tables of these names, in log order; `names` are topic names by id."""
+    partitions: dict[Key, _Partition] = {}
     progress = _Progress(watch, names or {})
     by_offset = attrgetter("offset")
     for record in merge(
         _records(share_snapshot, _snapshots), _records(share_update, _updates), key=by_offset
     ):
-        part = parts.get(record.key)
-        if part is None:
-            part = parts[record.key] = _Partition(Life(record.ms))
-        _take(part, record, progress)
-    for key in sorted(parts):
-        progress.put(key, parts[key])
+        partition = partitions.get(record.key)
+        if partition is None:
+            partition = partitions[record.key] = _Partition(SharePartitionHistory(record.ms))
+        _apply(partition, record, progress)
+    for key in sorted(partitions):
+        progress.put(key, partitions[key])
     progress.flush()
-    rows = [_row(key, part.life, progress.names) for key, part in parts.items()]
+    rows = [_row(key, partition.history, progress.names) for key, partition in partitions.items()]
     if rows:
         yield _batch_of("share_delivery", sorted(rows, key=lambda row: row[:4]))
 
 
-def _take(part: _Partition, record: _Record, progress: _Progress) -> None:
-    """A record, in its minute."""
-    life, minute = part.life, part.minute
+def _apply(partition: _Partition, record: _Record, progress: _Progress) -> None:
+    """Apply a record to its partition and minute."""
+    history, minute = partition.history, partition.minute
     begins_ms = record.ms - record.ms % MINUTE_MS
     if minute is None or begins_ms > minute.minute_ms:
-        progress.put(record.key, part)
-        known = life.known
-        minute = part.minute = _Minute(
-            begins_ms, life.counts.copy(), None if known is None else known.start_offset
+        progress.put(record.key, partition)
+        known = history.known
+        minute = partition.minute = _Minute(
+            begins_ms, history.counts.copy(), None if known is None else known.start_offset
         )
-    life.take(record.ms, record.value)
+    history.take(record.ms, record.value)
     minute.records += 1
-    minute.is_sure &= life.is_sure
-    if life.is_anew:
+    minute.follows_snapshot &= history.follows_snapshot
+    if history.restarted:
         minute.start_offset = None
 
 
@@ -142,7 +140,7 @@ def _take(part: _Partition, record: _Record, progress: _Progress) -> None:
 def _records(
     batches: Iterable[pa.RecordBatch], values: Callable[[pa.RecordBatch], Iterator[Value]]
 ) -> Iterator[_Record]:
-    """A value for each row; columns are turned one by one, which is faster than row by row."""
+    """Yield a record per row; whole columns are converted at a time, which is faster."""
     for batch in batches:
         for at in range(0, batch.num_rows, _ROWS):
             rows = batch.slice(at, _ROWS)
@@ -153,9 +151,9 @@ def _records(
 
 
 def _snapshots(rows: pa.RecordBatch) -> Iterator[Value]:
-    told = (_column(rows, name) for name in (*_COMMON, *_OF_SNAPSHOTS))
+    numbers = (_column(rows, name) for name in (*_COMMON, *_OF_SNAPSHOTS))
     for batches, snapshot, leader, start, complete, state, created_ms, written_ms in zip(
-        _batches(rows["state_batches"]), *told, strict=True
+        _batches(rows["state_batches"]), *numbers, strict=True
     ):
         yield ShareSnapshotValue(
             snapshot_epoch=snapshot, state_epoch=state, leader_epoch=leader, start_offset=start,
@@ -165,9 +163,9 @@ def _snapshots(rows: pa.RecordBatch) -> Iterator[Value]:
 
 
 def _updates(rows: pa.RecordBatch) -> Iterator[Value]:
-    told = (_column(rows, name) for name in _COMMON)
+    numbers = (_column(rows, name) for name in _COMMON)
     for batches, snapshot, leader, start, complete in zip(
-        _batches(rows["state_batches"]), *told, strict=True
+        _batches(rows["state_batches"]), *numbers, strict=True
     ):
         yield ShareUpdateValue(
             snapshot_epoch=snapshot, leader_epoch=leader, start_offset=start,
@@ -176,60 +174,61 @@ def _updates(rows: pa.RecordBatch) -> Iterator[Value]:
 
 
 def _column(rows: pa.RecordBatch, name: str) -> list[int]:
-    """Numbers; what is null stands in a tombstone, and is not looked at."""
+    """Return numbers; a null stands in a tombstone and is not read."""
     values: list[int] = pc.fill_null(rows[name], -1).to_pylist()
     return values
 
 
 def _batches(column: pa.ListArray) -> Iterator[Any]:
-    """The state batches of each row, as the declaration's own."""
+    """Return the state batches of each row."""
     fields = column.flatten().flatten()
-    every = list(map(StateBatch, *(part.to_pylist() for part in fields)))
+    all_batches = list(map(StateBatch, *(values.to_pylist() for values in fields)))
     at = 0
     for length in pc.fill_null(pc.list_value_length(column), 0).to_pylist():
-        yield tuple(every[at : at + length])
+        yield tuple(all_batches[at : at + length])
         at += length
 
 
 # --- to gold --------------------------------------------------------------------------------------
 
 
-def _row(key: Key, life: Life, names: Mapping[str, str]) -> Row:
+def _row(key: Key, history: SharePartitionHistory, names: Mapping[str, str]) -> Row:
     cluster, group_id, topic_id, partition = key
-    state, counts, flight = life.state, life.counts, life.in_flight()
+    state, counts, flight = history.state, history.counts, history.in_flight()
     return (
         cluster, group_id, names.get(topic_id, topic_id), partition,
-        state.state_epoch if state is not None and life.knows_epoch else None,
+        state.state_epoch if state is not None and history.knows_epoch else None,
         -1 if state is None else state.start_offset,
         counts.delivered, counts.redelivered, counts.acknowledged, counts.released, counts.archived,
-        flight.available + flight.archiving, flight.available, flight.archiving, flight.untold,
-        flight.most_deliveries, _complete(life), life.max_delivery_count, life.snapshots, life.updates,
-        life.first_ms, life.last_ms, life.moved_ms, life.deleted_ms,
-        "observed" if life.whole else "missing",
+        flight.available + flight.archiving, flight.available, flight.archiving, flight.unknown,
+        flight.most_deliveries, _complete(history), history.max_delivery_count, history.snapshots,
+        history.updates,
+        history.first_ms, history.last_ms, history.moved_ms, history.deleted_ms,
+        "observed" if history.whole else "missing",
     )  # fmt: skip
 
 
-def _minute_row(key: Key, life: Life, minute: _Minute, names: Mapping[str, str]) -> Row:
+def _minute_row(key: Key, history: SharePartitionHistory, minute: _Minute, names: Mapping[str, str]) -> Row:
     cluster, group_id, topic_id, partition = key
-    state, counts, flight = life.known, life.counts.since(minute.before), life.in_flight()
+    state, counts, flight = history.known, history.counts.since(minute.before), history.in_flight()
     if state is None:
-        flight = flight._replace(available=0, archiving=0, untold=0, most_deliveries=0)
+        flight = flight._replace(available=0, archiving=0, unknown=0, most_deliveries=0)
     start, before = None if state is None else state.start_offset, minute.start_offset
     return (
         cluster, group_id, names.get(topic_id, topic_id), partition, minute.minute_ms, start,
         None if start is None or before is None else start - before,
-        None if state is None else _complete(life), counts.delivered, counts.redelivered,
+        None if state is None else _complete(history), counts.delivered, counts.redelivered,
         counts.acknowledged, counts.released, counts.archived, flight.available, flight.archiving,
-        flight.untold, flight.most_deliveries, minute.records, life.last_ms,
-        "observed" if minute.is_sure else "missing",
+        flight.unknown, flight.most_deliveries, minute.records, history.last_ms,
+        "observed" if minute.follows_snapshot else "missing",
     )  # fmt: skip
 
 
-def _complete(life: Life) -> int | None:
-    """What the coordinator itself says is done with behind the start."""
-    if life.state is None or life.state.delivery_complete_count < 0:
+def _complete(history: SharePartitionHistory) -> int | None:
+    """Return the coordinator's own count of completed records after the start offset."""
+    if history.state is None or history.state.delivery_complete_count < 0:
         return None
-    return life.state.delivery_complete_count
+    return history.state.delivery_complete_count
 
 
 def _batch_of(table: str, rows: list[Row]) -> pa.RecordBatch:

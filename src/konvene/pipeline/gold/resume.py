@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import konvene
-from konvene.pipeline.gold.unpickler import unpacked
 from konvene.pipeline.reduce import PartitionReducer
+from konvene.pipeline.reduce.unpickler import unpickled
 from konvene.pipeline.warehouse.warehouse import DataFile
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Kept:
 
     def reducer(self, names: Mapping[str, str], audit: Iterable[Any]) -> PartitionReducer | None:
         """The reducer with what came since, or None where it would have told otherwise with that."""
-        reducer: PartitionReducer = unpacked(self.packed)
+        reducer: PartitionReducer = unpickled(self.packed)
         return reducer if reducer.learn(audit, names, self.reached.ends, self.reached.ms) else None
 
 
@@ -115,7 +115,7 @@ def kept(task: Task) -> Kept | None:
     """What the task can go on with, if there is anything."""
     try:
         with open(os.path.join(_folder(task), _name(task.before)), "rb") as file:
-            found = unpacked(file.read())
+            found = unpickled(file.read())
     except (OSError, EOFError, pickle.UnpicklingError):  # None, or one that a crash cut off.
         return None
     return found if isinstance(found, Kept) and _follows(task, found) else None

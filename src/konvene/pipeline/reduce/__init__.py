@@ -1,8 +1,10 @@
-"""The reducer: what a partition of `__consumer_offsets` says, as rows of rebalances and ownership. Pure."""
+"""The reducer: from the records of a `__consumer_offsets` partition to rows of rebalances and ownership.
+Pure.
+"""
 
 from __future__ import annotations
 
+from konvene.pipeline.reduce.diagnosis import missing_evidence
 from konvene.pipeline.reduce.reducer import PartitionReducer
-from konvene.pipeline.reduce.why import what_would_settle
 
-__all__ = ["PartitionReducer", "what_would_settle"]
+__all__ = ["PartitionReducer", "missing_evidence"]

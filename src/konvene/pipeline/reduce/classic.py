@@ -1,14 +1,14 @@
-"""Classic groups: a rebalance for each generation.
+"""Classic groups: one rebalance per generation.
 
-All that the log says of one is the record at its end: who is in it, and what each was given. When it began,
-and when members were back, only the audit says; so does it of generations that were superseded before anybody
-was given anything, for they leave no record.
+The log has one record at the end of each rebalance: the members and their assignments. Only the audit has
+when it began and when members rejoined; it also has generations that were superseded before any assignment
+was sent, since these leave no record.
 
-While an eager group rebalances nobody reads: its members give up all that they have before they join again.
-So there is a gap for each partition that somebody had before and has again, from the time at which its owner
-asked to join (of who is gone: from the start) to the end. Without the audit that time is not known, and no
-gap is told. A cooperative group goes on with what its members keep; what is given up in one generation and
-handed out in the next has no owner between them.
+While an eager group rebalances no member reads: all units are revoked before the members rejoin. So each
+partition that had an owner before and has one again has a gap, from the time at which its owner sent
+JoinGroup (for departed members: from the start) to the end. Without the audit that time is not known and no
+gap is reported. Members of a cooperative group keep their remaining units; units revoked in one generation
+and assigned in the next have no owner in between.
 
 The states of a classic group's members are in no record: `states` is empty.
 """
@@ -18,184 +18,228 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from konvene.pipeline.reduce.epochs import group_ended, skipped
-from konvene.pipeline.reduce.open_rebalance import End, Open
-from konvene.pipeline.reduce.ownership import ACTIVE, Belongs, Gap, Held, Unit
-from konvene.pipeline.reduce.position import INFERRED, NOT_KNOWN, OBSERVED, At, Person, person_of
-from konvene.pipeline.reduce.track import Put, Track
+from konvene.pipeline.reduce.diagnosis import (
+    Audit,
+    Diagnosis,
+    departure_causes_of_generation,
+    inferred,
+    observed,
+)
+from konvene.pipeline.reduce.epochs import emit_skipped_epochs, end_group
+from konvene.pipeline.reduce.open_rebalance import End, OpenRebalance
+from konvene.pipeline.reduce.ownership import ACTIVE, Gap, RebalanceRef, Tenure, Unit
+from konvene.pipeline.reduce.position import (
+    INFERRED,
+    NOT_KNOWN,
+    OBSERVED,
+    MemberIdentity,
+    Position,
+    identity_of,
+)
+from konvene.pipeline.reduce.track import GroupTracker, Put
 from konvene.pipeline.reduce.units import classic_units
-from konvene.pipeline.reduce.why import Audit, Why, inferred, observed, ways_from_generation
 from konvene.records.audit import RebalanceValue
 from konvene.records.classic import GroupMetadataValue
 
-__all__ = ["take_generation"]
+__all__ = ["apply_generation"]
 
 EAGER = ("range", "roundrobin", "sticky")
 COOPERATIVE = ("cooperative-sticky",)
-"""Assignors of Kafka's clients, by what members do before they join again. Of others it is not known."""
+"""Assignors of Kafka's clients by what members revoke before they rejoin. For other assignors it is not
+known.
+"""
 
 
-def take_generation(
-    track: Track, before: Any, now: GroupMetadataValue | None, row: RebalanceValue | None, audit: Audit,
-    at: At, put: Put,
+def apply_generation(
+    track: GroupTracker, before: Any, now: GroupMetadataValue | None, row: RebalanceValue | None,
+    audit: Audit,
+    at: Position, put: Put,
 ) -> None:  # fmt: skip
-    """The record of a classic group; `before` is the group that was there, `row` what the history says."""
+    """Apply a record of a classic group; `before` is the group before it, `row` the history's row."""
     previous = before if isinstance(before, GroupMetadataValue) else None
     if now is None:
-        group_ended(track, at, put)
+        end_group(track, at, put)
         return
-    had = dict(track.holdings.owners)
-    _see_what_was_skipped(track, now, row, audit, at, put)
+    owners_before = dict(track.ownership.owners)
+    _emit_skipped(track, now, row, audit, at, put)
     track.epoch = now.generation
-    people = {
-        m.member_id: person_of(m.member_id, m.group_instance_id, m.client_id, m.client_host)
+    identities = {
+        m.member_id: identity_of(m.member_id, m.group_instance_id, m.client_id, m.client_host)
         for m in now.members
     }
     if row is None:
-        _hand_out(track, now, people, at, put)
-        if track.was("streams"):
-            _goes_back(track, at)
+        _apply_assignment(track, now, identities, at, put)
+        if track.ended_as("streams"):
+            _switch_to_partitions(track, at)
         return
-    said = audit.of(track.group_id, row.epoch, at.offset)
-    it = _rebalance(track, previous, now, row, said)
-    track.last = Belongs(it.epoch, it.base_offset, it.why.kind, True)
-    it.unavailable_ms = 0 if it.start_ms is not None else None
-    track.open = it  # Gaps that end with this record belong to it.
-    _hand_out(track, now, people, at, put)
-    it.joined, it.gone, track.joined, track.gone = track.joined, track.gone, {}, {}
-    _stood_still(track, it, previous, had, said, at, put)
+    audit_row = audit.of(track.group_id, row.epoch, at.offset)
+    rebalance = _rebalance(track, previous, now, row, audit_row)
+    track.last = RebalanceRef(rebalance.epoch, rebalance.base_offset, rebalance.diagnosis.kind, True)
+    rebalance.unavailable_ms = 0 if rebalance.start_ms is not None else None
+    track.open = rebalance  # Gaps that end with this record are attributed to it.
+    _apply_assignment(track, now, identities, at, put)
+    rebalance.joined, rebalance.departed, track.joined, track.departed = track.joined, track.departed, {}, {}
+    _emit_eager_gaps(track, rebalance, previous, owners_before, audit_row, at, put)
     _forget_gaps(track, now)
-    for person in (*people.values(), *it.gone.values()):
-        it.part(person)
-    _acknowledged(it, said)
+    for identity in (*identities.values(), *rebalance.departed.values()):
+        rebalance.progress(identity)
+    _record_rejoins(rebalance, audit_row)
     track.close(
-        End(row.state, at.ms, len(people), converged=True, last_member_id=_last(it, said)), at, put,
-        OBSERVED if said is not None else INFERRED,
+        End(row.state, at.ms, len(identities), converged=True, last_member_id=_last_to_rejoin(rebalance,
+        audit_row)), at, put,
+        OBSERVED if audit_row is not None else INFERRED,
     )  # fmt: skip
 
 
-def _goes_back(track: Track, at: At) -> None:
-    """Tasks are partitions again. What nobody has of them now was last had by who ran the task."""
-    left = list(track.departed)
-    track.translate()
-    for (name, partition, role), held in left:
-        for topic in track.reads.get(name, ()):
+def _switch_to_partitions(track: GroupTracker, at: Position) -> None:
+    """Switch from tasks to partitions. Partitions without an owner were last owned by the owner of the
+    task."""
+    left = list(track.released)
+    track.switch_units()
+    for (name, partition, role), tenure in left:
+        for topic in track.source_topics.get(name, ()):
             unit = (topic, partition, ACTIVE)
-            if role == ACTIVE and unit not in track.holdings.owners:
-                track.holdings.gaps[unit] = Gap(held.person, "streams", at)
+            if role == ACTIVE and unit not in track.ownership.owners:
+                track.ownership.gaps[unit] = Gap(tenure.identity, "streams", at)
 
 
-def _see_what_was_skipped(
-    track: Track, now: GroupMetadataValue, row: RebalanceValue | None, audit: Audit, at: At, put: Put
+def _emit_skipped(
+    track: GroupTracker,
+    now: GroupMetadataValue,
+    row: RebalanceValue | None,
+    audit: Audit,
+    at: Position,
+    put: Put,
 ) -> None:
-    """Generations before the one that is told; and this one, if it is not told."""
+    """Emit the generations before the reported one; and this one, if it is not reported."""
     known = now.generation if row is None else row.epoch - 1
     unwritten = audit.unwritten(track.group_id, at.ms)
-    is_behind = track.epoch > known > 0 and row is None  # It was deleted and made anew.
+    is_behind = track.epoch > known > 0 and row is None  # It was deleted and created again.
     if track.epoch >= known and not is_behind:
-        track.skip(known + 1, known, unwritten, observed, at, put)
+        track.emit_skipped(known + 1, known, unwritten, observed, at, put)
         return
     if not track.is_first:
-        track.epoch = max(track.epoch, 0)  # A group begins with none.
+        track.epoch = max(track.epoch, 0)  # A new group has no epoch before.
     if known > 0:
-        skipped(track, known, audit, at, put, unwritten)
-    track.made_ms = NOT_KNOWN
+        emit_skipped_epochs(track, known, audit, at, put, unwritten)
+    track.generation_ms = NOT_KNOWN
 
 
 def _rebalance(
-    track: Track, previous: GroupMetadataValue | None, now: GroupMetadataValue, row: RebalanceValue,
-    said: Mapping[str, Any] | None,
-) -> Open:  # fmt: skip
-    """The rebalance that a record ends, and why it came."""
+    track: GroupTracker, previous: GroupMetadataValue | None, now: GroupMetadataValue, row: RebalanceValue,
+    audit_row: Mapping[str, Any] | None,
+) -> OpenRebalance:  # fmt: skip
+    """Return the rebalance that a record ends, with its causes."""
     target_ms = row.joined_ms if row.joined_ms >= 0 else row.ended_ms
     start_ms: int | None = None
-    if said is not None:
-        why: Why = observed(said)
-        start_ms = said["started_ms"] if said["started_ms"] >= 0 else None
+    if audit_row is not None:
+        diagnosis: Diagnosis = observed(audit_row)
+        start_ms = audit_row["started_ms"] if audit_row["started_ms"] >= 0 else None
     else:
-        ways = dict(track.ways)
+        departures = dict(track.departure_causes)
         if previous is not None:
-            ways |= ways_from_generation(previous, track.made_ms, target_ms, now.members)
-        why = inferred(row, ways)
-    track.ways.clear()
-    track.made_ms = row.joined_ms
+            departures |= departure_causes_of_generation(
+                previous, track.generation_ms, target_ms, now.members
+            )
+        diagnosis = inferred(row, departures)
+    track.departure_causes.clear()
+    track.generation_ms = row.joined_ms
     known = row.joined_ms if row.joined_ms >= 0 else None
-    if said is not None and said["joined_ms"] >= 0:
-        known = said["joined_ms"]
-    return Open(
-        "classic", row.epoch - 1, row.epoch, why, row.base_offset, row.last_offset, start_ms, known, None
+    if audit_row is not None and audit_row["joined_ms"] >= 0:
+        known = audit_row["joined_ms"]
+    return OpenRebalance(
+        "classic",
+        row.epoch - 1,
+        row.epoch,
+        diagnosis,
+        row.base_offset,
+        row.last_offset,
+        start_ms,
+        known,
+        None,
     )
 
 
-def _hand_out(track: Track, now: GroupMetadataValue, people: Mapping[str, Person], at: At, put: Put) -> None:
-    """Members and what they have are those of the record."""
-    there = {person.who for person in people.values()}
-    for who in [who for who in track.present if who not in there]:
-        track.drop(track.present[who])
-    for person in people.values():
-        track.add(person)
-    given: dict[Unit, Person] = {}
+def _apply_assignment(
+    track: GroupTracker,
+    now: GroupMetadataValue,
+    identities: Mapping[str, MemberIdentity],
+    at: Position,
+    put: Put,
+) -> None:
+    """Apply the members and assignments of the record."""
+    remaining = {identity.member_key for identity in identities.values()}
+    for member_key in [member_key for member_key in track.present if member_key not in remaining]:
+        track.remove(track.present[member_key])
+    for identity in identities.values():
+        track.add(identity)
+    assigned: dict[Unit, MemberIdentity] = {}
     for m in now.members:
-        given.update(dict.fromkeys(classic_units(now, m), people[m.member_id]))
-    owners = track.holdings.owners
-    for unit in sorted(unit for unit in owners if unit not in given):
-        track.moves(owners[unit].person, (unit,), (), at, put)
-    for unit in sorted(given):
-        held = owners.get(unit)
-        if held is None or held.person.member_id != given[unit].member_id:
-            track.moves(given[unit], (), (unit,), at, put)
+        assigned.update(dict.fromkeys(classic_units(now, m), identities[m.member_id]))
+    owners = track.ownership.owners
+    for unit in sorted(unit for unit in owners if unit not in assigned):
+        track.transfer(owners[unit].identity, (unit,), (), at, put)
+    for unit in sorted(assigned):
+        tenure = owners.get(unit)
+        if tenure is None or tenure.identity.member_id != assigned[unit].member_id:
+            track.transfer(assigned[unit], (), (unit,), at, put)
 
 
-def _stood_still(
-    track: Track, it: Open, previous: GroupMetadataValue | None, had: Mapping[Unit, Held],
-    said: Mapping[str, Any] | None, at: At, put: Put,
+def _emit_eager_gaps(
+    track: GroupTracker, rebalance: OpenRebalance, previous: GroupMetadataValue | None,
+    owners_before: Mapping[Unit, Tenure],
+    audit_row: Mapping[str, Any] | None, at: Position, put: Put,
 ) -> None:  # fmt: skip
-    """What an eager group did not read while it rebalanced."""
+    """Emit the gaps of an eager group during its rebalance."""
     protocol = previous.protocol if previous is not None else ""
-    if previous is None or protocol in COOPERATIVE or not had:
+    if previous is None or protocol in COOPERATIVE or not owners_before:
         return
-    if protocol not in EAGER or it.start_ms is None or said is None:
-        it.unavailable_ms = None
+    if protocol not in EAGER or rebalance.start_ms is None or audit_row is None:
+        rebalance.unavailable_ms = None
         return
-    back = {m["member_id"]: m["joined_ms"] for m in said["members"]}
-    for unit in sorted(had):
-        held, now = had[unit], track.holdings.owners.get(unit)
+    rejoined_ms = {m["member_id"]: m["joined_ms"] for m in audit_row["members"]}
+    for unit in sorted(owners_before):
+        tenure, now = owners_before[unit], track.ownership.owners.get(unit)
         if now is None:
             continue
-        since_ms = max(back.get(held.person.member_id, it.start_ms), it.start_ms)
+        since_ms = max(rejoined_ms.get(tenure.identity.member_id, rebalance.start_ms), rebalance.start_ms)
         if since_ms >= at.ms:
             continue
-        gap = Gap(held.person, "classic", held.at._replace(ms=since_ms, whole=at.whole), track.last)
-        row = track.holdings.gap_row(
-            track.place, unit, gap, at._replace(stretch=held.at.stretch), now.person.member_id
+        gap = Gap(tenure.identity, "classic", tenure.at._replace(ms=since_ms, whole=at.whole), track.last)
+        row = track.ownership.gap_row(
+            track.log, unit, gap, at._replace(stretch=tenure.at.stretch), now.identity.member_id
         )
         put("unavailability", (*row[:-1], OBSERVED))
-        it.closes(gap, at.ms)
+        rebalance.add_gap(gap, at.ms)
 
 
-def _forget_gaps(track: Track, now: GroupMetadataValue) -> None:
-    """What an eager group hands to nobody, nobody is meant to have; nor what a cooperative one does not hand
-    out when it can, in the generation behind the one in which it was given up."""
+def _forget_gaps(track: GroupTracker, now: GroupMetadataValue) -> None:
+    """Forget gaps of units that are not assigned: all remaining ones of an eager group; of a cooperative
+    group those that the generation after their revocation does not assign."""
     if not now.members:
         return
-    gaps = track.holdings.gaps
+    gaps = track.ownership.gaps
     eager = now.protocol in EAGER
     for unit in [
-        unit for unit, gap in gaps.items() if eager or gap.of is None or gap.of.epoch != now.generation
+        unit
+        for unit, gap in gaps.items()
+        if eager or gap.rebalance is None or gap.rebalance.epoch != now.generation
     ]:
         del gaps[unit]
 
 
-def _acknowledged(it: Open, said: Mapping[str, Any] | None) -> None:
-    """When members had joined again."""
-    for m in said["members"] if said is not None else ():
-        person = person_of(m["member_id"], m["instance_id"], m["client_id"], m["client_host"])
-        if m["joined_ms"] >= 0 and person.who in it.parts:
-            it.parts[person.who].acknowledged_ms = m["joined_ms"]
+def _record_rejoins(rebalance: OpenRebalance, audit_row: Mapping[str, Any] | None) -> None:
+    """Record when members rejoined."""
+    for m in audit_row["members"] if audit_row is not None else ():
+        identity = identity_of(m["member_id"], m["instance_id"], m["client_id"], m["client_host"])
+        if m["joined_ms"] >= 0 and identity.member_key in rebalance.progress_by_member:
+            rebalance.progress_by_member[identity.member_key].acknowledged_ms = m["joined_ms"]
 
 
-def _last(it: Open, said: Mapping[str, Any] | None) -> str | None:
-    """The member that was the last to join, of those whose time is known."""
-    known = [(m["joined_ms"], m["member_id"]) for m in (said["members"] if said is not None else ())]
+def _last_to_rejoin(rebalance: OpenRebalance, audit_row: Mapping[str, Any] | None) -> str | None:
+    """Return the member that rejoined last, among those with a known time."""
+    known = [
+        (m["joined_ms"], m["member_id"]) for m in (audit_row["members"] if audit_row is not None else ())
+    ]
     known = [each for each in known if each[0] >= 0]
     return max(known)[1] if known else None

@@ -1,13 +1,13 @@
-"""One share partition on its way through the log: its state, and what each record of it adds. Pure.
+"""State of one share partition while its log is read, and what each record adds to it. Pure.
 
-There is one replay: the state behind each record is the one that a share coordinator has then
-(`konvene.share_state`). What is here looks at the state before a record and counts what the record adds to
-it: a delivery whenever an offset's count grows, an acknowledgement whenever it comes to that state, and so
-on. A snapshot that only repeats what is known adds nothing. One with another state epoch, or whose start lies
-before the known one, begins the story anew, and what happened before still counts.
+The state after each record is the one that a share coordinator has then (`konvene.share_state`). The code
+here compares it with the state before and counts the difference: a delivery whenever an offset's count grows,
+an acknowledgement whenever an offset reaches that state, and so on. A snapshot that repeats known state adds
+nothing. One with another state epoch, or whose start lies before the known one, restarts the history; earlier
+counts are kept.
 
-Snapshots are numbered, and the first one of a state is 0. Where one of them is missing, or an update comes
-before any, something is missing before that record; the state is known again with the next snapshot.
+Snapshots are numbered, and the first one of a state is 0. If one of them is missing, or an update comes
+before any, records before it are missing; the state is known again with the next snapshot.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from konvene.share_state.combine import UNKNOWN_OFFSET, combine
 from konvene.share_state.requests import StateBatch
 from konvene.share_state.state import SharePartitionState, after_snapshot, after_update
 
-__all__ = ["ARCHIVING", "AVAILABLE", "Counts", "InFlight", "Life", "Value"]
+__all__ = ["ARCHIVING", "AVAILABLE", "Counts", "InFlight", "SharePartitionHistory", "Value"]
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED = 0, 2, 3, 4
 """Delivery states, as records have them."""
 
 UPDATES_PER_SNAPSHOT = 500
-"""How many updates a snapshot follows: no figure here rests on it."""
+"""Updates per snapshot: no figure here depends on it."""
 
 Value = ShareSnapshotValue | ShareUpdateValue
 Batches = tuple[StateBatch, ...]
@@ -39,17 +39,17 @@ _last_offset = attrgetter("last_offset")
 
 @dataclass(slots=True)
 class Counts:
-    """What happened to records; each time counts."""
+    """Numbers of deliveries and acknowledgements; each time counts."""
 
     delivered: int = 0
     redelivered: int = 0
-    """Deliveries but the first of each record."""
+    """Deliveries after the first one of each record."""
     acknowledged: int = 0
     released: int = 0
     archived: int = 0
 
     def since(self, before: Counts) -> Counts:
-        """What came behind `before`."""
+        """Return the difference to earlier counts."""
         return Counts(
             self.delivered - before.delivered,
             self.redelivered - before.redelivered,
@@ -62,7 +62,7 @@ class Counts:
         return self.since(Counts())
 
     def add(self, batch: StateBatch, records: int, before: int) -> None:
-        """So many records of a batch say something new; `before`: how often they had been delivered."""
+        """Count `records` records of a batch with new state; `before`: how often they had been delivered."""
         times = batch.delivery_count
         self.delivered += records * (times - before)
         self.redelivered += records * (max(times - 1, 0) - max(before - 1, 0))
@@ -75,21 +75,21 @@ class Counts:
 
 
 class InFlight(NamedTuple):
-    """What a state says of the offsets from its start on."""
+    """What a state has about the offsets from its start on."""
 
     available: int
     """Records that were delivered and can be again."""
     archiving: int
-    """Records of which a copy is being made before they are given up."""
-    untold: int
-    """Offsets between others of which it says nothing."""
+    """Records that are being copied to a dead-letter queue before they are archived."""
+    unknown: int
+    """Offsets between others without an entry."""
     most_deliveries: int
-    """Of those available or archiving."""
+    """Among those available or archiving."""
 
 
 @dataclass(slots=True)
-class Life:
-    """What is known of a share partition by now."""
+class SharePartitionHistory:
+    """The history of a share partition so far."""
 
     first_ms: int
     last_ms: int = 0
@@ -97,15 +97,15 @@ class Life:
     """When its start offset moved last, or its state began."""
     deleted_ms: int | None = None
     state: SharePartitionState | None = None
-    """As a share coordinator has it; of a deleted one, as it was before."""
+    """As a share coordinator has it; for a deleted one, the state before."""
     knows_epoch: bool = False
-    """Whether a snapshot told the state's epoch."""
+    """Whether a snapshot contained the state's epoch."""
     whole: bool = True
-    """Whether nothing is missing so far."""
-    is_sure: bool = True
-    """Whether nothing is missing since the last snapshot, and that was not itself one too late."""
-    is_anew: bool = True
-    """Whether the last record began the story anew."""
+    """Whether no record is missing so far."""
+    follows_snapshot: bool = True
+    """Whether no record is missing since the last snapshot, and none before it."""
+    restarted: bool = True
+    """Whether the last record restarted the history."""
     snapshot_epoch: int = -1
     counts: Counts = field(default_factory=Counts)
     max_delivery_count: int = 0
@@ -114,14 +114,14 @@ class Life:
 
     @property
     def known(self) -> SharePartitionState | None:
-        """The state, where it is not deleted."""
+        """The state, unless it is deleted."""
         return None if self.deleted_ms is not None else self.state
 
     def take(self, ms: int, value: Value | None) -> None:
-        """Take in a record; None: the state is deleted."""
+        """Apply a record; None if the state is deleted."""
         self.last_ms = ms
         if value is None:
-            self.deleted_ms, self.snapshot_epoch, self.is_anew = ms, -1, True
+            self.deleted_ms, self.snapshot_epoch, self.restarted = ms, -1, True
         elif isinstance(value, ShareSnapshotValue):
             self._snapshot(ms, value)
         else:
@@ -129,45 +129,45 @@ class Life:
 
     def _snapshot(self, ms: int, value: ShareSnapshotValue) -> None:
         self.snapshots += 1
-        self.is_sure = value.snapshot_epoch in (self.snapshot_epoch + 1, 0)
-        self.whole &= self.is_sure
-        self.is_anew = self._begins_anew(value)
-        before = None if self.is_anew else self.known
+        self.follows_snapshot = value.snapshot_epoch in (self.snapshot_epoch + 1, 0)
+        self.whole &= self.follows_snapshot
+        self.restarted = self._restarts(value)
+        before = None if self.restarted else self.known
         self._count(before, _batches(value))
         state = after_snapshot(self.known, value, UPDATES_PER_SNAPSHOT)
         self.snapshot_epoch, self.knows_epoch = value.snapshot_epoch, True
-        self._is(state, before, ms)
+        self._set_state(state, before, ms)
 
     def _update(self, ms: int, value: ShareUpdateValue) -> None:
         self.updates += 1
         if value.snapshot_epoch != self.snapshot_epoch:
-            self.whole = self.is_sure = False
+            self.whole = self.follows_snapshot = False
         before = self.known
-        self.is_anew = before is None
+        self.restarted = before is None
         self._count(before, _batches(value))
         self.snapshot_epoch = value.snapshot_epoch
-        self._is(after_update(before, value), before, ms)
+        self._set_state(after_update(before, value), before, ms)
 
-    def _begins_anew(self, value: ShareSnapshotValue) -> bool:
+    def _restarts(self, value: ShareSnapshotValue) -> bool:
         known = self.known
         if known is None:
             return True
         is_another = self.knows_epoch and value.state_epoch != known.state_epoch
         return is_another or value.start_offset < known.start_offset
 
-    def _is(self, state: SharePartitionState, before: SharePartitionState | None, ms: int) -> None:
+    def _set_state(self, state: SharePartitionState, before: SharePartitionState | None, ms: int) -> None:
         if before is None or state.start_offset != before.start_offset:
             self.moved_ms = ms
         self.state, self.deleted_ms = state, None
 
-    def _count(self, before: SharePartitionState | None, news: Batches) -> None:
-        """What batches add to a state; of what is before its start nothing counts."""
-        if not news:
+    def _count(self, before: SharePartitionState | None, added: Batches) -> None:
+        """Count what batches add to a state; offsets before its start do not count."""
+        if not added:
             return
         known: Batches = () if before is None else before.batches
         start = UNKNOWN_OFFSET if before is None else before.start_offset
-        overlap = any(after.first_offset <= one.last_offset for one, after in pairwise(news))
-        for batch in news:
+        overlap = any(after.first_offset <= one.last_offset for one, after in pairwise(added))
+        for batch in added:
             if batch.last_offset >= start:
                 if batch.first_offset < start:
                     batch = batch._replace(first_offset=start)
@@ -177,28 +177,28 @@ class Life:
                     known = combine(known, (batch,), UNKNOWN_OFFSET)
 
     def in_flight(self) -> InFlight:
-        """What the state says at this point."""
+        """Return the in-flight figures of the current state."""
         if self.state is None or not self.state.batches:
             return InFlight(0, 0, 0, 0)
         sizes = {AVAILABLE: 0, ARCHIVING: 0}
-        told = most = 0
+        covered = most = 0
         for first, last, state, times in self.state.batches:
-            told += last - first + 1
+            covered += last - first + 1
             if state in sizes:
                 sizes[state] += last - first + 1
                 most = max(most, times)
         span = self.state.batches[-1].last_offset + 1 - max(self.state.start_offset, 0)
-        return InFlight(sizes[AVAILABLE], sizes[ARCHIVING], span - told, most)
+        return InFlight(sizes[AVAILABLE], sizes[ARCHIVING], span - covered, most)
 
 
 def _batches(value: Value) -> Batches:
-    told: tuple[StateBatch, ...] = value.state_batches  # type: ignore[assignment]  # They read alike.
-    return told
+    batches: tuple[StateBatch, ...] = value.state_batches  # type: ignore[assignment]  # Same fields.
+    return batches
 
 
 def _count_one(counts: Counts, known: Batches, batch: StateBatch) -> None:
-    """Count the parts of a batch that say more than what is known: the larger delivery count wins, then the
-    larger state."""
+    """Count the parts of a batch that are newer than the known state: the larger delivery count wins, then
+    the larger state."""
     at = batch.first_offset
     for old in _touched(known, batch):
         if old.first_offset > at:
@@ -213,7 +213,7 @@ def _count_one(counts: Counts, known: Batches, batch: StateBatch) -> None:
 
 
 def _touched(known: Batches, batch: StateBatch) -> Iterator[StateBatch]:
-    """What is known of offsets of a batch, in order."""
+    """Yield the known batches that overlap a batch, in order."""
     at = bisect_left(known, batch.first_offset, key=_last_offset)
     while at < len(known) and known[at].first_offset <= batch.last_offset:
         yield known[at]

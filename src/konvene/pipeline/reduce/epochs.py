@@ -1,13 +1,13 @@
-"""Groups whose coordinator assigns (consumer, share and streams groups): a rebalance for each epoch.
+"""Groups whose coordinator assigns (consumer, share and streams groups): one rebalance per epoch.
 
-A rebalance begins with the record that raises the epoch, and is over with the record with which every member
-is reconciled to that epoch's assignment: `groups.history` says where both are. The record of the next epoch
-supersedes it if it comes first.
+A rebalance begins with the record that bumps the epoch, and ends with the record with which every member has
+reconciled to that epoch's assignment; `groups.history` finds both. The record of the next epoch supersedes it
+if it comes first.
 
-A member has acknowledged when a record says that it has all of the target. It waits for those who have, or
-have yet to give up, what it is meant to have; in a streams group also for another member of its process that
-has the task in whatever role. That is what describing the group would show at that time. In a share group
-nobody waits for anybody.
+A member has acknowledged when a record shows that it owns all of its target. It waits for members that own,
+or still have to revoke, units of its target; in a streams group also for another member of its process that
+has the task in any role. This is what describing the group would show at that time. Members of a share group
+do not wait.
 """
 
 from __future__ import annotations
@@ -23,49 +23,50 @@ from konvene.groups.streams.current_assignment import MemberState as StreamsStat
 from konvene.groups.streams.decision import settled_state
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology.topology import sources
-from konvene.pipeline.reduce.open_rebalance import End, Open
-from konvene.pipeline.reduce.position import NOT_KNOWN, At, Person, person_of
-from konvene.pipeline.reduce.track import Put, Track
-from konvene.pipeline.reduce.units import Names, changes, owners_of_wanted
-from konvene.pipeline.reduce.why import Audit, inferred, observed, ways_to_go
+from konvene.pipeline.reduce.diagnosis import Audit, inferred, observed, possible_departure_causes
+from konvene.pipeline.reduce.open_rebalance import End, OpenRebalance
+from konvene.pipeline.reduce.position import NOT_KNOWN, MemberIdentity, Position, identity_of
+from konvene.pipeline.reduce.track import GroupTracker, Put
+from konvene.pipeline.reduce.units import Names, changes, owners_of_missing
 from konvene.records.audit import RebalanceValue
 
 __all__ = [
-    "converged",
-    "group_ended",
-    "is_quiet",
-    "reads_of",
-    "skipped",
-    "take_current",
-    "take_epoch",
-    "take_member",
-    "take_target",
-    "waits",
+    "apply_convergence",
+    "apply_current",
+    "apply_epoch",
+    "apply_member",
+    "apply_target",
+    "emit_skipped_epochs",
+    "end_group",
+    "is_settled",
+    "members_waited_for",
+    "source_topics_of",
 ]
 
 Group = ConsumerGroup | ShareGroup | StreamsGroup
 
-_STATES: Mapping[type, Mapping[int, str]] = {  # Some numbers are the same.
+_STATES: Mapping[type, Mapping[int, str]] = {  # The numbers overlap.
     ConsumerGroup: {state: state.name for state in ConsumerState},
     ShareGroup: {STABLE: "STABLE"},
     StreamsGroup: {state: state.name for state in StreamsState},
 }
-"""How rows call the states of members, by the kind of group."""
-WAITS = ("UNRELEASED_PARTITIONS", "UNRELEASED_TASKS")
-OWES = ("UNREVOKED_PARTITIONS", "UNREVOKED_TASKS")
+"""Names of member states, by type of group."""
+WAITING_STATES = ("UNRELEASED_PARTITIONS", "UNRELEASED_TASKS")
+REVOKING_STATES = ("UNREVOKED_PARTITIONS", "UNREVOKED_TASKS")
 
-MOST_BEHIND = 100
-"""Members of which no record says anything in a rebalance that was superseded are told, and so are stuck, if
-there are no more than this."""
-
-
-def named(member: Any) -> Person:
-    return person_of(member.member_id, member.instance_id, member.client_id, member.client_host)
+MAX_UNCONVERGED_REPORTED = 100
+"""Members without any record in a superseded rebalance are reported, and so count as stuck, if there are at
+most this many.
+"""
 
 
-def is_quiet(group: Any) -> bool:
-    """Whether nothing is under way in a group that is seen for the first time: it has members that have what
-    they are to have, and nobody for whom an epoch is still to be raised; or it is new."""
+def identity_of_member(member: Any) -> MemberIdentity:
+    return identity_of(member.member_id, member.instance_id, member.client_id, member.client_host)
+
+
+def is_settled(group: Any) -> bool:
+    """Return True if no rebalance is in progress in a group that is seen for the first time: its members have
+    reached their targets and no epoch bump is pending; or it is new."""
     if group is None or not hasattr(group, "behind"):
         return True
     if (
@@ -79,61 +80,72 @@ def is_quiet(group: Any) -> bool:
     return not (group.behind or group.epoch > group.assignment_epoch or waits_for_regex)
 
 
-def take_member(track: Track, before: Any, after: Any, names: Names, at: At, put: Put) -> None:
-    """What a member said of itself, or its end; as it was before and as it is now."""
+def apply_member(track: GroupTracker, before: Any, after: Any, names: Names, at: Position, put: Put) -> None:
+    """Apply a member's metadata record or tombstone, given the member before and after it."""
     if after is not None:
-        person = named(after)
-        known = person if before is None else named(before)
-        if known.who != person.who:  # In a compacted log what it has may stand before who it is.
-            track.holdings.rename(known, person)
-            track.drop(known)
-        track.add(person)
+        identity = identity_of_member(after)
+        known = identity if before is None else identity_of_member(before)
+        if (
+            known.member_key != identity.member_key
+        ):  # In a compacted log its assignment may precede its metadata.
+            track.ownership.rename(known, identity)
+            track.remove(known)
+        track.add(identity)
         return
     if before is not None:
-        _lets_go(track, before, names, at, put)
-        _goes(track, before, at)
+        _release_all(track, before, names, at, put)
+        _remove(track, before, at)
 
 
-def take_current(
-    track: Track, group: Group | None, before: Any, after: Any, is_gone: bool, names: Names, at: At, put: Put
+def apply_current(
+    track: GroupTracker,
+    group: Group | None,
+    before: Any,
+    after: Any,
+    is_tombstone: bool,
+    names: Names,
+    at: Position,
+    put: Put,
 ) -> None:
-    """What a member has."""
-    if is_gone:
+    """Apply a member's current assignment record."""
+    if is_tombstone:
         if before is not None:
-            _lets_go(track, before, names, at, put)
+            _release_all(track, before, names, at, put)
         return
     if after is None or group is None:
         return
-    person = track.people.get(after.member_id)
-    if person is None:  # In a compacted log this may be all that is left of it.
-        person = named(after)
-        track.add(person)
+    identity = track.by_member_id.get(after.member_id)
+    if identity is None:  # In a compacted log no other record of it may be left.
+        identity = identity_of_member(after)
+        track.add(identity)
     lost, gained = changes(before.current if before is not None else None, after.current, names)
     if lost or gained:
-        track.moves(person, lost, gained, at, put)
-        if _is_taken_over(track, group, after):
-            track.holdings.begin_anew()
+        track.transfer(identity, lost, gained, at, put)
+        if _inherits_classic_assignment(track, group, after):
+            track.ownership.reset()
     state = state_of(group, after)
-    if state in OWES or getattr(after, "classic", None) is not None:  # Else it makes no difference.
-        track.heard_ms[after.member_id] = at.ms
-    it = track.open
-    if it is None:
+    if (
+        state in REVOKING_STATES or getattr(after, "classic", None) is not None
+    ):  # Other states do not affect the result.
+        track.seen_ms[after.member_id] = at.ms
+    rebalance = track.open
+    if rebalance is None:
         return
-    part = it.part(person)
-    if not part.states or part.states[-1] != state:
-        part.states.append(state)
-    has_it = group.assignment_epoch == it.epoch and after.is_reconciled_to(it.epoch)
-    if has_it and part.acknowledged_ms is None:
-        part.acknowledged_ms = at.ms
-    if state in WAITS and not isinstance(group, ShareGroup):
-        part.waited_for.update(dict.fromkeys(waits(group, after.member_id)))
+    progress = rebalance.progress(identity)
+    if not progress.states or progress.states[-1] != state:
+        progress.states.append(state)
+    has_target = group.assignment_epoch == rebalance.epoch and after.is_reconciled_to(rebalance.epoch)
+    if has_target and progress.acknowledged_ms is None:
+        progress.acknowledged_ms = at.ms
+    if state in WAITING_STATES and not isinstance(group, ShareGroup):
+        progress.waited_for.update(dict.fromkeys(members_waited_for(group, after.member_id)))
 
 
-def _is_taken_over(track: Track, group: Group, member: Any) -> bool:
-    """Whether what a member has is what it was given in the classic group, in the words of the streams group:
-    it stands before the first epoch."""
+def _inherits_classic_assignment(track: GroupTracker, group: Group, member: Any) -> bool:
+    """Return True if the assignment is the one of the classic group, expressed as tasks, before the first
+    epoch."""
     return (
-        track.translated == track.batch
+        track.switched_in_batch == track.batch
         and isinstance(group, StreamsGroup)
         and track.open is None
         and member.classic is not None
@@ -141,128 +153,135 @@ def _is_taken_over(track: Track, group: Group, member: Any) -> bool:
 
 
 def state_of(group: Group, member: Any) -> str:
-    """How rows call the state of a member. Where it has none that is known, by its number."""
+    """Return the name of a member's state, or its number if it is unknown."""
     state = member.current.state
     return _STATES[type(group)].get(state, str(state))
 
 
-def waits(group: ConsumerGroup | StreamsGroup, member_id: str) -> Iterator[str]:
-    """For whom a member waits."""
-    return (name for name in owners_of_wanted(group, member_id) if name != member_id)
+def members_waited_for(group: ConsumerGroup | StreamsGroup, member_id: str) -> Iterator[str]:
+    """Yield the ids of the members that a member waits for."""
+    return (name for name in owners_of_missing(group, member_id) if name != member_id)
 
 
-def take_target(track: Track, group: Group, at: At) -> None:
-    """The target of an epoch was made."""
-    it = track.open
-    if it is not None and it.target_ms is None and group.assignment_epoch == it.epoch:
-        it.target_ms = at.ms
+def apply_target(track: GroupTracker, group: Group, at: Position) -> None:
+    """Record when the target assignment of an epoch was computed."""
+    rebalance = track.open
+    if rebalance is not None and rebalance.target_ms is None and group.assignment_epoch == rebalance.epoch:
+        rebalance.target_ms = at.ms
 
 
-def take_epoch(
-    track: Track, group: Group, row: RebalanceValue | None, audit: Audit, at: At, put: Put
+def apply_epoch(
+    track: GroupTracker, group: Group, row: RebalanceValue | None, audit: Audit, at: Position, put: Put
 ) -> None:
-    """The record of an epoch; `row`: what the history says, if it raises it."""
+    """Apply the record of an epoch; `row` is the history's row, if the record bumps it."""
     if row is None:
-        if isinstance(group, StreamsGroup) and group.members and track.was("classic"):
-            track.translate()
+        if isinstance(group, StreamsGroup) and group.members and track.ended_as("classic"):
+            track.switch_units()
         if group.epoch != track.epoch:
-            skipped(track, group.epoch, audit, at, put)
+            emit_skipped_epochs(track, group.epoch, audit, at, put)
             if not at.whole:
-                track.untold(group.epoch)
-                track.is_sure = False
+                track.begin_unknown(group.epoch)
+                track.is_settled = False
             track.epoch = group.epoch
         return
-    track.supersede(row.epoch, _behind(track, group), _state(track), at, put)
+    track.supersede(row.epoch, _unconverged(track, group), _state_of_rebalance(track), at, put)
     known = row.epoch - 1
     if 0 <= track.epoch < known or (track.is_first and not 0 <= track.epoch <= known):
-        skipped(track, known, audit, at, put)
-    said = audit.of(track.group_id, row.epoch, at.offset)
-    why = observed(said) if said is not None else inferred(row, track.ways)
-    track.ways.clear()
-    it = Open(
-        row.group_type, known, row.epoch, why, row.base_offset, row.last_offset, row.started_ms
+        emit_skipped_epochs(track, known, audit, at, put)
+    audit_row = audit.of(track.group_id, row.epoch, at.offset)
+    diagnosis = observed(audit_row) if audit_row is not None else inferred(row, track.departure_causes)
+    track.departure_causes.clear()
+    rebalance = OpenRebalance(
+        row.group_type, known, row.epoch, diagnosis, row.base_offset, row.last_offset, row.started_ms
     )  # fmt: skip
-    track.begin(it)
+    track.begin(rebalance)
     if row.state == "Empty":
         track.close(End("Empty", at.ms, 0, converged=True), at, put)
 
 
-def converged(track: Track, row: RebalanceValue, audit: Audit, member_id: str, at: At, put: Put) -> None:
-    """All members have what they are meant to have."""
-    audit.of(track.group_id, row.epoch, at.offset, over=True)
-    it = track.open
-    if it is None or it.epoch != row.epoch:
+def apply_convergence(
+    track: GroupTracker, row: RebalanceValue, audit: Audit, member_id: str, at: Position, put: Put
+) -> None:
+    """Apply that all members have reached their target assignment."""
+    audit.of(track.group_id, row.epoch, at.offset, completed=True)
+    rebalance = track.open
+    if rebalance is None or rebalance.epoch != row.epoch:
         return
     if row.state == "Stable":
-        track.holdings.at_rest()
+        track.ownership.forget_gaps()
     end = End(row.state, at.ms, len(track.present), converged=True, last_member_id=member_id)
     track.close(end, at, put)
 
 
-def reads_of(group: Any) -> Mapping[str, tuple[str, ...]]:
-    """The topics that each subtopology of a streams group reads."""
+def source_topics_of(group: Any) -> Mapping[str, tuple[str, ...]]:
+    """Return the source topics of each subtopology of a streams group."""
     if not isinstance(group, StreamsGroup) or group.topology is None:
         return {}
     return {name: tuple(sources(each)) for name, each in group.topology.subtopologies.items()}
 
 
-def group_ended(track: Track, at: At, put: Put) -> None:
-    """The group is deleted, or goes on as one of another type."""
-    track.supersede(None, (), _state(track), at, put)
-    for person in sorted(track.present.values()):  # In a compacted log their own tombstones may be gone.
-        track.leaves(person, track.holdings.units_of(person), at, put)
-        track.drop(person)
+def end_group(track: GroupTracker, at: Position, put: Put) -> None:
+    """Handle that the group is deleted, or continues with another type."""
+    track.supersede(None, (), _state_of_rebalance(track), at, put)
+    for identity in sorted(track.present.values()):  # In a compacted log their own tombstones may be missing.
+        track.release(identity, track.ownership.units_of(identity), at, put)
+        track.remove(identity)
     if track.group_type:
-        track.ended = track.batch, track.group_type
+        track.last_end = track.batch, track.group_type
     track.group_type = ""
 
 
-def _lets_go(track: Track, member: Any, names: Names, at: At, put: Put) -> None:
+def _release_all(track: GroupTracker, member: Any, names: Names, at: Position, put: Put) -> None:
     lost, _ = changes(member.current, None, names)
     if lost:
-        track.leaves(named(member), lost, at, put)
-    if member.member_id not in track.ways:
-        track.ways[member.member_id] = _ways(track, member, at)
+        track.release(identity_of_member(member), lost, at, put)
+    if member.member_id not in track.departure_causes:
+        track.departure_causes[member.member_id] = _departure_causes(track, member, at)
 
 
-def _goes(track: Track, member: Any, at: At) -> None:
-    track.heard_ms.pop(member.member_id, None)
-    track.drop(named(member))
+def _remove(track: GroupTracker, member: Any, at: Position) -> None:
+    track.seen_ms.pop(member.member_id, None)
+    track.remove(identity_of_member(member))
 
 
-def _ways(track: Track, member: Any, at: At) -> str:
+def _departure_causes(track: GroupTracker, member: Any, at: Position) -> str:
     classic = getattr(member, "classic", None)
-    return ways_to_go(
+    return possible_departure_causes(
         session_timeout_ms=NOT_KNOWN if classic is None else classic.session_timeout_ms,
         rebalance_timeout_ms=getattr(member, "rebalance_timeout_ms", NOT_KNOWN),
-        heard_ms=track.heard_ms.get(member.member_id, NOT_KNOWN),
-        gone_ms=at.ms,
-        may_be_late=classic is not None or getattr(member.current.state, "name", "") in OWES,
-        may_not_sync=classic is not None,
+        seen_ms=track.seen_ms.get(member.member_id, NOT_KNOWN),
+        absent_ms=at.ms,
+        may_time_out=classic is not None or getattr(member.current.state, "name", "") in REVOKING_STATES,
+        may_miss_sync=classic is not None,
     )
 
 
-def _behind(track: Track, group: Group) -> list[Person]:
-    """Members that have not followed a target, where they are few."""
-    it = track.open
-    if it is None or it.target_ms is None or len(group.behind) > MOST_BEHIND:
+def _unconverged(track: GroupTracker, group: Group) -> list[MemberIdentity]:
+    """Return members that have not reached a target, if they are few."""
+    rebalance = track.open
+    if rebalance is None or rebalance.target_ms is None or len(group.behind) > MAX_UNCONVERGED_REPORTED:
         return []
-    there = (named(group.members[name]) for name in sorted(group.behind))
-    return [person for person in there if person.who not in track.joined]
+    members = (identity_of_member(group.members[name]) for name in sorted(group.behind))
+    return [identity for identity in members if identity.member_key not in track.joined]
 
 
-def _state(track: Track) -> str:
-    it = track.open
-    return "Assigning" if it is None or it.target_ms is None else "Reconciling"
+def _state_of_rebalance(track: GroupTracker) -> str:
+    rebalance = track.open
+    return "Assigning" if rebalance is None or rebalance.target_ms is None else "Reconciling"
 
 
-def skipped(
-    track: Track, epoch: int, audit: Audit, at: At, put: Put, unwritten: Iterable[Mapping[str, Any]] = ()
+def emit_skipped_epochs(
+    track: GroupTracker,
+    epoch: int,
+    audit: Audit,
+    at: Position,
+    put: Put,
+    unwritten: Iterable[Mapping[str, Any]] = (),
 ) -> None:
-    """The last epoch that is known from before a record is this one: those up to it left no row.
+    """Emit rows for the epochs between the tracker's last one and `epoch`, which left no record.
 
-    `unwritten` are rows of the audit about generations that left no record."""
+    `unwritten` are audit rows about generations that left no record."""
     first = track.epoch + 1 if 0 <= track.epoch < epoch else NOT_KNOWN
-    said = [*unwritten, *audit.lost(track.group_id, max(first, 0), epoch, at.offset)]
-    said.sort(key=lambda row: int(row["audit_offset"]))
-    track.skip(first, epoch, said, observed, at, put)
+    audit_row = [*unwritten, *audit.lost(track.group_id, max(first, 0), epoch, at.offset)]
+    audit_row.sort(key=lambda row: int(row["audit_offset"]))
+    track.emit_skipped(first, epoch, audit_row, observed, at, put)

@@ -1,20 +1,20 @@
-"""Who of a group has what: intervals of ownership, and gaps between them.
+"""Ownership of units in a group: intervals of ownership, and the gaps between them.
 
-A unit is a partition of a topic or a task, in a role. An active one has one owner at a time; copies (standby
-and warm-up tasks) and what is shared (partitions of a share group) have as many holders as there are. What a
-member is told to give up is its own until the log says that it has.
+A unit is a partition of a topic or a task, in a role. An active unit has one owner at a time; copies (standby
+and warm-up tasks) and shared units (partitions of a share group) may have several. A unit that a member has
+to revoke is still its own until the log records the revocation.
 
-`changed` says of each unit that changed hands since somebody last cleared it who had it then: what changed
-back is not in it. What a rebalance moved is counted from that alone, so no rebalance costs more than what it
-changes. A unit that nobody had for a while comes from who had it last (`handed_on`). `copied` says the same
-of copies and of what is shared, for each holder.
+`changed` has the previous owner of every unit that changed hands since the last reset; a unit that changed
+back is not in it. The moves of a rebalance are counted from it, so a rebalance costs no more than what it
+changes. For a unit without an owner `previous_owners` has the last one. `copied` has the same for copies and
+shared units, for each holder.
 
-A gap begins when an active unit loses its owner, or a shared one its last holder, and is told when it has one
-again at a later time. Gaps that are open when a group is stable are forgotten (`at_rest`): nobody is meant to
-have these units.
+A gap begins when an active unit loses its owner, or a shared one its last holder, and is reported when it has
+an owner again at a later time. Gaps that are open when a group is stable are forgotten: their units are not
+assigned to any member.
 
-In a log that was compacted a record of an earlier owner may stand behind its successor's; the later record
-wins, and what comes of it is marked missing.
+In a compacted log a record of an earlier owner may stand behind its successor's; the later record wins, and
+the resulting rows are marked missing.
 """
 
 from __future__ import annotations
@@ -23,30 +23,38 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from konvene.pipeline.reduce.position import INFERRED, MISSING, NOT_KNOWN, OBSERVED, At, Person, Place
+from konvene.pipeline.reduce.position import (
+    INFERRED,
+    MISSING,
+    NOT_KNOWN,
+    OBSERVED,
+    LogPartition,
+    MemberIdentity,
+    Position,
+)
 
-__all__ = ["ACTIVE", "READ", "SHARED", "Belongs", "Gap", "Holdings", "Unit"]
+__all__ = ["ACTIVE", "READING_ROLES", "SHARED", "Gap", "Ownership", "RebalanceRef", "Unit"]
 
 ACTIVE, SHARED = "active", "shared"
-READ = (ACTIVE, SHARED)
-"""Roles in which who has a unit reads it."""
+READING_ROLES = (ACTIVE, SHARED)
+"""Roles whose owner reads the unit."""
 
 Unit = tuple[str, int, str]
-"""The topic (of a task its subtopology), the partition, the role."""
+"""The topic (for a task its subtopology), the partition, the role."""
 Row = tuple[Any, ...]
 
 
-class Held(NamedTuple):
-    """That somebody has something, and since when."""
+class Tenure(NamedTuple):
+    """A member's ownership of a unit, and since when."""
 
-    person: Person
+    identity: MemberIdentity
     group_type: str
     epoch: int
-    at: At
+    at: Position
 
 
-class Belongs(NamedTuple):
-    """The rebalance that a gap belongs to."""
+class RebalanceRef(NamedTuple):
+    """The rebalance that a gap is attributed to."""
 
     epoch: int = NOT_KNOWN
     base_offset: int = NOT_KNOWN
@@ -56,44 +64,45 @@ class Belongs(NamedTuple):
 
 @dataclass(slots=True)
 class Gap:
-    """Nobody has what somebody had."""
+    """A unit without an owner."""
 
-    owner: Person
-    """Who had it last."""
+    owner: MemberIdentity
+    """The last owner."""
     group_type: str
-    at: At
-    of: Belongs | None = None
-    """None: that is to be seen."""
-    is_handed_on: bool = True
-    """Whether who has it next has it from the last owner: not if the group was at rest without it."""
+    at: Position
+    rebalance: RebalanceRef | None = None
+    """None until the rebalance is known."""
+    keeps_last_owner: bool = True
+    """Whether the next owner takes the unit over from the last one: not if the group was at rest without
+    it."""
 
-    def belongs_to(self, rebalance: Belongs) -> None:
-        if self.of is None:
-            self.of = rebalance
+    def attribute_to(self, rebalance: RebalanceRef) -> None:
+        if self.rebalance is None:
+            self.rebalance = rebalance
 
 
 @dataclass(slots=True)
-class Holdings:
-    """What the members of one group have."""
+class Ownership:
+    """The units that the members of one group own."""
 
     group_id: str
-    owners: dict[Unit, Held] = field(default_factory=dict)
-    copies: dict[tuple[Unit, str], Held] = field(default_factory=dict)
-    """By unit and by whom (`Person.who`)."""
+    owners: dict[Unit, Tenure] = field(default_factory=dict)
+    copies: dict[tuple[Unit, str], Tenure] = field(default_factory=dict)
+    """By unit and member key."""
     counts: dict[str, int] = field(default_factory=dict)
-    """Active and shared units by whom; nobody with none."""
+    """Number of active and shared units by member key, without zeros."""
     holders: dict[Unit, int] = field(default_factory=dict)
-    """How many have a shared unit; none that nobody has."""
+    """Number of members that have a shared unit, without zeros."""
     pairs: int = 0
-    """Those, all together."""
+    """The sum of `holders`."""
     changed: dict[Unit, str | None] = field(default_factory=dict)
-    """Who had it before; None: nobody."""
-    handed_on: dict[Unit, str] = field(default_factory=dict)
-    """Of units that nobody had, and somebody got: who had had them last."""
+    """The previous owner; None if there was none."""
+    previous_owners: dict[Unit, str] = field(default_factory=dict)
+    """For units that had no owner and have one now: the last owner before."""
     copied: dict[tuple[Unit, str], bool] = field(default_factory=dict)
-    """Copies, and holders of what is shared, that came or went, with whether they were there before."""
-    given_up: dict[Unit, int] = field(default_factory=dict)
-    """Of shared units, how many of those went."""
+    """Copies and holders of shared units that came or went, with whether they existed before."""
+    released_shared: dict[Unit, int] = field(default_factory=dict)
+    """For shared units, the number of holders that lost them."""
     gaps: dict[Unit, Gap] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -101,159 +110,171 @@ class Holdings:
 
     # --- what changes ---
 
-    def gain(self, unit: Unit, person: Person, group_type: str, epoch: int, at: At) -> Held | None:
-        """Somebody has something now; who had it until now, if somebody else did."""
-        held = Held(person, group_type, epoch, at)
+    def gain(
+        self, unit: Unit, identity: MemberIdentity, group_type: str, epoch: int, at: Position
+    ) -> Tenure | None:
+        """Assign a unit to a member; return the previous ownership, if another member had it."""
+        tenure = Tenure(identity, group_type, epoch, at)
         if unit[2] != ACTIVE:
-            key = (unit, person.who)
+            key = (unit, identity.member_key)
             before = self.copies.get(key)
-            self.copies[key] = held
+            self.copies[key] = tenure
             if before is None:
-                self._note_copy(key, False)
-                self._hold(key, 1)
+                self._record_copy_change(key, False)
+                self._count_holder(key, 1)
             return before
         before = self.owners.get(unit)
-        self.owners[unit] = held
-        who = None if before is None else before.person.who
-        if who != person.who:
-            self._note(unit, who, person.who)
-            self._count(person.who, 1)
-            if who is not None:
-                self._count(who, -1)
+        self.owners[unit] = tenure
+        member_key = None if before is None else before.identity.member_key
+        if member_key != identity.member_key:
+            self._record_change(unit, member_key, identity.member_key)
+            self._count(identity.member_key, 1)
+            if member_key is not None:
+                self._count(member_key, -1)
         return before
 
-    def lose(self, unit: Unit, person: Person) -> Held | None:
-        """Somebody has something no more; None where it was another's already."""
+    def lose(self, unit: Unit, identity: MemberIdentity) -> Tenure | None:
+        """Take a unit from a member; return None if it already belonged to another one."""
         if unit[2] != ACTIVE:
-            key = (unit, person.who)
+            key = (unit, identity.member_key)
             copy = self.copies.get(key)
-            if copy is None or copy.person.member_id != person.member_id:
+            if copy is None or copy.identity.member_id != identity.member_id:
                 return None
             del self.copies[key]
-            self._note_copy(key, True)
-            self._hold(key, -1)
+            self._record_copy_change(key, True)
+            self._count_holder(key, -1)
             return copy
-        held = self.owners.get(unit)
-        if held is None or held.person.member_id != person.member_id:
+        tenure = self.owners.get(unit)
+        if tenure is None or tenure.identity.member_id != identity.member_id:
             return None
         del self.owners[unit]
-        self._note(unit, held.person.who, None)
-        self._count(held.person.who, -1)
-        return held
+        self._record_change(unit, tenure.identity.member_key, None)
+        self._count(tenure.identity.member_key, -1)
+        return tenure
 
-    def has(self, unit: Unit, held: Held) -> bool:
-        """Whether somebody has the unit; of a copy and of what is shared, whether that member has."""
-        return unit in self.owners if unit[2] == ACTIVE else (unit, held.person.who) in self.copies
+    def has(self, unit: Unit, tenure: Tenure) -> bool:
+        """Return True if the unit has an owner; for a copy or a shared unit, if that member has it."""
+        return unit in self.owners if unit[2] == ACTIVE else (unit, tenure.identity.member_key) in self.copies
 
-    def units_of(self, person: Person) -> list[Unit]:
-        """All that somebody has, in order. Looks at everything: only where a group ends."""
-        owned = [unit for unit, held in self.owners.items() if held.person.member_id == person.member_id]
-        copies = [unit for unit, who in self.copies if who == person.who]
+    def units_of(self, identity: MemberIdentity) -> list[Unit]:
+        """Return all units of a member, in order. Scans everything: only for groups that end."""
+        owned = [
+            unit for unit, tenure in self.owners.items() if tenure.identity.member_id == identity.member_id
+        ]
+        copies = [unit for unit, member_key in self.copies if member_key == identity.member_key]
         return sorted(owned + copies)
 
-    def _note(self, unit: Unit, before: str | None, now: str | None) -> None:
+    def _record_change(self, unit: Unit, before: str | None, now: str | None) -> None:
         if unit not in self.changed:
             self.changed[unit] = before
         elif self.changed[unit] == now:
             del self.changed[unit]
 
-    def _note_copy(self, key: tuple[Unit, str], before: bool) -> None:
+    def _record_copy_change(self, key: tuple[Unit, str], before: bool) -> None:
         step = -1 if key in self.copied else 1
         was = self.copied.pop(key) if step < 0 else before
         if step > 0:
             self.copied[key] = before
         if was and key[0][2] == SHARED:
-            _step(self.given_up, key[0], step)
+            _step(self.released_shared, key[0], step)
 
-    def _hold(self, key: tuple[Unit, str], step: int) -> None:
-        unit, who = key
+    def _count_holder(self, key: tuple[Unit, str], step: int) -> None:
+        unit, member_key = key
         if unit[2] == SHARED:
             _step(self.holders, unit, step)
             self.pairs += step
-            self._count(who, step)
+            self._count(member_key, step)
 
-    def _count(self, who: str, step: int) -> None:
-        _step(self.counts, who, step)
+    def _count(self, member_key: str, step: int) -> None:
+        _step(self.counts, member_key, step)
 
-    def is_read(self, unit: Unit) -> bool:
-        """Whether somebody reads it."""
+    def has_reader(self, unit: Unit) -> bool:
+        """Return True if any member reads the unit."""
         return unit in self.owners or unit in self.holders
 
-    def rename(self, old: Person, new: Person) -> None:
-        """Who somebody is became known after what it has."""
+    def rename(self, old: MemberIdentity, new: MemberIdentity) -> None:
+        """Transfer the units of a member whose identity became known later."""
         for unit in self.units_of(old):
-            held = self.lose(unit, old)
-            if held is not None:
-                self.gain(unit, new, held.group_type, held.epoch, held.at)
+            tenure = self.lose(unit, old)
+            if tenure is not None:
+                self.gain(unit, new, tenure.group_type, tenure.epoch, tenure.at)
 
-    def begin_anew(self) -> None:
-        """Changes are counted from here on."""
+    def reset(self) -> None:
+        """Count changes from here on."""
         self.changed = {}
-        self.handed_on = {}
+        self.previous_owners = {}
         self.copied = {}
-        self.given_up = {}
+        self.released_shared = {}
 
     # --- rows ---
 
     def interval(
-        self, place: Place, unit: Unit, held: Held, end: At | None, epoch: int, stretch: int = NOT_KNOWN
+        self,
+        log: LogPartition,
+        unit: Unit,
+        tenure: Tenure,
+        end: Position | None,
+        epoch: int,
+        stretch: int = NOT_KNOWN,
     ) -> Row:
-        """A row of `ownership`; without `end` it has it still, in this stretch."""
-        person = held.person
-        sure = held.at.whole and (stretch if end is None else end.stretch) == held.at.stretch
+        """Return a row of `ownership`; without `end` the member still owns the unit, in this stretch."""
+        identity = tenure.identity
+        sure = tenure.at.whole and (stretch if end is None else end.stretch) == tenure.at.stretch
         return (
-            place.cluster, self.group_id, held.group_type, *unit, person.member_id, person.instance_id,
-            person.client_id, held.at.ms, None if end is None else end.ms, held.epoch,
-            None if end is None else epoch, place.partition, held.at.offset,
+            log.cluster, self.group_id, tenure.group_type, *unit, identity.member_id, identity.instance_id,
+            identity.client_id, tenure.at.ms, None if end is None else end.ms, tenure.epoch,
+            None if end is None else epoch, log.partition, tenure.at.offset,
             None if end is None else end.offset, OBSERVED if sure else MISSING,
         )  # fmt: skip
 
-    def gap_row(self, place: Place, unit: Unit, gap: Gap, end: At | None, to: str | None) -> Row:
-        """A row of `unavailability`; without `end` it lasts."""
+    def gap_row(self, log: LogPartition, unit: Unit, gap: Gap, end: Position | None, to: str | None) -> Row:
+        """Return a row of `unavailability`; without `end` the gap is open."""
         sure = gap.at.whole and (end is None or end.stretch == gap.at.stretch)
-        of = gap.of or Belongs()
-        sure = sure and of.is_sure
+        rebalance = gap.rebalance or RebalanceRef()
+        sure = sure and rebalance.is_sure
         evidence = INFERRED if gap.group_type == "classic" else OBSERVED
         return (
-            place.cluster, self.group_id, gap.group_type, *unit, gap.at.ms, None if end is None else end.ms,
-            None if end is None else end.ms - gap.at.ms, gap.owner.member_id, to, of.epoch, place.partition,
-            of.base_offset, of.cause, evidence if sure else MISSING,
+            log.cluster, self.group_id, gap.group_type, *unit, gap.at.ms, None if end is None else end.ms,
+            None if end is None else end.ms - gap.at.ms, gap.owner.member_id, to, rebalance.epoch,
+            log.partition,
+            rebalance.base_offset, rebalance.cause, evidence if sure else MISSING,
         )  # fmt: skip
 
     # --- gaps ---
 
-    def has_again(self, unit: Unit) -> Gap | None:
-        """A unit has an owner again: the gap that was there."""
+    def end_gap(self, unit: Unit) -> Gap | None:
+        """Close and return the gap of a unit that has an owner again."""
         gap = self.gaps.pop(unit, None)
-        if gap is not None and gap.is_handed_on and self._nobody_had(unit):
-            self.handed_on[unit] = gap.owner.who
+        if gap is not None and gap.keeps_last_owner and self._was_unowned(unit):
+            self.previous_owners[unit] = gap.owner.member_key
         return gap
 
-    def _nobody_had(self, unit: Unit) -> bool:
-        """When changes began to be counted. It is asked for when somebody has just got it again."""
+    def _was_unowned(self, unit: Unit) -> bool:
+        """Return True if the unit had no owner at the last reset. Called right after it was assigned."""
         if unit[2] == SHARED:
-            return unit not in self.given_up
+            return unit not in self.released_shared
         return self.changed.get(unit, "") is None
 
-    def name_gaps(self, units: Iterable[Unit], belongs_to: Belongs) -> None:
-        """The rebalance that these gaps belong to is known."""
+    def attribute_gaps(self, units: Iterable[Unit], attribute_to: RebalanceRef) -> None:
+        """Attribute the gaps of these units to a rebalance."""
         for unit in units:
             gap = self.gaps.get(unit)
             if gap is not None:
-                gap.belongs_to(belongs_to)
+                gap.attribute_to(attribute_to)
 
-    def at_rest(self) -> None:
-        """All members have what they are meant to have: what nobody has, nobody is meant to have."""
+    def forget_gaps(self) -> None:
+        """Forget all gaps: every member has reached its target, so units without an owner are not
+        assigned."""
         self.gaps.clear()
 
-    def idle(self) -> None:
-        """The group has nobody to have anything, or cannot run. What comes next begins anew."""
+    def detach_gaps(self) -> None:
+        """Detach all gaps from their last owners: the group is empty or cannot run."""
         for gap in self.gaps.values():
-            gap.is_handed_on = False
+            gap.keeps_last_owner = False
 
 
 def _step(counts: dict[Any, int], key: Any, step: int) -> None:
-    """One more, or less; what is zero is not there."""
+    """Add to a counter, dropping zeros."""
     count = counts.get(key, 0) + step
     if count:
         counts[key] = count

@@ -1,50 +1,60 @@
-"""Where a record stands, and what that makes of a row: values that all of the reducer passes along."""
+"""Positions and identities that all parts of the reducer pass along."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["INFERRED", "MISSING", "NOT_KNOWN", "OBSERVED", "At", "Person", "Place", "person_of"]
+__all__ = [
+    "INFERRED",
+    "MISSING",
+    "NOT_KNOWN",
+    "OBSERVED",
+    "LogPartition",
+    "MemberIdentity",
+    "Position",
+    "identity_of",
+]
 
 OBSERVED, INFERRED, MISSING = "observed", "inferred", "missing"
 """Of rows: see the column `evidence`."""
 
 NOT_KNOWN = -1
-"""An epoch or offset that nothing tells."""
+"""An epoch or offset that no record contains."""
 
 
-class Place(NamedTuple):
-    """Where all rows of a reducer come from."""
+class LogPartition(NamedTuple):
+    """The log partition that all rows of a reducer come from."""
 
     cluster: str
     partition: int
 
 
-class At(NamedTuple):
-    """Where a record stands."""
+class Position(NamedTuple):
+    """The position of a record."""
 
     ms: int
     offset: int
     stretch: int
-    """Rises where something may be missing: what began in another stretch may have ended in between."""
+    """Incremented where records may be missing: what began in an earlier stretch may have ended in
+    between."""
     whole: bool
-    """Whether nothing that was written before it can be missing."""
+    """True if no earlier record can be missing."""
 
 
-class Person(NamedTuple):
-    """A member, as rows name it. One that is static is the same under each of its member ids."""
+class MemberIdentity(NamedTuple):
+    """A member as rows name it. A static member is the same under each of its member ids."""
 
-    who: str
-    """By which it is known again: the instance id, else the member id."""
+    member_key: str
+    """The key by which it is recognised: the instance id, else the member id."""
     member_id: str
     instance_id: str | None
     client_id: str | None
     client_host: str | None
 
 
-def person_of(
+def identity_of(
     member_id: str, instance_id: str | None, client_id: str | None, client_host: str | None
-) -> Person:
-    """A name that is a member's id and another's instance id must not be the same."""
-    who = member_id if instance_id is None else f"\0{instance_id}"
-    return Person(who, member_id, instance_id, client_id or None, client_host or None)
+) -> MemberIdentity:
+    """Return the identity of a member. Member ids and instance ids never collide."""
+    member_key = member_id if instance_id is None else f"\0{instance_id}"
+    return MemberIdentity(member_key, member_id, instance_id, client_id or None, client_host or None)

@@ -1,20 +1,21 @@
-"""From the records of a partition of `__consumer_offsets` to rows of four tables. Pure.
+"""From the records of a `__consumer_offsets` partition to rows of four tables. Pure.
 
     rebalance          a row for each generation and each epoch
-    rebalance_member   what it was for each of its members
-    ownership          who had what, from when to when
-    unavailability     when nobody had what somebody had before
+    rebalance_member   what it changed for each of its members
+    ownership          the owners of each unit over time
+    unavailability     when a unit that had an owner had none
 
-There is one replay: `groups.history` reads the records as a broker's shard does, and says which record raises
-an epoch, with which all members have followed, why, and where a cleaner has taken what would be needed to
-tell. What is here looks at a group before a record and after it, and makes rows of the difference.
+The records are replayed once: `groups.history` reads them as a broker's shard does, and finds the records
+that bump an epoch and those with which all members have converged, the causes, and the places where
+compaction removed records that this needs. The code here compares a group before a record and after it, and
+makes rows of the difference.
 
-Where the log has lost its past: rebalances and gaps that were under way are told as missing, and so is the
-stretch of epochs up to the next one that is known; then all goes on. What somebody had before is theirs
-still, but when it came to an end is not sure: such an interval is missing as well.
+Where the log has lost its past, rebalances and gaps in progress are reported as missing, and so are the
+epochs up to the next known one; then reduction continues. Owners keep their units, but when such an interval
+ended is not certain: it is missing as well.
 
-Memory: a group's state, what its members have, and rows until they are drained; of groups that are gone,
-nothing; and the audit's rows until they are used.
+Memory: a group's state, the ownership of its units, and rows until they are drained; nothing for deleted
+groups; and audit rows until they are used.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.groups.history import History
-from konvene.pipeline.gold.unpickler import unpacked
 from konvene.pipeline.reduce import classic, epochs
-from konvene.pipeline.reduce.ownership import Holdings
-from konvene.pipeline.reduce.position import NOT_KNOWN, At, Place
-from konvene.pipeline.reduce.track import Track
+from konvene.pipeline.reduce.diagnosis import Audit
+from konvene.pipeline.reduce.ownership import Ownership
+from konvene.pipeline.reduce.position import NOT_KNOWN, LogPartition, Position
+from konvene.pipeline.reduce.track import GroupTracker
 from konvene.pipeline.reduce.units import Names
-from konvene.pipeline.reduce.why import Audit
+from konvene.pipeline.reduce.unpickler import unpickled
 from konvene.records import classic as classic_records
 from konvene.records import consumer, share, streams
 from konvene.records.audit import RebalanceValue
@@ -45,8 +46,8 @@ from konvene.records.coordinator import GROUP_RECORDS, Record, RecordType, value
 
 __all__ = ["TABLES", "PartitionReducer"]
 
-MOST_KEYS = 20_000
-"""Keys that are kept decoded."""
+MAX_CACHED_KEYS = 20_000
+"""Number of decoded keys that are cached."""
 TABLES = ("rebalance", "rebalance_member", "ownership", "unavailability")
 
 _EPOCHS = (
@@ -64,31 +65,31 @@ _CURRENTS = (
     consumer.ConsumerGroupCurrentMemberAssignmentKey, share.ShareGroupCurrentMemberAssignmentKey,
     streams.StreamsGroupCurrentMemberAssignmentKey,
 )  # fmt: skip
-_CLASSIC, _EPOCH, _TARGET, _WANTED, _OTHER, _MEMBER, _CURRENT = range(7)
+_CLASSIC, _EPOCH, _TARGET, _TARGET_MEMBER, _OTHER, _MEMBER, _CURRENT = range(7)
 _KINDS: dict[type, int] = {
     classic_records.GroupMetadataKey: _CLASSIC,
     **dict.fromkeys(_EPOCHS, _EPOCH),
     **dict.fromkeys(_MEMBERS, _MEMBER),
     **dict.fromkeys(_TARGETS, _TARGET),
     **dict.fromkeys(_CURRENTS, _CURRENT),
-    consumer.ConsumerGroupTargetAssignmentMemberKey: _WANTED,
+    consumer.ConsumerGroupTargetAssignmentMemberKey: _TARGET_MEMBER,
     consumer.ConsumerGroupRegularExpressionKey: _OTHER,
-    share.ShareGroupTargetAssignmentMemberKey: _WANTED,
+    share.ShareGroupTargetAssignmentMemberKey: _TARGET_MEMBER,
     share.ShareGroupStatePartitionMetadataKey: _OTHER,
-    streams.StreamsGroupTargetAssignmentMemberKey: _WANTED,
+    streams.StreamsGroupTargetAssignmentMemberKey: _TARGET_MEMBER,
     streams.StreamsGroupTopologyKey: _OTHER,
 }
 _TYPES: dict[type, str] = {
     key: key.__module__.rpartition(".")[2] for key in _KINDS if key is not classic_records.GroupMetadataKey
 }
 _READ = {code: kind for code, kind in GROUP_RECORDS.items() if kind.key in _KINDS}
-"""Records that say something of a group that is reduced."""
+"""Record types of the groups that are reduced."""
 
 
 class PartitionReducer:
-    """Reduces one partition, record by record in the order of the log. May be pickled at any point.
+    """Reduces one partition, record by record in log order. May be pickled at any point.
 
-    `audit`: rows of `audit_event` about this partition. `names`: topics by id in Kafka's text form."""
+    `audit`: rows of `audit_event` about this partition. `names`: topic names by id in Kafka's text form."""
 
     def __init__(
         self,
@@ -98,41 +99,41 @@ class PartitionReducer:
         names: Mapping[str, str] | None = None,
     ) -> None:
         self.unread = 0
-        """Records that could not be read: of a newer version, or broken."""
-        self._place = Place(cluster, log_partition)
+        """Number of records that could not be decoded: of a newer version, or corrupt."""
+        self._log = LogPartition(cluster, log_partition)
         self._history = History(log_partition, units=True)
         self._audit = Audit(audit)
         self._names = Names(names or {})
-        self._tracks: dict[str, Track] = {}
+        self._tracks: dict[str, GroupTracker] = {}
         self._keys: dict[bytes, Struct] = {}
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
         self._begins = -1
         self._batch = 0
         self._is_whole = True
         self._stretch = 0
-        """How often sight of the log was lost,"""
+        """How often the log became incomplete."""
         self._era = 0
-        """and found again."""
+        """How often it became complete again."""
         self._ended: set[str] = set()
 
     def __repr__(self) -> str:
-        return f"<reducer of partition {self._place.partition}: {len(self._tracks)} groups>"
+        return f"<reducer of partition {self._log.partition}: {len(self._tracks)} groups>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Empty tasks are mappings that cannot be changed, which pickle does not know by itself."""
+        """Pickle the reducer. Empty tasks are read-only mappings, which pickle does not support by itself."""
         packed = io.BytesIO()
         pickler = pickle.Pickler(packed, pickle.HIGHEST_PROTOCOL)
-        pickler.dispatch_table = copyreg.dispatch_table | {MappingProxyType: _thawed}
+        pickler.dispatch_table = copyreg.dispatch_table | {MappingProxyType: _reduce_mapping_proxy}
         pickler.dump(self.__dict__ | {"_keys": {}})
-        return _unpacked, (packed.getvalue(),)
+        return _restored, (packed.getvalue(),)
 
     def learn(
         self, audit: Iterable[Mapping[str, Any]], names: Mapping[str, str], offset: int, ms: int
     ) -> bool:
-        """Hear what was not known when the log was read up to this offset and time.
+        """Add what was not known when the log was read up to this offset and time.
 
-        `audit` are rows behind those that are known, `names` all names. False if what was reduced by now
-        would have been told otherwise with this: the log has to be reduced anew then, by another reducer."""
+        `audit` are rows behind the known ones, `names` all names. Returns False if the rows reduced so far
+        would have been different: the log then has to be reduced again by a new reducer."""
         rows = [row for row in audit if not row["inferred"]]
         self._audit.add(rows)
         late = any(
@@ -140,20 +141,20 @@ class PartitionReducer:
         )
         return self._names.learn(names) and not late
 
-    # --- what is fed ---
+    # --- input ---
 
     def batch(self, base_offset: int, last_offset: int, count: int) -> None:
-        """The records up to `last_offset` are one batch, of which so many are left."""
+        """Begin a batch that ends with `last_offset` and of which `count` records are left."""
         self._history.batch(base_offset, last_offset, count)
-        self._see_batch()
+        self._detect_batch()
 
     def gap(self) -> None:
-        """Something is missing here, or could not be read."""
+        """Handle records that are missing or could not be read."""
         self._history.gap()
-        self._see_whether_whole()
+        self._update_completeness()
 
     def take(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> None:
-        """A record. What cannot be read is counted, and taken for a gap."""
+        """Apply a record. One that cannot be decoded is counted, and treated as a gap."""
         record = None
         kind = None if key is None or len(key) < 2 else _READ.get(int.from_bytes(key[:2], "big"))
         if kind is not None and key is not None:
@@ -169,18 +170,18 @@ class PartitionReducer:
         self.take_record(offset, timestamp_ms, record)
 
     def _read_key(self, kind: RecordType, key: bytes) -> Struct:
-        """A key. The last ones are kept, for most come again."""
-        if len(self._keys) >= MOST_KEYS:
+        """Decode a key. Recent ones are cached, since most recur."""
+        if len(self._keys) >= MAX_CACHED_KEYS:
             self._keys.clear()
         decoded = self._keys[bytes(key)] = decode(kind.key, 0, key, 2)
         return decoded
 
     def take_record(self, offset: int, timestamp_ms: int, record: Record | None) -> None:
-        """The same, decoded; None where it says nothing of groups."""
+        """Apply a decoded record; None for records that are not about groups."""
         kind = -1 if record is None else _KINDS.get(type(record.key), -1)
         if record is None or kind < 0:
             self._history.take(offset, timestamp_ms, None)
-            self._see_batch()
+            self._detect_batch()
             return
         key: Any = record.key
         if kind == _CLASSIC:
@@ -190,125 +191,127 @@ class PartitionReducer:
         history = self._history
         history.reach(offset, timestamp_ms)
         if history.begins != self._begins:
-            self._see_batch()
-        if kind == _WANTED:  # The group keeps it, and no row follows from it.
+            self._detect_batch()
+        if kind == _TARGET_MEMBER:  # It changes the group but yields no row.
             history.take(offset, timestamp_ms, record)
-            self._see_whether_whole()
+            self._update_completeness()
             return
         before: Any = history.group(group_id)
         if before is None and record.value is None and group_id not in self._tracks:
             history.take(offset, timestamp_ms, record)
-            self._see_whether_whole()
+            self._update_completeness()
             return
         track = self._track(group_id, before)
         member_id: str = key.member_id if kind >= _MEMBER else ""
         is_epoch_group = before is not None and type(before) is not GroupMetadataValue
         member = before.members.get(member_id) if member_id and is_epoch_group else None
-        told = history.take(offset, timestamp_ms, record)
+        change = history.take(offset, timestamp_ms, record)
         if not self._is_whole:
-            self._see_whether_whole()
+            self._update_completeness()
             track.era = self._era
-        at = At(timestamp_ms, offset, self._stretch, self._is_whole)
-        group, is_of_type = before, track.group_type == _TYPES[type(key)]
+        at = Position(timestamp_ms, offset, self._stretch, self._is_whole)
+        group, has_type = before, track.group_type == _TYPES[type(key)]
         if record.value is not None:
-            if not is_of_type or before is None:
-                self._is_of_type(track, _TYPES[type(key)], at)
-                group, member = history.group(group_id), member if is_of_type else None
-        elif not (is_of_type and is_epoch_group):
+            if not has_type or before is None:
+                self._set_group_type(track, _TYPES[type(key)], at)
+                group, member = history.group(group_id), member if has_type else None
+        elif not (has_type and is_epoch_group):
             return
         elif kind == _EPOCH:
             if history.group(group_id) is None:
-                track.reads = epochs.reads_of(before)
-                epochs.group_ended(track, at, self._put)
+                track.source_topics = epochs.source_topics_of(before)
+                epochs.end_group(track, at, self._put)
                 self._ended.add(group_id)
             return
-        self._tell(kind, track, group, member, member_id, record, None if told is None else told.story, at)
+        self._apply(
+            kind, track, group, member, member_id, record, None if change is None else change.story, at
+        )
 
-    def _tell(
-        self, kind: int, track: Track, group: Any, member: Any, member_id: str, record: Record,
-        row: RebalanceValue | None, at: At,
+    def _apply(
+        self, kind: int, track: GroupTracker, group: Any, member: Any, member_id: str, record: Record,
+        row: RebalanceValue | None, at: Position,
     ) -> None:  # fmt: skip
-        """A group that assigns, and its member as it was before, behind a record."""
+        """Apply a record of a group that assigns, given the member before it."""
         if kind == _CURRENT:
             after = group.members.get(member_id)
-            is_gone = record.value is None
-            epochs.take_current(track, group, member, after, is_gone, self._names, at, self._put)
+            is_tombstone = record.value is None
+            epochs.apply_current(track, group, member, after, is_tombstone, self._names, at, self._put)
             if row is not None:
-                epochs.converged(track, row, self._audit, member_id, at, self._put)
+                epochs.apply_convergence(track, row, self._audit, member_id, at, self._put)
         elif kind == _MEMBER:
-            epochs.take_member(track, member, group.members.get(member_id), self._names, at, self._put)
+            epochs.apply_member(track, member, group.members.get(member_id), self._names, at, self._put)
         elif kind == _EPOCH:
-            epochs.take_epoch(track, group, row, self._audit, at, self._put)
+            epochs.apply_epoch(track, group, row, self._audit, at, self._put)
         elif kind == _TARGET:
-            epochs.take_target(track, group, at)
+            epochs.apply_target(track, group, at)
 
     def _take_classic(self, offset: int, timestamp_ms: int, record: Record, group_id: str) -> None:
         history = self._history
         history.reach(offset, timestamp_ms)
-        self._see_batch()
+        self._detect_batch()
         before: Any = history.group(group_id)
         if before is None and record.value is None and group_id not in self._tracks:
             history.take(offset, timestamp_ms, record)
-            self._see_whether_whole()
+            self._update_completeness()
             return
         track = self._track(group_id, before)
-        told = history.take(offset, timestamp_ms, record)
-        self._see_whether_whole()
+        change = history.take(offset, timestamp_ms, record)
+        self._update_completeness()
         track.era = self._era
-        at = At(timestamp_ms, offset, self._stretch, self._is_whole)
+        at = Position(timestamp_ms, offset, self._stretch, self._is_whole)
         if record.value is not None:
-            self._is_of_type(track, "classic", at)
+            self._set_group_type(track, "classic", at)
         elif track.group_type != "classic":
             return
         else:
             self._ended.add(group_id)
         value: Any = record.value
-        row = None if told is None else told.story
-        classic.take_generation(track, before, value, row, self._audit, at, self._put)
+        row = None if change is None else change.story
+        classic.apply_generation(track, before, value, row, self._audit, at, self._put)
 
     def finish(self) -> None:
-        """The log ends here: rows of what is not over. What was fed may be gone on with nevertheless."""
+        """Emit rows of what is not over at the end of the log. More records may follow."""
         for group_id in sorted(self._tracks):
             self._tracks[group_id].finish(self._stretch, self._put)
 
     def drain(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Rows by table since the last time, in the order of the tables' columns."""
+        """Return the rows by table since the last call, in the order of the tables' columns."""
         rows, self._rows = self._rows, {name: [] for name in TABLES}
         return rows
 
     def group(self, group_id: str) -> Any:
-        """The group as the last record left it."""
+        """Return the group as of the last record."""
         return self._history.group(group_id)
 
-    # --- what follows ---
+    # --- groups ---
 
     def _put(self, table: str, row: tuple[Any, ...]) -> None:
         self._rows[table].append(row)
 
-    def _track(self, group_id: str, group: Any) -> Track:
-        """The group's track; `group`: as it is before the record."""
+    def _track(self, group_id: str, group: Any) -> GroupTracker:
+        """Return the group's tracker; `group` is the group before the record."""
         track = self._tracks.get(group_id)
         if track is None:
-            track = self._tracks[group_id] = Track(group_id, self._place, Holdings(group_id))
+            track = self._tracks[group_id] = GroupTracker(group_id, self._log, Ownership(group_id))
         if track.batch != self._batch:
             track.begin_batch(self._batch)
             if not self._is_whole or track.era != self._era:
                 epoch = group.epoch if hasattr(group, "behind") else NOT_KNOWN
                 is_new = group is None and self._is_whole
-                track.begin_anew(is_sure=epochs.is_quiet(group), is_new=is_new, epoch=epoch)
-            elif not track.is_sure and epochs.is_quiet(group):
-                track.is_sure = True
-                track.holdings.at_rest()
+                track.reset(is_settled=epochs.is_settled(group), is_new=is_new, epoch=epoch)
+            elif not track.is_settled and epochs.is_settled(group):
+                track.is_settled = True
+                track.ownership.forget_gaps()
             track.era = self._era
         return track
 
-    def _is_of_type(self, track: Track, group_type: str, at: At) -> None:
-        if track.group_type not in ("", group_type):  # Compaction took the end of what it was.
-            epochs.group_ended(track, at, self._put)
+    def _set_group_type(self, track: GroupTracker, group_type: str, at: Position) -> None:
+        if track.group_type not in ("", group_type):  # Compaction removed the end of its former type.
+            epochs.end_group(track, at, self._put)
         track.group_type = group_type
 
-    def _see_batch(self) -> None:
-        """Whether another batch has begun."""
+    def _detect_batch(self) -> None:
+        """Detect the start of another batch."""
         if self._history.begins == self._begins:
             return
         self._begins = self._history.begins
@@ -317,27 +320,27 @@ class PartitionReducer:
             if self._history.group(group_id) is None:
                 self._tracks.pop(group_id, None)
         self._ended.clear()
-        self._see_whether_whole()
+        self._update_completeness()
 
-    def _see_whether_whole(self) -> None:
+    def _update_completeness(self) -> None:
         is_whole = self._history.whole
         if self._is_whole and not is_whole:
             self._stretch += 1
             for group_id in sorted(self._tracks):
-                self._tracks[group_id].lose_sight(self._put)
+                self._tracks[group_id].lose_history(self._put)
         self._era += is_whole and not self._is_whole
         self._is_whole = is_whole
 
 
-def _as_it_was(mapping: dict[Any, Any]) -> Mapping[Any, Any]:
+def _frozen(mapping: dict[Any, Any]) -> Mapping[Any, Any]:
     return MappingProxyType(mapping)
 
 
-def _thawed(mapping: Mapping[Any, Any]) -> tuple[Any, ...]:
-    return _as_it_was, (dict(mapping),)
+def _reduce_mapping_proxy(mapping: Mapping[Any, Any]) -> tuple[Any, ...]:
+    return _frozen, (dict(mapping),)
 
 
-def _unpacked(packed: bytes) -> PartitionReducer:
+def _restored(packed: bytes) -> PartitionReducer:
     reducer = PartitionReducer.__new__(PartitionReducer)
-    reducer.__dict__.update(unpacked(packed))
+    reducer.__dict__.update(unpickled(packed))
     return reducer

@@ -1,10 +1,10 @@
-"""One group on its way through the log: who is in it, who has what, and the rebalance under way.
+"""State of one group while its log is read: members, ownership, and the rebalance in progress.
 
-`Track` turns what a record changed into rows; what it changed is for `epochs` and `classic` to find out. A
-group keeps its track when its type changes, so that who had what is still known.
+`GroupTracker` turns the changes of a record into rows; `epochs` and `classic` find out what a record changed.
+A group keeps its tracker when its type changes, so that ownership is not lost.
 
-Members that go leave a mark until the batch is over: a record of a new epoch behind it in the batch is due to
-that, and what they had counts as lost in the new rebalance, not in the one before.
+Units of members that depart are kept until the batch ends: a record of a new epoch later in the batch is due
+to the departure, so these units count as lost in the new rebalance, not in the one before.
 """
 
 from __future__ import annotations
@@ -13,313 +13,378 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from konvene.pipeline.reduce.diagnosis import UNKNOWN_DIAGNOSIS, Diagnosis
 from konvene.pipeline.reduce.open_rebalance import (
     End,
-    Open,
-    counted,
+    OpenRebalance,
+    count_changes,
     member_row,
+    open_gap_ms,
     rebalance_row,
     row_without_records,
-    still_without,
 )
-from konvene.pipeline.reduce.ownership import READ, Belongs, Gap, Held, Holdings, Unit
-from konvene.pipeline.reduce.position import MISSING, NOT_KNOWN, OBSERVED, At, Person, Place
-from konvene.pipeline.reduce.why import NOTHING_KNOWN, Why
+from konvene.pipeline.reduce.ownership import READING_ROLES, Gap, Ownership, RebalanceRef, Tenure, Unit
+from konvene.pipeline.reduce.position import (
+    MISSING,
+    NOT_KNOWN,
+    OBSERVED,
+    LogPartition,
+    MemberIdentity,
+    Position,
+)
 
-__all__ = ["Track"]
+__all__ = ["GroupTracker"]
 
 Row = tuple[Any, ...]
 SUPERSEDED = "Superseded"
-"""Of a generation that came to its end before anybody was given anything."""
-NO_REBALANCE = Belongs()
+"""State of a generation that ended before any assignment was sent."""
+NO_REBALANCE = RebalanceRef()
 Put = Callable[[str, Row], None]
-"""Takes a row of a table."""
+"""Receives a row of a table."""
 
 
 @dataclass(slots=True)
-class Track:
-    """See the top of this file."""
+class GroupTracker:
+    """See the module docstring."""
 
     group_id: str
-    place: Place
-    holdings: Holdings
+    log: LogPartition
+    ownership: Ownership
     group_type: str = ""
-    """As of the last record; empty where the group is gone."""
+    """As of the last record; empty if the group was deleted."""
     epoch: int = NOT_KNOWN
-    """The last one that a row was made of, or that is known to have been."""
-    present: dict[str, Person] = field(default_factory=dict)
-    people: dict[str, Person] = field(default_factory=dict)
+    """The last epoch with a row, or known otherwise."""
+    present: dict[str, MemberIdentity] = field(default_factory=dict)
+    by_member_id: dict[str, MemberIdentity] = field(default_factory=dict)
     """The same by member id."""
-    joined: dict[str, Person] = field(default_factory=dict)
+    joined: dict[str, MemberIdentity] = field(default_factory=dict)
     """Since the last epoch."""
-    gone: dict[str, Person] = field(default_factory=dict)
-    open: Open | None = None
-    last: Belongs = NO_REBALANCE
+    departed: dict[str, MemberIdentity] = field(default_factory=dict)
+    open: OpenRebalance | None = None
+    last: RebalanceRef = NO_REBALANCE
     """The last rebalance."""
     era: int = 0
-    """When it was last looked at: rises each time that all is known again."""
-    is_sure: bool = True
-    """Whether nothing was under way when the log became whole, or it has come to rest since."""
+    """The era of its last record; an era begins each time the log is complete again."""
+    is_settled: bool = True
+    """Whether no rebalance was in progress when the log became complete, or the group has been stable
+    since."""
     is_first: bool = False
-    """Whether no rebalance was told since."""
+    """Whether no rebalance was reported since then."""
     batch: int = -1
     size: int = 0
-    """How many members there were when this batch began, or with the last epoch in it."""
-    departed: list[tuple[Unit, Held]] = field(default_factory=list)
-    """What members had that went in this batch."""
-    heard_ms: dict[str, int] = field(default_factory=dict)
-    """By member id, when a record said last what it has."""
-    ways: dict[str, str] = field(default_factory=dict)
-    """By member id, how it may have gone."""
-    made_ms: int = NOT_KNOWN
-    """When the classic generation was made."""
-    ended: tuple[int, str] = (-1, "")
-    """The batch in which the group came to its end last, and its type until then."""
-    reads: Mapping[str, Iterable[str]] = field(default_factory=dict)
-    """Of a streams group that came to its end: the topics that each subtopology read."""
-    translated: int = -1
-    """The batch in which the group came to have other units: tasks for partitions, or the other way round."""
+    """Number of members when this batch began, or at the last epoch in it."""
+    released: list[tuple[Unit, Tenure]] = field(default_factory=list)
+    """Units of members that departed in this batch."""
+    seen_ms: dict[str, int] = field(default_factory=dict)
+    """By member id, the time of the last record with its assignment."""
+    departure_causes: dict[str, str] = field(default_factory=dict)
+    """By member id, its possible departure causes."""
+    generation_ms: int = NOT_KNOWN
+    """When the classic generation was created."""
+    last_end: tuple[int, str] = (-1, "")
+    """The batch in which the group ended last, and its type until then."""
+    source_topics: Mapping[str, Iterable[str]] = field(default_factory=dict)
+    """For a streams group that ended: the source topics of each subtopology."""
+    switched_in_batch: int = -1
+    """The batch in which the group's units changed between partitions and tasks."""
 
     def __repr__(self) -> str:
         return f"<track of {self.group_type or 'former'} group {self.group_id} at epoch {self.epoch}>"
 
     # --- members ---
 
-    def add(self, person: Person) -> None:
-        """Somebody is a member."""
-        who = person.who
-        if who not in self.present and self.gone.pop(who, None) is None:
-            self.joined[who] = person
-        self.present[who] = person
-        self.people[person.member_id] = person
+    def add(self, identity: MemberIdentity) -> None:
+        """Add a member."""
+        member_key = identity.member_key
+        if member_key not in self.present and self.departed.pop(member_key, None) is None:
+            self.joined[member_key] = identity
+        self.present[member_key] = identity
+        self.by_member_id[identity.member_id] = identity
 
-    def drop(self, person: Person) -> None:
-        """A member id is gone; its instance id may be another member's by now."""
-        self.people.pop(person.member_id, None)
-        known = self.present.get(person.who)
-        if known is None or known.member_id != person.member_id:
+    def remove(self, identity: MemberIdentity) -> None:
+        """Remove a member id; its instance id may belong to another member by now."""
+        self.by_member_id.pop(identity.member_id, None)
+        known = self.present.get(identity.member_key)
+        if known is None or known.member_id != identity.member_id:
             return
-        del self.present[person.who]
-        if self.joined.pop(person.who, None) is None:
-            self.gone[person.who] = person
+        del self.present[identity.member_key]
+        if self.joined.pop(identity.member_key, None) is None:
+            self.departed[identity.member_key] = identity
 
     # --- units ---
 
-    def moves(self, person: Person, lost: Iterable[Unit], gained: Iterable[Unit], at: At, put: Put) -> None:
-        """What a member has is something else now."""
+    def transfer(
+        self, identity: MemberIdentity, lost: Iterable[Unit], gained: Iterable[Unit], at: Position, put: Put
+    ) -> None:
+        """Apply a changed assignment of a member."""
         for unit in lost:
-            self._lose(unit, person, at, put)
+            self._lose(unit, identity, at, put)
         for unit in gained:
-            self._gain(unit, person, at, put)
+            self._gain(unit, identity, at, put)
 
-    def leaves(self, person: Person, units: Iterable[Unit], at: At, put: Put) -> None:
-        """A member has nothing any more, for it goes."""
+    def release(self, identity: MemberIdentity, units: Iterable[Unit], at: Position, put: Put) -> None:
+        """Take all units from a departing member."""
         for unit in units:
-            held = self._lose(unit, person, at, put, named=False)
-            if held is not None:
-                self.departed.append((unit, held))
+            tenure = self._lose(unit, identity, at, put, named=False)
+            if tenure is not None:
+                self.released.append((unit, tenure))
 
-    def _lose(self, unit: Unit, person: Person, at: At, put: Put, *, named: bool = True) -> Held | None:
-        held = self.holdings.lose(unit, person)
-        if held is None:
+    def _lose(
+        self, unit: Unit, identity: MemberIdentity, at: Position, put: Put, *, named: bool = True
+    ) -> Tenure | None:
+        tenure = self.ownership.lose(unit, identity)
+        if tenure is None:
             return None
-        self._told(unit, held, at, put)
-        if unit[2] in READ and at.whole and not self.holdings.is_read(unit):
-            gap = Gap(person, held.group_type, at)
-            self.holdings.gaps[unit] = gap
+        self._emit_ownership(unit, tenure, at, put)
+        if unit[2] in READING_ROLES and at.whole and not self.ownership.has_reader(unit):
+            gap = Gap(identity, tenure.group_type, at)
+            self.ownership.gaps[unit] = gap
             if named:
-                gap.belongs_to(self.last)
-        return held
+                gap.attribute_to(self.last)
+        return tenure
 
-    def _gain(self, unit: Unit, person: Person, at: At, put: Put) -> None:
-        before = self.holdings.gain(unit, person, self.group_type, self.epoch, at)
+    def _gain(self, unit: Unit, identity: MemberIdentity, at: Position, put: Put) -> None:
+        before = self.ownership.gain(unit, identity, self.group_type, self.epoch, at)
         if before is not None:
-            self._told(unit, before, at, put)
-        gap = self.holdings.has_again(unit) if unit[2] in READ else None
+            self._emit_ownership(unit, before, at, put)
+        gap = self.ownership.end_gap(unit) if unit[2] in READING_ROLES else None
         if gap is None or at.ms <= gap.at.ms:
             return
-        gap.belongs_to(self.last)
-        put("unavailability", self.holdings.gap_row(self.place, unit, gap, at, person.member_id))
+        gap.attribute_to(self.last)
+        put("unavailability", self.ownership.gap_row(self.log, unit, gap, at, identity.member_id))
         if self.open is not None:
-            self.open.closes(gap, at.ms)
+            self.open.add_gap(gap, at.ms)
 
-    def _told(self, unit: Unit, held: Held, at: At, put: Put) -> None:
-        put("ownership", self.holdings.interval(self.place, unit, held, at, self.epoch))
+    def _emit_ownership(self, unit: Unit, tenure: Tenure, at: Position, put: Put) -> None:
+        put("ownership", self.ownership.interval(self.log, unit, tenure, at, self.epoch))
 
-    def was(self, group_type: str) -> bool:
-        """Whether it was of this type before this batch, and is not any more."""
-        return self.ended == (self.batch, group_type)
+    def ended_as(self, group_type: str) -> bool:
+        """Return True if the group had this type until this batch."""
+        return self.last_end == (self.batch, group_type)
 
-    def translate(self) -> None:
-        """What members have goes by other names from here on. Nobody lost anything by that, or gained it."""
-        self.translated = self.batch
-        self.departed.clear()
-        self.holdings.gaps.clear()
-        self.holdings.begin_anew()
+    def switch_units(self) -> None:
+        """Switch between partitions and tasks, which is no change of ownership."""
+        self.switched_in_batch = self.batch
+        self.released.clear()
+        self.ownership.gaps.clear()
+        self.ownership.reset()
 
     # --- batches and gaps in the log ---
 
     def begin_batch(self, batch: int) -> None:
-        """The group's first record of a batch."""
+        """Handle the group's first record of a batch."""
         self.batch = batch
         self.size = len(self.present)
-        if self.departed:
-            self._name_gaps()
+        if self.released:
+            self._attribute_gaps()
 
-    def begin_anew(self, *, is_sure: bool, is_new: bool = False, epoch: int = NOT_KNOWN) -> None:
-        """The group is read from here on as it is; nothing is known of how it came to that.
+    def reset(self, *, is_settled: bool, is_new: bool = False, epoch: int = NOT_KNOWN) -> None:
+        """Restart from the group's current state, without history.
 
-        `is_sure`: whether nothing was under way; `epoch`: that of a group that assigns. What changes until
-        the next one is due to it, and is not told. `is_new`: the group has no past."""
-        self.is_sure, self.is_first = is_sure, not is_new
-        self.holdings.begin_anew()
+        `is_settled`: no rebalance was in progress. `epoch`: the epoch of a group whose coordinator assigns;
+        changes until the next epoch are due to it and are not reported. `is_new`: the group has no past."""
+        self.is_settled, self.is_first = is_settled, not is_new
+        self.ownership.reset()
         self.joined.clear()
-        self.gone.clear()
+        self.departed.clear()
         self.open = None
         if epoch >= 0:
-            self.untold(epoch)
+            self.begin_unknown(epoch)
 
-    def untold(self, epoch: int) -> None:
-        """A rebalance of which it is not known how it began."""
+    def begin_unknown(self, epoch: int) -> None:
+        """Begin a rebalance whose start is not known."""
         self.joined.clear()
-        self.gone.clear()
-        self.open = Open(self.group_type, epoch, epoch, NOTHING_KNOWN, NOT_KNOWN, NOT_KNOWN, None)
-        self.open.is_told = False
-        self.last = Belongs(epoch)
+        self.departed.clear()
+        self.open = OpenRebalance(
+            self.group_type, epoch, epoch, UNKNOWN_DIAGNOSIS, NOT_KNOWN, NOT_KNOWN, None
+        )
+        self.open.is_reported = False
+        self.last = RebalanceRef(epoch)
 
-    def lose_sight(self, put: Put) -> None:
-        """Something may be missing from here on: what is under way cannot be told to its end."""
-        it, self.open = self.open, None
-        if it is not None and it.is_told:
+    def lose_history(self, put: Put) -> None:
+        """Handle possibly missing records: the rebalance in progress cannot be followed to its end."""
+        rebalance, self.open = self.open, None
+        if rebalance is not None and rebalance.is_reported:
             put(
                 "rebalance",
-                row_without_records(self.place, self.group_id, it, End(self._state_of(it), None, 0), MISSING),
+                row_without_records(
+                    self.log, self.group_id, rebalance, End(self._state_of(rebalance), None, 0), MISSING
+                ),
             )
-        for unit, gap in self.holdings.gaps.items():
-            row = self.holdings.gap_row(self.place, unit, gap, None, None)
+        for unit, gap in self.ownership.gaps.items():
+            row = self.ownership.gap_row(self.log, unit, gap, None, None)
             put("unavailability", (*row[:-1], MISSING))
-        self.holdings.gaps.clear()
-        self.departed.clear()
-        self.begin_anew(is_sure=False)
-        self.last, self.made_ms = NO_REBALANCE, NOT_KNOWN
+        self.ownership.gaps.clear()
+        self.released.clear()
+        self.reset(is_settled=False)
+        self.last, self.generation_ms = NO_REBALANCE, NOT_KNOWN
 
     # --- rebalances ---
 
-    def skip(
-        self, first: int, last: int, audit: Iterable[Any], why_of: Callable[[Any], Why], at: At, put: Put
+    def emit_skipped(
+        self,
+        first: int,
+        last: int,
+        audit: Iterable[Any],
+        diagnose: Callable[[Any], Diagnosis],
+        at: Position,
+        put: Put,
     ) -> None:
-        """Epochs from `first` to `last` were, and left no record: a row for all, and one for each that the
-        audit knows of."""
+        """Emit rows for the epochs from `first` to `last`, which left no records: one for each that the audit
+        has, and one for each range in between."""
         for row in audit:
             if first < row["epoch"] <= last + 1:
-                self._missing(first, row["epoch"] - 1, NOTHING_KNOWN, at, put)
-            self._missing(row["epoch"], row["epoch"], why_of(row), at, put, row)
+                self._emit_missing(first, row["epoch"] - 1, UNKNOWN_DIAGNOSIS, at, put)
+            self._emit_missing(row["epoch"], row["epoch"], diagnose(row), at, put, row)
             first = max(first, row["epoch"] + 1)
         if first <= last:
-            self._missing(first, last, NOTHING_KNOWN, at, put)
+            self._emit_missing(first, last, UNKNOWN_DIAGNOSIS, at, put)
 
-    def _missing(
-        self, first: int, last: int, why: Why, at: At, put: Put, said: Mapping[str, Any] | None = None
+    def _emit_missing(
+        self,
+        first: int,
+        last: int,
+        diagnosis: Diagnosis,
+        at: Position,
+        put: Put,
+        audit_row: Mapping[str, Any] | None = None,
     ) -> None:
         known = first - 1 if first > 0 else NOT_KNOWN
-        it = Open(self.group_type, known, last, why, at.offset, at.offset, None)
+        rebalance = OpenRebalance(self.group_type, known, last, diagnosis, at.offset, at.offset, None)
         end, evidence = End("Unknown", None, 0), MISSING
-        if said is not None:
-            it.group_type = said["group_type"]
-            it.start_ms, it.target_ms = _known(said["started_ms"]), _known(said["joined_ms"])
-            end_ms, count = _known(said["ended_ms"]), len(said["members"]) + said["members_left_out"]
-            end = End(said["state"], end_ms, count)
-            if said["state"] == SUPERSEDED:  # Nobody was given anything: no record of it is missing.
-                end, evidence = end._replace(superseded_by=last + 1), why.evidence
-        put("rebalance", row_without_records(self.place, self.group_id, it, end, evidence))
+        if audit_row is not None:
+            rebalance.group_type = audit_row["group_type"]
+            rebalance.start_ms, rebalance.target_ms = (
+                _none_if_unknown(audit_row["started_ms"]),
+                _none_if_unknown(audit_row["joined_ms"]),
+            )
+            end_ms, count = (
+                _none_if_unknown(audit_row["ended_ms"]),
+                len(audit_row["members"]) + audit_row["members_left_out"],
+            )
+            end = End(audit_row["state"], end_ms, count)
+            if audit_row["state"] == SUPERSEDED:  # No assignment was sent: no record of it is missing.
+                end, evidence = end._replace(superseded_by=last + 1), diagnosis.evidence
+        put("rebalance", row_without_records(self.log, self.group_id, rebalance, end, evidence))
 
-    def begin(self, it: Open) -> None:
-        """A rebalance begins: what changed since the last one belongs to it."""
-        it.joined, it.gone = self.joined, self.gone
-        self.joined, self.gone = {}, {}
-        if not self.is_sure:
-            it.why = it.why._replace(evidence=MISSING)
-        self.epoch = it.epoch
-        self.open = it
-        self.last = Belongs(it.epoch, it.base_offset, it.why.kind, it.why.evidence != MISSING)
+    def begin(self, rebalance: OpenRebalance) -> None:
+        """Begin a rebalance: changes since the last one belong to it."""
+        rebalance.joined, rebalance.departed = self.joined, self.departed
+        self.joined, self.departed = {}, {}
+        if not self.is_settled:
+            rebalance.diagnosis = rebalance.diagnosis._replace(evidence=MISSING)
+        self.epoch = rebalance.epoch
+        self.open = rebalance
+        self.last = RebalanceRef(
+            rebalance.epoch,
+            rebalance.base_offset,
+            rebalance.diagnosis.kind,
+            rebalance.diagnosis.evidence != MISSING,
+        )
         self.size = len(self.present)
-        self._name_gaps()
+        self._attribute_gaps()
 
-    def _name_gaps(self) -> None:
-        """What those had that went in this batch is missed because of the last rebalance."""
-        self.holdings.name_gaps((unit for unit, _ in self.departed), self.last)
-        self.departed.clear()
+    def _attribute_gaps(self) -> None:
+        """Attribute the gaps of members that departed in this batch to the last rebalance."""
+        self.ownership.attribute_gaps((unit for unit, _ in self.released), self.last)
+        self.released.clear()
 
-    def supersede(self, epoch: int | None, behind: Iterable[Person], state: str, at: At, put: Put) -> None:
-        """The next epoch came before all had followed; or the group ended so."""
-        it = self.open
-        if it is None:
+    def supersede(
+        self, epoch: int | None, unconverged: Iterable[MemberIdentity], state: str, at: Position, put: Put
+    ) -> None:
+        """End the rebalance in progress because the next epoch came first, or the group ended."""
+        rebalance = self.open
+        if rebalance is None:
             return
-        back = [each for each in self.departed if not self.holdings.has(*each)]
-        for unit, held in back:
-            self.holdings.gain(unit, held.person, held.group_type, held.epoch, held.at)
-        if it.unavailable_ms is not None:
-            it.unavailable_ms += still_without(self.holdings, it.start_ms, at.ms)
-        for person in behind:
-            it.part(person)
+        back = [each for each in self.released if not self.ownership.has(*each)]
+        for unit, tenure in back:
+            self.ownership.gain(unit, tenure.identity, tenure.group_type, tenure.epoch, tenure.at)
+        if rebalance.unavailable_ms is not None:
+            rebalance.unavailable_ms += open_gap_ms(self.ownership, rebalance.start_ms, at.ms)
+        for identity in unconverged:
+            rebalance.progress(identity)
         self.close(End(state, at.ms, self.size, superseded_by=epoch), at, put)
-        for unit, held in back:
-            self.holdings.lose(unit, held.person)
+        for unit, tenure in back:
+            self.ownership.lose(unit, tenure.identity)
 
-    def close(self, end: End, at: At, put: Put, evidence: str = OBSERVED) -> None:
-        """The rebalance under way is over."""
-        it, self.open = self.open, None
-        if it is not None:
-            it.last_offset = at.offset
-            if it.is_told:
-                self.tell(it, end, put, evidence)
+    def close(self, end: End, at: Position, put: Put, evidence: str = OBSERVED) -> None:
+        """End the rebalance in progress."""
+        rebalance, self.open = self.open, None
+        if rebalance is not None:
+            rebalance.last_offset = at.offset
+            if rebalance.is_reported:
+                self.emit(rebalance, end, put, evidence)
                 self.is_first = False
-            self.holdings.begin_anew()
+            self.ownership.reset()
             if end.state == "Stable":
-                self.is_sure = True
+                self.is_settled = True
             elif end.converged:
-                self.holdings.idle()
+                self.ownership.detach_gaps()
 
-    def tell(self, it: Open, end: End, put: Put, evidence: str = OBSERVED) -> None:
-        """Its rows; `evidence` is that of what is said of members."""
-        counts = counted(self.holdings)
-        if self.is_first and it.group_type == "classic" and counts.added:
-            it.why = it.why._replace(evidence=MISSING)  # Somebody may have had to give it up before.
-        if it.why.evidence == MISSING:
+    def emit(self, rebalance: OpenRebalance, end: End, put: Put, evidence: str = OBSERVED) -> None:
+        """Emit its rows; `evidence` is that of the member rows."""
+        counts = count_changes(self.ownership)
+        if self.is_first and rebalance.group_type == "classic" and counts.added:
+            rebalance.diagnosis = rebalance.diagnosis._replace(
+                evidence=MISSING
+            )  # An unknown member may have owned it before.
+        if rebalance.diagnosis.evidence == MISSING:
             evidence = MISSING
-        put("rebalance", rebalance_row(self.place, self.group_id, it, end, counts, it.why.evidence))
-        for who in counts.got.keys() | counts.lost.keys() | it.joined.keys() | it.gone.keys():
-            person = self.present.get(who) or it.gone.get(who) or self.gone.get(who)
-            if who not in it.parts and person is not None:
-                it.part(person)
-        for who in sorted(it.parts):
+        put(
+            "rebalance",
+            rebalance_row(self.log, self.group_id, rebalance, end, counts, rebalance.diagnosis.evidence),
+        )
+        for member_key in (
+            counts.got.keys() | counts.lost.keys() | rebalance.joined.keys() | rebalance.departed.keys()
+        ):
+            identity = (
+                self.present.get(member_key)
+                or rebalance.departed.get(member_key)
+                or self.departed.get(member_key)
+            )
+            if member_key not in rebalance.progress_by_member and identity is not None:
+                rebalance.progress(identity)
+        for member_key in sorted(rebalance.progress_by_member):
             role = "stayed"
-            if who in it.gone:
+            if member_key in rebalance.departed:
                 role = "gone"
-            elif who in it.joined or who in self.joined:
+            elif member_key in rebalance.joined or member_key in self.joined:
                 role = "joined"
-            after = self.holdings.counts.get(who, 0)
-            row = member_row(self.place, self.group_id, it, it.parts[who], counts, after, role, evidence)
+            after = self.ownership.counts.get(member_key, 0)
+            row = member_row(
+                self.log,
+                self.group_id,
+                rebalance,
+                rebalance.progress_by_member[member_key],
+                counts,
+                after,
+                role,
+                evidence,
+            )
             put("rebalance_member", row)
 
-    def _state_of(self, it: Open) -> str:
-        return "Assigning" if it.target_ms is None else "Reconciling"
+    def _state_of(self, rebalance: OpenRebalance) -> str:
+        return "Assigning" if rebalance.target_ms is None else "Reconciling"
 
     # --- the end of the log ---
 
     def finish(self, stretch: int, put: Put) -> None:
-        """What is not over yet, as far as it is known. Changes nothing."""
-        it = self.open
-        if it is not None and it.is_told:
-            self.tell(replace(it, unavailable_ms=None), End(self._state_of(it), None, len(self.present)), put)
-        has = [(unit, self.holdings.owners[unit]) for unit in sorted(self.holdings.owners)]
-        has += [(key[0], self.holdings.copies[key]) for key in sorted(self.holdings.copies)]
-        for unit, held in has:
-            put("ownership", self.holdings.interval(self.place, unit, held, None, self.epoch, stretch))
-        for unit in sorted(self.holdings.gaps):
-            gap = self.holdings.gaps[unit]
-            put("unavailability", self.holdings.gap_row(self.place, unit, gap, None, None))
+        """Emit what is not over at the end of the log, without changing any state."""
+        rebalance = self.open
+        if rebalance is not None and rebalance.is_reported:
+            self.emit(
+                replace(rebalance, unavailable_ms=None),
+                End(self._state_of(rebalance), None, len(self.present)),
+                put,
+            )
+        open_ = [(unit, self.ownership.owners[unit]) for unit in sorted(self.ownership.owners)]
+        open_ += [(key[0], self.ownership.copies[key]) for key in sorted(self.ownership.copies)]
+        for unit, tenure in open_:
+            put("ownership", self.ownership.interval(self.log, unit, tenure, None, self.epoch, stretch))
+        for unit in sorted(self.ownership.gaps):
+            gap = self.ownership.gaps[unit]
+            put("unavailability", self.ownership.gap_row(self.log, unit, gap, None, None))
 
 
-def _known(ms: int) -> int | None:
+def _none_if_unknown(ms: int) -> int | None:
     return ms if ms >= 0 else None

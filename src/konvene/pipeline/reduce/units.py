@@ -1,9 +1,9 @@
-"""What members' records say that they have, as units with names.
+"""Assignments in member records, as units with names.
 
-Of a consumer group's member: partitions by topic id, with the topic's name where that is known. Of a streams
-group's: tasks by subtopology, in three roles. Of a classic one: what its group's leader gave it, where the
-group speaks the consumer protocol; what other protocols (Connect's) hand out has no units. Of a share group's
-member: partitions, which others may have at the same time.
+A unit is, for a consumer group, a partition by topic id, with the topic's name if that is known; for a
+streams group, a task by subtopology, in one of three roles; for a classic group, a partition that the leader
+assigned, if the group uses the consumer protocol type (assignments of other types such as Connect have no
+units); for a share group, a partition, which several members may have.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from konvene.groups.streams.group import StreamsGroup
 from konvene.pipeline.reduce.ownership import ACTIVE, SHARED, Unit
 from konvene.records.classic import GroupMetadataValue, MemberMetadata
 
-__all__ = ["Names", "changes", "classic_units", "owners_of_wanted"]
+__all__ = ["Names", "changes", "classic_units", "owners_of_missing"]
 
 _ROLES = (ACTIVE, "standby", "warmup")
 
 
 class Names:
-    """Names of topics by their ids. A topic of which none is known goes by its id."""
+    """Topic names by id. A topic without a known name goes by its id."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = dict(names)
@@ -36,9 +36,11 @@ class Names:
         return f"<names of {len(self._names)} topics>"
 
     def learn(self, names: Mapping[str, str]) -> bool:
-        """These are the names now: whether all topics that were named go by the same ones still."""
+        """Replace the names; return True if all topics named so far keep their names."""
         self._names = dict(names)
-        return all(names.get(text := str(Uuid(known)), text) == told for known, told in self._seen.items())
+        return all(
+            names.get(text := str(Uuid(topic_id)), text) == name for topic_id, name in self._seen.items()
+        )
 
     def __getitem__(self, topic_id: Uuid) -> str:
         name = self._seen.get(topic_id)
@@ -49,7 +51,7 @@ class Names:
 
 
 def changes(before: Any, after: Any, names: Names) -> tuple[list[Unit], list[Unit]]:
-    """What a member of a group that assigns lost and gained, in order. None: it was, or is, no member."""
+    """Return the units that a member lost and gained, in order. None means that it was, or is, no member."""
     if (
         before is not None
         and after is not None
@@ -69,7 +71,7 @@ def changes(before: Any, after: Any, names: Names) -> tuple[list[Unit], list[Uni
 
 
 def _pending(current: Any) -> Any:
-    """What a member was told to give up; there is no such thing in a share group."""
+    """Return the pending revocations; a share group has none."""
     return () if type(current) is ShareCurrent else current.pending_revocation
 
 
@@ -95,41 +97,43 @@ def _tasks(current: StreamsCurrent | None) -> set[Unit]:
 
 
 def classic_units(group: GroupMetadataValue, member: MemberMetadata) -> set[Unit]:
-    """What a member of a classic group was given."""
+    """Return the units assigned to a member of a classic group."""
     if group.protocol_type != CONSUMER:
         return set()
-    said = read_assignment(member.assignment)
-    return {(t, p, ACTIVE) for t, partitions in said.partitions for p in partitions} if said else set()
+    assignment = read_assignment(member.assignment)
+    if not assignment:
+        return set()
+    return {(topic, p, ACTIVE) for topic, partitions in assignment.partitions for p in partitions}
 
 
-def owners_of_wanted(group: ConsumerGroup | StreamsGroup, member_id: str) -> Iterator[str]:
-    """The member ids of those who have what a member is meant to have and has not."""
+def owners_of_missing(group: ConsumerGroup | StreamsGroup, member_id: str) -> Iterator[str]:
+    """Yield the member ids that own units of a member's target which it has not received."""
     if isinstance(group, ConsumerGroup):
         assigned = group.members[member_id].current.assigned
         for topic, partitions in group.targets.get(member_id, {}).items():
             owners, has = group.owners.get(topic, {}), assigned.get(topic, {})
             yield from (owners[p] for p in partitions if p not in has and p in owners)
         return
-    mine, has_tasks = group.members[member_id], group.members[member_id].current.assigned
-    wanted = group.target_of(member_id)
-    for subtopology, some in wanted.active.items():
-        for partition in some:
+    member, has_tasks = group.members[member_id], group.members[member_id].current.assigned
+    target = group.target_of(member_id)
+    for subtopology, partitions in target.active.items():
+        for partition in partitions:
             if partition not in has_tasks.active.get(subtopology, ()):
                 owner = group.active.get(subtopology, {}).get(partition)
                 yield from () if owner is None else (owner,)
     for tasks, held in (
-        (wanted.active, has_tasks.active),
-        (wanted.standby, has_tasks.standby),
-        (wanted.warmup, has_tasks.warmup),
+        (target.active, has_tasks.active),
+        (target.standby, has_tasks.standby),
+        (target.warmup, has_tasks.warmup),
     ):
-        for subtopology, some in tasks.items():
-            for partition in some:
+        for subtopology, partitions in tasks.items():
+            for partition in partitions:
                 if partition not in held.get(subtopology, ()):
-                    yield from _on_its_process(group, mine.process_id, subtopology, partition)
+                    yield from _on_its_process(group, member.process_id, subtopology, partition)
 
 
 def _on_its_process(group: StreamsGroup, process_id: str, subtopology: str, partition: int) -> Iterator[str]:
-    """Members of a process that have a task in whatever role: no other one of it may have it as well."""
+    """Yield members of a process that own a task in any role: no other member of it may have the task."""
     owner = group.active.get(subtopology, {}).get(partition)
     holders = [] if owner is None else [owner]
     for copies in (group.standby, group.warmup):

@@ -1,8 +1,7 @@
-"""Reads what a reducer was packed as, and nothing else.
+"""A restricted unpickler for stored reducers.
 
-A pickle can name any function there is and have it called. What stands in a warehouse was written by ours, or
-by who took its place; so only the values that reducers are made of are read, and a name that is none of
-theirs is an error (`pickle.UnpicklingError`).
+A pickle can name any function and have it called. Files in a warehouse may have been replaced by others; so
+only the values that reducers consist of are read, and any other name is an error (`pickle.UnpicklingError`).
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ import io
 import pickle
 from typing import Any, Final
 
-__all__ = ["unpacked"]
+__all__ = ["unpickled"]
 
-_HOMES: Final = ("codec", "errors", "groups", "pipeline", "records", "shard")
-"""The packages whose classes a reducer may hold. None of them does anything when it is made."""
+_PACKAGES: Final = ("codec", "errors", "groups", "pipeline", "records", "shard")
+"""Packages whose classes a reducer may contain. Constructing one of these has no side effects."""
 
 _FUNCTIONS: Final = frozenset(
     {
-        ("konvene.pipeline.reduce.reducer", "_as_it_was"),
-        ("konvene.pipeline.reduce.reducer", "_unpacked"),
+        ("konvene.pipeline.reduce.reducer", "_frozen"),
+        ("konvene.pipeline.reduce.reducer", "_restored"),
         ("konvene.codec.schema", "_remade"),
         ("copyreg", "_reconstructor"),
         ("copyreg", "__newobj__"),
@@ -48,13 +47,13 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) in _VALUES or (module, name) in _FUNCTIONS:
             return super().find_class(module, name)
         top, _, rest = module.partition(".")
-        if top == "konvene" and rest.partition(".")[0] in _HOMES and "." not in name:
+        if top == "konvene" and rest.partition(".")[0] in _PACKAGES and "." not in name:
             found = super().find_class(module, name)
             if isinstance(found, type):
                 return found
-        raise pickle.UnpicklingError(f"{module}.{name} is no part of a reducer")
+        raise pickle.UnpicklingError(f"{module}.{name} is not part of a reducer")
 
 
-def unpacked(packed: bytes) -> Any:
-    """What was packed. Raises `pickle.UnpicklingError`, or `EOFError` where it ends too soon."""
+def unpickled(packed: bytes) -> Any:
+    """Unpickle a reducer. Raises `pickle.UnpicklingError`, or `EOFError` if the data is truncated."""
     return _Unpickler(io.BytesIO(packed)).load()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from konvene.groups.history import reader
-from konvene.pipeline.gold.unpickler import unpacked
+from konvene.pipeline.reduce.unpickler import unpickled
 
 
 class Evil:
@@ -28,12 +28,12 @@ class Evil:
 def test_nothing_is_called_that_is_no_part_of_a_reducer(function: Any, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     with pytest.raises(pickle.UnpicklingError):
-        unpacked(pickle.dumps(Evil(function, f"touch {mark}")))
+        unpickled(pickle.dumps(Evil(function, f"touch {mark}")))
     assert not mark.exists()
 
 
 def test_values_are_values() -> None:
     value = {"a": [1, 2.5, None, True], "b": (frozenset({1}), {2}, b"x")}
-    assert unpacked(pickle.dumps(value)) == value
+    assert unpickled(pickle.dumps(value)) == value
     with pytest.raises(EOFError):
-        unpacked(b"")
+        unpickled(b"")
