@@ -11,7 +11,7 @@ from tests.differential.stage import ONLY, PROFILES
 
 from konvene.configs.broker.table import BROKER
 from konvene.configs.config import BrokerConfig
-from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
 
 POLICY = "konvene.heartbeat.policy"
 
@@ -21,7 +21,7 @@ def test_every_conversation_is_in_kafkas_time(profile: str) -> None:
     """The policy is said, for the default is another; so members are told what is configured."""
     config, _ = BrokerConfig.load(overrides=list((PROFILES[profile] | ONLY[Konvene]).items()))
     assert (config[POLICY], BROKER[POLICY].default) == ("kafka", "responsive")
-    assert {told_interval_ms(5000, config, 1, waits=waits) for waits in (True, False)} == {5000}
+    assert {heartbeat_interval_ms(5000, config, 1, waits=waits) for waits in (True, False)} == {5000}
 
 
 def test_the_interval_is_compared() -> None:

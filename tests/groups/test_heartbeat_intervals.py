@@ -15,10 +15,10 @@ from konvene.groups.heartbeat_intervals import (
     MOST_CLASSIC_MS,
     MOST_STATIC_MS,
     STEP_MS,
-    Spacing,
-    classic_hold_ms,
-    hold_ms,
-    told_interval_ms,
+    HeartbeatSpacing,
+    heartbeat_interval_ms,
+    max_classic_hold_ms,
+    max_hold_ms,
 )
 
 INTERVALS = st.integers(1, 60_000)
@@ -45,7 +45,7 @@ CONFIGS = st.builds(
 def test_as_by_kafka_unless_asked(configured: int, members: int, waits: bool, said: dict[str, Any]) -> None:
     """With policy kafka everybody is told what is configured."""
     as_kafka = said | {"konvene.heartbeat.policy": "kafka"}
-    assert told_interval_ms(configured, as_kafka, members, waits=waits) == configured
+    assert heartbeat_interval_ms(configured, as_kafka, members, waits=waits) == configured
 
 
 @given(INTERVALS, MEMBERS, st.booleans(), CONFIGS)
@@ -53,7 +53,7 @@ def test_never_longer_than_configured(
     configured: int, members: int, waits: bool, said: dict[str, Any]
 ) -> None:
     """However many there are and whatever is set; and never nothing."""
-    assert 0 < told_interval_ms(configured, said, members, waits=waits) <= configured
+    assert 0 < heartbeat_interval_ms(configured, said, members, waits=waits) <= configured
 
 
 @given(INTERVALS, MEMBERS, CONFIGS, st.text(min_size=1))
@@ -61,9 +61,9 @@ def test_each_has_its_own_only_where_intervals_are_stretched(
     configured: int, members: int, said: dict[str, Any], member_id: str
 ) -> None:
     """Always the same, a tenth more or less than it would be, and never above the configured one."""
-    common = told_interval_ms(configured, said, members, waits=False)
-    own = told_interval_ms(configured, said, members, waits=False, member_id=member_id)
-    assert own == told_interval_ms(configured, said, members, waits=False, member_id=member_id)
+    common = heartbeat_interval_ms(configured, said, members, waits=False)
+    own = heartbeat_interval_ms(configured, said, members, waits=False, member_id=member_id)
+    assert own == heartbeat_interval_ms(configured, said, members, waits=False, member_id=member_id)
     if common <= said["konvene.heartbeat.interval.ms"]:
         assert own == common
     else:
@@ -73,7 +73,8 @@ def test_each_has_its_own_only_where_intervals_are_stretched(
 def test_ten_thousand_who_joined_at_once_come_apart() -> None:
     """Of those who would come in the same moment few do, and all together hardly more often."""
     told = Counter(
-        told_interval_ms(5000, config(), 10_000, waits=False, member_id=f"member-{n}") for n in range(10_000)
+        heartbeat_interval_ms(5000, config(), 10_000, waits=False, member_id=f"member-{n}")
+        for n in range(10_000)
     )
     assert (min(told), max(told)) == (4501, 5000)
     assert max(told.values()) < 50
@@ -83,7 +84,7 @@ def test_ten_thousand_who_joined_at_once_come_apart() -> None:
 @given(INTERVALS, MEMBERS, CONFIGS)
 def test_all_together_stay_in_the_budget(configured: int, members: int, said: dict[str, Any]) -> None:
     """No more heartbeats a second than there may be, unless the configured interval itself means more."""
-    told = told_interval_ms(configured, said, members, waits=False)
+    told = heartbeat_interval_ms(configured, said, members, waits=False)
     budget = said["konvene.heartbeat.budget.per.second"]
     assert told == configured or members * 1000 <= budget * told
 
@@ -94,7 +95,7 @@ def test_more_members_are_never_told_less(
 ) -> None:
     """The interval grows with the number of members, in steps."""
     few, many = sorted((one, other))
-    told = [told_interval_ms(configured, said, members, waits=False) for members in (few, many)]
+    told = [heartbeat_interval_ms(configured, said, members, waits=False) for members in (few, many)]
     assert told[0] <= told[1]
     shortest = said["konvene.heartbeat.interval.ms"]
     assert all(t in (configured, shortest) or t % STEP_MS == 0 for t in told)
@@ -105,7 +106,7 @@ def test_who_waits_is_told_the_same_however_many(
     configured: int, one: int, other: int, said: dict[str, Any]
 ) -> None:
     """A rebalance is over soon also where there are many."""
-    told = {told_interval_ms(configured, said, members, waits=True) for members in (one, other)}
+    told = {heartbeat_interval_ms(configured, said, members, waits=True) for members in (one, other)}
     assert told == {min(configured, said["konvene.heartbeat.waiting.interval.ms"])}
 
 
@@ -115,13 +116,13 @@ def test_who_waits_is_told_the_same_however_many(
 )
 def test_the_interval_by_default(members: int, told: int) -> None:
     """One second for up to 2,000 members, Kafka's five seconds from 10,000 on."""
-    assert told_interval_ms(5000, config(), members, waits=False) == told
+    assert heartbeat_interval_ms(5000, config(), members, waits=False) == told
 
 
 @given(st.integers(0, 3_600_000), st.booleans())
 def test_held_below_the_told_interval(told: int, is_static: bool) -> None:
     """A fifth of the interval stays, and a tenth of a second at least; else nothing is held."""
-    held = hold_ms(told, is_static=is_static)
+    held = max_hold_ms(told, is_static=is_static)
     assert held >= 0
     assert held == 0 or held <= told - 100
     assert held == 0 or held <= told * 0.8 + 1
@@ -130,7 +131,7 @@ def test_held_below_the_told_interval(told: int, is_static: bool) -> None:
 @given(st.integers(0, 3_600_000))
 def test_a_static_member_is_never_held_for_long(told: int) -> None:
     """Its close waits for the answer."""
-    assert hold_ms(told, is_static=True) == min(hold_ms(told, is_static=False), MOST_STATIC_MS)
+    assert max_hold_ms(told, is_static=True) == min(max_hold_ms(told, is_static=False), MOST_STATIC_MS)
     assert MOST_STATIC_MS == 800
 
 
@@ -139,7 +140,7 @@ def test_a_static_member_is_never_held_for_long(told: int) -> None:
 )
 def test_how_long_answers_are_held(told: int, held: int) -> None:
     """As measured to be safe with real clients: 800 of 1,000 ms, 4,000 of 5,000."""
-    assert hold_ms(told, is_static=False) == held
+    assert max_hold_ms(told, is_static=False) == held
 
 
 # --- members of classic groups ---
@@ -148,7 +149,7 @@ def test_how_long_answers_are_held(told: int, held: int) -> None:
 @given(st.integers(0, 3_600_000), st.booleans())
 def test_classic_members_are_held_below_their_interval(learnt: int, is_static: bool) -> None:
     """A tenth of it stays, and 4.5 s are the most; from static members 0.8 s."""
-    held = classic_hold_ms(learnt, is_static=is_static)
+    held = max_classic_hold_ms(learnt, is_static=is_static)
     assert 0 <= held <= learnt * 0.9
     assert held <= (MOST_STATIC_MS if is_static else MOST_CLASSIC_MS) < 5000
 
@@ -162,10 +163,10 @@ def test_the_interval_is_never_taken_for_longer_than_the_shortest_gap(
 ) -> None:
     """Of a client that counts from its heartbeats: each comes late by some time, and its answer is held for
     some part of what may be."""
-    spacing, now, gaps = Spacing(), 0, []
+    spacing, now, gaps = HeartbeatSpacing(), 0, []
     spacing.came(now, again=False)
     for late, percent in beats:
-        held = classic_hold_ms(spacing.learnt_ms, is_static=False) * percent // 100
+        held = max_classic_hold_ms(spacing.learnt_ms, is_static=False) * percent // 100
         spacing.answered(now + held)
         now += interval + late
         spacing.came(now, again=True)
@@ -177,10 +178,10 @@ def test_the_interval_is_never_taken_for_longer_than_the_shortest_gap(
 @given(st.integers(500, 10_000), st.integers(4, 60))
 def test_holds_do_not_feed_upon_themselves(interval: int, beats: int) -> None:
     """A client that counts from the answer is held for no longer in the end than in the beginning."""
-    spacing, now, answered = Spacing(), 0, 0
+    spacing, now, answered = HeartbeatSpacing(), 0, 0
     for _ in range(beats):
         spacing.came(now, again=now > 0)
-        answered = now + classic_hold_ms(spacing.learnt_ms, is_static=False)
+        answered = now + max_classic_hold_ms(spacing.learnt_ms, is_static=False)
         spacing.answered(answered)
         now = answered + interval
     assert spacing.learnt_ms in (0, interval)
@@ -188,7 +189,7 @@ def test_holds_do_not_feed_upon_themselves(interval: int, beats: int) -> None:
 
 def test_what_says_nothing_of_the_interval() -> None:
     """A gap with another heartbeat in it, or behind an answer that came late; and two gaps are not enough."""
-    spacing = Spacing()
+    spacing = HeartbeatSpacing()
     assert repr(spacing) == "<a spacing to be learnt>"
     for at, again in ((0, False), (3000, True), (6000, True), (60_000, False)):
         spacing.came(at, again=again)

@@ -74,8 +74,8 @@ HEARTBEATS = (
         "    if request.member_epoch == JOIN or new.current.assigned",
     ),
     _row(
-        "fenced-member-cannot-come-back", "heartbeat.py", ("M10", "KAFKA-19233"),
-        "A member that the group still knows is fenced when it joins again with epoch 0.",
+        "fenced_member_epoch-member-cannot-come-back", "heartbeat.py", ("M10", "KAFKA-19233"),
+        "A member that the group still knows is fenced_member_epoch when it joins again with epoch 0.",
         "    if epoch in (JOIN, current.epoch):\n",
         "    if epoch == current.epoch:\n",
     ),
@@ -100,8 +100,8 @@ HEARTBEATS = (
     _row(
         "heartbeat-keeps-nobody", "heartbeat.py", ("L4",),
         "A heartbeat does not begin the member's session anew: it is thrown out while it is there.",
-        "    step.arm_session(settled)\n    step.reply(context.waiter, _answer(",
-        "    step.reply(context.waiter, _answer(",
+        "    decision.arm_session(settled)\n    decision.reply(context.waiter, _answer(",
+        "    decision.reply(context.waiter, _answer(",
     ),
     _row(
         "older-commit-is-stale", "groups/modern/commits.py", ("O1", "KAFKA-20066"),
@@ -122,7 +122,7 @@ HEARTBEATS = (
         "            if not owes and member.current.epoch < -9",
     ),
     _row(
-        "fenced-member-leaves-its-timers", "leave.py", ("G11",),
+        "fenced_member_epoch-member-leaves-its-timers", "leave.py", ("G11",),
         "A member that is out leaves its timers.",
         "        decision.remove(member)\n        decision.disarm_all(member.member_id)\n",
         "        decision.remove(member)\n",
@@ -139,7 +139,7 @@ TARGETS = (
     _row(
         "changed-topics-are-not-seen", "subscriptions.py", ("M12",),
         "Partitions that were added are nobody's until a member comes or goes.",
-        "    changed = found != step.metadata_hash\n    if not bump",
+        "    changed = found != decision.metadata_hash\n    if not bump",
         "    changed = False\n    if not bump",
     ),
     _row(
@@ -163,7 +163,7 @@ TARGETS = (
     _row(
         "expressions-are-looked-at-once", "subscriptions.py", ("L1", "M12"),
         "After its first one a group's expressions are never resolved again.",
-        "    step.remember(resolving=False)\n",
+        "    decision.remember(resolving=False)\n",
         "",
     ),
     _row(
@@ -221,7 +221,7 @@ STATIC = (
 
 MIGRATION = (
     Mutant(
-        "downgraded-above-the-limit", "groups/modern/conversion.py", ("MG5", "KAFKA-16861"),
+        "downgrade-above-the-limit", "groups/modern/conversion.py", ("MG5", "KAFKA-16861"),
         "A group becomes a classic one that is larger than classic groups may be.",
         " and left + replaced <= most\n",
         "\n",
@@ -242,13 +242,13 @@ MIGRATION = (
     _row(
         "downgrade-leaves-records", "groups/consumer/conversion.py", ("MG4", "KAFKA-21117"),
         "The records of the consumer group stay in the log when it has become a classic one.",
-        "    step.records += log.group_tombstones(group, replaced)\n",
+        "    decision.records += log.group_tombstones(group, replaced)\n",
         "",
     ),
     Mutant(
         "upgrade-tells-nobody", "groups/modern/conversion.py", ("G12", "MG1"),
         "Members that wait for a join when the group is upgraded wait for ever.",
-        "            step.reply(member.join_waiter, join_refused(again, member.member_id))\n",
+        "            decision.reply(member.join_waiter, rejected_join(again, member.member_id))\n",
         "            continue\n",
         level=3,
     ),
@@ -263,7 +263,7 @@ MIGRATION = (
     _row(
         "classic-members-alone-are-forgotten", "groups/consumer/classic_members.py", ("MG2", "L1"),
         "Classic members who are left alone where nobody may downgrade never hear of the new epoch.",
-        "(step.epoch if _is_alone(group) else group.assignment_epoch)",
+        "(decision.epoch if _is_alone(group) else group.assignment_epoch)",
         "group.assignment_epoch",
     ),
     _row(

@@ -21,9 +21,8 @@ IDS = (
         CLASSIC + "join.py",
         ("G11", "C4"),
         "A client that never comes back with its member id holds up every rebalance until its time is up.",
-        "        step.arm(session_key(group.group_id, member_id), request.session_timeout_ms)\n"
-        "        step.reply(context.waiter, join_refused(Errors.MEMBER_ID_REQUIRED, member_id))\n",
-        "        step.reply(context.waiter, join_refused(Errors.MEMBER_ID_REQUIRED, member_id))\n",
+        "        decision.arm(session_key(group.group_id, member_id), request.session_timeout_ms)\n        decision.reply(context.waiter, rejected_join(Errors.MEMBER_ID_REQUIRED, member_id))\n",
+        "        decision.reply(context.waiter, rejected_join(Errors.MEMBER_ID_REQUIRED, member_id))\n",
     ),
     Mutant(
         "handed-out-id-stays-after-the-join",
@@ -38,8 +37,7 @@ IDS = (
         CLASSIC + "expiry.py",
         ("C4", "KAFKA-9752"),
         "The last one missing will not come, and the rebalance waits on until its time is up.",
-        "        if known.state is State.PREPARING_REBALANCE and step.group.all_joined:\n"
-        "            step.complete_join()\n",
+        "        if known.state is State.PREPARING_REBALANCE and decision.group.all_joined:\n            decision.complete_join()\n",
         "",
     ),
     Mutant(
@@ -55,8 +53,7 @@ IDS = (
         CLASSIC + "leave.py",
         ("G11", "KAFKA-16663"),
         "LeaveGroup with a member id that was only handed out leaves its timer.",
-        "        group.drop(identity.member_id)\n"
-        "        step.disarm(session_key(group.group_id, identity.member_id))\n",
+        "        group.drop(identity.member_id)\n        decision.disarm(session_key(group.group_id, identity.member_id))\n",
         "        group.drop(identity.member_id)\n",
     ),
     Mutant(
@@ -71,7 +68,7 @@ IDS = (
 
 FENCING = (
     Mutant(
-        "old-holder-is-not-fenced",
+        "old-holder-is-not-fenced_member_epoch",
         CLASSIC + "group.py",
         ("ST2",),
         "The older process of an instance id is told to join anew, and throws the newer one out.",
@@ -79,7 +76,7 @@ FENCING = (
         "",
     ),
     Mutant(
-        "removed-instance-is-fenced",
+        "removed-instance-is-fenced_member_epoch",
         CLASSIC + "group.py",
         ("ST8", "ST2"),
         "A static member whose session ended hears FENCED_INSTANCE_ID, and stops instead of joining anew.",
@@ -110,7 +107,7 @@ STATIC = (
         CLASSIC + "join.py",
         ("G12", "ST1", "KAFKA-8500"),
         "A static member comes back while its older process waits in JoinGroup: that one is never answered.",
-        "    step.answer_join(old, join_refused(fenced, old.member_id))\n",
+        "    decision.answer_join(old, rejected_join(fenced, old.member_id))\n",
         "",
     ),
     Mutant(
@@ -118,16 +115,15 @@ STATIC = (
         CLASSIC + "join.py",
         ("G12", "ST1"),
         "A static member comes back while its older process waits in SyncGroup: that one is never answered.",
-        "    if old.sync_waiter is not None:\n"
-        "        step.reply(old.sync_waiter, SyncGroupResponse(error_code=fenced))\n",
+        "    if old.sync_waiter is not None:\n        decision.reply(old.sync_waiter, SyncGroupResponse(error_code=fenced))\n",
         "",
     ),
     Mutant(
         "replacement-is-not-written-down",
         CLASSIC + "join.py",
         ("ST5", "G1", "KAFKA-10284"),
-        "After a restart of the coordinator a static member that came back is fenced by its own older id.",
-        "    step.records.append(log.to_record(group))\n",
+        "After a restart of the coordinator a static member that came back is fenced_member_epoch by its own older id.",
+        "    decision.records.append(log.to_record(group))\n",
         "",
     ),
     Mutant(
@@ -143,17 +139,15 @@ STATIC = (
         CLASSIC + "join.py",
         ("G12", "L3", "KAFKA-9801"),
         "A static follower that comes back in CompletingRebalance starts no rebalance and is never answered.",
-        "    if group.state is State.COMPLETING_REBALANCE:\n"
-        "        step.cause(causes.STATIC_MEMBER_REJOINS, new, request.reason)\n",
-        "    if group.state is State.COMPLETING_REBALANCE and group.leader == member_id:\n"
-        "        step.cause(causes.STATIC_MEMBER_REJOINS, new, request.reason)\n",
+        "    if group.state is State.COMPLETING_REBALANCE:\n        decision.cause(causes.STATIC_MEMBER_REJOINS, new, request.reason)\n",
+        "    if group.state is State.COMPLETING_REBALANCE and group.leader == member_id:\n        decision.cause(causes.STATIC_MEMBER_REJOINS, new, request.reason)\n",
     ),
     Mutant(
         "replaced-session-runs-on",
         CLASSIC + "join.py",
         ("G11", "KAFKA-16663"),
         "The timer of a member id that was replaced is left behind.",
-        "    step.disarm(session_key(group.group_id, old.member_id))\n",
+        "    decision.disarm(session_key(group.group_id, old.member_id))\n",
         "",
     ),
     Mutant(
@@ -161,7 +155,7 @@ STATIC = (
         CLASSIC + "join.py",
         ("G11", "L4"),
         "A static member that comes back and dies before its first heartbeat is a member for ever.",
-        "    step.arm_session(new)\n",
+        "    decision.arm_session(new)\n",
         "",
     ),
     Mutant(
@@ -193,8 +187,8 @@ STATIC = (
         CLASSIC + "join.py",
         ("ST3", "KAFKA-13435"),
         "A static leader that comes back is not told to skip the assignment, and computes one for nobody.",
-        "        response = step.joined_response(member, skip_assignment=led)\n",
-        "        response = step.joined_response(member)\n",
+        "        response = decision.joined_response(member, skip_assignment=led)\n",
+        "        response = decision.joined_response(member)\n",
     ),
     Mutant(
         "rejoin-keeps-the-old-rebalance-timeout",
@@ -272,8 +266,8 @@ SESSIONS = (
         CLASSIC + "join.py",
         ("C4", "KAFKA-9752"),
         "A new member cannot send heartbeats before its JoinGroup is answered; it is removed for that.",
-        "    step.arm(session_key(group.group_id, member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)\n",
-        "    step.arm(session_key(group.group_id, member_id), request.session_timeout_ms)\n",
+        "    decision.arm(session_key(group.group_id, member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)\n",
+        "    decision.arm(session_key(group.group_id, member_id), request.session_timeout_ms)\n",
     ),
     Mutant(
         "members-stay-new",
@@ -339,16 +333,16 @@ ROOM = (
         CLASSIC + "join.py",
         ("G11", "C5"),
         "A member that is told GROUP_MAX_SIZE_REACHED stays a member, without a session.",
-        "            group.drop(request.member_id)\n            step.disarm(",
-        "            step.disarm(",
+        "            group.drop(request.member_id)\n            decision.disarm(",
+        "            decision.disarm(",
     ),
     Mutant(
         "smaller-limit-is-not-seen-at-load",
         CLASSIC + "expiry.py",
         ("C5",),
         "After a restart with a smaller group.max.size the group stays as large as it was.",
-        "    decision.start_rebalance()\n",
-        "",
+        "    decision.cause(cause, None)\n    decision.start_rebalance()\n",
+        "    decision.cause(cause, None)\n",
     ),
 )
 
@@ -358,7 +352,7 @@ LEAVING = (
         "groups/classic/decision.py",
         ("G12",),
         "A member that is removed while it waits in JoinGroup is never answered.",
-        "        self.answer_join(member, join_refused(Errors.UNKNOWN_MEMBER_ID))\n",
+        "        self.answer_join(member, rejected_join(Errors.UNKNOWN_MEMBER_ID))\n",
         "",
     ),
     Mutant(
@@ -375,8 +369,8 @@ LEAVING = (
         CLASSIC + "leave.py",
         ("L3", "KAFKA-12890"),
         "The leader leaves while all wait for its assignment, and they wait on.",
-        "    if step.group.state in (State.STABLE, State.COMPLETING_REBALANCE):\n",
-        "    if step.group.state is State.STABLE:\n",
+        "    if decision.group.state in (State.STABLE, State.COMPLETING_REBALANCE):\n",
+        "    if decision.group.state is State.STABLE:\n",
     ),
     Mutant(
         "one-stranger-spoils-a-removal",
@@ -391,7 +385,7 @@ LEAVING = (
         CLASSIC + "leave.py",
         (),
         "A rebalance after LeaveGroup has no cause to tell.",
-        "    step.cause(kind, member, reason)\n",
+        "    decision.cause(kind, member, reason)\n",
         "",
     ),
 )

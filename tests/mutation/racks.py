@@ -166,7 +166,7 @@ GROUPS = (
     _row(
         "old-clients-hear-of-tags", "groups/streams/heartbeat.py", (),
         "A client of version 0 is told a status that it does not know, and ends.",
-        "    if missing and step.context.api_version >= FIRST_VERSION_WITH_MISSING_TAGS:\n",
+        "    if missing and decision.context.api_version >= FIRST_VERSION_WITH_MISSING_TAGS:\n",
         "    if missing:\n",
     ),
 )  # fmt: skip

@@ -293,7 +293,7 @@ SYNCING = (
         CLASSIC + "sync.py",
         ("G12",),
         "A member asks for its assignment again on another connection; the first request hangs.",
-        "        step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))\n",
+        "        decision.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))\n",
         "        pass\n",
     ),
     Mutant(
@@ -301,7 +301,7 @@ SYNCING = (
         CLASSIC + "join.py",
         ("G12",),
         "A member asks to join again on another connection; the first request hangs.",
-        "        step.reply(member.join_waiter, join_refused(Errors.REBALANCE_IN_PROGRESS, member.member_id))\n",
+        "        decision.reply(member.join_waiter, rejected_join(Errors.REBALANCE_IN_PROGRESS, member.member_id))\n",
         "        pass\n",
     ),
     Mutant(
@@ -309,8 +309,7 @@ SYNCING = (
         CLASSIC + "join.py",
         ("G12",),
         "A member that waits in SyncGroup joins anew on another connection; its SyncGroup hangs.",
-        "    if member.sync_waiter is not None:\n"
-        "        step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))\n",
+        "    if member.sync_waiter is not None:\n        decision.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))\n",
         "",
     ),
     Mutant(
@@ -337,7 +336,7 @@ STORIES = (
         CLASSIC + "expiry.py",
         (),
         "A rebalance after a session that ended has no cause to tell.",
-        "    step.cause(causes.SESSION_EXPIRED, member)\n",
+        "    decision.cause(causes.SESSION_EXPIRED, member)\n",
         "",
     ),
     Mutant(

@@ -189,7 +189,7 @@ GROUPS_THAT_SHARE = (
     Mutant(
         "who-joins-has-no-session", SHARE + "heartbeat.py", ("M4", "L4"),
         "A member that dies is never missed.",
-        "    step.arm_session(settled)\n    step.reply", "    step.reply",
+        "    decision.arm_session(settled)\n    decision.reply", "    decision.reply",
         level=7,
     ),
     Mutant(
@@ -226,7 +226,7 @@ WHAT_ADMINISTRATORS_ASK = (
     Mutant(
         "altered-at-the-same-epoch", SHARE + "offsets.py", ("SH7", "SH9"),
         "Who served a share partition before its offset was altered can still write.",
-        "        step.bump(step.metadata_hash)\n", "",
+        "        decision.bump(decision.metadata_hash)\n", "",
         level=7,
     ),
     Mutant(

@@ -95,8 +95,8 @@ EPOCHS = (
     _row(
         "settings-of-targets-are-not-seen", "groups/streams/epoch_bumps.py", ("T13",),
         "More standbys are configured, and nobody gets one until somebody joins.",
-        "    if step.assignment_configs != step.group.assignment_configs and not changed:\n",
-        "    if step.assignment_configs != step.assignment_configs and not changed:\n",
+        "    if decision.assignment_configs != decision.group.assignment_configs and not changed:\n",
+        "    if decision.assignment_configs != decision.assignment_configs and not changed:\n",
     ),
     _row(
         "topics-that-changed-are-not-seen", "groups/streams/topology/resolution.py", ("T13", "T10", "KAFKA-19521"),
@@ -129,8 +129,8 @@ EPOCHS = (
         "    if epoch == current.previous_epoch < current.epoch:\n",
     ),
     _row(
-        "fenced-streams-member-cannot-come-back", "groups/streams/heartbeat.py", ("M10", "KAFKA-19233"),
-        "A member that the group still knows is fenced when it joins again with epoch 0.",
+        "fenced_member_epoch-streams-member-cannot-come-back", "groups/streams/heartbeat.py", ("M10", "KAFKA-19233"),
+        "A member that the group still knows is fenced_member_epoch when it joins again with epoch 0.",
         "    if epoch in (JOIN, current.epoch):\n        return\n    if epoch == current.previous_epoch",
         "    if epoch == current.epoch:\n        return\n    if epoch == current.previous_epoch",
     ),
@@ -140,8 +140,8 @@ TARGETS = (
     _row(
         "tasks-while-topics-are-missing", "groups/streams/targets.py", ("T10",),
         "Tasks are assigned while internal topics are still missing.",
-        "    if not configured.is_ready or step.topology is None:\n",
-        "    if not configured.tasks or step.topology is None:\n",
+        "    if not configured.is_ready or decision.topology is None:\n",
+        "    if not configured.tasks or decision.topology is None:\n",
     ),
     _row(
         "standbys-of-what-has-no-state", "groups/streams/racks.py", ("T7",),
@@ -152,13 +152,13 @@ TARGETS = (
     _row(
         "no-second-target-of-tasks", "groups/streams/targets.py", ("L1",),
         "After its first target a group gets no other.",
-        "    return last_ms == 0 or not waits or step.replaces_topology\n",
-        "    return last_ms == 0 or step.replaces_topology\n",
+        "    return last_ms == 0 or not waits or decision.replaces_topology\n",
+        "    return last_ms == 0 or decision.replaces_topology\n",
     ),
     _row(
         "the-delay-has-no-end", "groups/streams/targets.py", ("L1",),
         "The first target of a group is put off for ever.",
-        "    step.remember(delayed=False)\n    configured =",
+        "    decision.remember(delayed=False)\n    configured =",
         "    configured =",
     ),
     _row(
@@ -170,7 +170,7 @@ TARGETS = (
     _row(
         "unknown-target-is-waited-for", "groups/streams/targets.py", ("L1",),
         "A target that could not be computed is waited for for ever.",
-        "    step.remember(computing=0)\n    if isinstance(given, GroupError)",
+        "    decision.remember(computing=0)\n    if isinstance(given, GroupError)",
         "    if isinstance(given, GroupError)",
     ),
     _row(
@@ -198,7 +198,7 @@ TOLD = (
         "endpoints-are-told-when-they-change", "groups/streams/heartbeat.py", ("T14", "KAFKA-19256"),
         "Who comes later, or lost an answer, never hears where tasks are.",
         "    if endpoint_epoch != request.endpoint_information_epoch:\n",
-        "    if endpoint_epoch != step.soft.endpoint_epoch:\n",
+        "    if endpoint_epoch != decision.soft.endpoint_epoch:\n",
     ),
     _row(
         "moved-tasks-keep-their-endpoint", "groups/streams/heartbeat.py", ("T14",),
@@ -215,8 +215,8 @@ TOLD = (
     _row(
         "shutdown-is-forgotten", "groups/streams/heartbeat.py", ("T16",),
         "A member asks for a shutdown, and nobody hears of it.",
-        "    if step.soft.shutdown is not None:\n        detail = (",
-        "    if step.soft.shutdown == member.member_id:\n        detail = (",
+        "    if decision.soft.shutdown is not None:\n        detail = (",
+        "    if decision.soft.shutdown == member.member_id:\n        detail = (",
     ),
     _row(
         "shutdown-outlives-its-members", "groups/streams/leave.py", ("T16",),
@@ -227,8 +227,8 @@ TOLD = (
     _row(
         "topics-are-asked-for-always", "groups/streams/heartbeat.py", ("T11",),
         "Internal topics are not asked for while they are missing.",
-        "    if configured.missing:\n        step.effects",
-        "    if not configured.missing:\n        step.effects",
+        "    if configured.missing:\n        decision.effects",
+        "    if not configured.missing:\n        decision.effects",
     ),
     _row(
         "offsets-of-who-is-gone", "groups/streams/decision.py", ("T13", "G11"),
@@ -258,7 +258,7 @@ STATIC = (
         "self.log.target_record(group_id, member_id, group.target_of(member_id))",
     ),
     _row(
-        "fenced-streams-member-leaves-its-timers", "groups/streams/leave.py", ("G11",),
+        "fenced_member_epoch-streams-member-leaves-its-timers", "groups/streams/leave.py", ("G11",),
         "A member that is out leaves its timers.",
         "        decision.remove(member)\n        decision.disarm_all(member.member_id)\n",
         "        decision.remove(member)\n",
@@ -284,7 +284,7 @@ STATIC = (
     _row(
         "classic-records-stay", "groups/streams/heartbeat.py", ("G8", "MG4", "KAFKA-20254"),
         "The record of the classic group that gave way stays in the log.",
-        "        step.let_go_of_classic(known)\n",
+        "        decision.replace_classic_group(known)\n",
         "",
     ),
 )  # fmt: skip
@@ -364,7 +364,7 @@ WARMUPS = (
     _row(
         "reports-without-a-time", "groups/streams/warmups.py", ("T5",),
         "Of two members of a process that report nobody knows who did so later.",
-        "        step.context.now_ms,\n        reports,\n",
+        "        decision.context.now_ms,\n        reports,\n",
         "        before.reported_ms,\n        reports,\n",
     ),
 )  # fmt: skip
@@ -385,15 +385,14 @@ ROLLS = (
     _row(
         "next-topology-is-not-in-the-log", "groups/streams/heartbeat.py", ("T8", "G1"),
         "A group has its next topology until its coordinator is loaded anew.",
-        "            step.record(log.topology_record(group.group_id, record_value(request.topology)))\n",
-        "            if group.topology is None:\n"
-        "                step.record(log.topology_record(group.group_id, record_value(request.topology)))\n",
+        "            decision.record(log.topology_record(group.group_id, record_value(request.topology)))\n",
+        "            if group.topology is None:\n                decision.record(log.topology_record(group.group_id, record_value(request.topology)))\n",
     ),
     _row(
         "who-is-behind-gets-tasks-of-the-next", "groups/streams/targets.py", ("T9",),
         "A member with an older topology is given tasks like anybody else.",
-        "    if not stale or step.topology is None:\n        return given\n",
-        "    if stale or step.topology is None:\n        return given\n",
+        "    if not stale or decision.topology is None:\n        return given\n",
+        "    if stale or decision.topology is None:\n        return given\n",
     ),
 )  # fmt: skip
 

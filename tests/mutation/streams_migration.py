@@ -48,7 +48,7 @@ STREAMS_MIGRATION = (
     ),
     _row(
         "classic-generation-is-not-the-epoch", "groups/streams/classic/members.py",
-        "A classic member is told the epoch before its own, and is fenced by its next request.",
+        "A classic member is told the epoch before its own, and is fenced_member_epoch by its next request.",
         "        generation_id=generation,\n",
         "        generation_id=generation - 1,\n",
     ),
@@ -61,14 +61,14 @@ STREAMS_MIGRATION = (
     _row(
         "sync-gives-what-was-free-at-the-join", "groups/streams/classic/members.py",
         "What was given up between a join and its sync is not handed out.",
-        "    if state is MemberState.UNRELEASED_TASKS:\n        settled = reconcile(",
-        "    if state is MemberState.UNRELEASED_TASKS and False:\n        settled = reconcile(",
+        "    if state is MemberState.UNRELEASED_TASKS:\n        settled = maybe_reconcile(",
+        "    if state is MemberState.UNRELEASED_TASKS and False:\n        settled = maybe_reconcile(",
     ),
     _row(
         "classic-joins-own-nothing", "groups/streams/classic/members.py",
         "What a member owns as it joins is not looked at, and goes to others while it runs.",
-        "        settled = reconcile(decision, new, target, owned_tasks(metadata.subscription.owned, topology))\n",
-        "        settled = reconcile(decision, new, target, owned_tasks((), topology))\n",
+        "        settled = maybe_reconcile(decision, new, target, owned_tasks(metadata.subscription.owned, topology))\n",
+        "        settled = maybe_reconcile(decision, new, target, owned_tasks((), topology))\n",
     ),
     _row(
         "who-is-to-revoke-is-not-told-what", "groups/streams/classic/members.py",

@@ -10,7 +10,7 @@ from tests.mutation.mutant import GROUPS, OFFSETS, TRANSACTIONS, Mutant
 COORDINATOR = (
     Mutant(
         "older-epoch-ends-the-transaction", "transactions/end_txn.py", ("TX4", "TX5"),
-        "A producer that was fenced commits the transaction of the one that followed it.",
+        "A producer that was fenced_member_epoch commits the transaction of the one that followed it.",
         "    if transaction.producer_epoch != request.producer_epoch:\n        raise TransactionError(Errors.PRODUCER_FENCED)\n    if transaction.is_ending:\n",
         "    if transaction.is_ending:\n",
         level=5,
@@ -94,7 +94,7 @@ COORDINATOR = (
     ),
     Mutant(
         "enlisted-at-any-epoch", TRANSACTIONS + "shard.py", ("TX5",),
-        "A record of a fenced producer gets into the log if it was on its way when the next one came.",
+        "A record of a fenced_member_epoch producer gets into the log if it was on its way when the next one came.",
         "            and transaction.producer_epoch == epoch\n            and (topic, partition)",
         "            and (topic, partition)",
         level=5,
@@ -110,7 +110,7 @@ COORDINATOR = (
     ),
     Mutant(
         "same-epoch-for-who-follows", "transactions/init_producer_id.py", ("TX4", "TX5"),
-        "Two processes with one transactional id have the same epoch: neither is fenced.",
+        "Two processes with one transactional id have the same epoch: neither is fenced_member_epoch.",
         "    if expected is None:\n        return epoch + 1, NO_EPOCH\n",
         "    if expected is None:\n        return max(epoch, 0), NO_EPOCH\n",
         level=5,
@@ -181,7 +181,7 @@ COORDINATOR = (
     ),
     Mutant(
         "nobody-times-out-again", TRANSACTIONS + "expiry.py", ("TX6",),
-        "TransactionCoordinators that take too long are looked for once, and never again.",
+        "TransactionCoordinators that apply_soft_state too long are looked for once, and never again.",
         "    return written(tuple(aborted), context, effects=tuple(effects), timers=(timer,))\n",
         "    return written(tuple(aborted), context, effects=tuple(effects), timers=(timer,) if aborted else ())\n",
         level=5,

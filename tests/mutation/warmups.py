@@ -61,7 +61,7 @@ WARMUPS = (
     ),
     _row(
         "standby-beside-its-warmup", "groups/assignors/highly_available/standbys.py", ("T7",),
-        "A standby that warms up to take over is replaced by another one, which restores in vain.",
+        "A standby that warms up to apply_soft_state over is replaced by another one, which restores in vain.",
         "            wanted = group.standbys - len(kept) - (taken[1] != NOBODY)\n",
         "            wanted = group.standbys - len(kept)\n",
     ),

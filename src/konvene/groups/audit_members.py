@@ -7,7 +7,7 @@ from typing import Protocol
 from konvene.records.audit import Cause, RebalancedMember
 
 
-class Named(Protocol):
+class AuditedMember(Protocol):
     """What a member of any kind is known by."""
 
     @property
@@ -24,7 +24,12 @@ class Named(Protocol):
 
 
 def cause_of(
-    kind: str, at_ms: int, member: Named | None, *, reason: str | None = None, topic: str | None = None
+    kind: str,
+    at_ms: int,
+    member: AuditedMember | None,
+    *,
+    reason: str | None = None,
+    topic: str | None = None,
 ) -> Cause:
     """A cause, and who it was; no member: the group."""
     told = Cause(kind=kind, at_ms=at_ms, reason=reason, topic=topic)
@@ -38,7 +43,7 @@ def cause_of(
     )
 
 
-def came_out(member: Named, joined_ms: int) -> RebalancedMember:
+def rebalanced_member(member: AuditedMember, joined_ms: int) -> RebalancedMember:
     """A member of what came out of a rebalance."""
     return RebalancedMember(
         member_id=member.member_id,

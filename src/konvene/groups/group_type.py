@@ -17,7 +17,7 @@ from konvene.errors import Errors
 from konvene.groups.classic import expiry as classic_expiry
 from konvene.groups.classic import heartbeat as classic_heartbeat
 from konvene.groups.classic import log as classic_log
-from konvene.groups.classic.decision import join_refused, session_key
+from konvene.groups.classic.decision import rejected_join, session_key
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicGroupState
 from konvene.groups.classic.join import join as classic_join
@@ -266,7 +266,7 @@ STREAMS: Final = GroupType(
 
 
 def _reject_join(group: ShareGroup, request: Any, context: Context) -> Outcome:
-    return Outcome((Reply(context.waiter, join_refused(Errors.INCONSISTENT_GROUP_PROTOCOL, "")),))
+    return Outcome((Reply(context.waiter, rejected_join(Errors.INCONSISTENT_GROUP_PROTOCOL, "")),))
 
 
 SHARE: Final = GroupType(

@@ -14,7 +14,7 @@ are missing are told the configured one: their clients give up after twice as lo
 of this is written down, and nothing rests on it: sessions are as long as configured.
 
 Members of classic groups are told nothing. They have an interval of their own, which can only be learnt from
-when their heartbeats come (`Spacing`).
+when their heartbeats come (`HeartbeatSpacing`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SPREAD = 10
 """Where intervals are stretched, each member's own is up to this part of it shorter."""
 
 
-def told_interval_ms(
+def heartbeat_interval_ms(
     configured_ms: int, config: Any, members: int, *, waits: bool, member_id: str = ""
 ) -> int:
     """The interval for one member. `members`: how many there are in all groups of the broker.
@@ -60,7 +60,7 @@ AFTER_THE_INTERVAL_MS = 500
 """How much later than expected the heartbeat of a member may come that is on another connection now."""
 
 
-def grace_ms(kind: str, group_config: Any, config: Any, members: int) -> int | None:
+def disconnect_grace_ms(kind: str, group_config: Any, config: Any, members: int) -> int | None:
     """How long a member of that kind of group has to be heard of again that lost its connection.
 
     Not less than a heartbeat's interval, for a client that is back may have nothing to say before. None where
@@ -69,12 +69,12 @@ def grace_ms(kind: str, group_config: Any, config: Any, members: int) -> int | N
     if not grace:
         return None
     configured_ms = group_config[f"{kind}.heartbeat.interval.ms"]
-    interval_ms = told_interval_ms(configured_ms, config, members, waits=False)
+    interval_ms = heartbeat_interval_ms(configured_ms, config, members, waits=False)
     left_ms = max(grace, interval_ms + AFTER_THE_INTERVAL_MS)
     return left_ms if left_ms < group_config[f"{kind}.session.timeout.ms"] else None
 
 
-def hold_ms(told_ms: int, *, is_static: bool) -> int:
+def max_hold_ms(told_ms: int, *, is_static: bool) -> int:
     """How long the answer to a heartbeat may be kept from a client that was told this interval.
 
     A fifth of it stays: librdkafka gives up on an answer that takes as long as the interval, and Java's
@@ -86,7 +86,7 @@ def hold_ms(told_ms: int, *, is_static: bool) -> int:
 MOST_STATIC_MS = 800
 
 
-def classic_hold_ms(learnt_ms: int, *, is_static: bool) -> int:
+def max_classic_hold_ms(learnt_ms: int, *, is_static: bool) -> int:
     """The same for a member of a classic group, whose interval was learnt; 0: it is not known yet.
 
     kafka-python's client spins from its interval on, and other requests time out at five seconds."""
@@ -97,7 +97,7 @@ def classic_hold_ms(learnt_ms: int, *, is_static: bool) -> int:
 MOST_CLASSIC_MS = 4500
 
 
-class Spacing:
+class HeartbeatSpacing:
     """The interval of a client that nobody tells one: the shortest of the last gaps between its heartbeats.
 
     A gap counts if the heartbeat before it was answered at once, for some clients count from the answer."""

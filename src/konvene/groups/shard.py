@@ -22,7 +22,7 @@ from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.groups.group_type import TYPES, Decide, Group, group_type_of
 from konvene.groups.modern.group import CachedHeartbeat, ModernGroup, find_group
 from konvene.groups.modern.leave import Disconnected
-from konvene.groups.modern.rebalance_trace import SoftStateRecord, take
+from konvene.groups.modern.rebalance_trace import SoftStateRecord, apply_soft_state
 from konvene.groups.offsets.commit import commit
 from konvene.groups.offsets.committed import OffsetCommitted, Offsets, OffsetsCommitted, replay, replay_many
 from konvene.groups.offsets.delete import delete
@@ -305,7 +305,7 @@ def _group_metadata(shard: GroupShard, record: Record) -> None:
 def _soft_is(shard: GroupShard, record: SoftStateRecord) -> None:
     group = shard.groups.get(record.group_id)
     if isinstance(group, ModernGroup):
-        take(group, record)
+        apply_soft_state(group, record)
 
 
 def _group_is(shard: GroupShard, record: ClassicGroupSnapshot) -> None:

@@ -10,7 +10,7 @@ from tests.groups.consumer.room import Room, plain, topics
 
 from konvene.groups.consumer import heartbeat
 from konvene.groups.consumer.current_assignment import MemberState
-from konvene.groups.consumer.heartbeat_fast_path import follow
+from konvene.groups.consumer.heartbeat_fast_path import heartbeat_fast_path
 from konvene.shard.contract import Outcome
 
 
@@ -20,7 +20,7 @@ def at_a_glance(monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:
     found: list[Outcome] = []
 
     def both(group: Any, request: Any, context: Any) -> Outcome | None:
-        quick = follow(group, request, context)
+        quick = heartbeat_fast_path(group, request, context)
         if quick is not None:
             assert quick.may_wait
             said = heartbeat._stay({group.group_id: group}, request, context)
@@ -28,7 +28,7 @@ def at_a_glance(monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:
             found.append(quick)
         return quick
 
-    monkeypatch.setattr(heartbeat, "follow", both)
+    monkeypatch.setattr(heartbeat, "heartbeat_fast_path", both)
     return found
 
 

@@ -18,8 +18,8 @@ from konvene.groups.classic import expiry, join
 from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.decision import Decision
 from konvene.groups.classic.group import ClassicGroup, ClassicGroupSnapshot, State
+from konvene.groups.group_type import TYPES
 from konvene.groups.offsets import commit as commit_module
-from konvene.groups.offsets import expiry as offsets_expiry
 from konvene.groups.shard import GroupShard
 from konvene.messages.describe_groups import DescribeGroupsRequest
 from konvene.messages.heartbeat import HeartbeatRequest
@@ -144,7 +144,8 @@ def leaves_timers_behind(m: Patch) -> None:
 
 
 def lets_go_at_once(m: Patch) -> None:
-    m.setattr(offsets_expiry, "subscribes_to", lambda group, topic: False)
+    row = replace(TYPES[ClassicGroup], subscribes_to=lambda group, topic: False)
+    m.setitem(TYPES, ClassicGroup, row)
 
 
 def answers_nobody(m: Patch) -> None:

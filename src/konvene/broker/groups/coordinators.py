@@ -9,7 +9,7 @@ from konvene.broker.groups.background_work import GroupWork
 from konvene.broker.groups.internal_topic_warnings import TopicRemarks
 from konvene.broker.groups.record_serde import GROUP_SPEECH
 from konvene.codec.uuid import Uuid
-from konvene.groups.heartbeat_intervals import RESPONSIVE, told_interval_ms
+from konvene.groups.heartbeat_intervals import RESPONSIVE, heartbeat_interval_ms
 from konvene.groups.modern.leave import Disconnected
 from konvene.groups.shard import GroupShard
 from konvene.groups.share.work import TopicsGone
@@ -123,10 +123,10 @@ class GroupCoordinators(Coordinators):
         """Count the members that are told when to heartbeat, as long as that matters, every second."""
         broker = self._broker
         if broker.config["konvene.heartbeat.policy"] == RESPONSIVE:
-            before = told_interval_ms(MOST_MS, broker.config, self.members, waits=False)
+            before = heartbeat_interval_ms(MOST_MS, broker.config, self.members, waits=False)
             shards = (coordinator.core for coordinator in self.all())
             self.members = sum(shard.members for shard in shards if isinstance(shard, GroupShard))
-            if told_interval_ms(MOST_MS, broker.config, self.members, waits=False) != before:
+            if heartbeat_interval_ms(MOST_MS, broker.config, self.members, waits=False) != before:
                 broker.remembered.forget()
         self._counting = broker.loop.call_later(1, self._count)
 

@@ -8,7 +8,7 @@ from konvene.codec.compile import encode
 from konvene.errors import Errors
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.group_type import Group
-from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
 from konvene.groups.modern.group import is_waiting
 from konvene.groups.shard import GroupShard
 from konvene.groups.share.group import ShareGroup
@@ -65,7 +65,7 @@ def _told_ms(broker: Broker, group: Group, member: Any) -> int:
         kind, waits = "share", waits_in_share_group(group, member)
     else:
         return -1
-    return told_interval_ms(
+    return heartbeat_interval_ms(
         broker.group_configs.of(group.group_id)[f"{kind}.heartbeat.interval.ms"],
         broker.config,
         broker.groups.members,

@@ -20,7 +20,7 @@ from konvene.broker.net.heartbeat_purgatory import may_be_held
 from konvene.broker.net.response_cache import LONGEST, CachedResponse
 from konvene.codec.errors import CannotEncode, CodecError
 from konvene.groups.classic.group import ClassicGroup, State
-from konvene.groups.heartbeat_intervals import Spacing, classic_hold_ms, hold_ms
+from konvene.groups.heartbeat_intervals import HeartbeatSpacing, max_classic_hold_ms, max_hold_ms
 from konvene.messages import API_VERSIONS
 from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from konvene.runtime.coordinator import Call
@@ -78,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._software = ("", "")  # Name and version, as the client told in ApiVersions.
         self._told: CachedResponse | None = None  # The heartbeat that was answered here last.
         self._heard: tuple[str, int] | None = None  # A member of a share group, and the interval it was told.
-        self._spacing: Spacing | None = None  # Of a member of a classic group.
+        self._spacing: HeartbeatSpacing | None = None  # Of a member of a classic group.
         self._task: asyncio.Task[None] | None = None
         self.active_at = 0.0
 
@@ -263,9 +263,9 @@ class Connection(asyncio.BufferedProtocol):
             self._software = known.software
         else:
             broker.groups.heard(known.group_id, known.member_id, self)
-            hold_ms = self._hold_ms(known)
+            max_hold_ms = self._hold_ms(known)
             self._told = known
-            if hold_ms and self._hold(known, frame, hold_ms):
+            if max_hold_ms and self._hold(known, frame, max_hold_ms):
                 return
         if broker.meter is not None:
             broker.meter.answered_again(known)
@@ -277,18 +277,18 @@ class Connection(asyncio.BufferedProtocol):
 
         It must have been told here by how much later an answer may come, or have shown it; and it must not
         have asked for more already."""
-        again, hold_ms, config = self._told is known, known.hold_ms, self._broker.config
+        again, max_hold_ms, config = self._told is known, known.hold_ms, self._broker.config
         if known.is_learnt:
-            self._spacing = spacing = self._spacing or Spacing()
+            self._spacing = spacing = self._spacing or HeartbeatSpacing()
             spacing.came(int(self.active_at * 1000), again=again)
-            hold_ms = classic_hold_ms(spacing.learnt_ms, is_static=known.is_static)
-        if not again or not hold_ms or len(self._ahead) > self._at:
+            max_hold_ms = max_classic_hold_ms(spacing.learnt_ms, is_static=known.is_static)
+        if not again or not max_hold_ms or len(self._ahead) > self._at:
             return 0
         if known.is_learnt:
             clients = config["konvene.heartbeat.hold.classic.clients"]
         else:
             clients = config["konvene.heartbeat.hold.clients"]
-        return hold_ms if may_be_held(self._software, clients) else 0
+        return max_hold_ms if may_be_held(self._software, clients) else 0
 
     def answer_held(self, known: CachedResponse, frame: bytes) -> None:
         """Answer the heartbeat that was held: the same, or what there is to tell by now."""
@@ -352,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
         known, heard = self._told, self._heard
         if known is None or heard is None or heard[0] != known.member_id or len(self._ahead) > self._at:
             return False
-        held_ms = min(known.hold_ms, hold_ms(heard[1], is_static=False))
+        held_ms = min(known.hold_ms, max_hold_ms(heard[1], is_static=False))
         if not held_ms or not may_be_held(
             self._software, self._broker.config["konvene.heartbeat.hold.clients"]
         ):
@@ -451,4 +451,4 @@ def _may_wait(known: CachedResponse, answer: Any) -> None:
         known.is_static = value.members[known.member_id].instance_id is not None
     else:
         is_static = value.member.instance_id is not None
-        known.hold_ms = hold_ms(answer.heartbeat_interval_ms, is_static=is_static)
+        known.hold_ms = max_hold_ms(answer.heartbeat_interval_ms, is_static=is_static)

@@ -2,7 +2,7 @@
 
 A `Decision` holds a private copy of the group and collects what follows: replies, timers, the record, the
 story. Nothing of it is visible until `outcome` hands everything over at once; if a request is refused
-half-way, the step is dropped.
+half-way, the decision is dropped.
 
 The path of a rebalance: `start_rebalance` (or `go_on` if one runs) -> members join -> `complete_join` makes
 the generation -> the leader's SyncGroup -> `stabilise`.
@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
-from konvene.groups.audit_members import came_out, cause_of
+from konvene.groups.audit_members import cause_of, rebalanced_member
 from konvene.groups.classic import log
 from konvene.groups.classic.group import (
     CAN_REBALANCE,
@@ -59,7 +59,7 @@ def initial_delay_ms(context: Context) -> int:
     return max(told, SHORTEST_INITIAL_DELAY_MS)
 
 
-def join_refused(error: Errors, member_id: str = "") -> JoinGroupResponse:
+def rejected_join(error: Errors, member_id: str = "") -> JoinGroupResponse:
     """A JoinGroup's answer that is no generation: there is no protocol to tell."""
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
@@ -67,7 +67,7 @@ def join_refused(error: Errors, member_id: str = "") -> JoinGroupResponse:
 class Decision:
     """One decision. `group` is a copy that nobody else sees yet."""
 
-    __slots__ = ("context", "group", "records", "replies", "timers", "why")
+    __slots__ = ("context", "group", "rebalances", "records", "replies", "timers")
 
     def __init__(self, group: ClassicGroup, context: Context) -> None:
         self.group = group.copy()
@@ -75,7 +75,7 @@ class Decision:
         self.replies: list[Reply] = []
         self.records: list[Record] = []
         self.timers: list[Arm | Disarm] = []
-        self.why: list[Rebalance] = []
+        self.rebalances: list[Rebalance] = []
 
     def outcome(self) -> Outcome:
         return Outcome(
@@ -84,7 +84,7 @@ class Decision:
             (ClassicGroupSnapshot(self.group),),
             tuple(self.timers),
             (),
-            tuple(self.why),
+            tuple(self.rebalances),
         )
 
     # --- replies and timers ---
@@ -151,7 +151,7 @@ class Decision:
         group, story = self.group, self.group.story
         if story is None:
             return
-        self.why.append(
+        self.rebalances.append(
             Rebalance(
                 group.group_id,
                 RebalanceValue(
@@ -164,7 +164,7 @@ class Decision:
                     protocol=group.protocol,
                     leader=group.leader,
                     causes=story.causes,
-                    members=tuple(came_out(m, m.joined_ms) for m in group.members.values()),
+                    members=tuple(rebalanced_member(m, m.joined_ms) for m in group.members.values()),
                 ),
             )
         )
@@ -301,7 +301,7 @@ class Decision:
 
     def remove(self, member: Member) -> None:
         """Take a member out. If it waits for a join, it is told to come back as a new one."""
-        self.answer_join(member, join_refused(Errors.UNKNOWN_MEMBER_ID))
+        self.answer_join(member, rejected_join(Errors.UNKNOWN_MEMBER_ID))
         if member.sync_waiter is not None:
             self.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
         self.disarm(session_key(self.group.group_id, member.member_id))

@@ -15,22 +15,22 @@ from konvene.shard.contract import NOTHING, Arm, Context, Disarm, Outcome
 def session_expired(known: ClassicGroup, member_id: str, context: Context) -> Outcome:
     """No heartbeat came in time. A member that waits for an answer is alive, unless it is new."""
     if member_id in known.pending_joins:
-        step = Decision(known, context)
-        step.group.drop(member_id)
-        if known.state is State.PREPARING_REBALANCE and step.group.all_joined:
-            step.complete_join()
-        return step.outcome()
+        decision = Decision(known, context)
+        decision.group.drop(member_id)
+        if known.state is State.PREPARING_REBALANCE and decision.group.all_joined:
+            decision.complete_join()
+        return decision.outcome()
     member = known.members.get(member_id)
     if member is None:
         return NOTHING
     waits = member.join_waiter is not None or member.sync_waiter is not None
     if waits and not member.is_new:
         return NOTHING
-    step = Decision(known, context)
-    step.cause(causes.SESSION_EXPIRED, member)
-    step.remove(member)
-    step.close_ranks()
-    return step.outcome()
+    decision = Decision(known, context)
+    decision.cause(causes.SESSION_EXPIRED, member)
+    decision.remove(member)
+    decision.close_ranks()
+    return decision.outcome()
 
 
 def load(group: ClassicGroup, context: Context) -> Outcome:
@@ -60,17 +60,17 @@ def join_timed_out(known: ClassicGroup, context: Context) -> Outcome:
     """Time to join is up. The first rebalance of a group goes on waiting while members keep coming."""
     if known.state is not State.PREPARING_REBALANCE:
         return NOTHING
-    step = Decision(known, context)
-    group = step.group
+    decision = Decision(known, context)
+    group = decision.group
     if group.was_empty and group.member_added and group.initial_remaining_ms > 0:
         group.member_added = False
         waited, remaining = group.initial_delay_ms, group.initial_remaining_ms
         group.initial_delay_ms = min(initial_delay_ms(context), remaining)
         group.initial_remaining_ms = max(remaining - waited, 0)
-        step.arm(join_key(group.group_id), group.initial_delay_ms)
+        decision.arm(join_key(group.group_id), group.initial_delay_ms)
     else:
-        step.complete_join()
-    return step.outcome()
+        decision.complete_join()
+    return decision.outcome()
 
 
 def sync_timed_out(known: ClassicGroup, context: Context) -> Outcome:
@@ -79,10 +79,10 @@ def sync_timed_out(known: ClassicGroup, context: Context) -> Outcome:
         return NOTHING
     if not known.pending_syncs:
         return NOTHING
-    step = Decision(known, context)
+    decision = Decision(known, context)
     for member_id in sorted(known.pending_syncs):
         member = known.members[member_id]
-        step.cause(causes.SYNC_TIMEOUT, member)
-        step.remove(member)
-    step.start_rebalance()
-    return step.outcome()
+        decision.cause(causes.SYNC_TIMEOUT, member)
+        decision.remove(member)
+    decision.start_rebalance()
+    return decision.outcome()

@@ -13,7 +13,7 @@ Cases, in the order in which they are decided:
     member in CompletingRebalance, Stable      the same generation again if nothing changed, else a rebalance;
                                                a leader in Stable always starts one
 
-A member whose answer is held back waits under `join_waiter`; `step` answers when the generation is made.
+A member whose answer is held back waits under `join_waiter`; `decision` answers when the generation is made.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from konvene.errors import Errors
 from konvene.groups.classic import log
-from konvene.groups.classic.decision import Decision, join_refused, session_key
+from konvene.groups.classic.decision import Decision, rejected_join, session_key
 from konvene.groups.classic.group import ClassicGroup, Member, Protocols, State
 from konvene.groups.classic.subscriptions import read_subscription, topics_of_generation
 from konvene.messages.join_group import JoinGroupRequest
@@ -47,25 +47,27 @@ def join(known: ClassicGroup | None, request: JoinGroupRequest, context: Context
     config = context.config
     if known is None and request.member_id:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
-    step = Decision(known or ClassicGroup(request.group_id, state_timestamp_ms=context.now_ms), context)
-    group = step.group
+    decision = Decision(known or ClassicGroup(request.group_id, state_timestamp_ms=context.now_ms), context)
+    group = decision.group
     if not _has_room(group, request.member_id, config["group.max.size"]):
-        step.reply(context.waiter, join_refused(Errors.GROUP_MAX_SIZE_REACHED))
+        decision.reply(context.waiter, rejected_join(Errors.GROUP_MAX_SIZE_REACHED))
         if request.member_id:
             # A member, or an id that was handed out, that finds no room any more is out. The others go on
             # when one of them asks, or when the time to join is up.
             group.drop(request.member_id)
-            step.disarm(session_key(group.group_id, request.member_id))
+            decision.disarm(session_key(group.group_id, request.member_id))
     elif not group.supports(request.protocol_type, [p.name for p in request.protocols]):
-        step.reply(context.waiter, join_refused(Errors.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        decision.reply(context.waiter, rejected_join(Errors.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
     elif not request.member_id:
-        _join_new(step, request)
+        _join_new(decision, request)
     else:
-        _join_known(step, request)
-    if known is None and not step.records:
+        _join_known(decision, request)
+    if known is None and not decision.records:
         # A group that is heard of for the first time is written down, empty.
-        step.records.append(log.to_record(ClassicGroup(group.group_id, state_timestamp_ms=context.now_ms)))
-    return step.outcome()
+        decision.records.append(
+            log.to_record(ClassicGroup(group.group_id, state_timestamp_ms=context.now_ms))
+        )
+    return decision.outcome()
 
 
 def check(request: JoinGroupRequest, context: Context) -> None:
@@ -88,8 +90,8 @@ def _has_room(group: ClassicGroup, member_id: str, most: int) -> bool:
     return True
 
 
-def _join_new(step: Decision, request: JoinGroupRequest) -> None:
-    group, context = step.group, step.context
+def _join_new(decision: Decision, request: JoinGroupRequest) -> None:
+    group, context = decision.group, decision.context
     instance_id = request.group_instance_id
     stem = instance_id if instance_id is not None else context.client_id
     member_id = f"{stem}-{context.fresh_ids[0]}"
@@ -98,45 +100,45 @@ def _join_new(step: Decision, request: JoinGroupRequest) -> None:
     if instance_id is not None:
         holder = group.instances.get(instance_id)
         if holder is not None:
-            _replace_static(step, request, group.members[holder], member_id)
+            _replace_static(decision, request, group.members[holder], member_id)
         else:
-            _add(step, request, member_id)
+            _add(decision, request, member_id)
     elif context.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED:
         group.pending_joins.add(member_id)
-        step.arm(session_key(group.group_id, member_id), request.session_timeout_ms)
-        step.reply(context.waiter, join_refused(Errors.MEMBER_ID_REQUIRED, member_id))
+        decision.arm(session_key(group.group_id, member_id), request.session_timeout_ms)
+        decision.reply(context.waiter, rejected_join(Errors.MEMBER_ID_REQUIRED, member_id))
     else:
-        _add(step, request, member_id)
+        _add(decision, request, member_id)
 
 
-def _join_known(step: Decision, request: JoinGroupRequest) -> None:
-    group = step.group
+def _join_known(decision: Decision, request: JoinGroupRequest) -> None:
+    group = decision.group
     if request.member_id in group.pending_joins:
         if request.group_instance_id is not None:
             # Ids are handed out to dynamic members only. Kafka did not expect this either.
             raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
-        _add(step, request, request.member_id)
+        _add(decision, request, request.member_id)
         return
     member = group.check_member(request.member_id, request.group_instance_id)
     changed = member.protocols != _protocols(request)
     leads_stable = group.state is State.STABLE and group.leader == member.member_id
     if group.state is State.PREPARING_REBALANCE:
-        _update(step, request, member)
-        step.rebalance_or_go_on()
+        _update(decision, request, member)
+        decision.rebalance_or_go_on()
     elif group.state is State.EMPTY:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     elif changed or leads_stable:
         leads = group.leader == member.member_id
-        step.cause(_kind(request, member, changed, leads), member, request.reason)
-        _update(step, request, member)
-        step.rebalance_or_go_on()
+        decision.cause(_kind(request, member, changed, leads), member, request.reason)
+        _update(decision, request, member)
+        decision.rebalance_or_go_on()
     else:
         # Its answer was lost, or it only wants to hear the generation again.
-        step.reply(step.context.waiter, step.joined_response(member))
+        decision.reply(decision.context.waiter, decision.joined_response(member))
 
 
-def _add(step: Decision, request: JoinGroupRequest, member_id: str) -> None:
-    group, context = step.group, step.context
+def _add(decision: Decision, request: JoinGroupRequest, member_id: str) -> None:
+    group, context = decision.group, decision.context
     member = Member(
         member_id,
         request.group_instance_id,
@@ -150,60 +152,60 @@ def _add(step: Decision, request: JoinGroupRequest, member_id: str) -> None:
         joined_ms=context.now_ms,
         is_new=True,
     )
-    step.cause(causes.MEMBER_JOINED, member, request.reason)
+    decision.cause(causes.MEMBER_JOINED, member, request.reason)
     if group.state is State.PREPARING_REBALANCE and group.was_empty:
         group.member_added = True
     group.put(member)
-    step.arm(session_key(group.group_id, member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
-    step.rebalance_or_go_on()
+    decision.arm(session_key(group.group_id, member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
+    decision.rebalance_or_go_on()
 
 
-def _update(step: Decision, request: JoinGroupRequest, member: Member) -> None:
+def _update(decision: Decision, request: JoinGroupRequest, member: Member) -> None:
     """The member as it comes back, waiting for its answer."""
-    if member.join_waiter is not None and member.join_waiter != step.context.waiter:
+    if member.join_waiter is not None and member.join_waiter != decision.context.waiter:
         # The same member asks again on another connection; the older question is not left open.
-        step.reply(member.join_waiter, join_refused(Errors.REBALANCE_IN_PROGRESS, member.member_id))
+        decision.reply(member.join_waiter, rejected_join(Errors.REBALANCE_IN_PROGRESS, member.member_id))
     if member.sync_waiter is not None:
-        step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
-    step.group.put(
+        decision.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
+    decision.group.put(
         replace(
             member,
             protocols=_protocols(request),
             rebalance_timeout_ms=rebalance_timeout_ms(request),
             session_timeout_ms=request.session_timeout_ms,
-            join_waiter=step.context.waiter,
+            join_waiter=decision.context.waiter,
             sync_waiter=None,
-            joined_ms=step.context.now_ms,
+            joined_ms=decision.context.now_ms,
         )
     )
 
 
-def _replace_static(step: Decision, request: JoinGroupRequest, old: Member, member_id: str) -> None:
+def _replace_static(decision: Decision, request: JoinGroupRequest, old: Member, member_id: str) -> None:
     """A static member is back under a new member id: same place, same assignment (KIP-345)."""
-    group = step.group
+    group = decision.group
     fenced = Errors.FENCED_INSTANCE_ID
-    step.answer_join(old, join_refused(fenced, old.member_id))
+    decision.answer_join(old, rejected_join(fenced, old.member_id))
     if old.sync_waiter is not None:
-        step.reply(old.sync_waiter, SyncGroupResponse(error_code=fenced))
+        decision.reply(old.sync_waiter, SyncGroupResponse(error_code=fenced))
     new = _take_place(group, group.members[old.member_id], member_id)
-    step.disarm(session_key(group.group_id, old.member_id))
+    decision.disarm(session_key(group.group_id, old.member_id))
     # The session that began here is the old one's; a new timeout counts from the next heartbeat on.
-    step.arm_session(new)
+    decision.arm_session(new)
     changed = old.protocols != _protocols(request)
     if group.state is State.COMPLETING_REBALANCE:
-        step.cause(causes.STATIC_MEMBER_REJOINS, new, request.reason)
-        _update(step, request, new)
-        step.start_rebalance()
+        decision.cause(causes.STATIC_MEMBER_REJOINS, new, request.reason)
+        _update(decision, request, new)
+        decision.start_rebalance()
         return
-    _update(step, request, new)
+    _update(decision, request, new)
     if group.state is not State.STABLE:
-        step.go_on()
+        decision.go_on()
     elif group.vote() == group.protocol:
-        _keep_generation(step, group.members[member_id], old.member_id)
+        _keep_generation(decision, group.members[member_id], old.member_id)
     else:
         leads = group.leader == member_id
-        step.cause(_kind(request, old, changed, leads), group.members[member_id], request.reason)
-        step.start_rebalance()
+        decision.cause(_kind(request, old, changed, leads), group.members[member_id], request.reason)
+        decision.start_rebalance()
 
 
 def _take_place(group: ClassicGroup, old: Member, member_id: str) -> Member:
@@ -220,22 +222,22 @@ def _take_place(group: ClassicGroup, old: Member, member_id: str) -> Member:
     return new
 
 
-def _keep_generation(step: Decision, member: Member, old_member_id: str) -> None:
+def _keep_generation(decision: Decision, member: Member, old_member_id: str) -> None:
     """No rebalance: the new id is written down and the member hears the generation that stands.
 
     What it reads may be something else than before: from here on, as after a restart, that is kept."""
-    group = step.group
+    group = decision.group
     led = group.leader == member.member_id
     group.subscribed = topics_of_generation(group)
-    step.records.append(log.to_record(group))
-    if step.context.api_version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT:
-        response = step.joined_response(member, skip_assignment=led)
+    decision.records.append(log.to_record(group))
+    if decision.context.api_version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT:
+        response = decision.joined_response(member, skip_assignment=led)
     else:
         # An older client that saw itself lead would compute an assignment: it is shown its old id as leader.
-        response = step.joined_response(member).replace(
+        response = decision.joined_response(member).replace(
             members=(), leader=old_member_id if led else group.leader or ""
         )
-    step.answer_join(member, response)
+    decision.answer_join(member, response)
 
 
 def rebalance_timeout_ms(request: JoinGroupRequest) -> int:

@@ -26,18 +26,18 @@ def sync(known: ClassicGroup | None, request: SyncGroupRequest, context: Context
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
     if known.state is State.PREPARING_REBALANCE:
         raise GroupError(Errors.REBALANCE_IN_PROGRESS)
-    step = Decision(known, context)
-    step.synced(member.member_id)
+    decision = Decision(known, context)
+    decision.synced(member.member_id)
     if known.state is State.STABLE:
-        step.reply(context.waiter, step.assignment_response(member))
-        return step.outcome()
+        decision.reply(context.waiter, decision.assignment_response(member))
+        return decision.outcome()
     if member.sync_waiter is not None:
         # It asks again, on another connection: the older question is not left open.
-        step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
-    step.group.put(replace(member, sync_waiter=context.waiter))
+        decision.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
+    decision.group.put(replace(member, sync_waiter=context.waiter))
     if member.member_id == known.leader:
-        step.stabilise({a.member_id: a.assignment for a in request.assignments})
-    return step.outcome()
+        decision.stabilise({a.member_id: a.assignment for a in request.assignments})
+    return decision.outcome()
 
 
 def _differs(asked: str | None, has: str | None) -> bool:

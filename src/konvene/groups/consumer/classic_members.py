@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
-from konvene.groups.classic.decision import join_refused
+from konvene.groups.classic.decision import rejected_join
 from konvene.groups.classic.join import (
     FIRST_VERSION_WITH_MEMBER_ID_REQUIRED,
     check,
@@ -27,11 +27,11 @@ from konvene.groups.consumer.current_assignment import NOBODY, CurrentAssignment
 from konvene.groups.consumer.decision import Decision, rejoin_key, resync_key, revocation_key
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.leave import fence
-from konvene.groups.consumer.subscriptions import see_regex, see_topics
-from konvene.groups.consumer.targets import reconcile, retarget
+from konvene.groups.consumer.subscriptions import maybe_bump_epoch, update_regex
+from konvene.groups.consumer.targets import maybe_reconcile, retarget
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
-from konvene.groups.modern.conversion import DISABLED, classic_member, farewell
-from konvene.groups.modern.group import static_member
+from konvene.groups.modern.conversion import DISABLED, classic_member, leave_members
+from konvene.groups.modern.group import get_or_throw_static_member
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from konvene.messages.leave_group import LeaveGroupRequest
@@ -51,7 +51,7 @@ def join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> O
     try:
         return _join(group, request, context)
     except GroupError as refused:
-        return Outcome((Reply(context.waiter, join_refused(refused.error)),))
+        return Outcome((Reply(context.waiter, rejected_join(refused.error)),))
 
 
 def _join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> Outcome:
@@ -61,39 +61,39 @@ def _join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> 
     instance_id = request.group_instance_id
     wants_id = context.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
     if unknown and instance_id is None and wants_id:
-        return Outcome((Reply(context.waiter, join_refused(Errors.MEMBER_ID_REQUIRED, member_id)),))
-    step = Decision(group, context)
+        return Outcome((Reply(context.waiter, rejected_join(Errors.MEMBER_ID_REQUIRED, member_id)),))
+    decision = Decision(group, context)
     holder = group.static_member(instance_id)
     replaced = None
     downgrade = holder is not None and conversion.may_downgrade(group, [holder], context, replaced=True)
     if instance_id is None:
         old = group.members.get(member_id) or Member(member_id)
     elif not unknown:
-        old = static_member(group, member_id, instance_id)
+        old = get_or_throw_static_member(group, member_id, instance_id)
     elif holder is None:
         old = Member(member_id)
     else:
-        old, replaced = step.replace_static_member(holder, member_id), holder.member_id
+        old, replaced = decision.replace_static_member(holder, member_id), holder.member_id
     said = read_subscription(request.protocols[0].metadata)
     if said is None:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
     new = _updated(old, request, said, context)
     is_new = old.member_id not in group.members and replaced is None
-    changed = _subscribe(step, old, new, is_new=is_new)
+    changed = _subscribe(decision, old, new, is_new=is_new)
     owned = _owned(said, context.topics)
     if downgrade:
         assert holder is not None
-        return _come_back_classic(step, holder, new, owned, changed=changed)
-    target = retarget(step, old, new, replaced=replaced)
-    settled = reconcile(step, new, target, owned, subscription_changed=changed)
-    step.arrived.append(settled)
-    step.timers.append(Disarm(rejoin_key(group.group_id, member_id)))
+        return _come_back_classic(decision, holder, new, owned, changed=changed)
+    target = retarget(decision, old, new, replaced=replaced)
+    settled = maybe_reconcile(decision, new, target, owned, subscription_changed=changed)
+    decision.changed.append(settled)
+    decision.timers.append(Disarm(rejoin_key(group.group_id, member_id)))
     if old.classic is None:
-        step.timers.append(Disarm(revocation_key(group.group_id, old.member_id)))
-    step.arm_session(settled)
-    step.arm(resync_key(group.group_id, member_id), rebalance_timeout_ms(request))
-    step.reply(context.waiter, _joined(settled))
-    return step.outcome()
+        decision.timers.append(Disarm(revocation_key(group.group_id, old.member_id)))
+    decision.arm_session(settled)
+    decision.arm(resync_key(group.group_id, member_id), rebalance_timeout_ms(request))
+    decision.reply(context.waiter, _joined(settled))
+    return decision.outcome()
 
 
 def _check_join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> None:
@@ -133,18 +133,18 @@ def _updated(old: Member, request: JoinGroupRequest, said: Subscription, context
     )
 
 
-def _subscribe(step: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
+def _subscribe(decision: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
     """Write down what the member said, and move the epoch if it reads other topics; whether it does."""
     names_changed = old.topics != new.topics
     if new != old:
-        step.record(log.member_record(step.group.group_id, new))
-    regex_changed, _ = see_regex(step, old, new)
+        decision.record(log.member_record(decision.group.group_id, new))
+    regex_changed, _ = update_regex(decision, old, new)
     changed = names_changed or regex_changed
     if is_new:
-        step.cause(causes.MEMBER_JOINED, new)
+        decision.cause(causes.MEMBER_JOINED, new)
     elif changed:
-        step.cause(causes.SUBSCRIPTION_CHANGED, new)
-    see_topics(step, old, new, bump=changed)
+        decision.cause(causes.SUBSCRIPTION_CHANGED, new)
+    maybe_bump_epoch(decision, old, new, bump=changed)
     return changed
 
 
@@ -158,16 +158,16 @@ def _owned(said: Subscription, topics: Topics) -> Partitions:
 
 
 def _come_back_classic(
-    step: Decision, holder: Member, member: Member, owned: Partitions, *, changed: bool
+    decision: Decision, holder: Member, member: Member, owned: Partitions, *, changed: bool
 ) -> Outcome:
     """The last member of the new protocol is back with the classic one: so is the group."""
-    group = step.group
-    rebalance = step.assignment_epoch < step.epoch
+    group = decision.group
+    rebalance = decision.assignment_epoch < decision.epoch
     if not rebalance:
         target = group.targets.get(holder.member_id, {})
-        member = reconcile(step, member, target, owned, subscription_changed=changed)
-    step.reply(step.context.waiter, _joined(member))
-    return conversion.downgraded(step, [holder], member, rebalance=rebalance)
+        member = maybe_reconcile(decision, member, target, owned, subscription_changed=changed)
+    decision.reply(decision.context.waiter, _joined(member))
+    return conversion.downgraded(decision, [holder], member, rebalance=rebalance)
 
 
 def _joined(member: Member) -> JoinGroupResponse:
@@ -192,16 +192,18 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> O
     name, metadata = member.classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
-    step = Decision(group, context)
+    decision = Decision(group, context)
     state = member.current.state
     if group.assignment_epoch > member.current.epoch and state is not MemberState.UNREVOKED_PARTITIONS:
         # Who owes a revocation joins again when it has revoked; all others are to join at once.
-        step.arm(rejoin_key(group.group_id, member.member_id), member.rebalance_timeout_ms, unless_armed=True)
-        step.reply(context.waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
-        return step.outcome()
-    step.timers.append(Disarm(resync_key(group.group_id, member.member_id)))
-    step.arm_session(member)
-    step.reply(
+        decision.arm(
+            rejoin_key(group.group_id, member.member_id), member.rebalance_timeout_ms, unless_armed=True
+        )
+        decision.reply(context.waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
+        return decision.outcome()
+    decision.timers.append(Disarm(resync_key(group.group_id, member.member_id)))
+    decision.arm_session(member)
+    decision.reply(
         context.waiter,
         SyncGroupResponse(
             protocol_type=request.protocol_type,
@@ -212,22 +214,24 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> O
             ),
         ),
     )
-    return step.outcome()
+    return decision.outcome()
 
 
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context) -> Outcome:
     """Decide a Heartbeat of the classic protocol. Raises `GroupError`."""
     member: Member = classic_member(group, request)
-    step = Decision(group, context)
-    step.arm_session(member)
+    decision = Decision(group, context)
+    decision.arm_session(member)
     if _is_alone(group) and not _is_closed(context):
-        see_topics(step, member, member, bump=False)
+        maybe_bump_epoch(decision, member, member, bump=False)
     error = Errors.NONE
-    if _has_to_rejoin(step, member):
+    if _has_to_rejoin(decision, member):
         error = Errors.REBALANCE_IN_PROGRESS
-        step.arm(rejoin_key(group.group_id, member.member_id), member.rebalance_timeout_ms, unless_armed=True)
-    step.reply(context.waiter, HeartbeatResponse(error_code=error))
-    return step.outcome()
+        decision.arm(
+            rejoin_key(group.group_id, member.member_id), member.rebalance_timeout_ms, unless_armed=True
+        )
+    decision.reply(context.waiter, HeartbeatResponse(error_code=error))
+    return decision.outcome()
 
 
 def _is_alone(group: ConsumerGroup) -> bool:
@@ -235,15 +239,15 @@ def _is_alone(group: ConsumerGroup) -> bool:
     return group.classic_members == len(group.members)
 
 
-def _has_to_rejoin(step: Decision, member: Member) -> bool:
+def _has_to_rejoin(decision: Decision, member: Member) -> bool:
     """Whether there is a new target, or something to revoke, or all that it waits for is free.
 
     Where members of the classic protocol are alone, a join is all that a target can be computed for, and a
     heartbeat all that can see that topics have changed. Kafka 4.4 waits for one of the new protocol, which
     never comes."""
-    group, current = step.group, member.current
+    group, current = decision.group, member.current
     if (
-        current.epoch < (step.epoch if _is_alone(group) else group.assignment_epoch)
+        current.epoch < (decision.epoch if _is_alone(group) else group.assignment_epoch)
         or current.state is MemberState.UNREVOKED_PARTITIONS
     ):
         return True
@@ -263,7 +267,7 @@ def _waits(group: ConsumerGroup, member: Member, current: CurrentAssignment) -> 
 
 def leave(group: ConsumerGroup, request: LeaveGroupRequest, context: Context) -> Outcome:
     """Decide a LeaveGroup, of members of either protocol. However many go, the epoch moves once."""
-    answer, gone = farewell(group, request, context)
-    step = Decision(group, context)
-    step.reply(context.waiter, answer)
-    return fence(step, gone)
+    answer, gone = leave_members(group, request, context)
+    decision = Decision(group, context)
+    decision.reply(context.waiter, answer)
+    return fence(decision, gone)

@@ -43,7 +43,7 @@ from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.modern import conversion
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
-from konvene.groups.modern.conversion import BOTH_WAYS, UPGRADE, Blocker
+from konvene.groups.modern.conversion import BIDIRECTIONAL, UPGRADE, Blocker
 from konvene.groups.modern.group import FIRST_EPOCH
 from konvene.shard.contract import Context, Outcome
 from konvene.shard.errors import GroupError
@@ -61,9 +61,9 @@ def _policy(context: Context) -> str:
 
 def replaced_empty(classic: ClassicGroup, context: Context) -> Decision:
     """A new consumer group in the place of a classic one that nobody is in."""
-    step = Decision(ConsumerGroup(classic.group_id), context)
-    step.let_go_of_classic(classic)
-    return step
+    decision = Decision(ConsumerGroup(classic.group_id), context)
+    decision.replace_classic_group(classic)
+    return decision
 
 
 # --- classic to consumer ---------------------------------------------------------------------------
@@ -76,16 +76,16 @@ def upgraded(classic: ClassicGroup, context: Context) -> Decision:
     private: dict[str, Any] = {}
     for record in records[1:]:
         log.replay(private, record)
-    step = Decision(private[classic.group_id], context)
-    conversion.take_over(step, classic)
-    step.records = records
-    return step
+    decision = Decision(private[classic.group_id], context)
+    conversion.convert_classic_members(decision, classic)
+    decision.records = records
+    return decision
 
 
 def blockers(classic: ClassicGroup, config: Mapping[str, Any]) -> list[Blocker]:
     """Why the group cannot become a consumer group; the first is what the coordinator refuses it for."""
     found = []
-    if str(config[POLICY]).lower() not in (BOTH_WAYS, UPGRADE):
+    if str(config[POLICY]).lower() not in (BIDIRECTIONAL, UPGRADE):
         found.append(Blocker("policy", "online upgrade is disabled."))
     if classic.protocol_type != CONSUMER:
         why = "the group does not use the consumer embedded protocol."
@@ -181,24 +181,24 @@ def may_downgrade(
 
 
 def downgraded(
-    step: Decision, leaving: Sequence[Member], joining: Member | None = None, *, rebalance: bool = True
+    decision: Decision, leaving: Sequence[Member], joining: Member | None = None, *, rebalance: bool = True
 ) -> Outcome:
     """The group as a classic one, without who leaves, or with `joining` in the place of who leaves.
 
     Stable at the group's epoch, everybody with their target."""
-    group, topics = step.group, step.context.topics
+    group, topics = decision.group, decision.context.topics
     replaced = (leaving[0].member_id, joining.member_id) if joining is not None else None
-    step.records += log.group_tombstones(group, replaced)
+    decision.records += log.group_tombstones(group, replaced)
     stay = [member for member in group.members.values() if member not in leaving]
     stay += [joining] if joining is not None else []
-    classic = conversion.classic_group(group, stay, step.context.now_ms)
+    classic = conversion.to_classic_group(group, stay, decision.context.now_ms)
     for member_id, known in list(classic.members.items()):
         # Who comes back in another's place has what that one had.
         holder = next((m for m in leaving if m.instance_id == known.instance_id is not None), None)
         target = group.targets.get(holder.member_id if holder is not None else member_id, {})
         told = by_name(target, topics)
         classic.put(replace(known, assignment=write_assignment(told, known.metadata(classic.protocol))))
-    return conversion.downgraded(step, classic, leaving, rebalance=rebalance)
+    return conversion.downgrade(decision, classic, leaving, rebalance=rebalance)
 
 
 def by_name(partitions: Partitions, topics: Topics) -> list[tuple[str, tuple[int, ...]]]:

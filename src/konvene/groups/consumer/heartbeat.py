@@ -30,11 +30,11 @@ from konvene.groups.consumer import conversion, log
 from konvene.groups.consumer.current_assignment import CurrentAssignment, Epochs, Partitions
 from konvene.groups.consumer.decision import Decision, offered, session_key
 from konvene.groups.consumer.group import ConsumerGroup, Member, topic_names
-from konvene.groups.consumer.heartbeat_fast_path import follow
+from konvene.groups.consumer.heartbeat_fast_path import heartbeat_fast_path
 from konvene.groups.consumer.leave import leave
-from konvene.groups.consumer.subscriptions import see_regex, see_topics
-from konvene.groups.consumer.targets import reconcile, retarget
-from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.consumer.subscriptions import maybe_bump_epoch, update_regex
+from konvene.groups.consumer.targets import maybe_reconcile, retarget
+from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
 from konvene.groups.modern.admit import admit
 from konvene.groups.modern.group import (
     JOIN,
@@ -42,7 +42,7 @@ from konvene.groups.modern.group import (
     LEAVE_STATIC,
     CachedHeartbeat,
     check_size,
-    fenced,
+    fenced_member_epoch,
     is_waiting,
 )
 from konvene.messages.consumer_group_heartbeat import (
@@ -66,7 +66,9 @@ def heartbeat(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: C
         _check(request, context)
         if request.member_epoch in (LEAVE, LEAVE_STATIC):
             return leave(groups, request, context)
-        return follow(groups.get(request.group_id), request, context) or _stay(groups, request, context)
+        return heartbeat_fast_path(groups.get(request.group_id), request, context) or _stay(
+            groups, request, context
+        )
     except GroupError as refused:
         response = ConsumerGroupHeartbeatResponse(error_code=refused.error, error_message=str(refused))
         return Outcome((Reply(context.waiter, response),))
@@ -112,13 +114,13 @@ def _invalid(message: str) -> GroupError:
 
 def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
     """A heartbeat that is no farewell."""
-    step = _group(groups, request, context)
+    decision = _group(groups, request, context)
     owned = _owned(request)
     member_id = request.member_id or context.fresh_ids[0]
     most: int = context.config["group.consumer.max.size"]
-    check_size(step.group, most, member_id, request.instance_id)
+    check_size(decision.group, most, member_id, request.instance_id)
     old, replaced = admit(
-        step,
+        decision,
         member_id,
         request.instance_id,
         request.member_epoch,
@@ -126,19 +128,19 @@ def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Conte
         Member,
     )
     new = _updated(old, request, context)
-    is_new = old.member_id not in step.group.members and replaced is None
-    if step.group.members and groups.get(request.group_id) is not step.group:
-        step.cause(causes.UPGRADED, new)
-    changed = _subscribe(step, old, new, is_new=is_new)
-    target = retarget(step, old, new, replaced=replaced)
-    settled = reconcile(step, new, target, owned, subscription_changed=changed)
+    is_new = old.member_id not in decision.group.members and replaced is None
+    if decision.group.members and groups.get(request.group_id) is not decision.group:
+        decision.cause(causes.UPGRADED, new)
+    changed = _subscribe(decision, old, new, is_new=is_new)
+    target = retarget(decision, old, new, replaced=replaced)
+    settled = maybe_reconcile(decision, new, target, owned, subscription_changed=changed)
     if settled is not old or replaced is not None:
-        step.arrived.append(settled)
+        decision.changed.append(settled)
     if old.classic is not None:
-        step.disarm_classic(old.member_id)
-    step.arm_session(settled)
-    step.reply(context.waiter, _answer(step, request, old, settled))
-    return step.outcome()
+        decision.disarm_classic(old.member_id)
+    decision.arm_session(settled)
+    decision.reply(context.waiter, _answer(decision, request, old, settled))
+    return decision.outcome()
 
 
 # --- admit -----------------------------------------------------------------------------------------
@@ -168,7 +170,7 @@ def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
         return
     if epoch == current.previous_epoch < current.epoch and _is_subset(owned, current.assigned):
         return
-    raise fenced("consumer", epoch, current.epoch)
+    raise fenced_member_epoch("consumer", epoch, current.epoch)
 
 
 def _is_subset(owned: Partitions | None, assigned: Epochs) -> bool:
@@ -211,35 +213,35 @@ def _updated(old: Member, request: ConsumerGroupHeartbeatRequest, context: Conte
     return Member(old.member_id, *given, None, old.current)
 
 
-def _subscribe(step: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
+def _subscribe(decision: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
     """Write down what the member said, and move the epoch if that matters; whether it reads other topics."""
     names_changed = old.topics != new.topics
     if new is not old:
-        step.record(log.member_record(step.group.group_id, new))
-    regex_changed, known = see_regex(step, old, new)
-    assignor_changed = (old.assignor != new.assignor or is_new) and _prefers_another(step, old, new)
+        decision.record(log.member_record(decision.group.group_id, new))
+    regex_changed, known = update_regex(decision, old, new)
+    assignor_changed = (old.assignor != new.assignor or is_new) and _prefers_another(decision, old, new)
     if is_new:
-        step.cause(causes.MEMBER_JOINED, new)
+        decision.cause(causes.MEMBER_JOINED, new)
     elif names_changed or known:
-        step.cause(causes.SUBSCRIPTION_CHANGED, new)
+        decision.cause(causes.SUBSCRIPTION_CHANGED, new)
     elif assignor_changed:
-        step.cause(causes.ASSIGNOR_CHANGED, new)
-    see_topics(step, old, new, bump=names_changed or known or assignor_changed)
+        decision.cause(causes.ASSIGNOR_CHANGED, new)
+    maybe_bump_epoch(decision, old, new, bump=names_changed or known or assignor_changed)
     return names_changed or regex_changed
 
 
-def _prefers_another(step: Decision, old: Member, new: Member) -> bool:
+def _prefers_another(decision: Decision, old: Member, new: Member) -> bool:
     """Whether most members prefer another assignor now."""
-    default = next(iter(offered(step.context)))
-    before = step.group.preferred_assignor() or default
-    return before != (step.group.preferred_assignor(old, new) or default)
+    default = next(iter(offered(decision.context)))
+    before = decision.group.preferred_assignor() or default
+    return before != (decision.group.preferred_assignor(old, new) or default)
 
 
 # --- answer ----------------------------------------------------------------------------------------
 
 
 def _answer(
-    step: Decision, request: ConsumerGroupHeartbeatRequest, old: Member, new: Member
+    decision: Decision, request: ConsumerGroupHeartbeatRequest, old: Member, new: Member
 ) -> ConsumerGroupHeartbeatResponse:
     says_all = (
         request.rebalance_timeout_ms != -1
@@ -252,11 +254,11 @@ def _answer(
     return ConsumerGroupHeartbeatResponse(
         member_id=new.member_id,
         member_epoch=new.current.epoch,
-        heartbeat_interval_ms=told_interval_ms(
-            step.config["consumer.heartbeat.interval.ms"],
-            step.context.config,
-            step.context.members,
-            waits=is_waiting(new, step.epoch, step.assignment_epoch),
+        heartbeat_interval_ms=heartbeat_interval_ms(
+            decision.config["consumer.heartbeat.interval.ms"],
+            decision.context.config,
+            decision.context.members,
+            waits=is_waiting(new, decision.epoch, decision.assignment_epoch),
             member_id=new.member_id,
         ),
         assignment=told,

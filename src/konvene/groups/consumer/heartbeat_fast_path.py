@@ -27,7 +27,7 @@ from konvene.groups.consumer.current_assignment import CurrentAssignment, Member
 from konvene.groups.consumer.decision import revocation_key
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.targets import Reads
-from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
 from konvene.groups.modern.rebalance_trace import SoftStateRecord
 from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -36,7 +36,9 @@ from konvene.messages.consumer_group_heartbeat import (
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 
 
-def follow(group: Any, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome | None:
+def heartbeat_fast_path(
+    group: Any, request: ConsumerGroupHeartbeatRequest, context: Context
+) -> Outcome | None:
     """The outcome of a heartbeat that passed all checks of the request alone; None: the steps decide."""
     if type(group) is not ConsumerGroup or not _says_nothing(request):
         return None
@@ -54,7 +56,7 @@ def follow(group: Any, request: ConsumerGroupHeartbeatRequest, context: Context)
     told = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=epoch,
-        heartbeat_interval_ms=told_interval_ms(
+        heartbeat_interval_ms=heartbeat_interval_ms(
             config["consumer.heartbeat.interval.ms"], context.config, context.members, waits=False,
             member_id=member.member_id,
         ),

@@ -234,7 +234,7 @@ class _Atom:
 class _Fallback:
     """An expression as a row of atoms. Being at place i means that the atoms before i are done.
 
-    Places are bits of an integer. A step keeps, of the places whose atom accepts the character, those of
+    Places are bits of an integer. A decision keeps, of the places whose atom accepts the character, those of
     atoms that may come again, and moves the others on by one. Then an atom that may come any number of
     times is passed over, and so is each such atom in a row after it: log2(n) shifts for n (`_skips`).
     """

@@ -42,13 +42,15 @@ def _topic_hash(topic: Topic) -> int:
     return topic_hash(topic.name, topic.id, topic.racks or ((),) * topic.partitions)
 
 
-def hash_with(step: Decision, old: Member, new: Member, resolved: dict[str, Resolved] | None = None) -> int:
+def hash_with(
+    decision: Decision, old: Member, new: Member, resolved: dict[str, Resolved] | None = None
+) -> int:
     """The group's hash with `new` in the place of `old`."""
-    group = step.group
-    if _reads_the_same(group, old, new) and step.soft.seen is step.context.topics:
-        return step.metadata_hash
+    group = decision.group
+    if _reads_the_same(group, old, new) and decision.soft.seen is decision.context.topics:
+        return decision.metadata_hash
     names = names_without(group, [old]) | group.topics_of(new)
-    return hash_of(names, step.context)
+    return hash_of(names, decision.context)
 
 
 def _reads_the_same(group: ConsumerGroup, old: Member, new: Member) -> bool:
@@ -83,54 +85,54 @@ def names_without(group: ConsumerGroup, gone: Iterable[Member]) -> set[str]:
     return found
 
 
-def see_topics(step: Decision, old: Member, new: Member, *, bump: bool) -> bool:
+def maybe_bump_epoch(decision: Decision, old: Member, new: Member, *, bump: bool) -> bool:
     """Move the epoch if the subscription did, or if topics are not what they were; whether it has moved."""
-    context = step.context
-    if not bump and step.soft.seen is context.topics:
+    context = decision.context
+    if not bump and decision.soft.seen is context.topics:
         return False
-    found = hash_with(step, old, new)
-    if step.soft.seen is not context.topics:
-        step.remember(seen=context.topics)
-    changed = found != step.metadata_hash
+    found = hash_with(decision, old, new)
+    if decision.soft.seen is not context.topics:
+        decision.remember(seen=context.topics)
+    changed = found != decision.metadata_hash
     if not bump and not changed:
         return False
     if not bump:
-        step.cause(causes.TOPIC_METADATA_CHANGED)
-    step.bump(found)
+        decision.cause(causes.TOPIC_METADATA_CHANGED)
+    decision.bump(found)
     return True
 
 
 # --- expressions -----------------------------------------------------------------------------------
 
 
-def see_regex(step: Decision, old: Member, new: Member) -> tuple[bool, bool]:
+def update_regex(decision: Decision, old: Member, new: Member) -> tuple[bool, bool]:
     """Whether the member's expression changed, and whether it is known what the new one matches."""
-    group = step.group
+    group = decision.group
     if old.regex == new.regex:
-        refresh(step, old, new)
+        refresh(decision, old, new)
         return False, False
     if old.regex and group.regex_users[old.regex] == 1:
-        step.record(log.regex_tombstone(group.group_id, old.regex))
+        decision.record(log.regex_tombstone(group.group_id, old.regex))
     known = not new.regex
     if new.regex:
         if not group.regex_users[new.regex]:
             regex.validate(new.regex)
         else:
             known = new.regex in group.regexes
-    refresh(step, old, new)
+    refresh(decision, old, new)
     return True, known
 
 
-def refresh(step: Decision, old: Member, new: Member) -> None:
+def refresh(decision: Decision, old: Member, new: Member) -> None:
     """Have the group's expressions resolved, if it is time."""
-    group, context = step.group, step.context
+    group, context = decision.group, decision.context
     users = set(group.regex_users)
     if old.regex != new.regex:
         if old.regex and group.regex_users[old.regex] == 1:
             users.discard(old.regex)
         if new.regex:
             users.add(new.regex)
-    if not users or step.soft.resolving:
+    if not users or decision.soft.resolving:
         return
     known = group.regexes.values()
     last_ms = max((resolved.timestamp_ms for resolved in known), default=-REFRESH_PAUSE_MS - 1)
@@ -141,8 +143,8 @@ def refresh(step: Decision, old: Member, new: Member) -> None:
     stale = max((resolved.version for resolved in known), default=-1) < context.topics.version
     if unresolved or stale or context.now_ms > last_ms + longest_ms:
         wanted = RegexesToResolve(group.group_id, tuple(sorted(users)), context.topics, context.principal)
-        step.effects.append(Effect(RESOLVE_REGEXES, wanted))
-        step.remember(resolving=True)
+        decision.effects.append(Effect(RESOLVE_REGEXES, wanted))
+        decision.remember(resolving=True)
 
 
 def _hands_on(group: ConsumerGroup, expression: str) -> bool:
@@ -158,8 +160,8 @@ def _hands_on(group: ConsumerGroup, expression: str) -> bool:
 
 def regexes_resolved(group: ConsumerGroup, answer: RegexesResolved, context: Context) -> Outcome:
     """It was found what expressions match. The epoch moves if that is news."""
-    step = Decision(group, context)
-    step.remember(resolving=False)
+    decision = Decision(group, context)
+    decision.remember(resolving=False)
     changed = False
     names = set(group.subscribers)
     for expression in sorted(answer.matches):
@@ -169,13 +171,13 @@ def regexes_resolved(group: ConsumerGroup, answer: RegexesResolved, context: Con
         before = group.regexes.get(expression)
         changed |= found.topics != (before.topics if before is not None else frozenset())
         changed |= before is None and _hands_on(group, expression)
-        step.record(log.regex_record(group.group_id, expression, found))
+        decision.record(log.regex_record(group.group_id, expression, found))
     for expression in group.regex_users:
         before = group.regexes.get(expression)
         names |= answer.matches.get(expression, before.topics if before is not None else frozenset())
     found_hash = hash_of(names, context)
-    if changed or found_hash != step.metadata_hash:
-        step.remember(seen=context.topics)
-        step.cause(causes.REGEX_REFRESHED if changed else causes.TOPIC_METADATA_CHANGED)
-        step.bump(found_hash)
-    return step.outcome()
+    if changed or found_hash != decision.metadata_hash:
+        decision.remember(seen=context.topics)
+        decision.cause(causes.REGEX_REFRESHED if changed else causes.TOPIC_METADATA_CHANGED)
+        decision.bump(found_hash)
+    return decision.outcome()

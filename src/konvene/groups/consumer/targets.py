@@ -42,13 +42,13 @@ milliseconds with the built-in assignors."""
 Members = dict[str, tuple[Member, Partitions]]
 
 
-def retarget(step: Decision, old: Member, new: Member, *, replaced: str | None = None) -> Partitions:
+def retarget(decision: Decision, old: Member, new: Member, *, replaced: str | None = None) -> Partitions:
     """What the member is meant to have, by a new target if it is time for one.
 
     `replaced`: the member whose place it takes. Raises `GroupError` where the assignor has no answer."""
-    group, context = step.group, step.context
+    group, context = decision.group, decision.context
     last: Partitions = group.targets.get(replaced if replaced is not None else new.member_id, NOTHING)
-    if step.assignment_epoch >= step.epoch or not _is_time(step) or step.soft.computing:
+    if decision.assignment_epoch >= decision.epoch or not _is_time(decision) or decision.soft.computing:
         return last
     assignor = preferred(group, context, old, new)
     members: Members = {
@@ -58,20 +58,20 @@ def retarget(step: Decision, old: Member, new: Member, *, replaced: str | None =
     }
     members[new.member_id] = (new, last)
     spec = _spec(group, members, context)
-    if step.config["consumer.assignor.offload.enable"] and _weight(spec) >= HEAVY:
-        wanted = AssignmentToCompute(group.group_id, step.epoch, assignor, spec)
-        step.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
-        step.remember(computing=step.epoch)
+    if decision.config["consumer.assignor.offload.enable"] and _weight(spec) >= HEAVY:
+        wanted = AssignmentToCompute(group.group_id, decision.epoch, assignor, spec)
+        decision.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
+        decision.remember(computing=decision.epoch)
         return last
     try:
         given = assignor.assign(spec)
     except PartitionAssignorError as failed:
-        why = f"Failed to compute a new target assignment for epoch {step.epoch}: {failed.message}"
+        why = f"Failed to compute a new target assignment for epoch {decision.epoch}: {failed.message}"
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR, why) from failed
     for member_id, (_, before) in members.items():
         known = member_id in group.targets or (replaced is not None and member_id == new.member_id)
-        _write(step, member_id, before if known else None, given)
-    _at(step)
+        _write(decision, member_id, before if known else None, given)
+    _at(decision)
     mine: Partitions = given.get(new.member_id, NOTHING)
     return mine
 
@@ -80,16 +80,16 @@ def assignment_computed(group: ConsumerGroup, answer: AssignmentComputed, contex
     """A target that was computed elsewhere is there."""
     if group.soft.computing != answer.epoch:
         return NO_OUTCOME
-    step = Decision(group, context)
-    step.remember(computing=0)
+    decision = Decision(group, context)
+    decision.remember(computing=0)
     given = answer.given
     if isinstance(given, PartitionAssignorError) or not given.keys() <= group.members.keys():
-        return step.outcome()  # Or somebody has another id by now: no epoch moves for that.
+        return decision.outcome()  # Or somebody has another id by now: no epoch moves for that.
     if group.epoch == answer.epoch > group.assignment_epoch:
         for member_id in group.members:
-            _write(step, member_id, group.targets.get(member_id), given)
-        _at(step)
-    return step.outcome()
+            _write(decision, member_id, group.targets.get(member_id), given)
+        _at(decision)
+    return decision.outcome()
 
 
 def preferred(
@@ -100,10 +100,13 @@ def preferred(
     return on_offer.get(group.preferred_assignor(old, new) or "") or next(iter(on_offer.values()))
 
 
-def _is_time(step: Decision) -> bool:
-    last_ms, interval_ms = step.group.assignment_timestamp_ms, step.config["consumer.assignment.interval.ms"]
+def _is_time(decision: Decision) -> bool:
+    last_ms, interval_ms = (
+        decision.group.assignment_timestamp_ms,
+        decision.config["consumer.assignment.interval.ms"],
+    )
     # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
-    waits = last_ms <= step.context.now_ms < last_ms + interval_ms
+    waits = last_ms <= decision.context.now_ms < last_ms + interval_ms
     return last_ms == 0 or not waits
 
 
@@ -150,17 +153,17 @@ def ids_of(names: Iterable[str], topics: Topics) -> frozenset[Uuid]:
     return frozenset(topics.by_name[name].id for name in names if name in topics.by_name)
 
 
-def _write(step: Decision, member_id: str, before: Partitions | None, given: GroupAssignment) -> None:
+def _write(decision: Decision, member_id: str, before: Partitions | None, given: GroupAssignment) -> None:
     """The record of a member's target, if it is another one."""
     mine = given.get(member_id, NOTHING)
     if before is None or (mine is not before and mine != before):
-        step.record(log.target_record(step.group.group_id, member_id, mine))
+        decision.record(log.target_record(decision.group.group_id, member_id, mine))
 
 
-def _at(step: Decision) -> None:
+def _at(decision: Decision) -> None:
     """The target is that of the group's epoch."""
-    step.assignment_epoch = step.epoch
-    step.record(log.assignment_record(step.group.group_id, step.epoch, step.context.now_ms))
+    decision.assignment_epoch = decision.epoch
+    decision.record(log.assignment_record(decision.group.group_id, decision.epoch, decision.context.now_ms))
 
 
 # --- towards it ------------------------------------------------------------------------------------
@@ -180,8 +183,8 @@ class Reads:
         return topic is not None and topic.name in self._names
 
 
-def reconcile(
-    step: Decision,
+def maybe_reconcile(
+    decision: Decision,
     member: Member,
     target: Partitions,
     owned: Partitions | None,
@@ -189,13 +192,13 @@ def reconcile(
     subscription_changed: bool,
 ) -> Member:
     """The member's next step towards its target, if there is one."""
-    epoch = step.assignment_epoch
+    epoch = decision.assignment_epoch
     if not subscription_changed and member.is_reconciled_to(epoch):
         return member
-    group = step.group
-    reads = Reads(group.topics_of(member), step.context.topics)
+    group = decision.group
+    reads = Reads(group.topics_of(member), decision.context.topics)
     towards = Target(epoch, target, reads, group.owner_epoch)
     current = next_assignment(member.current, towards, owned, subscription_changed=subscription_changed)
     if current == member.current:
         return member
-    return step.settle(member, current)
+    return decision.settle(member, current)

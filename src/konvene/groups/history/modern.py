@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from konvene.groups import audit_members
-from konvene.groups.audit_members import Named, came_out
+from konvene.groups.audit_members import AuditedMember, rebalanced_member
 from konvene.groups.modern.group import ModernGroup
 from konvene.groups.modern.rebalance_trace import MOST_CAUSES
 from konvene.records.audit import Cause, RebalanceValue
@@ -217,7 +217,8 @@ class EpochHistory(ABC, Generic[G, M]):
             causes_left_out=story.causes_left_out,
             moved=story.moved if story.started_ms >= 0 else (),  # Else there were targets before.
             members=tuple(
-                came_out(m, memory.reached_ms.get(m.member_id, -1)) for _, m in sorted(group.members.items())
+                rebalanced_member(m, memory.reached_ms.get(m.member_id, -1))
+                for _, m in sorted(group.members.items())
             ),
         )
 
@@ -306,5 +307,5 @@ def key_of(record: Record) -> Any:
     return record.key
 
 
-def cause_of(kind: str, member: Named | None, at: At, topic: str | None = None) -> Cause:
+def cause_of(kind: str, member: AuditedMember | None, at: At, topic: str | None = None) -> Cause:
     return audit_members.cause_of(kind, at.timestamp_ms, member, topic=topic)

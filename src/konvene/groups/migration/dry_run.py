@@ -36,7 +36,7 @@ from konvene.groups.migration.roll import (
     partitions_of,
     tasks_of,
 )
-from konvene.groups.modern.conversion import BOTH_WAYS, DOWNGRADE, Blocker
+from konvene.groups.modern.conversion import BIDIRECTIONAL, DOWNGRADE, Blocker
 from konvene.groups.streams.classic import conversion as to_streams
 from konvene.groups.streams.classic.client_versions import EAGER, FIRST_MIGRATING_VERSION, release_of
 from konvene.groups.streams.classic.tasks import JoinMetadata, read_metadata
@@ -193,7 +193,7 @@ def _to_consumer(group: ClassicGroup, context: Context) -> DryRun:
     notes = _consumer_notes(group, owned, context.topics) if group.protocol_type == CONSUMER else []
     if {each.code for each in blockers} - CONFIG_BLOCKERS:
         return _result(group, CONSUMER_TYPE, members.values(), blockers, notes)
-    enabled = {to_consumer.POLICY: BOTH_WAYS, "group.consumer.max.size": len(group.members)}
+    enabled = {to_consumer.POLICY: BIDIRECTIONAL, "group.consumer.max.size": len(group.members)}
     try:
         converted = convert_to_consumer(
             group, context._replace(config=ConfigOverlay(context.config, enabled))
@@ -274,7 +274,7 @@ def _to_streams(group: ClassicGroup, context: Context, inputs: DryRunInputs) -> 
         context.config,
         {
             "konvene.streams.mode": KIP,
-            "konvene.streams.migration.policy": BOTH_WAYS,
+            "konvene.streams.migration.policy": BIDIRECTIONAL,
             "group.streams.max.size": len(group.members),
         },
     )
@@ -454,7 +454,7 @@ def _to_classic(group: Any, context: Context) -> DryRun:
     ]  # fmt: skip
     classic_members = sum(each.speaks == CLASSIC_TYPE for each in members)
     blockers, notes = [], []
-    if _policy(group, context) not in (BOTH_WAYS, DOWNGRADE):
+    if _policy(group, context) not in (BIDIRECTIONAL, DOWNGRADE):
         blockers.append(Blocker("policy", "online downgrade is disabled."))
     max_size = context.config["group.max.size"]
     if classic_members > max_size:

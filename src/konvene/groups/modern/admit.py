@@ -16,7 +16,13 @@ from collections.abc import Callable
 from typing import Any
 
 from konvene.groups.modern.decision import ModernDecision
-from konvene.groups.modern.group import JOIN, LEAVE_STATIC, known_member, static_member, unreleased
+from konvene.groups.modern.group import (
+    JOIN,
+    LEAVE_STATIC,
+    get_or_throw_member,
+    get_or_throw_static_member,
+    unreleased_instance_id,
+)
 
 
 def admit(
@@ -38,11 +44,11 @@ def admit(
     if instance_id is None:
         if joins and member_id not in group.members:
             return new_member(member_id), None
-        member = known_member(group, member_id)
+        member = get_or_throw_member(group, member_id)
         check_epoch(member)
         return member, None
     if not joins:
-        member = static_member(group, member_id, instance_id)
+        member = get_or_throw_static_member(group, member_id, instance_id)
         check_epoch(member)
         return member, None
     holder: Any = group.static_member(instance_id)
@@ -51,5 +57,5 @@ def admit(
     if holder.current.epoch != LEAVE_STATIC and holder.classic is None:
         if holder.member_id == member_id and may_resume:
             return holder, None
-        raise unreleased(member_id, instance_id, holder)
+        raise unreleased_instance_id(member_id, instance_id, holder)
     return decision.replace_static_member(holder, member_id), holder.member_id

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.modern.group import ModernGroup, known_member
+from konvene.groups.modern.group import ModernGroup, get_or_throw_member
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topic
 
@@ -40,7 +40,7 @@ def check_committer(
         return None
     if transactional and epoch == -1 and not member_id and instance_id is None:
         return None
-    member = known_member(group, member_id)
+    member = get_or_throw_member(group, member_id)
     if not transactional and member.classic is None and version < FIRST_VERSION_WITH_MEMBER_EPOCH:
         raise GroupError(
             Errors.UNSUPPORTED_VERSION,
@@ -66,7 +66,7 @@ def check_fetcher(group: ModernGroup[Any], member_id: str | None, epoch: int) ->
     `GroupError`."""
     if member_id is None and epoch < 0:
         return
-    member = known_member(group, member_id or "")
+    member = get_or_throw_member(group, member_id or "")
     if epoch != member.current.epoch:
         raise _stale(member)
 

@@ -15,14 +15,14 @@ from konvene.errors import Errors
 from konvene.groups.audit_members import cause_of
 from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.decision import Decision as ClassicStep
-from konvene.groups.classic.decision import join_refused, session_key
+from konvene.groups.classic.decision import rejected_join, session_key
 from konvene.groups.classic.group import ClassicGroup, RebalanceTrace
 from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.group import State as ClassicState
-from konvene.groups.classic.leave import identities
+from konvene.groups.classic.leave import leaving_members
 from konvene.groups.classic.subscriptions import CONSUMER, STREAM, topics_of_generation
 from konvene.groups.modern.decision import ModernDecision
-from konvene.groups.modern.group import known_member, static_member
+from konvene.groups.modern.group import get_or_throw_member, get_or_throw_static_member
 from konvene.groups.modern.leave import Departure
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -31,7 +31,7 @@ from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Outcome
 from konvene.shard.errors import GroupError
 
-BOTH_WAYS, UPGRADE, DOWNGRADE, DISABLED = "bidirectional", "upgrade", "downgrade", "disabled"
+BIDIRECTIONAL, UPGRADE, DOWNGRADE, DISABLED = "bidirectional", "upgrade", "downgrade", "disabled"
 """Migration policies."""
 
 
@@ -60,10 +60,10 @@ def may_downgrade(
         return False
     if replaced and any(member.classic is not None for member in leaving):
         return False
-    return policy in (BOTH_WAYS, DOWNGRADE) and left + replaced <= most
+    return policy in (BIDIRECTIONAL, DOWNGRADE) and left + replaced <= most
 
 
-def classic_group(group: Any, members: Iterable[Any], now_ms: int) -> ClassicGroup:
+def to_classic_group(group: Any, members: Iterable[Any], now_ms: int) -> ClassicGroup:
     """Stable at the group's epoch, with these members; what they are told comes with `assigned`."""
     classic = ClassicGroup(group.group_id, ClassicState.STABLE, now_ms, group.epoch, protocol_type=CONSUMER)
     for member in members:
@@ -85,32 +85,32 @@ def classic_group(group: Any, members: Iterable[Any], now_ms: int) -> ClassicGro
     return classic
 
 
-def downgraded(
-    step: ModernDecision[Any, Any], classic: ClassicGroup, leaving: Sequence[Any], *, rebalance: bool
+def downgrade(
+    decision: ModernDecision[Any, Any], classic: ClassicGroup, leaving: Sequence[Any], *, rebalance: bool
 ) -> Outcome:
-    """The group goes on as this one. `step` has the tombstones of all that it was."""
-    group, context = step.group, step.context
+    """The group goes on as this one. `decision` has the tombstones of all that it was."""
+    group, context = decision.group, decision.context
     # A coordinator that starts before the members have joined begins with the rebalance anew.
     due = replace(classic, state_timestamp_ms=classic_log.REBALANCE_DUE_MS) if rebalance else classic
-    step.record(classic_log.to_record(due))
+    decision.record(classic_log.to_record(due))
     for member in group.members.values():
-        step.disarm_all(member.member_id)
+        decision.disarm_all(member.member_id)
     classic.hears_earlier = rebalance and classic.protocol == STREAM
     moved = ClassicStep(classic, context)
     for classic_member in classic.members.values():
         moved.arm_session(classic_member)
-    step.causes.insert(0, cause_of(causes.DOWNGRADED, context.now_ms, leaving[0]))
-    moved.group.story = RebalanceTrace(context.now_ms, tuple(step.causes))
+    decision.causes.insert(0, cause_of(causes.DOWNGRADED, context.now_ms, leaving[0]))
+    moved.group.story = RebalanceTrace(context.now_ms, tuple(decision.causes))
     if rebalance:
         moved.start_rebalance()
     else:
         moved.tell(ClassicState.STABLE)
     then = moved.outcome()
     return Outcome(
-        (*step.replies, *then.replies),
-        (*step.records, *then.records),
+        (*decision.replies, *then.replies),
+        (*decision.records, *then.records),
         then.soft_records,
-        (*step.timers, *then.timers),
+        (*decision.timers, *then.timers),
         why=then.why,
     )
 
@@ -121,9 +121,9 @@ def downgraded(
 def classic_member(group: Any, request: SyncGroupRequest | HeartbeatRequest) -> Any:
     """The member of the classic protocol that asks, at its own epoch. Raises `GroupError`."""
     if request.group_instance_id is not None:
-        member = static_member(group, request.member_id, request.group_instance_id)
+        member = get_or_throw_static_member(group, request.member_id, request.group_instance_id)
     else:
-        member = known_member(group, request.member_id)
+        member = get_or_throw_member(group, request.member_id)
     if member.classic is None:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     if request.generation_id != member.current.epoch:
@@ -131,30 +131,34 @@ def classic_member(group: Any, request: SyncGroupRequest | HeartbeatRequest) -> 
     return member
 
 
-def take_over(step: ModernDecision[Any, Any], classic: ClassicGroup, old: Collection[str] = ()) -> None:
+def convert_classic_members(
+    decision: ModernDecision[Any, Any], classic: ClassicGroup, old: Collection[str] = ()
+) -> None:
     """The members of a classic group go on in another kind: who waits is told to come back, and each has its
     session.
 
     `old`: those whose clients know no REBALANCE_IN_PROGRESS of a join, and end at it; all back off and come
     back when the group is being loaded."""
-    step.let_go_of_classic(classic)
+    decision.replace_classic_group(classic)
     for member in classic.members.values():
         if member.join_waiter is not None:
             is_old = member.member_id in old
             again = Errors.COORDINATOR_LOAD_IN_PROGRESS if is_old else Errors.REBALANCE_IN_PROGRESS
-            step.reply(member.join_waiter, join_refused(again, member.member_id))
+            decision.reply(member.join_waiter, rejected_join(again, member.member_id))
         if member.sync_waiter is not None:
-            step.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
-        step.timers.append(Arm(session_key(classic.group_id, member.member_id), member.session_timeout_ms))
+            decision.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
+        decision.timers.append(
+            Arm(session_key(classic.group_id, member.member_id), member.session_timeout_ms)
+        )
 
 
-def farewell(
+def leave_members(
     group: Any, request: LeaveGroupRequest, context: Context
 ) -> tuple[LeaveGroupResponse, list[Departure]]:
     """What to answer a LeaveGroup, and who goes, of either protocol, each once."""
     answers: list[MemberResponse] = []
     gone: dict[str, Departure] = {}
-    for identity in identities(request, context):
+    for identity in leaving_members(request, context):
         error = Errors.NONE
         try:
             member, kind = _leaving(group, identity, context)
@@ -176,9 +180,9 @@ def farewell(
 def _leaving(group: Any, identity: MemberIdentity, context: Context) -> tuple[Any, str]:
     """The member, and why it goes: by itself from its own client, else by an administrator."""
     if identity.group_instance_id is None:
-        member = known_member(group, identity.member_id)
+        member = get_or_throw_member(group, identity.member_id)
     elif identity.member_id:
-        member = static_member(group, identity.member_id, identity.group_instance_id)
+        member = get_or_throw_static_member(group, identity.member_id, identity.group_instance_id)
     else:
         holder: Any = group.static_member(identity.group_instance_id)
         if holder is None:

@@ -1,13 +1,13 @@
 """A decision about a group whose coordinator assigns, while it is being made: what all such kinds share.
 
-A group of ten thousand is not copied for a heartbeat. A step reads the group as it is before the decision and
-collects what follows: records, replies, timers, effects, the causes. Only the replay of its records changes
-the group, so a request that is refused half-way leaves no trace. What a decision has changed so far (`epoch`,
-the member at hand) is therefore handed on by the functions that share a step, and not read back from the
-group.
+A group of ten thousand is not copied for a heartbeat. A decision reads the group as it is before the decision
+and collects what follows: records, replies, timers, effects, the causes. Only the replay of its records
+changes the group, so a request that is refused half-way leaves no trace. What a decision has changed so far
+(`epoch`, the member at hand) is therefore handed on by the functions that share a decision, and not read back
+from the group.
 
 A group that does not exist yet, or that another kind of group is becoming, is a private one: the records that
-make it are in the step already.
+make it are in the decision already.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from konvene.codec.schema import Struct
-from konvene.groups.audit_members import Named, came_out, cause_of
+from konvene.groups.audit_members import AuditedMember, cause_of, rebalanced_member
 from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.decision import join_key, session_key, sync_key
 from konvene.groups.classic.group import ClassicGroup
@@ -62,8 +62,21 @@ class ModernDecision(ABC, Generic[G, M]):
     empty: ClassVar[str] = "Empty"
 
     __slots__ = (
-        "arrived", "assignment_epoch", "causes", "config", "context", "effects", "epoch", "gone", "group",
-        "records", "replies", "settled", "soft", "timers", "why",
+        "assignment_epoch",
+        "assignments",
+        "causes",
+        "changed",
+        "config",
+        "context",
+        "departed",
+        "effects",
+        "epoch",
+        "group",
+        "rebalances",
+        "records",
+        "replies",
+        "soft",
+        "timers",
     )  # fmt: skip
 
     def __init__(self, group: G, context: Context) -> None:
@@ -73,28 +86,28 @@ class ModernDecision(ABC, Generic[G, M]):
         self.epoch = group.epoch
         self.assignment_epoch = group.assignment_epoch
         self.soft = group.soft
-        self.arrived: list[Any] = []
+        self.changed: list[Any] = []
         """Members that are new, or not as they were."""
-        self.gone: set[str] = set()
+        self.departed: set[str] = set()
         """Members that will not be in the group any more."""
-        self.settled: dict[str, Any] = {}
+        self.assignments: dict[str, Any] = {}
         """What members will have, where that changes."""
         self.records: list[Any] = []
         self.replies: list[Reply] = []
         self.timers: list[Arm | Disarm] = []
         self.effects: list[Effect] = []
         self.causes: list[Cause] = []
-        self.why: list[Rebalance] = []
+        self.rebalances: list[Rebalance] = []
 
     def outcome(self) -> Outcome:
         self._tell()
         soft: tuple[SoftStateRecord, ...] = ()
         reported = self._reported()
-        if self.soft is not self.group.soft or reported or (self.settled and self.soft.story is not None):
+        if self.soft is not self.group.soft or reported or (self.assignments and self.soft.story is not None):
             soft = (SoftStateRecord(self.group.group_id, self.soft, self._reached(), reported),)
         return Outcome(
             tuple(self.replies), tuple(self.records), soft, tuple(self.timers), tuple(self.effects),
-            tuple(self.why),
+            tuple(self.rebalances),
         )  # fmt: skip
 
     # --- what follows ---
@@ -108,7 +121,7 @@ class ModernDecision(ABC, Generic[G, M]):
     def arm(self, key: tuple[str, ...], after_ms: int, *, unless_armed: bool = False) -> None:
         self.timers.append(Arm(key, after_ms, unless_armed))
 
-    def let_go_of_classic(self, classic: ClassicGroup) -> None:
+    def replace_classic_group(self, classic: ClassicGroup) -> None:
         """The group takes the place of a classic one: its record goes, and whatever it waited for."""
         group_id = classic.group_id
         self.record(classic_log.tombstone(group_id))
@@ -140,7 +153,7 @@ class ModernDecision(ABC, Generic[G, M]):
         rejoin."""
         group_id, member_id = self.group.group_id, member.member_id
         self.record(self.log.current_record(group_id, member_id, current))
-        self.settled[member_id] = current
+        self.assignments[member_id] = current
         if self.unrevoked is not None and member.classic is None:
             key = revocation_key(group_id, member_id)
             if current.state is self.unrevoked:
@@ -153,7 +166,7 @@ class ModernDecision(ABC, Generic[G, M]):
     def remove(self, member: M) -> None:
         """Delete a member's records."""
         self.records += self.log.member_tombstones(self.group.group_id, member.member_id)
-        self.gone.add(member.member_id)
+        self.departed.add(member.member_id)
 
     def assign_nothing(self) -> None:
         """Complete the assignment of a group that is empty at its new epoch: the next member to join need not
@@ -165,7 +178,7 @@ class ModernDecision(ABC, Generic[G, M]):
         """Keep the place and the current assignment of a static member that leaves temporarily."""
         group_id, member_id = self.group.group_id, member.member_id
         self.record(self.log.current_record(group_id, member_id, current))
-        self.settled[member_id] = current
+        self.assignments[member_id] = current
         self.timers.append(Disarm(revocation_key(group_id, member_id)))
 
     @abstractmethod
@@ -183,7 +196,7 @@ class ModernDecision(ABC, Generic[G, M]):
         self.record(self.log.member_record(group_id, member))
         self.record(self.log.target_record(group_id, member_id, group.target_of(old.member_id)))
         self.record(self.log.current_record(group_id, member_id, current))
-        self.settled[member_id] = current
+        self.assignments[member_id] = current
         self.disarm_all(old.member_id)
         return member
 
@@ -194,7 +207,12 @@ class ModernDecision(ABC, Generic[G, M]):
     # --- the story ---
 
     def cause(
-        self, kind: str, member: Named | None = None, *, reason: str | None = None, topic: str | None = None
+        self,
+        kind: str,
+        member: AuditedMember | None = None,
+        *,
+        reason: str | None = None,
+        topic: str | None = None,
     ) -> None:
         """Remember why the epoch moves."""
         self.causes.append(cause_of(kind, self.context.now_ms, member, reason=reason, topic=topic))
@@ -231,7 +249,7 @@ class ModernDecision(ABC, Generic[G, M]):
             self._row(self.epoch, group.state, RebalanceTrace(now, tuple(self.causes)))
         if story is not None and self.assignment_epoch > group.assignment_epoch:
             story = self._targeted(replace(story, targeted_ms=now))
-        touched = bool(self.settled or self.gone) and self.epoch == self.assignment_epoch
+        touched = bool(self.assignments or self.departed) and self.epoch == self.assignment_epoch
         if story is not None and story.targeted_ms >= 0 and touched and not self._behind(size):
             self._row(self.epoch, self._settled_state(), story, is_over=True)
             story = None
@@ -241,13 +259,13 @@ class ModernDecision(ABC, Generic[G, M]):
     def _size(self) -> int:
         """How many members there will be."""
         known = self.group.members
-        left = sum(m in known for m in self.gone)
-        return len(known) - left + sum(m not in known or m in self.gone for m in self.settled)
+        left = sum(m in known for m in self.departed)
+        return len(known) - left + sum(m not in known or m in self.departed for m in self.assignments)
 
     def _reached(self) -> dict[str, int]:
         """Who comes to the target with this decision."""
         now, epoch = self.context.now_ms, self.assignment_epoch
-        return {member_id: now for member_id, current in self.settled.items() if current.is_at(epoch)}
+        return {member_id: now for member_id, current in self.assignments.items() if current.is_at(epoch)}
 
     def _behind(self, size: int) -> int:
         """How many members will not be where they should be."""
@@ -255,9 +273,9 @@ class ModernDecision(ABC, Generic[G, M]):
         if self.assignment_epoch > self.group.assignment_epoch:
             return size - len(reached)
         behind = self.group.behind
-        before = sum(m in behind for m in self.settled)
-        before += sum(m in behind for m in self.gone if m not in self.settled)
-        return len(behind) - before + len(self.settled) - len(reached)
+        before = sum(m in behind for m in self.assignments)
+        before += sum(m in behind for m in self.departed if m not in self.assignments)
+        return len(behind) - before + len(self.assignments) - len(reached)
 
     def _row(self, epoch: int, state: str, story: RebalanceTrace, *, is_over: bool = False) -> None:
         members: list[RebalancedMember] = []
@@ -265,10 +283,10 @@ class ModernDecision(ABC, Generic[G, M]):
         if is_over:
             protocol = self._protocol()
             reached_ms: Mapping[str, int] = self.group.reached_ms | self._reached()
-            known = [m for m in self.group.members.values() if m.member_id not in self.gone]
+            known = [m for m in self.group.members.values() if m.member_id not in self.departed]
             members = [
-                came_out(m, reached_ms.get(m.member_id, -1))
-                for m in {m.member_id: m for m in (*known, *self.arrived)}.values()
+                rebalanced_member(m, reached_ms.get(m.member_id, -1))
+                for m in {m.member_id: m for m in (*known, *self.changed)}.values()
             ]
         value = RebalanceValue(
             group_type=self.group.group_type,
@@ -283,4 +301,4 @@ class ModernDecision(ABC, Generic[G, M]):
             members=tuple(members),
             moved=story.moved if is_over else (),
         )
-        self.why.append(Rebalance(self.group.group_id, value))
+        self.rebalances.append(Rebalance(self.group.group_id, value))

@@ -214,7 +214,7 @@ def get_or_throw_group(groups: Mapping[str, Any], group_id: str, group_class: ty
     return group
 
 
-def known_member(group: ModernGroup[M], member_id: str) -> M:
+def get_or_throw_member(group: ModernGroup[M], member_id: str) -> M:
     """Return the member with this id. Raises UNKNOWN_MEMBER_ID."""
     member = group.members.get(member_id)
     if member is None:
@@ -224,7 +224,7 @@ def known_member(group: ModernGroup[M], member_id: str) -> M:
     return member
 
 
-def static_member(group: ModernGroup[M], member_id: str, instance_id: str) -> M:
+def get_or_throw_static_member(group: ModernGroup[M], member_id: str, instance_id: str) -> M:
     """Return the member with this instance id.
 
     Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if the instance id belongs to another member id."""
@@ -240,7 +240,7 @@ def static_member(group: ModernGroup[M], member_id: str, instance_id: str) -> M:
     return holder
 
 
-def unreleased(member_id: str, instance_id: str, holder: Member) -> GroupError:
+def unreleased_instance_id(member_id: str, instance_id: str, holder: Member) -> GroupError:
     """The error of a member that joins with an instance id whose member has not left."""
     return GroupError(
         Errors.UNRELEASED_INSTANCE_ID,
@@ -249,7 +249,7 @@ def unreleased(member_id: str, instance_id: str, holder: Member) -> GroupError:
     )
 
 
-def fenced(group_type: str, epoch: int, known: int) -> GroupError:
+def fenced_member_epoch(group_type: str, epoch: int, known: int) -> GroupError:
     """The error of a member that is at an epoch at which it may not be."""
     comparison = "greater" if epoch > known else "smaller"
     return GroupError(

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from konvene.groups.heartbeat_intervals import grace_ms
+from konvene.groups.heartbeat_intervals import disconnect_grace_ms
 from konvene.groups.modern.decision import session_key
-from konvene.groups.modern.group import ModernGroup, known_member, static_member
+from konvene.groups.modern.group import ModernGroup, get_or_throw_member, get_or_throw_static_member
 from konvene.shard import causes
 from konvene.shard.contract import NOTHING, Arm, Context, Outcome
 
@@ -40,8 +40,8 @@ class Disconnected:
 def leaving_member(group: Any, member_id: str, instance_id: str | None) -> Any:
     """Return the member that a heartbeat at epoch -1 or -2 names. Raises `GroupError`."""
     if instance_id is None:
-        return known_member(group, member_id)
-    return static_member(group, member_id, instance_id)
+        return get_or_throw_member(group, member_id)
+    return get_or_throw_static_member(group, member_id, instance_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def disconnected(group: ModernGroup[Any], member_id: str, context: Context) -> O
     if member is None or member.instance_id is not None or member.classic is not None:
         return NOTHING
     config = context.group_configs.of(group.group_id)
-    left_ms = grace_ms(group.group_type, config, context.config, context.members)
+    left_ms = disconnect_grace_ms(group.group_type, config, context.config, context.members)
     if left_ms is None:
         return NOTHING
     return Outcome(timers=(Arm(session_key(group.group_id, member_id), left_ms),))

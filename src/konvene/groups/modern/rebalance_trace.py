@@ -48,7 +48,7 @@ class SoftStateRecord:
     """What members say of how far they have come, in a streams group; None of who is gone."""
 
 
-def take(group: Any, record: SoftStateRecord) -> None:
+def apply_soft_state(group: Any, record: SoftStateRecord) -> None:
     """What the group keeps beside the log is now this."""
     before, after = group.soft.story, record.soft.story
     group.soft = record.soft

@@ -1,4 +1,4 @@
-"""What a member of a share group has, and its step towards what it is meant to have.
+"""What a member of a share group has, and its next step towards what it is meant to have.
 
 There is nothing to give up and nothing to wait for: a partition may have many members. So a member has its
 target as soon as it hears of it, less the topics that it does not subscribe to any more.

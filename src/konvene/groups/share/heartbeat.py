@@ -17,15 +17,15 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.consumer.group import topic_names
 from konvene.groups.consumer.subscriptions import hash_of
-from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
 from konvene.groups.modern.group import (
     JOIN,
     LEAVE,
     CachedHeartbeat,
     check_size,
-    fenced,
+    fenced_member_epoch,
+    get_or_throw_member,
     is_waiting,
-    known_member,
 )
 from konvene.groups.share import log
 from konvene.groups.share.current_assignment import CurrentAssignment
@@ -33,7 +33,7 @@ from konvene.groups.share.decision import Decision, session_key
 from konvene.groups.share.group import Member, ShareGroup
 from konvene.groups.share.initialize import assignment_lacks_some, initialize, is_beginning
 from konvene.groups.share.leave import leave
-from konvene.groups.share.targets import reconcile, retarget
+from konvene.groups.share.targets import maybe_reconcile, retarget
 from konvene.messages.share_group_heartbeat import (
     Assignment,
     ShareGroupHeartbeatRequest,
@@ -81,19 +81,19 @@ def _invalid(message: str) -> GroupError:
 
 def _stay(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
     """A heartbeat that is no farewell."""
-    step = Decision(_group(groups, request), context)
-    check_size(step.group, context.config["group.share.max.size"], request.member_id, None)
-    old = _admit(step, request)
+    decision = Decision(_group(groups, request), context)
+    check_size(decision.group, context.config["group.share.max.size"], request.member_id, None)
+    old = _admit(decision, request)
     new = _updated(old, request, context)
-    moved, names = _subscribe(step, old, new)
-    target = retarget(step, new)
-    settled = reconcile(step, new, target, subscription_changed=moved)
+    moved, names = _subscribe(decision, old, new)
+    target = retarget(decision, new)
+    settled = maybe_reconcile(decision, new, target, subscription_changed=moved)
     if settled is not old:
-        step.arrived.append(settled)
-    initialize(step, names)
-    step.arm_session(settled)
-    step.reply(context.waiter, _answer(step, request, old, settled))
-    return step.outcome()
+        decision.changed.append(settled)
+    initialize(decision, names)
+    decision.arm_session(settled)
+    decision.reply(context.waiter, _answer(decision, request, old, settled))
+    return decision.outcome()
 
 
 # --- admit -----------------------------------------------------------------------------------------
@@ -112,15 +112,15 @@ def _group(groups: Groups, request: ShareGroupHeartbeatRequest) -> ShareGroup:
     return ShareGroup(group_id)
 
 
-def _admit(step: Decision, request: ShareGroupHeartbeatRequest) -> Member:
+def _admit(decision: Decision, request: ShareGroupHeartbeatRequest) -> Member:
     """The member as it is so far, if it may be at its epoch. With 0 it comes back, and it may always."""
     member_id, epoch = request.member_id, request.member_epoch
     if epoch == JOIN:
-        return step.group.members.get(member_id) or Member(member_id)
-    member = known_member(step.group, member_id)
+        return decision.group.members.get(member_id) or Member(member_id)
+    member = get_or_throw_member(decision.group, member_id)
     known, previous = member.current.epoch, member.current.previous_epoch
     if epoch > known:
-        raise fenced("share", epoch, known)
+        raise fenced_member_epoch("share", epoch, known)
     if epoch < known and epoch != previous:
         raise GroupError(
             Errors.FENCED_MEMBER_EPOCH,
@@ -148,32 +148,32 @@ def _updated(old: Member, request: ShareGroupHeartbeatRequest, context: Context)
     return Member(old.member_id, *given, old.current)
 
 
-def _subscribe(step: Decision, old: Member, new: Member) -> tuple[bool, Collection[str]]:
+def _subscribe(decision: Decision, old: Member, new: Member) -> tuple[bool, Collection[str]]:
     """Write down what the member said, and move the epoch if that matters, or if topics are not what they
     were, or share partitions have come; whether it has moved, and what the group reads now."""
-    group, context = step.group, step.context
+    group, context = decision.group, decision.context
     is_new, changed = old.member_id not in group.members, old.topics != new.topics
     if new is not old:
-        step.record(log.member_record(group.group_id, new))
+        decision.record(log.member_record(group.group_id, new))
     if is_new:
-        step.cause(causes.MEMBER_JOINED, new)
+        decision.cause(causes.MEMBER_JOINED, new)
     elif changed:
-        step.cause(causes.SUBSCRIPTION_CHANGED, new)
+        decision.cause(causes.SUBSCRIPTION_CHANGED, new)
     lacks = group.assignment_epoch >= group.epoch and assignment_lacks_some(group, context.topics)
     if lacks and not changed:
-        step.cause(causes.SHARE_PARTITIONS_INITIALIZED)
+        decision.cause(causes.SHARE_PARTITIONS_INITIALIZED)
     bump = changed or lacks
-    if not bump and step.soft.seen is context.topics:
+    if not bump and decision.soft.seen is context.topics:
         return False, group.subscribers
     names = group.names_with((old,) if not is_new else (), (new,))
     found = hash_of(names, context)
-    if step.soft.seen is not context.topics:
-        step.remember(seen=context.topics)
-    if not bump and found == step.metadata_hash:
+    if decision.soft.seen is not context.topics:
+        decision.remember(seen=context.topics)
+    if not bump and found == decision.metadata_hash:
         return False, names
     if not bump:
-        step.cause(causes.TOPIC_METADATA_CHANGED)
-    step.bump(found)
+        decision.cause(causes.TOPIC_METADATA_CHANGED)
+    decision.bump(found)
     return True, names
 
 
@@ -181,20 +181,22 @@ def _subscribe(step: Decision, old: Member, new: Member) -> tuple[bool, Collecti
 
 
 def _answer(
-    step: Decision, request: ShareGroupHeartbeatRequest, old: Member, new: Member
+    decision: Decision, request: ShareGroupHeartbeatRequest, old: Member, new: Member
 ) -> ShareGroupHeartbeatResponse:
     says_all = request.subscribed_topic_names is not None
     told = None
     if request.member_epoch == JOIN or says_all or new.current.assigned != old.current.assigned:
         told = _assignment(new.current)
-    waits = is_waiting(new, step.epoch, step.assignment_epoch) or bool(step.state_topics.initializing)
+    waits = is_waiting(new, decision.epoch, decision.assignment_epoch) or bool(
+        decision.state_topics.initializing
+    )
     return ShareGroupHeartbeatResponse(
         member_id=new.member_id,
         member_epoch=new.current.epoch,
-        heartbeat_interval_ms=told_interval_ms(
-            step.config["share.heartbeat.interval.ms"],
-            step.context.config,
-            step.context.members,
+        heartbeat_interval_ms=heartbeat_interval_ms(
+            decision.config["share.heartbeat.interval.ms"],
+            decision.context.config,
+            decision.context.members,
             waits=waits,
             member_id=new.member_id,
         ),

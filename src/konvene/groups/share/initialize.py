@@ -43,34 +43,34 @@ from konvene.share_state.requests import Delete, Initialize
 RESET = -1
 
 
-def initialize(step: Decision, names: Collection[str]) -> None:
+def initialize(decision: Decision, names: Collection[str]) -> None:
     """Have what these topics lack begun with, unless that was asked for a moment ago."""
-    found = missing(step, names)
-    state = step.state_topics.not_begun(_left_over(step))
+    found = missing(decision, names)
+    state = decision.state_topics.not_begun(_left_over(decision))
     if not found:
-        if state != step.state_topics:
-            step.keep_state(state)
+        if state != decision.state_topics:
+            decision.keep_state(state)
         return
-    group_id = step.group.group_id
+    group_id = decision.group.group_id
     requests = tuple(
-        Initialize(key, step.epoch, _start_offset(step, key.topic_id, key.partition))
+        Initialize(key, decision.epoch, _start_offset(decision, key.topic_id, key.partition))
         for key in keys(group_id, found)
     )
-    step.keep_state(state.beginning(found))
-    step.effects.append(Effect(INITIALIZE_STATE, StateToInitialize(group_id, requests)))
-    step.remember(asked_ms={**step.soft.asked_ms, **dict.fromkeys(found, step.context.now_ms)})
+    decision.keep_state(state.beginning(found))
+    decision.effects.append(Effect(INITIALIZE_STATE, StateToInitialize(group_id, requests)))
+    decision.remember(asked_ms={**decision.soft.asked_ms, **dict.fromkeys(found, decision.context.now_ms)})
 
 
-def missing(step: Decision, names: Collection[str]) -> Listed:
+def missing(decision: Decision, names: Collection[str]) -> Listed:
     """The partitions of these topics that the group neither has nor has just asked for."""
-    state, known = step.state_topics, step.context.topics.by_name
+    state, known = decision.state_topics, decision.context.topics.by_name
     found: dict[Uuid, Some] = {}
     for name in sorted(names):
         topic = known.get(name)
         if topic is None:
             continue
         has = set(state.initialized[topic.id].partitions) if topic.id in state.initialized else set()
-        if topic.id in state.initializing and _was_just_asked(step, topic.id):
+        if topic.id in state.initializing and _was_just_asked(decision, topic.id):
             if topic.id not in state.initialized:
                 continue
             has |= set(state.initializing[topic.id].partitions)
@@ -79,26 +79,26 @@ def missing(step: Decision, names: Collection[str]) -> Listed:
     return found
 
 
-def _was_just_asked(step: Decision, topic: Uuid) -> bool:
+def _was_just_asked(decision: Decision, topic: Uuid) -> bool:
     """Whether the answer of the share coordinator is still to be waited for."""
-    asked_ms = step.soft.asked_ms.get(topic)
-    retry_ms: int = step.context.config["group.share.initialize.retry.interval.ms"]
-    return asked_ms is not None and asked_ms <= step.context.now_ms < asked_ms + retry_ms
+    asked_ms = decision.soft.asked_ms.get(topic)
+    retry_ms: int = decision.context.config["group.share.initialize.retry.interval.ms"]
+    return asked_ms is not None and asked_ms <= decision.context.now_ms < asked_ms + retry_ms
 
 
-def _left_over(step: Decision) -> Listed:
+def _left_over(decision: Decision) -> Listed:
     """What a crash left on the list of what begins though the group has it: its offset was to be altered."""
-    state = step.state_topics
+    state = decision.state_topics
     return {
         topic: state.initialized[topic]
         for topic in state.initializing
-        if topic in state.initialized and not _was_just_asked(step, topic)
+        if topic in state.initialized and not _was_just_asked(decision, topic)
     }
 
 
-def _start_offset(step: Decision, topic: Uuid, partition: int) -> int:
+def _start_offset(decision: Decision, topic: Uuid, partition: int) -> int:
     """See the top of this file."""
-    state = step.state_topics
+    state = decision.state_topics
     if topic in state.initialized:
         return 0
     asked = state.initializing.get(topic)
@@ -135,29 +135,29 @@ def initialized(group: ShareGroup | None, news: StateInitialized, context: Conte
     """The share coordinator has begun with partitions, or could not."""
     if group is None:
         return _heard(context)
-    step = Decision(group, context)
+    decision = Decision(group, context)
     done, failed = by_topic(news.done, context.topics), by_topic(news.failed, context.topics)
-    before = step.state_topics
+    before = decision.state_topics
     begun = {t: some for t, some in done.items() if t in context.topics.by_id and t not in before.deleting}
     after = before.begun(begun)
     if after != before:
-        step.keep_state(after)
+        decision.keep_state(after)
     heard = done.keys() | failed.keys()
-    step.remember(asked_ms={t: ms for t, ms in step.soft.asked_ms.items() if t not in heard})
-    step.replies += _heard(context).replies
-    return step.outcome()
+    decision.remember(asked_ms={t: ms for t, ms in decision.soft.asked_ms.items() if t not in heard})
+    decision.replies += _heard(context).replies
+    return decision.outcome()
 
 
 def deleted(group: ShareGroup | None, news: StateDeleted, context: Context) -> Outcome:
     """The share coordinator has forgotten topics."""
     if group is None:
         return _heard(context)
-    step = Decision(group, context)
-    after = step.state_topics.ended(news.topics)
-    if after != step.state_topics:
-        step.keep_state(after)
-    step.replies += _heard(context).replies
-    return step.outcome()
+    decision = Decision(group, context)
+    after = decision.state_topics.ended(news.topics)
+    if after != decision.state_topics:
+        decision.keep_state(after)
+    decision.replies += _heard(context).replies
+    return decision.outcome()
 
 
 def _heard(context: Context) -> Outcome:
@@ -178,9 +178,9 @@ def _let_go(groups: Collection[object], left: Topics, context: Context) -> Outco
         if isinstance(group, ShareGroup):
             state = group.state_topics.left_by(left)
             if state is not group.state_topics:
-                step = Decision(group, context)
-                step.keep_state(state)
-                records += step.records
+                decision = Decision(group, context)
+                decision.keep_state(state)
+                records += decision.records
     return Outcome(records=tuple(records))
 
 

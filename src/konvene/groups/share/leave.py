@@ -11,7 +11,7 @@ from collections.abc import MutableMapping
 from typing import Any, Final
 
 from konvene.groups.consumer.subscriptions import hash_of
-from konvene.groups.modern.group import get_or_throw_group, known_member
+from konvene.groups.modern.group import get_or_throw_group, get_or_throw_member
 from konvene.groups.modern.leave import MemberTimers
 from konvene.groups.share.decision import Decision
 from konvene.groups.share.group import Member, ShareGroup
@@ -27,7 +27,7 @@ def leave(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context)
     """Decide a heartbeat at epoch -1. Raises `GroupError`."""
     group = get_or_throw_group(groups, request.group_id, ShareGroup)
     decision = Decision(group, context)
-    member = known_member(group, request.member_id)
+    member = get_or_throw_member(group, request.member_id)
     decision.reply(
         context.waiter,
         ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch),

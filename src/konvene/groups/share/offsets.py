@@ -53,27 +53,27 @@ NOTHING_TO_DELETE = "There is no offset information to delete."
 def alter(groups: Groups, request: AlterShareGroupOffsetsRequest, context: Context) -> Outcome:
     """Begin with an AlterShareGroupOffsets: answered with `OffsetsToAlter`. A group may be made by it."""
     try:
-        step = Decision(_to_alter(groups, request.group_id), context)
+        decision = Decision(_to_alter(groups, request.group_id), context)
     except GroupError as refused:
         response = AlterShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
         return Outcome((Reply(context.waiter, OffsetsToAlter(response)),))
     offsets: dict[SharePartitionKey, int] = {}
     # Kafka answers first for what does not exist.
     topics = sorted(request.topics, key=lambda topic: topic.topic_name in context.topics.by_name)
-    answers = tuple(_altered_topic(step, topic, offsets) for topic in topics)
+    answers = tuple(_altered_topic(decision, topic, offsets) for topic in topics)
     requests: tuple[Initialize, ...] = ()
     if offsets:
-        step.cause(causes.OFFSETS_ALTERED)
-        step.bump(step.metadata_hash)
-        step.assign_nothing()
+        decision.cause(causes.OFFSETS_ALTERED)
+        decision.bump(decision.metadata_hash)
+        decision.assign_nothing()
         listed = by_topic(offsets, context.topics)
-        step.keep_state(step.state_topics.beginning(listed))
-        step.remember(asked_ms={**step.soft.asked_ms, **dict.fromkeys(listed, context.now_ms)})
-        requests = tuple(Initialize(key, step.epoch, offset) for key, offset in offsets.items())
-    step.replies.append(
+        decision.keep_state(decision.state_topics.beginning(listed))
+        decision.remember(asked_ms={**decision.soft.asked_ms, **dict.fromkeys(listed, context.now_ms)})
+        requests = tuple(Initialize(key, decision.epoch, offset) for key, offset in offsets.items())
+    decision.replies.append(
         Reply(context.waiter, OffsetsToAlter(AlterShareGroupOffsetsResponse(responses=answers), requests))
     )
-    return step.outcome()
+    return decision.outcome()
 
 
 def _to_alter(groups: Groups, group_id: str) -> ShareGroup:
@@ -84,14 +84,14 @@ def _to_alter(groups: Groups, group_id: str) -> ShareGroup:
 
 
 def _altered_topic(
-    step: Decision, topic: AlterShareGroupOffsetsRequestTopic, offsets: dict[SharePartitionKey, int]
+    decision: Decision, topic: AlterShareGroupOffsetsRequestTopic, offsets: dict[SharePartitionKey, int]
 ) -> AlterShareGroupOffsetsResponseTopic:
-    known = step.context.topics.by_name.get(topic.topic_name)
+    known = decision.context.topics.by_name.get(topic.topic_name)
     answers: dict[int, AlterShareGroupOffsetsResponsePartition] = {}
     for partition in topic.partitions:
         index = partition.partition_index
         if known is not None and 0 <= index < known.partitions:
-            offsets[SharePartitionKey(step.group.group_id, known.id, index)] = partition.start_offset
+            offsets[SharePartitionKey(decision.group.group_id, known.id, index)] = partition.start_offset
             answers[index] = AlterShareGroupOffsetsResponsePartition(partition_index=index)
         else:
             answers[index] = AlterShareGroupOffsetsResponsePartition(
@@ -118,7 +118,7 @@ def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Con
     except GroupError as refused:
         response = DeleteShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
         return Outcome((Reply(context.waiter, OffsetsToDelete(response)),))
-    step = Decision(group, context)
+    decision = Decision(group, context)
     going: dict[Uuid, Some] = {}
     refused_topics: list[DeleteShareGroupOffsetsResponseTopic] = []
     for name in dict.fromkeys(topic.topic_name for topic in request.topics):
@@ -134,11 +134,11 @@ def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Con
             refused_topics.append(_not_deleted(name, NOTHING_TO_DELETE))
     after = group.state_topics.ending({topic: some.name for topic, some in going.items()})
     if after != group.state_topics:
-        step.keep_state(after)
+        decision.keep_state(after)
     requests = tuple(Delete(key) for key in keys(group.group_id, going))
     response = DeleteShareGroupOffsetsResponse(responses=tuple(refused_topics))
-    step.replies.append(Reply(context.waiter, OffsetsToDelete(response, requests)))
-    return step.outcome()
+    decision.replies.append(Reply(context.waiter, OffsetsToDelete(response, requests)))
+    return decision.outcome()
 
 
 def _not_deleted(name: str, why: str) -> DeleteShareGroupOffsetsResponseTopic:
@@ -154,14 +154,14 @@ def begin_deletion(groups: Groups, request: BeginDeletion, context: Context) -> 
         return Outcome((Reply(context.waiter, StateToDelete(request.group_id, ())),))
     if not group.is_empty:
         raise GroupError(Errors.NON_EMPTY_GROUP, MESSAGES[Errors.NON_EMPTY_GROUP])
-    step = Decision(group, context)
+    decision = Decision(group, context)
     going = group.state_topics.partitions(group.group_id, context.topics)
     after = group.state_topics.whole_end(context.topics)
     if after != group.state_topics:
-        step.keep_state(after)
+        decision.keep_state(after)
     wanted = StateToDelete(group.group_id, tuple(Delete(key) for key in going))
-    step.replies.append(Reply(context.waiter, wanted))
-    return step.outcome()
+    decision.replies.append(Reply(context.waiter, wanted))
+    return decision.outcome()
 
 
 # --- tell ------------------------------------------------------------------------------------------

@@ -29,52 +29,55 @@ from konvene.shard.errors import GroupError
 Members = dict[str, tuple[Member, Partitions]]
 
 
-def retarget(step: Decision, new: Member) -> Partitions:
+def retarget(decision: Decision, new: Member) -> Partitions:
     """What the member is meant to have, by a new target if it is time for one.
 
     Raises `GroupError` where the assignor has no answer."""
-    group = step.group
+    group = decision.group
     last = group.targets.get(new.member_id, NOTHING)
-    if step.assignment_epoch >= step.epoch or not _is_time(step) or step.soft.computing:
+    if decision.assignment_epoch >= decision.epoch or not _is_time(decision) or decision.soft.computing:
         return last
     members: Members = {
         member_id: (member, group.targets.get(member_id, NOTHING))
         for member_id, member in group.members.items()
     }
     members[new.member_id] = (new, last)
-    spec = _spec(step, members)
-    if step.config["share.assignor.offload.enable"] and _weight(spec) >= HEAVY:
-        wanted = AssignmentToCompute(group.group_id, step.epoch, step.assignor, spec)
-        step.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
-        step.remember(computing=step.epoch)
+    spec = _spec(decision, members)
+    if decision.config["share.assignor.offload.enable"] and _weight(spec) >= HEAVY:
+        wanted = AssignmentToCompute(group.group_id, decision.epoch, decision.assignor, spec)
+        decision.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
+        decision.remember(computing=decision.epoch)
         return last
     try:
-        given = step.assignor.assign(spec)
+        given = decision.assignor.assign(spec)
     except PartitionAssignorError as failed:
-        why = f"Failed to compute a new target assignment for epoch {step.epoch}: {failed.message}"
+        why = f"Failed to compute a new target assignment for epoch {decision.epoch}: {failed.message}"
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR, why) from failed
-    _write(step, members, given)
+    _write(decision, members, given)
     return given.get(new.member_id, NOTHING)
 
 
 def assignment_computed(group: ShareGroup, answer: AssignmentComputed, context: Context) -> Outcome:
     """A target that was computed elsewhere is there."""
-    step, given = Decision(group, context), answer.given
-    if step.soft.computing != answer.epoch:
-        return step.outcome()
-    step.remember(computing=0)
+    decision, given = Decision(group, context), answer.given
+    if decision.soft.computing != answer.epoch:
+        return decision.outcome()
+    decision.remember(computing=0)
     if isinstance(given, PartitionAssignorError) or not given.keys() <= group.members.keys():
-        return step.outcome()
+        return decision.outcome()
     if group.epoch == answer.epoch > group.assignment_epoch:
         members = {m: (member, group.targets.get(m, NOTHING)) for m, member in group.members.items()}
-        _write(step, members, given)
-    return step.outcome()
+        _write(decision, members, given)
+    return decision.outcome()
 
 
-def _is_time(step: Decision) -> bool:
-    last_ms, interval_ms = step.group.assignment_timestamp_ms, step.config["share.assignment.interval.ms"]
+def _is_time(decision: Decision) -> bool:
+    last_ms, interval_ms = (
+        decision.group.assignment_timestamp_ms,
+        decision.config["share.assignment.interval.ms"],
+    )
     # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
-    waits = last_ms <= step.context.now_ms < last_ms + interval_ms
+    waits = last_ms <= decision.context.now_ms < last_ms + interval_ms
     return last_ms == 0 or not waits
 
 
@@ -82,8 +85,8 @@ def _weight(spec: GroupSpec) -> int:
     return len(spec.members) + sum(topic.partitions for topic in spec.topics.values())
 
 
-def _spec(step: Decision, members: Members) -> GroupSpec:
-    topics, state = step.context.topics, step.state_topics
+def _spec(decision: Decision, members: Members) -> GroupSpec:
+    topics, state = decision.context.topics, decision.state_topics
     subscriptions: dict[frozenset[str], frozenset[Uuid]] = {}
     specs: dict[str, MemberSpec] = {}
     for member_id, (member, target) in members.items():
@@ -100,22 +103,24 @@ def _spec(step: Decision, members: Members) -> GroupSpec:
     return GroupSpec.of(specs, known)
 
 
-def _write(step: Decision, members: Members, given: GroupAssignment) -> None:
+def _write(decision: Decision, members: Members, given: GroupAssignment) -> None:
     """A record for each member whose target is another one, and the epoch."""
-    group_id, targets = step.group.group_id, step.group.targets
+    group_id, targets = decision.group.group_id, decision.group.targets
     for member_id, (_, before) in members.items():
         mine = given.get(member_id, NOTHING)
         if member_id not in targets or mine != before:
-            step.record(log.target_record(group_id, member_id, mine))
-    step.assignment_epoch = step.epoch
-    step.record(log.assignment_record(group_id, step.epoch, step.context.now_ms))
+            decision.record(log.target_record(group_id, member_id, mine))
+    decision.assignment_epoch = decision.epoch
+    decision.record(log.assignment_record(group_id, decision.epoch, decision.context.now_ms))
 
 
-def reconcile(step: Decision, member: Member, target: Partitions, *, subscription_changed: bool) -> Member:
+def maybe_reconcile(
+    decision: Decision, member: Member, target: Partitions, *, subscription_changed: bool
+) -> Member:
     """The member has its target, if it is another one than it has."""
-    epoch = step.assignment_epoch
+    epoch = decision.assignment_epoch
     if not subscription_changed and member.is_reconciled_to(epoch):
         return member
-    reads = Reads(member.topics, step.context.topics)
+    reads = Reads(member.topics, decision.context.topics)
     current = next_assignment(member.current, epoch, target, reads, subscription_changed=subscription_changed)
-    return member if current == member.current else step.settle(member, current)
+    return member if current == member.current else decision.settle(member, current)

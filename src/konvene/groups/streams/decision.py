@@ -63,7 +63,7 @@ class Decision(ModernDecision[StreamsGroup, Member]):
     @property
     def assignor(self) -> TaskAssignor:
         said = {name for name, reported in self.reported.items() if reported is not None}
-        names = sorted((self.group.members.keys() - self.gone) | said)
+        names = sorted((self.group.members.keys() - self.departed) | said)
         return assignor_of(self.config, self.context, self.topology, map(self.reported_by, names))
 
     @property

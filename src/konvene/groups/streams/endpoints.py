@@ -18,13 +18,13 @@ from konvene.shard.image import Topics
 
 
 def told_endpoints(
-    step: Decision, new: Member, replaced: str | None, configured: ConfiguredTopology
+    decision: Decision, new: Member, replaced: str | None, configured: ConfiguredTopology
 ) -> tuple[EndpointToPartitions, ...]:
     """Of all members that have an endpoint, the one at hand last."""
-    topology, group = configured.topology, step.group
+    topology, group = configured.topology, decision.group
     if topology is None or not configured.tasks:
         return ()
-    known, topics, found = group.endpoints, step.context.topics, []
+    known, topics, found = group.endpoints, decision.context.topics, []
     others = (m for name, m in group.members.items() if name not in (new.member_id, replaced))
     for member in (*others, new):
         if member.user_endpoint is None:

@@ -20,8 +20,8 @@ from konvene.groups.streams.warmups import warmups_change
 from konvene.shard import causes
 
 
-def see_basis(
-    step: Decision,
+def maybe_bump_epoch(
+    decision: Decision,
     member: Member,
     topology: Topology,
     configured: ConfiguredTopology,
@@ -32,12 +32,12 @@ def see_basis(
     """Move the epoch if something is not what it was, or if it has to move anyway (`changed`).
 
     `told`: the tasks of which the member says how far they are."""
-    changed |= update_validated_epoch(step, topology, configured)
-    step.assignment_configs = assignment_configs(step.config, topology)
-    if step.assignment_configs != step.group.assignment_configs and not changed:
-        step.cause(causes.ASSIGNMENT_CONFIGS_CHANGED)
+    changed |= update_validated_epoch(decision, topology, configured)
+    decision.assignment_configs = assignment_configs(decision.config, topology)
+    if decision.assignment_configs != decision.group.assignment_configs and not changed:
+        decision.cause(causes.ASSIGNMENT_CONFIGS_CHANGED)
         changed = True
-    if not changed and configured.is_ready and warmups_change(step, member, told):
+    if not changed and configured.is_ready and warmups_change(decision, member, told):
         changed = True
     if changed:
-        step.bump()
+        decision.bump()

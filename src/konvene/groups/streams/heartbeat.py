@@ -27,7 +27,7 @@ from konvene.errors import Errors
 from konvene.groups.assignors.tasks.contract import MemberAssignment, Tasks
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
-from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
 from konvene.groups.modern.admit import admit
 from konvene.groups.modern.group import (
     JOIN,
@@ -35,7 +35,7 @@ from konvene.groups.modern.group import (
     LEAVE_STATIC,
     CachedHeartbeat,
     check_size,
-    fenced,
+    fenced_member_epoch,
     is_waiting,
 )
 from konvene.groups.streams import log
@@ -44,10 +44,10 @@ from konvene.groups.streams.classic import conversion
 from konvene.groups.streams.current_assignment import CurrentAssignment, Epochs, units
 from konvene.groups.streams.decision import Decision, delay_key, session_key
 from konvene.groups.streams.endpoints import told_endpoints
-from konvene.groups.streams.epoch_bumps import see_basis
+from konvene.groups.streams.epoch_bumps import maybe_bump_epoch
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import leave
-from konvene.groups.streams.targets import expressions_wait, keeps_target, reconcile, retarget
+from konvene.groups.streams.targets import expressions_wait, keeps_target, maybe_reconcile, retarget
 from konvene.groups.streams.topology import descriptions
 from konvene.groups.streams.topology.changes import changes
 from konvene.groups.streams.topology.configure import KIP, ConfiguredTopology, Status
@@ -87,15 +87,15 @@ def heartbeat(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Co
 
 def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
     """A heartbeat that is no farewell."""
-    step = _group(groups, request, context)
-    group = step.group
+    decision = _group(groups, request, context)
+    group = decision.group
     is_known = groups.get(group.group_id) is group
     if request.member_epoch == JOIN:
         most: int = context.config["group.streams.max.size"]
         check_size(group, most, request.member_id, request.instance_id)
     owned = _owned(request)
     old, replaced = admit(
-        step,
+        decision,
         request.member_id,
         request.instance_id,
         request.member_epoch,
@@ -105,29 +105,29 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
     )
     new = _updated(old, request, context)
     if group.members and not is_known:
-        step.cause(causes.UPGRADED, new)
+        decision.cause(causes.UPGRADED, new)
     is_new = old.member_id not in group.members and replaced is None
-    changed = _describe_itself(step, old, new, request, is_new=is_new)
+    changed = _describe_itself(decision, old, new, request, is_new=is_new)
     told: list[wire.Status] = []
-    configured = _see_topology(step, new, request, told, changed=changed)
-    if group.is_empty and (delay_ms := step.config["streams.initial.rebalance.delay.ms"]) > 0:
-        step.arm(delay_key(group.group_id), delay_ms, unless_armed=True)
-        step.remember(delayed=True)
-    target = retarget(step, new, configured, replaced, told)
-    settled = reconcile(step, new, target, owned)
+    configured = _see_topology(decision, new, request, told, changed=changed)
+    if group.is_empty and (delay_ms := decision.config["streams.initial.rebalance.delay.ms"]) > 0:
+        decision.arm(delay_key(group.group_id), delay_ms, unless_armed=True)
+        decision.remember(delayed=True)
+    target = retarget(decision, new, configured, replaced, told)
+    settled = maybe_reconcile(decision, new, target, owned)
     if settled is not old or replaced is not None:
-        step.arrived.append(settled)
+        decision.changed.append(settled)
     if old.classic is not None:
-        step.disarm_classic(old.member_id)
-    step.arm_session(settled)
-    if request.shutdown_application and step.soft.shutdown is None:
-        step.remember(shutdown=settled.member_id)
-    _tell_of_topics(step, configured, told)
-    _tell_of_others(step, request, settled, told)
-    answer = _answer(step, request, owned, old, settled, replaced, configured, is_known=is_known)
-    describe = descriptions.request_description(step, settled.topology_epoch, request.member_epoch)
-    step.reply(context.waiter, answer.replace(status=tuple(told), topology_description_required=describe))
-    return step.outcome()
+        decision.disarm_classic(old.member_id)
+    decision.arm_session(settled)
+    if request.shutdown_application and decision.soft.shutdown is None:
+        decision.remember(shutdown=settled.member_id)
+    _tell_of_topics(decision, configured, told)
+    _tell_of_others(decision, request, settled, told)
+    answer = _answer(decision, request, owned, old, settled, replaced, configured, is_known=is_known)
+    describe = descriptions.request_description(decision, settled.topology_epoch, request.member_epoch)
+    decision.reply(context.waiter, answer.replace(status=tuple(told), topology_description_required=describe))
+    return decision.outcome()
 
 
 # --- admit -----------------------------------------------------------------------------------------
@@ -144,9 +144,9 @@ def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Conte
             raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not found.")
         return Decision(StreamsGroup(group_id), context)
     if joins and isinstance(known, ClassicGroup) and known.state is ClassicState.EMPTY:
-        step = Decision(StreamsGroup(group_id), context)
-        step.let_go_of_classic(known)
-        return step
+        decision = Decision(StreamsGroup(group_id), context)
+        decision.replace_classic_group(known)
+        return decision
     if joins and isinstance(known, ClassicGroup) and context.config["konvene.streams.mode"] == KIP:
         return conversion.upgrade(known, request, context)
     raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
@@ -159,7 +159,7 @@ def _check_epoch(member: Member, epoch: int, owned: MemberAssignment | None) -> 
         return
     if epoch == current.previous_epoch < current.epoch and _is_subset(owned, current):
         return
-    raise fenced("streams", epoch, current.epoch)
+    raise fenced_member_epoch("streams", epoch, current.epoch)
 
 
 def _is_subset(owned: MemberAssignment | None, current: CurrentAssignment) -> bool:
@@ -223,21 +223,21 @@ def _updated(old: Member, request: StreamsGroupHeartbeatRequest, context: Contex
 
 
 def _describe_itself(
-    step: Decision, old: Member, new: Member, request: StreamsGroupHeartbeatRequest, *, is_new: bool
+    decision: Decision, old: Member, new: Member, request: StreamsGroupHeartbeatRequest, *, is_new: bool
 ) -> bool:
     """Write down what the member said; whether the epoch has to move for it.
 
     Of a static member only what targets rest on counts."""
     if new is old:
         return False
-    step.record(log.member_record(step.group.group_id, new))
+    decision.record(log.member_record(decision.group.group_id, new))
     rests_on = (
         (old.topology_epoch, old.rack_id, old.client_tags, old.process_id)
         != (new.topology_epoch, new.rack_id, new.client_tags, new.process_id)
     )  # fmt: skip
     if request.instance_id is not None and not rests_on:
         return False
-    step.cause(causes.MEMBER_JOINED if is_new else causes.MEMBER_METADATA_CHANGED, new)
+    decision.cause(causes.MEMBER_JOINED if is_new else causes.MEMBER_METADATA_CHANGED, new)
     return True
 
 
@@ -245,7 +245,7 @@ def _describe_itself(
 
 
 def _see_topology(
-    step: Decision,
+    decision: Decision,
     new: Member,
     request: StreamsGroupHeartbeatRequest,
     told: list[wire.Status],
@@ -255,19 +255,21 @@ def _see_topology(
     """The topology held against its topics, anew if one of them is not what it was.
 
     Moves the epoch, at most once, if this or anything else (`changed`) did that targets rest on."""
-    group, context = step.group, step.context
+    group, context = decision.group, decision.context
     mode = context.config["konvene.streams.mode"]
     if request.topology is not None:
-        step.topology = topology_after(group.topology, request.topology, mode)
-        if step.topology is not group.topology:
-            check_expressions(step.topology, group.topology)
-            _check_classic(group, step.topology)
-            step.record(log.topology_record(group.group_id, record_value(request.topology)))
+        decision.topology = topology_after(group.topology, request.topology, mode)
+        if decision.topology is not group.topology:
+            check_expressions(decision.topology, group.topology)
+            _check_classic(group, decision.topology)
+            decision.record(log.topology_record(group.group_id, record_value(request.topology)))
             if group.topology is None:
-                step.cause(causes.TOPOLOGY_INITIALIZED, new)
+                decision.cause(causes.TOPOLOGY_INITIALIZED, new)
             else:
-                step.cause(causes.TOPOLOGY_UPDATED, new, reason=changes(group.topology, step.topology))
-    topology = step.topology
+                decision.cause(
+                    causes.TOPOLOGY_UPDATED, new, reason=changes(group.topology, decision.topology)
+                )
+    topology = decision.topology
     if topology is None:  # It was not in the log: who joins brings it again.
         raise GroupError(
             Errors.FENCED_MEMBER_EPOCH,
@@ -279,12 +281,12 @@ def _see_topology(
             f"{topology.epoch}."
         )
         told.append(wire.Status(status_code=Status.STALE_TOPOLOGY, status_detail=detail))
-    configured, moved = configure_topology(step, topology, changed=changed)
+    configured, moved = configure_topology(decision, topology, changed=changed)
     changed |= moved
     if mode != KIP or new.topology_epoch == topology.epoch:  # Else its tasks are those of another topology.
         check_tasks(request, topology, configured, mode)
-    take_offsets(step, new.member_id, request)
-    see_basis(step, new, topology, configured, told_tasks(request), changed=changed)
+    take_offsets(decision, new.member_id, request)
+    maybe_bump_epoch(decision, new, topology, configured, told_tasks(request), changed=changed)
     return configured
 
 
@@ -301,33 +303,33 @@ def _check_classic(group: StreamsGroup, topology: Topology) -> None:
 # --- answer ----------------------------------------------------------------------------------------
 
 
-def _tell_of_topics(step: Decision, configured: ConfiguredTopology, told: list[wire.Status]) -> None:
+def _tell_of_topics(decision: Decision, configured: ConfiguredTopology, told: list[wire.Status]) -> None:
     """What stands in the way, and work for somebody to make the topics that are missing."""
-    if not configured.is_resolved and not keeps_target(step):
+    if not configured.is_resolved and not keeps_target(decision):
         is_told = any(each.status_code == Status.ASSIGNMENT_DELAYED for each in told)
         told += () if is_told else (expressions_wait(),)
     if configured.failure is None:
         return
     status, detail = configured.failure
     if configured.missing:
-        step.effects.append(create_missing_topics(step.group.group_id, configured))
-        detail += missing_detail(step.soft.creation, configured, step.context.now_ms)
+        decision.effects.append(create_missing_topics(decision.group.group_id, configured))
+        detail += missing_detail(decision.soft.creation, configured, decision.context.now_ms)
     told.append(wire.Status(status_code=status, status_detail=detail))
 
 
 def _tell_of_others(
-    step: Decision, request: StreamsGroupHeartbeatRequest, member: Member, told: list[wire.Status]
+    decision: Decision, request: StreamsGroupHeartbeatRequest, member: Member, told: list[wire.Status]
 ) -> None:
-    if step.soft.shutdown is not None:
+    if decision.soft.shutdown is not None:
         detail = (
-            f"Streams group member {step.soft.shutdown} encountered a fatal error and requested a shutdown "
-            "for the entire application."
+            f"Streams group member {decision.soft.shutdown} encountered a fatal error and requested a "
+            "shutdown for the entire application."
         )
         told.append(wire.Status(status_code=Status.SHUTDOWN_APPLICATION, status_detail=detail))
-    wanted = [tag.strip() for tag in step.assignment_configs.get(TAGS, "").split(",") if tag.strip()]
+    wanted = [tag.strip() for tag in decision.assignment_configs.get(TAGS, "").split(",") if tag.strip()]
     has = dict(member.client_tags)
     missing = [tag for tag in wanted if tag not in has]
-    if missing and step.context.api_version >= FIRST_VERSION_WITH_MISSING_TAGS:
+    if missing and decision.context.api_version >= FIRST_VERSION_WITH_MISSING_TAGS:
         detail = (
             f"Missing required client tags for rack-aware standby assignment: [{', '.join(missing)}]. "
             "Configure them via 'client.tag.<tagKey>' in your Streams config."
@@ -336,7 +338,7 @@ def _tell_of_others(
 
 
 def _answer(
-    step: Decision,
+    decision: Decision,
     request: StreamsGroupHeartbeatRequest,
     owned: MemberAssignment | None,
     old: Member,
@@ -350,21 +352,21 @@ def _answer(
     has = new.current.assigned
     moved = has != old.current.assigned
     tells = request.member_epoch == JOIN or moved or _lost_an_answer(request, owned, old)
-    endpoint_epoch = step.soft.endpoint_epoch
+    endpoint_epoch = decision.soft.endpoint_epoch
     if old.user_endpoint != new.user_endpoint or (moved and new.user_endpoint is not None):
         endpoint_epoch += 1
         if is_known:
-            step.remember(endpoint_epoch=endpoint_epoch)
+            decision.remember(endpoint_epoch=endpoint_epoch)
     endpoints = None
     if endpoint_epoch != request.endpoint_information_epoch:
-        endpoints = told_endpoints(step, new, replaced, configured)
-    lag: int = step.config["streams.acceptable.recovery.lag"]
+        endpoints = told_endpoints(decision, new, replaced, configured)
+    lag: int = decision.config["streams.acceptable.recovery.lag"]
     return StreamsGroupHeartbeatResponse(
         member_id=new.member_id,
         member_epoch=new.current.epoch,
-        heartbeat_interval_ms=_interval_ms(step, new, configured),
-        acceptable_recovery_lag_legacy=min(lag, INT_MAX) if _is_told_before_1(step.context) else 0,
-        task_offset_interval_ms=step.config["streams.task.offset.interval.ms"],
+        heartbeat_interval_ms=_interval_ms(decision, new, configured),
+        acceptable_recovery_lag_legacy=min(lag, INT_MAX) if _is_told_before_1(decision.context) else 0,
+        task_offset_interval_ms=decision.config["streams.task.offset.interval.ms"],
         acceptable_recovery_lag=lag,
         active_tasks=_told(has.active) if tells else None,
         standby_tasks=_told(has.standby) if tells else None,
@@ -392,17 +394,21 @@ def _lost_an_answer(
     return JOIN < request.member_epoch < old.current.epoch
 
 
-def _interval_ms(step: Decision, member: Member, configured: ConfiguredTopology) -> int:
+def _interval_ms(decision: Decision, member: Member, configured: ConfiguredTopology) -> int:
     """After how long the member is to be heard of again.
 
     Java's client ends its application where a source topic is missing for twice this time, so then nobody is
     told less than is configured."""
-    configured_ms: int = step.config["streams.heartbeat.interval.ms"]
+    configured_ms: int = decision.config["streams.heartbeat.interval.ms"]
     if configured.failure is not None and configured.failure[0] is Status.MISSING_SOURCE_TOPICS:
         return configured_ms
-    waits = is_waiting(member, step.epoch, step.assignment_epoch) or not configured.is_ready
-    return told_interval_ms(
-        configured_ms, step.context.config, step.context.members, waits=waits, member_id=member.member_id
+    waits = is_waiting(member, decision.epoch, decision.assignment_epoch) or not configured.is_ready
+    return heartbeat_interval_ms(
+        configured_ms,
+        decision.context.config,
+        decision.context.members,
+        waits=waits,
+        member_id=member.member_id,
     )
 
 

@@ -51,65 +51,69 @@ Members = dict[str, Member]
 
 
 def retarget(
-    step: Decision, new: Member, configured: ConfiguredTopology, replaced: str | None, told: list[ToldStatus]
+    decision: Decision,
+    new: Member,
+    configured: ConfiguredTopology,
+    replaced: str | None,
+    told: list[ToldStatus],
 ) -> MemberAssignment:
     """What the member is meant to have, by a new target if it is time for one.
 
     `replaced`: the member whose place it takes. Raises `GroupError` where the assignor has no answer."""
-    group = step.group
-    if step.soft.delayed:
+    group = decision.group
+    if decision.soft.delayed:
         told.append(_delayed("initial rebalance delay"))
         return NOTHING
     last = group.target_of(replaced if replaced is not None else new.member_id)
-    if step.replaces_topology and step.soft.computing:
-        step.remember(computing=0)
-    if step.assignment_epoch >= step.epoch or step.soft.computing:
+    if decision.replaces_topology and decision.soft.computing:
+        decision.remember(computing=0)
+    if decision.assignment_epoch >= decision.epoch or decision.soft.computing:
         return last
-    if not configured.is_resolved and keeps_target(step):
+    if not configured.is_resolved and keeps_target(decision):
         told.append(expressions_wait())
         return last
-    if not _is_time(step):
+    if not _is_time(decision):
         told.append(_delayed("assignment interval"))
         return last
     members = {name: member for name, member in group.members.items() if name != replaced}
     members[new.member_id] = new
-    given = _compute(step, members, configured)
+    given = _compute(decision, members, configured)
     if given is None:
         return last
     for name in members:
         known = name in group.targets or (name == new.member_id and replaced is not None)
         before = last if name == new.member_id else group.target_of(name)
-        _write(step, name, before if known else None, given)
-    _at(step)
+        _write(decision, name, before if known else None, given)
+    _at(decision)
     return given.get(new.member_id, NOTHING)
 
 
-def delay_is_over(step: Decision) -> Outcome:
+def delay_is_over(decision: Decision) -> Outcome:
     """The first target of a group whose members had time to arrive."""
-    group = step.group
-    step.remember(delayed=False)
-    configured = step.soft.configured
-    if group.is_empty or configured is None or step.soft.computing:
-        return step.outcome()
-    if step.epoch <= step.assignment_epoch or not _is_time(step):
-        return step.outcome()
-    given = _compute(step, group.members, configured)
+    group = decision.group
+    decision.remember(delayed=False)
+    configured = decision.soft.configured
+    if group.is_empty or configured is None or decision.soft.computing:
+        return decision.outcome()
+    if decision.epoch <= decision.assignment_epoch or not _is_time(decision):
+        return decision.outcome()
+    given = _compute(decision, group.members, configured)
     if given is not None:
-        _write_all(step, given)
-    return step.outcome()
+        _write_all(decision, given)
+    return decision.outcome()
 
 
 def assignment_computed(group: StreamsGroup, answer: AssignmentComputed, context: Context) -> Outcome:
     """A target that was computed elsewhere is there."""
-    step, given = Decision(group, context), answer.given
+    decision, given = Decision(group, context), answer.given
     if group.soft.computing != answer.epoch:
         return NO_OUTCOME
-    step.remember(computing=0)
+    decision.remember(computing=0)
     if isinstance(given, GroupError) or not given.keys() <= group.members.keys():
-        return step.outcome()  # Or somebody has another id by now: no epoch moves for that.
+        return decision.outcome()  # Or somebody has another id by now: no epoch moves for that.
     if group.epoch == answer.epoch > group.assignment_epoch:
-        _write_all(step, _for_who_is_current(step, group.members, given))
-    return step.outcome()
+        _write_all(decision, _for_who_is_current(decision, group.members, given))
+    return decision.outcome()
 
 
 def _delayed(why: str) -> ToldStatus:
@@ -117,9 +121,9 @@ def _delayed(why: str) -> ToldStatus:
     return ToldStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
 
 
-def keeps_target(step: Decision) -> bool:
+def keeps_target(decision: Decision) -> bool:
     """Whether the group was found ready for the topology that it has, by whoever had it before."""
-    return step.topology is not None and step.validated_topology_epoch == step.topology.epoch
+    return decision.topology is not None and decision.validated_topology_epoch == decision.topology.epoch
 
 
 def expressions_wait() -> ToldStatus:
@@ -128,73 +132,83 @@ def expressions_wait() -> ToldStatus:
     return ToldStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
 
 
-def _is_time(step: Decision) -> bool:
-    last_ms, interval_ms = step.group.assignment_timestamp_ms, step.config["streams.assignment.interval.ms"]
-    # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
-    waits = last_ms <= step.context.now_ms < last_ms + interval_ms
-    return last_ms == 0 or not waits or step.replaces_topology
-
-
-def _compute(step: Decision, members: Members, configured: ConfiguredTopology) -> GroupAssignment | None:
-    """Everybody's target; None where it is computed elsewhere."""
-    if not configured.is_ready or step.topology is None:
-        kept = {name: members[name].current.assigned.tasks for name in _stale(step, members)}
-        return dict.fromkeys(members, NOTHING) | kept
-    topology = described(configured.topology or step.topology, configured.tasks, step.context.topics)
-    spec = GroupSpec(
-        {name: _spec(step, member) for name, member in members.items()}, read_configs(step.assignment_configs)
+def _is_time(decision: Decision) -> bool:
+    last_ms, interval_ms = (
+        decision.group.assignment_timestamp_ms,
+        decision.config["streams.assignment.interval.ms"],
     )
-    assignor = spreading(step.assignor, spec.configs, step.context.config["konvene.streams.mode"])
+    # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
+    waits = last_ms <= decision.context.now_ms < last_ms + interval_ms
+    return last_ms == 0 or not waits or decision.replaces_topology
+
+
+def _compute(decision: Decision, members: Members, configured: ConfiguredTopology) -> GroupAssignment | None:
+    """Everybody's target; None where it is computed elsewhere."""
+    if not configured.is_ready or decision.topology is None:
+        kept = {name: members[name].current.assigned.tasks for name in _stale(decision, members)}
+        return dict.fromkeys(members, NOTHING) | kept
+    topology = described(configured.topology or decision.topology, configured.tasks, decision.context.topics)
+    spec = GroupSpec(
+        {name: _spec(decision, member) for name, member in members.items()},
+        read_configs(decision.assignment_configs),
+    )
+    assignor = spreading(decision.assignor, spec.configs, decision.context.config["konvene.streams.mode"])
     weight = len(members) + sum(configured.tasks.values()) * (1 + spec.configs.num_standby_replicas)
-    if step.config["streams.assignor.offload.enable"] and weight >= HEAVY and not step.replaces_topology:
-        wanted = AssignmentToCompute(step.group.group_id, step.epoch, assignor, spec, topology)
-        step.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
-        step.remember(computing=step.epoch)
+    if (
+        decision.config["streams.assignor.offload.enable"]
+        and weight >= HEAVY
+        and not decision.replaces_topology
+    ):
+        wanted = AssignmentToCompute(decision.group.group_id, decision.epoch, assignor, spec, topology)
+        decision.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
+        decision.remember(computing=decision.epoch)
         return None
     try:
-        return _for_who_is_current(step, members, assignor.assign(spec, topology))
+        return _for_who_is_current(decision, members, assignor.assign(spec, topology))
     except TaskAssignorError as failed:
-        why = f"Failed to compute a new target assignment for epoch {step.epoch}: {failed.message}"
+        why = f"Failed to compute a new target assignment for epoch {decision.epoch}: {failed.message}"
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR, why) from failed
 
 
-def _for_who_is_current(step: Decision, members: Members, given: GroupAssignment) -> GroupAssignment:
+def _for_who_is_current(decision: Decision, members: Members, given: GroupAssignment) -> GroupAssignment:
     """In mode `kip`: who is behind the group's topology gets nothing new."""
-    stale = _stale(step, members)
-    if not stale or step.topology is None:
+    stale = _stale(decision, members)
+    if not stale or decision.topology is None:
         return given
-    spec = GroupSpec({n: _spec(step, m) for n, m in members.items()})
-    return withhold_new_tasks(stale, spec, given, step.topology.is_stateful)
+    spec = GroupSpec({n: _spec(decision, m) for n, m in members.items()})
+    return withhold_new_tasks(stale, spec, given, decision.topology.is_stateful)
 
 
-def _stale(step: Decision, members: Members) -> list[str]:
+def _stale(decision: Decision, members: Members) -> list[str]:
     """In mode `kip`: who is behind the group's topology."""
-    if step.topology is None or step.context.config["konvene.streams.mode"] != KIP:
+    if decision.topology is None or decision.context.config["konvene.streams.mode"] != KIP:
         return []
-    return [name for name, member in members.items() if member.topology_epoch != step.topology.epoch]
+    return [name for name, member in members.items() if member.topology_epoch != decision.topology.epoch]
 
 
-def _spec(step: Decision, member: Member) -> AssignmentMemberSpec:
+def _spec(decision: Decision, member: Member) -> AssignmentMemberSpec:
     """What a member has, not what it was meant to have: only there is state."""
-    said = step.reported_by(member.member_id) or UNHEARD
+    said = decision.reported_by(member.member_id) or UNHEARD
     return AssignmentMemberSpec(
         member.process_id, member.current.assigned.tasks, member.instance_id, member.rack_id,
         dict(member.client_tags), said.offsets, said.end_offsets, said.reported_ms, said.reports,
     )  # fmt: skip
 
 
-def _write_all(step: Decision, given: GroupAssignment) -> None:
-    for name in step.group.members:
-        _write(step, name, step.group.targets.get(name), given)
-    _at(step)
+def _write_all(decision: Decision, given: GroupAssignment) -> None:
+    for name in decision.group.members:
+        _write(decision, name, decision.group.targets.get(name), given)
+    _at(decision)
 
 
-def _write(step: Decision, member_id: str, before: MemberAssignment | None, given: GroupAssignment) -> None:
+def _write(
+    decision: Decision, member_id: str, before: MemberAssignment | None, given: GroupAssignment
+) -> None:
     """The record of a member's target, if it is another one."""
     mine = given.get(member_id, NOTHING)
     if before is None or (mine is not before and mine != before):
-        step.moved = tuple(map(sum, zip(step.moved, gained(before or NOTHING, mine), strict=True)))
-        step.record(log.target_record(step.group.group_id, member_id, mine))
+        decision.moved = tuple(map(sum, zip(decision.moved, gained(before or NOTHING, mine), strict=True)))
+        decision.record(log.target_record(decision.group.group_id, member_id, mine))
 
 
 def gained(before: MemberAssignment, now: MemberAssignment) -> tuple[int, int, int]:
@@ -210,24 +224,24 @@ def _more(before: Tasks, now: Tasks) -> int:
     return sum(len(set(now[name]).difference(before.get(name, ()))) for name in now)
 
 
-def _at(step: Decision) -> None:
+def _at(decision: Decision) -> None:
     """The target is that of the group's epoch."""
-    step.assignment_epoch = step.epoch
-    step.record(log.assignment_record(step.group.group_id, step.epoch, step.context.now_ms))
+    decision.assignment_epoch = decision.epoch
+    decision.record(log.assignment_record(decision.group.group_id, decision.epoch, decision.context.now_ms))
 
 
 # --- towards it ------------------------------------------------------------------------------------
 
 
-def reconcile(
-    step: Decision, member: Member, target: MemberAssignment, owned: MemberAssignment | None
+def maybe_reconcile(
+    decision: Decision, member: Member, target: MemberAssignment, owned: MemberAssignment | None
 ) -> Member:
     """The member's next step towards its target, if there is one."""
-    epoch = step.assignment_epoch
+    epoch = decision.assignment_epoch
     if member.is_reconciled_to(epoch):
         return member
-    processes = step.group.processes
+    processes = decision.group.processes
     current = next_assignment(member.current, Target(epoch, target, member.process_id, processes), owned)
     if current == member.current:
         return member
-    return step.settle(member, current)
+    return decision.settle(member, current)

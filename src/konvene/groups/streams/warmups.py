@@ -58,28 +58,28 @@ News = tuple[str, Member, str | None]
 # --- who reports -----------------------------------------------------------------------------------
 
 
-def take_offsets(step: Decision, member_id: str, request: StreamsGroupHeartbeatRequest) -> None:
+def take_offsets(decision: Decision, member_id: str, request: StreamsGroupHeartbeatRequest) -> None:
     """Keep how far a member says that its tasks are, and whether it is one that says so.
 
     Raises `GroupError` where it says something twice."""
-    known = step.reported_by(member_id)
-    before, reports = known or NOTHING_REPORTED, _reports(step, known, request)
+    known = decision.reported_by(member_id)
+    before, reports = known or NOTHING_REPORTED, _reports(decision, known, request)
     offsets, ends = request.task_offsets, request.task_end_offsets
     if offsets is None and ends is None:
-        step.report(member_id, before if before.reports == reports else replace(before, reports=reports))
+        decision.report(member_id, before if before.reports == reports else replace(before, reports=reports))
         return
     check_offsets(request)
     said = Reported(
         before.offsets if offsets is None else _offsets(offsets),
         before.end_offsets if ends is None else _offsets(ends),
-        step.context.now_ms,
+        decision.context.now_ms,
         reports,
     )
-    step.report(member_id, said)
+    decision.report(member_id, said)
 
 
-def _reports(step: Decision, known: Reported | None, request: StreamsGroupHeartbeatRequest) -> bool:
-    may = step.context.api_version >= FIRST_VERSION_THAT_REPORTS
+def _reports(decision: Decision, known: Reported | None, request: StreamsGroupHeartbeatRequest) -> bool:
+    may = decision.context.api_version >= FIRST_VERSION_THAT_REPORTS
     if request.task_offsets:
         return True
     if request.member_epoch == JOIN:
@@ -94,27 +94,27 @@ def _offsets(told: tuple[TaskOffset, ...]) -> TaskOffsets:
     return found
 
 
-def leave_offsets(step: Decision, gone: Member) -> None:
+def leave_offsets(decision: Decision, gone: Member) -> None:
     """What a member that is gone said last lies on the disk of its process still. Where that has others, it
     counts as if the one that was heard last had said it, until that one says itself what lies there."""
-    said = step.group.reported.get(gone.member_id)
+    said = decision.group.reported.get(gone.member_id)
     if said is None or not (said.offsets or said.end_offsets):
         return
     mates = [
         (known.reported_ms, name)
-        for name, member in step.group.members.items()
+        for name, member in decision.group.members.items()
         if member.process_id == gone.process_id
-        and name not in step.gone
-        and (known := step.reported_by(name))
+        and name not in decision.departed
+        and (known := decision.reported_by(name))
     ]
     if not mates:
         return
     _, name = max(mates)
-    known = step.reported_by(name) or NOTHING_REPORTED
+    known = decision.reported_by(name) or NOTHING_REPORTED
     older, newer = sorted((said, known), key=lambda each: each.reported_ms)
     offsets = _merged(older.offsets, newer.offsets)
     ends = _merged(older.end_offsets, newer.end_offsets)
-    step.report(name, replace(known, offsets=offsets, end_offsets=ends))
+    decision.report(name, replace(known, offsets=offsets, end_offsets=ends))
 
 
 def _merged(older: TaskOffsets, newer: TaskOffsets) -> TaskOffsets:
@@ -130,17 +130,17 @@ def told_tasks(request: StreamsGroupHeartbeatRequest) -> set[Task]:
     return {(each.subtopology_id, each.partition) for each in told}
 
 
-def warmups_change(step: Decision, new: Member, about: Iterable[Task]) -> bool:
+def warmups_change(decision: Decision, new: Member, about: Iterable[Task]) -> bool:
     """Whether the epoch has to move for what is known of warm-ups now; the cause is told then.
 
     `about`: the tasks of which the member says how far they are."""
-    group = step.group
-    if not group.warmup or step.soft.computing or group.epoch > group.assignment_epoch:
+    group = decision.group
+    if not group.warmup or decision.soft.computing or group.epoch > group.assignment_epoch:
         return False
-    found = _news(group, new, about, step.reported_by, step.config["streams.acceptable.recovery.lag"])
-    news = [each for each in found if each[1].member_id not in step.gone]
+    found = _news(group, new, about, decision.reported_by, decision.config["streams.acceptable.recovery.lag"])
+    news = [each for each in found if each[1].member_id not in decision.departed]
     for why, member, tasks in news:
-        step.cause(why, member, reason=tasks)
+        decision.cause(why, member, reason=tasks)
     return bool(news)
 
 

@@ -28,7 +28,7 @@ from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.group import State as ConsumerState
 from konvene.groups.group_type import is_empty
-from konvene.groups.heartbeat_intervals import told_interval_ms
+from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
 from konvene.groups.share.decision import TIDY
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.group import State as StreamsState
@@ -105,7 +105,7 @@ def _converges(world: World) -> None:
         return
     config = world.config
     beat_ms: int = config["group.consumer.heartbeat.interval.ms"]
-    told_ms = told_interval_ms(beat_ms, config, len(world.live_members()), waits=False)
+    told_ms = heartbeat_interval_ms(beat_ms, config, len(world.live_members()), waits=False)
     if any(not hasattr(member, "held") for member in world.live_members()):
         told_ms = max(beat_ms, world.options["heartbeat.ms"])  # Some speak the classic protocol.
     bound_ms = max(beat_ms, told_ms) + 3 * told_ms + config["group.consumer.assignment.interval.ms"] + SOON_MS
@@ -127,7 +127,7 @@ def _streams_converge(world: World) -> None:
     if not all(isinstance(group, StreamsGroup) for group in groups):
         return
     beat_ms: int = config["group.streams.heartbeat.interval.ms"]
-    told_ms = told_interval_ms(beat_ms, config, len(world.live_members()), waits=False)
+    told_ms = heartbeat_interval_ms(beat_ms, config, len(world.live_members()), waits=False)
     bound_ms = max(beat_ms, told_ms) + 3 * told_ms + _restoring_ms(world) + SOON_MS
     if "streams-migration" in world.kinds:
         bound_ms += _classic_ms(world)

@@ -35,7 +35,7 @@ from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.subscriptions import CONSUMER, STREAM, read_assignment
 from konvene.groups.modern import conversion
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
-from konvene.groups.modern.conversion import BOTH_WAYS, DISABLED, UPGRADE, Blocker
+from konvene.groups.modern.conversion import BIDIRECTIONAL, DISABLED, UPGRADE, Blocker
 from konvene.groups.modern.group import FIRST_EPOCH
 from konvene.groups.streams import log
 from konvene.groups.streams.classic.tasks import (
@@ -106,7 +106,7 @@ def blockers(
     """Return why the group cannot become a streams group, as far as it is known without a topology."""
     found: list[Blocker] = []
     cache = MetadataCache() if cache is None else cache
-    if policy(config) not in (BOTH_WAYS, UPGRADE):
+    if policy(config) not in (BIDIRECTIONAL, UPGRADE):
         found.append(Blocker("policy", "online upgrade is disabled."))
     if classic.protocol_type != CONSUMER:
         return [*found, Blocker("protocol-type", "the group does not use the consumer embedded protocol.")]
@@ -229,7 +229,7 @@ def upgrade(classic: ClassicGroup, request: StreamsGroupHeartbeatRequest, contex
     old = {
         m.member_id for m, metadata in members if metadata.info.version < FIRST_VERSION_WITH_JOIN_REBALANCE
     }
-    conversion.take_over(decision, classic, old)
+    conversion.convert_classic_members(decision, classic, old)
     decision.records = records
     for member, metadata in members:
         decision.report(member.member_id, new_report(metadata, None, NONE_HELD, context.now_ms))
@@ -360,12 +360,12 @@ def downgrade(
     decision.records += log.group_tombstones(group, replaced)
     stay = [member for member in group.members.values() if member not in leaving]
     stay += [joining] if joining is not None else []
-    classic = conversion.classic_group(group, stay, decision.context.now_ms)
+    classic = conversion.to_classic_group(group, stay, decision.context.now_ms)
     for member in stay:
         assignment = encode_assignment(decision, member, _runs(member.current))
         classic.put(replace(classic.members[member.member_id], assignment=assignment))
     decision.timers += [Disarm(delay_key(group.group_id)), Disarm(refresh_key(group.group_id))]
-    return conversion.downgraded(decision, classic, leaving, rebalance=rebalance)
+    return conversion.downgrade(decision, classic, leaving, rebalance=rebalance)
 
 
 def _runs(current: CurrentAssignment) -> MemberAssignment:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from konvene.errors import Errors
-from konvene.groups.classic.decision import join_refused
+from konvene.groups.classic.decision import rejected_join
 from konvene.groups.classic.join import (
     FIRST_VERSION_WITH_MEMBER_ID_REQUIRED,
     check,
@@ -29,8 +29,8 @@ from konvene.groups.classic.join import (
 )
 from konvene.groups.classic.subscriptions import CONSUMER, STREAM
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
-from konvene.groups.modern.conversion import DISABLED, classic_member, farewell
-from konvene.groups.modern.group import CachedHeartbeat, static_member
+from konvene.groups.modern.conversion import DISABLED, classic_member, leave_members
+from konvene.groups.modern.group import CachedHeartbeat, get_or_throw_static_member
 from konvene.groups.streams import log
 from konvene.groups.streams.assignors import assignment_configs
 from konvene.groups.streams.classic import conversion
@@ -49,10 +49,10 @@ from konvene.groups.streams.classic.tasks import (
 from konvene.groups.streams.classic.user_data import NO_REBALANCE_MS
 from konvene.groups.streams.current_assignment import MemberState, Target, next_assignment
 from konvene.groups.streams.decision import Decision, rejoin_key, resync_key, revocation_key, session_key
-from konvene.groups.streams.epoch_bumps import see_basis
+from konvene.groups.streams.epoch_bumps import maybe_bump_epoch
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import fence
-from konvene.groups.streams.targets import reconcile, retarget
+from konvene.groups.streams.targets import maybe_reconcile, retarget
 from konvene.groups.streams.topology.configure import ConfiguredTopology
 from konvene.groups.streams.topology.expressions import expressions
 from konvene.groups.streams.topology.internal_topics import create_missing_topics
@@ -77,7 +77,7 @@ def join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> Ou
     try:
         return _join(group, request, context)
     except GroupError as refused:
-        return Outcome((Reply(context.waiter, join_refused(refused.error)),))
+        return Outcome((Reply(context.waiter, rejected_join(refused.error)),))
 
 
 def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> Outcome:
@@ -86,7 +86,7 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
     member_id = context.fresh_ids[0] if unknown else request.member_id
     wants_id = context.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
     if unknown and instance_id is None and wants_id:
-        return Outcome((Reply(context.waiter, join_refused(Errors.MEMBER_ID_REQUIRED, member_id)),))
+        return Outcome((Reply(context.waiter, rejected_join(Errors.MEMBER_ID_REQUIRED, member_id)),))
     decision = Decision(group, context)
     holder = group.static_member(instance_id)
     downgrade = holder is not None and conversion.may_downgrade(decision, [holder], replaced=True)
@@ -97,14 +97,14 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
         assert holder is not None
         old, replaced = decision.replace_static_member(holder, member_id), holder.member_id
     else:
-        old = static_member(group, member_id, instance_id)
+        old = get_or_throw_static_member(group, member_id, instance_id)
     is_new = old.member_id not in group.members and replaced is None
     new = _updated_member(old, request, metadata, topology, context)
     changed = _record_changes(decision, old, new, is_new=is_new)
     configured, is_changed = configure_topology(decision, topology, changed=changed)
     known = decision.reported_by(member_id)
     decision.report(member_id, new_report(metadata, known, old.current.assigned, context.now_ms))
-    see_basis(
+    maybe_bump_epoch(
         decision, new, topology, configured, tasks_with_offsets(metadata), changed=changed or is_changed
     )
     if metadata.info.error_code == SHUTDOWN_REQUESTED and decision.soft.shutdown is None:
@@ -112,8 +112,8 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
     settled = new
     if not downgrade or decision.assignment_epoch >= decision.epoch:
         target = retarget(decision, new, configured, replaced, [])
-        settled = reconcile(decision, new, target, owned_tasks(metadata.subscription.owned, topology))
-    decision.arrived.append(settled)
+        settled = maybe_reconcile(decision, new, target, owned_tasks(metadata.subscription.owned, topology))
+    decision.changed.append(settled)
     # The generation of a group that is downgraded is its epoch; before, it is the member's own epoch.
     decision.reply(context.waiter, _joined(settled, group.epoch if downgrade else settled.current.epoch))
     if downgrade:
@@ -240,9 +240,9 @@ def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Ou
         return decision.outcome()
     settled = member
     if state is MemberState.UNRELEASED_TASKS:
-        settled = reconcile(decision, member, group.target_of(member.member_id), None)
+        settled = maybe_reconcile(decision, member, group.target_of(member.member_id), None)
         if settled is not member:
-            decision.arrived.append(settled)
+            decision.changed.append(settled)
             _bump_endpoint_epoch(decision, member, settled)
     decision.timers.append(Disarm(resync_key(group.group_id, member.member_id)))
     decision.arm_session(settled)
@@ -377,7 +377,7 @@ def cacheable(
 
 def leave(group: StreamsGroup, request: LeaveGroupRequest, context: Context) -> Outcome:
     """Decide a LeaveGroup of members of either protocol. The epoch is bumped once, however many leave."""
-    response, departed = farewell(group, request, context)
+    response, departed = leave_members(group, request, context)
     decision = Decision(group, context)
     decision.reply(context.waiter, response)
     return fence(decision, departed)

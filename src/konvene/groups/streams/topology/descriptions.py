@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.modern.group import get_or_throw_group, known_member
+from konvene.groups.modern.group import get_or_throw_group, get_or_throw_member
 from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import NO_EPOCH, StreamsGroup
 from konvene.messages import streams_group_describe as described
@@ -91,7 +91,7 @@ def _store(
         if not text.strip():
             raise GroupError(Errors.INVALID_REQUEST, f"{name} can't be empty.")
     group = get_or_throw_group(groups, request.group_id, StreamsGroup)
-    known_member(group, request.member_id)
+    get_or_throw_member(group, request.member_id)
     if request.topology_epoch != group.topology_epoch:
         raise GroupError(
             Errors.INVALID_REQUEST,
