@@ -204,4 +204,4 @@ def read_values(batch: Any, header: BatchHeader) -> Iterator[tuple[int, int, Any
         yield 0, 0, record
 
 
-SPEECH = RecordSerde(encode_group_record, read_values)
+GROUP_SERDE = RecordSerde(encode_group_record, read_values)

@@ -1,100 +1,104 @@
-"""A shard at work in virtual time: the broker's coordinator on a log that is a list.
+"""Runs any shard in virtual time: the broker's own coordinator on a log that is a list.
 
-The coordinator is the one that serves. What it stands on is made for it: a log whose batches are values
-(`journal`), that becomes durable when somebody says so, can fail, lose its tail, be compacted and be taken
-over by another leader; a core that is watched, so that whatever happens to it becomes an `Event` for whoever
-observes. The shadow, a second shard, is given nothing but what was decoded from the log.
+The coordinator is the one that serves. Everything below it is simulated: a log whose batches are values
+(`journal`), which becomes durable on command, can fail, lose its tail, be compacted and be taken over by
+another leader; and an event queue instead of an event loop. The shard is observed, so that each decision,
+completion, timer and load becomes an event for the invariants. The shadow is a second shard that replays only
+what was decoded from the log.
+
+A subclass per shard says what differs: how a shard is made, what an event holds, which part of the shard's
+state an event shows, and up to where the log has to be durable before a response may leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-from konvene.codec.schema import Struct
-from konvene.codec.uuid import Uuid
-from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
-from konvene.groups.assignors import OFFERED
-from konvene.groups.modern.rebalance_trace import SoftStateRecord
-from konvene.groups.shard import GroupShard
-from konvene.records.classic import GroupMetadataKey
-from konvene.records.commits import OffsetCommitted
-from konvene.records.transactional import InTransaction
 from konvene.runtime.coordinator import Call
-from konvene.runtime.ports import ExplainedRebalance, Ports
+from konvene.runtime.deferred import Deferred
+from konvene.runtime.ports import ExplainedRebalance, Ports, RecordSerde
 from konvene.shard.contract import NO_ASSIGNORS, Context, Effect, Outcome
 from konvene.shard.errors import Refusal
-from konvene.shard.image import Topic, Topics
+from konvene.shard.image import Topics
 from konvene.sim.event_queue import EventQueue
-from konvene.sim.journal import SPEECH, Journal, Log, replayed
-from konvene.sim.world.event import (
-    EMPTY_VIEW,
-    MODERN_GROUP_TYPES,
-    Event,
-    InvariantViolation,
-    OffsetKey,
-    View,
-    full_view,
-)
+from konvene.sim.journal import Batch, Journal
+from konvene.sim.world.event import InvariantViolation
 from konvene.sim.world.process_loop import ProcessLoop, TimerReportingCoordinator
 
-TOPICS = Topics(
-    [Topic("orders", Uuid(b"orders".ljust(16, b"-")), 6), Topic("audit", Uuid(b"audit".ljust(16, b"-")), 2)]
-)
-"""The topics that there are where nobody says otherwise."""
+ERRORS_WITHOUT_DECISION = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS)
+"""Errors that a coordinator answers without its shard."""
+
+REQUEST, COMPLETION, TIMER = "request", "completion", "timer"
+"""Kinds of decisions."""
 
 
-NOBODY_DECIDED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS)
-"""What a coordinator answers by itself."""
+class Shard(Protocol):
+    """The contract of `konvene.shard`, as far as a runtime uses it."""
+
+    replay: Callable[[Any], None]
+    cacheable: Any
+    is_current: Any
+
+    def handle(self, request: Any, context: Context) -> Outcome: ...
+    def expire(self, key: Any, context: Context) -> Outcome: ...
+    def load(self, context: Context) -> Outcome: ...
 
 
-class _Watched:
-    """A core with somebody looking over its shoulder."""
+class ShardEvent(Protocol):
+    """What a runtime uses of an event; see `konvene.sim.world.event.Event`."""
 
-    def __init__(self, core: GroupShard, runtime: GroupRuntime) -> None:
+    kind: str
+    waiter: int
+    outcome: Outcome | None
+    batch: Batch | None
+
+
+E = TypeVar("E", bound=ShardEvent)
+V = TypeVar("V")
+
+
+class _ObservedShard:
+    """Reports each call of a shard to its runtime."""
+
+    def __init__(self, core: Shard, runtime: ShardRuntime[Any, Any]) -> None:
         self.core = core
         self._runtime = runtime
         self.replay = core.replay
         self.cacheable = core.cacheable
         self.is_current = core.is_current
 
-    def handle(self, request: Struct, context: Context) -> Outcome:
+    def handle(self, request: Any, context: Context) -> Outcome:
         runtime = self._runtime
         runtime.end_event()
-        if not context.waiter:
-            return self._hear(request, context)
-        runtime.undecided[context.waiter] = request
-        runtime.last_waiter = context.waiter
+        kind = REQUEST if context.waiter else COMPLETION
+        if context.waiter:
+            runtime.last_waiter = context.waiter
+            runtime.deciding(request, context)
         try:
             outcome = self.core.handle(request, context)
-        except Refusal as refused:
-            runtime.decided(None, request=request, context=context, refused=refused.error)
+        except Refusal as refusal:
+            if context.waiter or runtime.refuses_completions:
+                runtime.decided(kind, request, context, None, refusal.error)
+            else:
+                runtime.failed(refusal)
             raise
         except Exception as error:
             runtime.failed(error)
             raise
-        runtime.decided(outcome, request=request, context=context)
-        return outcome
-
-    def _hear(self, news: Any, context: Context) -> Outcome:
-        """What came of work that was done elsewhere: nobody waits for an answer."""
-        try:
-            outcome = self.core.handle(news, context)
-        except Exception as error:
-            self._runtime.failed(error)
-            raise
-        self._runtime.decided(outcome, key=("completion", type(news).__name__), context=context, news=news)
+        runtime.decided(kind, request, context, outcome)
         return outcome
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        self._runtime.end_event()
+        runtime = self._runtime
+        runtime.end_event()
         try:
             outcome = self.core.expire(key, context)
         except Exception as error:
-            self._runtime.failed(error)
+            runtime.failed(error)
             raise
-        self._runtime.decided(outcome, key=key)
+        runtime.decided(TIMER, key, context, outcome)
         return outcome
 
     def load(self, context: Context) -> Outcome:
@@ -103,83 +107,86 @@ class _Watched:
         except Exception as error:
             self._runtime.failed(error)
             raise
-        self._runtime.loading(self.core, outcome)
+        self._runtime.loaded(self.core, outcome)
         return outcome
 
 
-class GroupRuntime:
-    """A coordinator, its log and its shadow.
+class ShardRuntime(Generic[E, V]):
+    """A coordinator, its log and its shadow. `E` is the type of its events, `V` of the states that they show.
 
-    `at_once`: what is appended is durable at once. `load_ms`: how long reading the log takes, each time.
-    `observe` is told each event when it is over; `tell` each rebalance that was explained; `perform` what is
-    to be done elsewhere, of which `inform` tells the shard what came.
+    `load_ms` returns how long the next load of the log takes. `observe` receives each event when it is over,
+    `on_rebalance` each explained rebalance; `perform` starts work outside of the shard, whose result comes
+    back through `inform`.
     """
+
+    name = ""
+    """Name of the coordinator in logs."""
+    refuses_completions = False
+    """Whether the shard may raise `Refusal` for the result of work outside of it."""
 
     def __init__(
         self,
         event_queue: EventQueue,
         config: Callable[[], Any],
         *,
-        log: Log | None = None,
-        topics: Callable[[], Topics] = lambda: TOPICS,
+        journal: Journal,
+        serde: RecordSerde,
+        empty: V,
+        topics: Callable[[], Topics],
+        features: Callable[[], Mapping[str, int]] = dict,
+        assignors: Mapping[str, Any] = NO_ASSIGNORS,
         task_assignors: Mapping[str, Any] = NO_ASSIGNORS,
-        at_once: bool = True,
         load_ms: Callable[[], int] = lambda: 0,
-        observe: Callable[[Event], None] = lambda event: None,
-        tell: Callable[[ExplainedRebalance], None] = lambda explained: None,
+        observe: Callable[[E], None] = lambda event: None,
+        on_rebalance: Callable[[ExplainedRebalance], None] = lambda explained: None,
         perform: Callable[[Effect], None] = lambda effect: None,
     ) -> None:
         self.event_queue = event_queue
-        self.log = log if log is not None else Log()
-        self.journal = Journal(self.log, at_once)
+        self.journal = journal
+        self.log = journal.log
         self.observe = observe
-        self.core = GroupShard()
-        self.shadow = GroupShard()
-        self.kept: dict[str, Any] = {}
-        """Of each group a copy that nobody has: to see whether a value was changed behind our back."""
-        self.undecided: dict[int, Struct] = {}
-        """Requests that wait for a decision, by the number of who waits."""
-        self.ended = EMPTY_VIEW
-        """What there was when the last shard ended."""
+        self.core = self.new_shard()
+        self.shadow = self.new_shard()
+        self.ended = empty
+        """State of the shard when the previous process ended."""
         self.lost = 0
+        """Number of batches that the log lost before this process loads it."""
         self.disk_busy = False
-        """Whether somebody has seen to it that the sync under way comes to an end."""
+        """Whether the end of the current sync is already scheduled."""
         self.last_waiter = 0
-        """The number of who asked last."""
+        """Number of the request that the shard decided last; 0 if none since the last submit."""
         self.failure: Exception | None = None
-        """What went wrong first: an invariant that was violated, or an error that no core may raise. The
-        coordinator goes on after an error; `finish` raises it where the coordinator cannot catch it."""
-        self._unheard: set[int] = set()
-        """The numbers of those who asked and have no answer yet, or one that waits for the disk."""
-        self._ends: dict[int, int] = {}
-        """Where the log ended when an answer was decided, by the number of whose it is."""
-        self._open: Event | None = None
-        self._about: tuple[tuple[str, ...], tuple[OffsetKey, ...]] = ((), ())
+        """The first violation, or the first error that no shard may raise. The coordinator survives such
+        errors; `finish` raises them where the coordinator cannot catch them."""
+        self._release_positions: dict[int, tuple[int, int]] = {}
+        """Number of batches that must be durable, and written, before a response may leave, by waiter."""
+        self._open_event: E | None = None
         self._config = config
         self._topics = topics
         self._loop = ProcessLoop(
             event_queue, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.finish
         )
         self.coordinator = TimerReportingCoordinator(
-            "sim",
-            lambda: cast("Any", _Watched(GroupShard(), self)),
-            SPEECH,
+            self.name,
+            lambda: cast("Any", _ObservedShard(self.new_shard(), self)),
+            serde,
             Ports(
-                journal=cast("Any", self.journal),
+                journal=cast("Any", journal),
                 config=config,
                 loop=cast("Any", self._loop),
                 wall_clock_ms=event_queue.wall_clock_ms,
                 topics=topics,
-                assignors=OFFERED,
+                features=features,
+                assignors=assignors,
                 task_assignors=task_assignors,
                 perform=perform,
-                on_rebalance=tell,
+                on_rebalance=on_rebalance,
             ),
         )
         self.coordinator.fired = self.end_event
 
     def __repr__(self) -> str:
-        return f"<group runtime: {self.coordinator!r}, {self.log!r}>"
+        return f"<{type(self).__name__}: {self.coordinator!r}, {self.log!r}>"
 
     @property
     def config(self) -> Any:
@@ -190,26 +197,59 @@ class GroupRuntime:
         return self._topics()
 
     @property
-    def group_configs(self) -> GroupConfigs:
-        """What groups run with, as the coordinator tells it."""
-        return self.coordinator.group_configs
+    def is_active(self) -> bool:
+        return self.coordinator.state == "active"
 
-    @property
-    def now_ms(self) -> int:
-        """The wall clock, as decisions know it."""
-        return self.event_queue.wall_clock_ms()
+    # --- what a subclass says ---
 
-    @property
-    def timers(self) -> Mapping[Any, int]:
-        """What is armed, and when it rings: in the agenda's milliseconds."""
-        return {key: round(at * 1000) for key, at in self.coordinator.deadlines.items()}
+    def new_shard(self) -> Any:
+        """Return an empty shard."""
+        raise NotImplementedError
 
-    def due_ms(self, key: Any) -> int | None:
-        """In how many milliseconds a timer rings; None if it is not armed."""
-        at = self.coordinator.deadlines.get(key)
-        return None if at is None else round(at * 1000) - self.event_queue.now_ms
+    def current_state(self) -> V:
+        """Return the state of the shard as a value that later decisions do not change."""
+        raise NotImplementedError
 
-    # --- what is done to it ---
+    def new_event(
+        self, kind: str, subject: Any, context: Context, outcome: Outcome | None, refused: Errors | None
+    ) -> E:
+        """Return the event of a decision that is not replayed yet.
+
+        `subject` is the request, the completion or the key of the timer."""
+        raise NotImplementedError
+
+    def new_load_event(self, outcome: Outcome) -> E:
+        """Return the event of a load."""
+        raise NotImplementedError
+
+    def append_failed(self, event: E, how: str) -> None:
+        """Record in the event that its records were not appended: "too large", "refused", "append failed"."""
+        raise NotImplementedError
+
+    def note_responses(self, event: E) -> None:
+        """Record up to where the log must be durable before the responses of an event may leave."""
+        raise NotImplementedError
+
+    def end(self, event: E) -> None:
+        """Complete an event with the state after it, and report it."""
+        raise NotImplementedError
+
+    def check_reload(self) -> None:
+        """Check what has to be true before a new shard replaces the current one."""
+
+    def reset(self) -> None:
+        """Drop what belongs to the shard that was replaced."""
+
+    def deciding(self, request: Any, context: Context) -> None:
+        """Observe a request that the shard is about to decide."""
+
+    def submitted(self, state: str, waiter: int, response: Deferred[Any]) -> None:
+        """Observe a request that the coordinator accepted in `state`; `waiter` is 0 without a decision."""
+
+    def released(self, waiter: int) -> None:
+        """Observe that a response leaves."""
+
+    # --- what the world does with it ---
 
     def load(self) -> None:
         """Read the log, and serve."""
@@ -217,75 +257,52 @@ class GroupRuntime:
         self.finish()
 
     def die(self) -> None:
-        """The process is gone: it answers nobody, and nothing of it happens any more."""
+        """Kill the process: it sends no response, and none of its callbacks runs any more."""
         self.finish()
         self._loop.end()
         self.ended = self.last_state()
 
-    def succeeds(self, old: GroupRuntime, lost: int) -> None:
-        """Follow one that is gone or deposed; so many batches of the log that it had were lost."""
-        self.ended, self.lost = old.last_state(), old.lost + lost
+    def last_state(self) -> V:
+        """Return the current state, or that of the previous process if the log is not loaded yet."""
+        return self.current_state() if self.is_active else self.ended
 
-    def last_state(self) -> View:
-        """All that there is; where nothing was read yet, all that there was before."""
-        return full_view(self.core) if self.coordinator.state == "active" else self.ended
-
-    def ask(
-        self, request: Struct, call: Call, answered: Callable[[Struct | Errors], None] = lambda answer: None
-    ) -> None:
-        """Submit a request; `answered` is called once, now or later."""
+    def ask(self, request: Any, call: Call, answered: Callable[[Any], None] = lambda response: None) -> None:
+        """Submit a request; `answered` is called once with its response, now or later."""
         self.last_waiter = 0
         state = self.coordinator.state
-        later = self.coordinator.submit(request, call)
+        response = self.coordinator.submit(request, call)
         waiter = self.last_waiter
-        if not waiter:
-            later.listen(lambda answer: self._turned_away(state, answer))
-        self._unheard.add(waiter)
-        later.listen(lambda answer: self._leaves(waiter, answer, answered))
+        self.submitted(state, waiter, response)
+        response.listen(lambda answer: self._release(waiter, answer, answered))
         self.finish()
 
-    def inform(self, news: Any) -> bool:
-        """Tell the shard what came of work that it asked for; False where that does not fit into the log."""
-        fits = self.coordinator.inform(news)
+    def inform(self, completion: Any) -> bool:
+        """Pass the result of work outside of the shard to it; False if the decision exceeds a batch."""
+        fits = self.coordinator.inform(completion)
         self.finish()
         return fits
 
-    def _turned_away(self, state: str, answer: Struct | Errors) -> None:
-        """L7: who reads its log says so, and who lost it sends to another coordinator."""
-        loads = state == "loading"
-        expected = Errors.COORDINATOR_LOAD_IN_PROGRESS if loads else Errors.NOT_COORDINATOR
-        if state == "active" or answer is not expected:
-            self.failed(
-                InvariantViolation(
-                    "WhoLoadsSaysSo", f"a coordinator that is {state} answers {answer!r} undecided"
-                )
-            )
-
-    def _leaves(self, waiter: int, answer: Struct | Errors, answered: Callable[[Any], None]) -> None:
-        """G6: an answer leaves when all is durable that was decided before it."""
+    def _release(self, waiter: int, response: Any, answered: Callable[[Any], None]) -> None:
+        """G6: a response leaves when everything that was decided before it is durable."""
         self.end_event()
-        self._unheard.discard(waiter)
-        end = self._ends.pop(waiter, 0)
-        if end > self.log.durable and self.journal.online and answer not in NOBODY_DECIDED:
-            why = f"answered when {self.log.durable} batches were durable, decided behind {end}: {answer}"
+        self.released(waiter)
+        durable, written = self._release_positions.pop(waiter, (0, 0))
+        log = self.log
+        early = durable > log.durable or written > max(log.written, log.durable)
+        if early and self.journal.online and response not in ERRORS_WITHOUT_DECISION:
+            why = f"answered when {log.durable} batches were durable, decided behind {durable}: {response}"
             self.failed(InvariantViolation("AnswersWaitForTheDisk", why))
-        answered(answer)
+        answered(response)
 
-    def made_durable(self, but: int = 0) -> None:
-        """What was appended, `but` for so many batches, is on the disk now; answers that waited for it leave.
+    def complete_sync(self) -> None:
+        """Make durable what the current sync covers; responses that waited for it leave."""
+        self.log.durable = max(self.log.durable, self.journal.sync_end)
+        self._end_sync(None)
 
-        G12: and nobody's is held while nothing is on its way to the disk, now or in a moment."""
-        if self.journal.online:
-            self.log.durable = max(self.log.durable, len(self.log.batches) - but)
-            self._end_sync(None)
-            if self._ends and not (self.waits_for_disk or self.coordinator.lingers):
-                why = f"{len(self._ends)} answers wait for the disk, and no sync is under way"
-                raise InvariantViolation("AnswersWaitForTheDisk", why)
-
-    def sync_fails(self) -> None:
-        """The disk says no; nobody knows what of it is there."""
+    def fail_sync(self) -> None:
+        """Fail the current sync; how much of it is on disk is unknown."""
         self.finish()
-        self.ended = full_view(self.core)
+        self.ended = self.current_state()
         self._end_sync(OSError("the sync failed"))
 
     def _end_sync(self, error: OSError | None) -> None:
@@ -295,190 +312,75 @@ class GroupRuntime:
         self.finish()
 
     @property
-    def waits_for_disk(self) -> bool:
-        """Whether there are answers that wait for the log to be durable."""
+    def sync_pending(self) -> bool:
+        """Whether responses wait for the log to be durable."""
         return self.journal.sync_pause is not None
 
-    # --- what becomes of it ---
+    # --- what the shard does ---
 
     def decided(
         self,
+        kind: str,
+        subject: Any,
+        context: Context,
         outcome: Outcome | None,
-        *,
-        request: Struct | None = None,
-        context: Context | None = None,
-        key: Any = None,
         refused: Errors | None = None,
-        news: Any = None,
     ) -> None:
-        """The core decided; what follows from it is about to happen."""
-        self._about = about = _about(request if news is None else news, outcome, self.log)
-        event = Event("request", self, self._before(about), EMPTY_VIEW, key=key, outcome=outcome)
-        if outcome is not None:
-            event.answered = outcome.replies
-        if request is None or context is None:
-            event.kind = "timer" if news is None else "completion"
-            event.news, event.context = news, context
-        else:
-            event.api = type(request).__name__.removesuffix("Request")
-            event.request, event.version, event.client_id = request, context.api_version, context.client_id
-            event.context, event.waiter = context, context.waiter
-            event.answer = refused if refused is not None else dict(event.answered).get(context.waiter)
+        """Open the event of a decision that the coordinator is about to append and replay."""
+        event = self.new_event(kind, subject, context, outcome, refused)
         self.journal.appended = self.journal.failed = self.journal.refused = None
-        self._open = event
+        self._open_event = event
+
+    def loaded(self, core: Any, outcome: Outcome) -> None:
+        """Open the event of a load: `core` was read from the log and replaces the current one."""
+        self.end_event()
+        self.check_reload()
+        self.core = core
+        self.shadow = replay(self.log.batches, self.new_shard())
+        self._release_positions.clear()
+        self.reset()
+        self._open_event = self.new_load_event(outcome)
+        self.lost = 0
 
     def failed(self, error: Exception) -> None:
-        """Something is wrong that the coordinator does not know of, or would only log."""
+        """Record an error that the coordinator does not notice, or would only log."""
         if self.failure is None:
             self.failure = error
 
     def finish(self) -> None:
-        """What was decided last has happened: tell of it. Raises what went wrong so far."""
+        """End the open event, and raise the first failure."""
         self.end_event()
         if self.failure is not None:
             raise self.failure
 
-    def _tell(self, event: Event) -> None:
+    def end_event(self) -> None:
+        """End the open event: its decision was appended and replayed, or failed. Raises nothing."""
+        event, self._open_event = self._open_event, None
+        if event is None:
+            return
+        if event.kind != "loaded":
+            outcome = event.outcome
+            if outcome is not None and (outcome.records or outcome.ending is not None):
+                event.batch = self.journal.appended
+                if event.batch is None:
+                    self.append_failed(event, self.journal.failed or "too large")
+                else:
+                    replay((event.batch,), self.shadow)
+            self.note_responses(event)
+        self.end(event)
+
+    def report(self, event: E) -> None:
+        """Let the observer check an event; its first error becomes the failure of this runtime."""
         if self.failure is None:
             try:
                 self.observe(event)
             except Exception as error:
-                self.failure = error
-
-    def end_event(self) -> None:
-        """The same from within the coordinator: nothing is raised."""
-        event, self._open = self._open, None
-        if event is None:
-            return
-        if event.kind == "loaded":
-            event.after = full_view(self.core)
-            self._tell(event)
-            self.kept = {name: group.copy() for name, group in self.core.groups.items()}
-            return
-        outcome = event.outcome
-        writes = outcome is not None and (outcome.records or outcome.ending is not None)
-        if writes and self.journal.appended is None:
-            self._failed(event, self.journal.failed or "too large")
-            outcome = event.outcome
-        self._answers(event)
-        event.changed = outcome is not None and bool(
-            outcome.records or outcome.soft_records or outcome.ending is not None
-        )
-        event.batch = self.journal.appended
-        if event.batch is not None:
-            for record in event.batch.records:
-                self.shadow.replay(record)
-        event.after = self._view(self._about) if event.changed else event.before
-        self._tell(event)
-        if event.changed:
-            self._keep(event)
-
-    def _answers(self, event: Event) -> None:
-        """Who has an answer now, which may have to wait for the disk."""
-        end = len(self.log.batches)
-        waiters = [waiter for waiter, _ in event.answered]
-        if event.answer is not None:
-            waiters.append(event.waiter)
-        for waiter in waiters:
-            if self.undecided.pop(waiter, None) is not None:
-                self._ends[waiter] = end
-
-    def _failed(self, event: Event, how: str) -> None:
-        event.outcome, event.answered = None, ()
-        if how == "append failed":
-            event.kind, event.answer = how, None
-            self.ended = full_view(self.core)
-            self.undecided.clear()
-        elif event.request is not None:
-            event.kind, event.answer = how, self.journal.refused or Errors.UNKNOWN_SERVER_ERROR
-
-    def _keep(self, event: Event) -> None:
-        for name, group in event.after.groups.items():
-            if group is not event.before.groups.get(name):
-                self.kept[name] = group.copy()
-        for name in event.before.groups:
-            if name not in event.after.groups:
-                self.kept.pop(name, None)
-
-    def audit(self) -> None:
-        """Let everything be looked at."""
-        self.finish()
-        if self.coordinator.state == "active":
-            view = full_view(self.core)
-            self._tell(Event("audit", self, view, view))
-            self.finish()
-
-    def loading(self, core: GroupShard, outcome: Outcome) -> None:
-        """A new shard was read from the log."""
-        self.end_event()
-        if self._unheard:
-            why = f"the shard is loaded again, {len(self._unheard)} who asked the last one were told nothing"
-            self.failed(InvariantViolation("EveryRequestIsAnswered", why))
-        self.core, self.shadow = core, replayed(self.log.batches)
-        self.undecided.clear()
-        self._ends.clear()
-        self._open = Event("loaded", self, self.ended, EMPTY_VIEW, outcome=outcome, lost=self.lost)
-        self.lost = 0
-
-    def _before(self, about: tuple[tuple[str, ...], tuple[OffsetKey, ...]]) -> View:
-        """The same before anything was replayed, as it stays."""
-        view = self._view(about)
-        groups = dict(view.groups)
-        for name, group in view.groups.items():
-            if isinstance(group, MODERN_GROUP_TYPES):
-                groups[name] = known = self.kept.get(name)
-                if known != group:
-                    why = f"group {name} was changed without a record: {known!r} is {group!r}"
-                    self.failed(InvariantViolation("DecisionsChangeNothing", why))
-        return View(groups, view.offsets)
-
-    def _view(self, about: tuple[tuple[str, ...], tuple[OffsetKey, ...]]) -> View:
-        """These groups and offsets as they are now."""
-        names, keys = about
-        groups, offsets = self.core.groups, self.core.offsets
-        found = {}
-        for key in keys:
-            told = offsets.get(key[0], {}).get(key[1], {}).get(key[2])
-            if told is not None:
-                found[key] = told
-        return View({name: groups[name] for name in names if name in groups}, found)
+                self.failed(error)
 
 
-def _about(request: Any, outcome: Outcome | None, log: Log) -> tuple[tuple[str, ...], tuple[OffsetKey, ...]]:
-    """The groups and the offsets that a request and its outcome name; of a transaction's end those that are
-    committed in it."""
-    names: dict[str, None] = {}
-    keys: list[OffsetKey] = []
-    group_id = getattr(request, "group_id", None)
-    if group_id is not None:
-        names[group_id] = None
-    if outcome is not None:
-        for record in outcome.records:
-            if type(record) is OffsetCommitted:
-                names[record.group] = None
-                keys.append((record.group, record.topic, record.partition))
-            else:
-                names[_named(record.key)] = None
-        if outcome.ending is not None:
-            for record in _written_by(outcome.ending.producer_id, log):
-                names[record.group] = None
-                keys.append((record.group, record.topic, record.partition))
-        for record in outcome.soft_records:
-            names[record.group_id if isinstance(record, SoftStateRecord) else record.group.group_id] = None
-    return tuple(names), tuple(keys)
-
-
-def _written_by(producer_id: int, log: Log) -> Iterator[OffsetCommitted]:
-    """What stands in the transaction of this producer that is open."""
-    producer = log.producers.by_id.get(producer_id)
-    if producer is not None and producer.transaction_start is not None:
-        for batch in log.batches[producer.transaction_start :]:
-            for record in batch.records:
-                if type(record) is InTransaction and record.producer_id == producer_id:
-                    yield record.record
-
-
-def _named(key: Any) -> str:
-    """The group that a record is of."""
-    group_id: str = key.group if isinstance(key, GroupMetadataKey) else key.group_id
-    return group_id
+def replay(batches: Iterable[Batch], shard: Any) -> Any:
+    """Replay the records of batches into a shard, and return it."""
+    for batch in batches:
+        for record in batch.records:
+            shard.replay(record)
+    return shard

@@ -33,7 +33,7 @@ from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
 from konvene.sim.event_queue import EventQueue
-from konvene.sim.runtime import GroupRuntime
+from konvene.sim.group_runtime import GroupRuntime
 
 OFTEN_ENOUGH_MS = 5_000
 NAMES = ("a", "b", "c")
@@ -67,7 +67,7 @@ class ShareWalk:
             self.event_queue,
             lambda: config,
             topics=lambda: self.topics,
-            tell=self.explained.append,
+            on_rebalance=self.explained.append,
             perform=self._perform,
         )
         self.runtime.load()

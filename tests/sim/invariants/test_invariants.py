@@ -30,10 +30,10 @@ from konvene.runtime.deferred import Deferred
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Outcome
 from konvene.sim.event_queue import EventQueue
+from konvene.sim.group_runtime import GroupRuntime
 from konvene.sim.invariants import invariants_of, observer
 from konvene.sim.invariants.classic.state import SilentMembersGo
 from konvene.sim.journal import Log
-from konvene.sim.runtime import GroupRuntime
 from konvene.sim.transcript.scenario import Scenario
 from konvene.sim.world.event import Event, Invariant, InvariantViolation
 

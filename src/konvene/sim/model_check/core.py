@@ -72,7 +72,7 @@ from konvene.sim.model_check.values import (
 from konvene.sim.world.event import Event, Invariant, InvariantViolation, View, full_view
 
 if TYPE_CHECKING:
-    from konvene.sim.runtime import GroupRuntime
+    from konvene.sim.group_runtime import GroupRuntime
 
 KINDS = ("classic", "static")
 

@@ -6,7 +6,7 @@ from konvene.broker.shares.state_coordinators import NOT_READY
 from konvene.errors import Errors
 from konvene.share_state.requests import Initialize, Read, Write
 from konvene.share_state.state import SharePartitionState
-from konvene.sim.share.runtime import StateEvent, said
+from konvene.sim.share.runtime import StateEvent, in_log
 from konvene.sim.world.event import InvariantViolation
 
 
@@ -41,7 +41,7 @@ class ShareStateIsItsLog(ShareStateInvariant):
         if event.kind == "loaded" and not event.lost:
             was, now = event.before, event.after
             if event.runtime.log.cut:
-                was, now = ({k: said(s) for k, s in known.items()} for known in (was, now))
+                was, now = ({k: in_log(s) for k, s in known.items()} for known in (was, now))
             assert was == now, f"was {event.before}, and is loaded as {event.after}"
 
 

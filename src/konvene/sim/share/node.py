@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from konvene.sim.event_queue import Entry
-    from konvene.sim.runtime import GroupRuntime
+    from konvene.sim.group_runtime import GroupRuntime
     from konvene.sim.world.process import Process
     from konvene.sim.world.world import World
 
@@ -266,7 +266,7 @@ class ShareNode:
         failure = self.failure or runtime.failure
         if failure is not None:
             raise failure
-        if runtime.waits_for_disk and not runtime.disk_busy:
+        if runtime.sync_pending and not runtime.disk_busy:
             runtime.disk_busy = True
             world.event_queue.after(world.latency_ms("sync.ms"), self._synced, runtime)
         deliveries = self.deliveries
@@ -290,9 +290,9 @@ class ShareNode:
         fails = self.world.conditions["sync.fails"]
         if fails and self.world.random.random() < fails:
             self.world.log_event("disk", "fails to sync share state", None)
-            runtime.sync_fails()
+            runtime.fail_sync()
         else:
-            runtime.made_durable()
+            runtime.complete_sync()
 
     def fail_over(self) -> None:
         """The share coordinator dies; what was not durable is lost, in part or as a whole."""

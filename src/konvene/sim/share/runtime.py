@@ -1,21 +1,19 @@
-"""The core of share state at work in virtual time: the broker's coordinator on a log that is a list.
+"""The share coordinator in virtual time; see `konvene.sim.runtime`.
 
-As `sim.runtime` does for groups: the coordinator is the one that serves, its core is watched, and whatever
-happens to it becomes an event. The shadow is given nothing but what was decoded from the log. What the core
-calls superfluous is cut off, and what is left has to say the same.
+The coordinator deletes the records that its state does not need from the beginning of its log. Each time,
+what is left must still replay to the current state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from konvene.errors import Errors
 from konvene.records.coordinator import SHARE_STATE_RECORDS, decode_record
 from konvene.runtime.coordinator import Call
 from konvene.runtime.deferred import Deferred
-from konvene.runtime.ports import Ports
 from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.image import Topics
 from konvene.share_state.pruning import CUT
@@ -24,84 +22,52 @@ from konvene.share_state.shard import ShareStateShard
 from konvene.share_state.state import SharePartitionState
 from konvene.sim.event_queue import EventQueue
 from konvene.sim.journal import Batch
-from konvene.sim.share.state_log import SPEECH, StateJournal, StateLog
+from konvene.sim.runtime import REQUEST, ShardRuntime, replay
+from konvene.sim.share.state_log import SHARE_STATE_SERDE, StateJournal, StateLog
 from konvene.sim.world.event import InvariantViolation
-from konvene.sim.world.process_loop import ProcessLoop, TimerReportingCoordinator
-
-NOBODY_DECIDED = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS)
-"""What a coordinator answers by itself."""
 
 UPDATES = "share.coordinator.snapshot.update.records.per.snapshot"
-
-
-def said(state: SharePartitionState) -> SharePartitionState:
-    """What is left of it where the log was cut: a snapshot says everything, but for the highest epochs that
-    ever were, and how many updates there were."""
-    return state._replace(highest_state_epoch=0, highest_leader_epoch=0, updates=0)
-
 
 States = Mapping[SharePartitionKey, SharePartitionState]
 
 
-def _decoded(key: Any, value: Any) -> Any:
+def in_log(state: SharePartitionState) -> SharePartitionState:
+    """Return what a log that was cut still holds of a state: a snapshot holds all of it, except the highest
+    epochs ever seen and the number of updates."""
+    return state._replace(highest_state_epoch=0, highest_leader_epoch=0, updates=0)
+
+
+def _decode(key: Any, value: Any) -> Any:
     return decode_record(key or b"", value, SHARE_STATE_RECORDS)
 
 
 @dataclass(slots=True)
 class StateEvent:
-    """One thing that happened to the core of share state: "request", "completion", "timer", "loaded", or one
-    of those that could not be appended: "append failed", "too large"."""
+    """One thing that happened to the share coordinator; `kind` as in `konvene.sim.world.event.Event`."""
 
     kind: str
     runtime: ShareStateRuntime
     before: States
     after: States
     request: Any = None
+    """The request, the completion, or the key of the timer."""
     answer: Any = None
     batch: Batch | None = None
     waiter: int = 0
     lost: int = 0
-    """How many batches of the log were lost before it was loaded."""
+    """Number of batches that the log lost before it was loaded."""
+    outcome: Outcome | None = None
 
 
-class _Watched:
-    """A core with somebody looking over its shoulder."""
+class ShareStateRuntime(ShardRuntime[StateEvent, States]):
+    """A share coordinator, its log and its shadow.
 
-    def __init__(self, core: ShareStateShard, runtime: ShareStateRuntime) -> None:
-        self.core = core
-        self._runtime = runtime
-        self.replay = core.replay
-        self.cacheable = core.cacheable
-        self.is_current = core.is_current
+    It does not raise its failure; its owner reads `failure` after each step."""
 
-    def handle(self, request: Any, context: Context) -> Outcome:
-        return self._decide("request" if context.waiter else "completion", request, context, self.core.handle)
-
-    def expire(self, key: Any, context: Context) -> Outcome:
-        return self._decide("timer", key, context, self.core.expire)
-
-    def _decide(
-        self, kind: str, about: Any, context: Context, decide: Callable[[Any, Context], Outcome]
-    ) -> Outcome:
-        runtime = self._runtime
-        runtime.end_event()
-        runtime.last_waiter = context.waiter
-        try:
-            outcome = decide(about, context)
-        except Exception as error:
-            runtime.failed(error)
-            raise
-        runtime.decided(kind, about, outcome, context.waiter)
-        return outcome
-
-    def load(self, context: Context) -> Outcome:
-        outcome = self.core.load(context)
-        self._runtime.loading(self.core)
-        return outcome
-
-
-class ShareStateRuntime:
-    """A share coordinator, its log and its shadow; see `sim.runtime`."""
+    name = "share state"
+    log: StateLog
+    core: ShareStateShard
+    shadow: ShareStateShard
 
     def __init__(
         self,
@@ -113,176 +79,94 @@ class ShareStateRuntime:
         load_ms: Callable[[], int] = lambda: 0,
         observe: Callable[[StateEvent], None] = lambda event: None,
     ) -> None:
-        self.log = log
-        self.journal = StateJournal(log, at_once=False, decode=_decoded)
-        self.observe = observe
-        self.topics = topics
         self.updates: int = config()[UPDATES]
-        self.core = self.shadow = ShareStateShard(self.updates)
+        """Maximum number of updates between two snapshots."""
         self.kept: States = {}
-        """What there is, in a copy that nobody has."""
-        self.ended: States = {}
-        self.lost = 0
-        self.disk_busy = False
-        self.last_waiter = 0
-        self.failure: Exception | None = None
-        self._ends: dict[int, int] = {}
+        """A private copy of all states, as of the last event."""
         self._waiting: dict[Deferred[Any], None] = {}
-        """Who is told that there is no coordinator any more, when it dies."""
-        self._open: StateEvent | None = None
-        self._outcome: Outcome | None = None
-        self._loop = ProcessLoop(
-            event_queue, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.end_event
+        """Responses that did not leave; NOT_COORDINATOR when the process dies."""
+        super().__init__(
+            event_queue,
+            config,
+            journal=StateJournal(log, at_once=False, decode=_decode),
+            serde=SHARE_STATE_SERDE,
+            empty={},
+            topics=topics,
+            load_ms=load_ms,
+            observe=observe,
+            perform=self._cut,
         )
-        self.coordinator = TimerReportingCoordinator(
-            "share state",
-            lambda: cast("Any", _Watched(ShareStateShard(self.updates), self)),
-            SPEECH,
-            Ports(
-                journal=cast("Any", self.journal),
-                config=config,
-                loop=cast("Any", self._loop),
-                wall_clock_ms=event_queue.wall_clock_ms,
-                topics=topics,
-                perform=self._cut,
-            ),
-        )
-        self.coordinator.fired = self.end_event
 
-    def __repr__(self) -> str:
-        return f"<share state: {self.coordinator!r}, {self.log!r}>"
-
-    @property
-    def is_active(self) -> bool:
-        return self.coordinator.state == "active"
-
-    # --- what is done to it ---
-
-    def load(self) -> None:
-        self.coordinator.load()
-        self.end_event()
+    # --- what the world does with it ---
 
     def die(self) -> None:
-        """The process is gone: it answers nobody, and nothing of it happens any more."""
-        self.end_event()
-        self.ended = self.last_state()
-        self._loop.end()
+        super().die()
         waiting, self._waiting = self._waiting, {}
-        for answer in waiting:
-            answer.resolve(Errors.NOT_COORDINATOR)
-
-    def last_state(self) -> States:
-        """All that there is; where nothing was read yet, all that there was before."""
-        return dict(self.core.states) if self.is_active else self.ended
+        for response in waiting:
+            response.resolve(Errors.NOT_COORDINATOR)
 
     def submit(self, request: Any, call: Call) -> Deferred[Any]:
-        """As the coordinator's, but that it is looked when the answer leaves."""
-        self.last_waiter = 0
-        answer: Deferred[Any] = Deferred()
-        decided = self.coordinator.submit(request, call)
-        waiter = self.last_waiter
-        self._waiting[answer] = None
-        decided.listen(lambda told: self._leaves(waiter, told, answer))
-        self.end_event()
-        return answer
+        """Submit a request, as `Coordinator.submit`."""
+        response: Deferred[Any] = Deferred()
+        self._waiting[response] = None
+        self.ask(request, call, lambda answer: self._resolve(response, answer))
+        return response
 
-    def inform(self, news: Any) -> None:
-        self.coordinator.inform(news)
-        self.end_event()
+    def _resolve(self, response: Deferred[Any], answer: Any) -> None:
+        self._waiting.pop(response, None)
+        response.resolve(answer)
 
-    def _leaves(self, waiter: int, told: Any, answer: Deferred[Any]) -> None:
-        """G6: an answer leaves when all is durable that was decided before it."""
-        self.end_event()
-        end = self._ends.pop(waiter, 0)
-        if end > self.log.durable and told not in NOBODY_DECIDED:
-            why = f"answered when {self.log.durable} batches were durable, decided behind {end}: {told}"
-            self.failed(InvariantViolation("AnswersWaitForTheDisk", why))
-        self._waiting.pop(answer, None)
-        answer.resolve(told)
-
-    @property
-    def waits_for_disk(self) -> bool:
-        return self.journal.sync_pause is not None
-
-    def made_durable(self) -> None:
-        self.log.durable = max(self.log.durable, self.journal.sync_end)
-        self._end_sync(None)
-
-    def sync_fails(self) -> None:
-        self.end_event()
-        self.ended = dict(self.core.states)
-        self._end_sync(OSError("the sync failed"))
-
-    def _end_sync(self, error: OSError | None) -> None:
-        pause, self.journal.sync_pause = self.journal.sync_pause, None
-        if pause is not None:
-            pause.end(error)
+    def finish(self) -> None:
         self.end_event()
 
     def _cut(self, effect: Effect) -> None:
-        """The beginning of the log goes."""
+        """Delete the beginning of the log; SH10: the rest replays to the current state."""
         assert effect.verb == CUT
-        gone = self.log.lose_beginning(effect.subject)
-        self._ends = {waiter: end - gone for waiter, end in self._ends.items()}
-        self.journal.sync_end -= gone
-        left = ShareStateShard(self.updates)
-        for batch in self.log.batches:
-            for record in batch.records:
-                left.replay(record)
-        known = {key: said(state) for key, state in self.core.states.items()}
-        told = {key: said(state) for key, state in left.states.items()}
-        if told != known:
-            why = f"what is left from offset {effect.subject} on says {told}, and there is {known}"
+        removed = self.log.lose_beginning(effect.subject)
+        positions = self._release_positions
+        self._release_positions = {
+            waiter: (durable - removed, written) for waiter, (durable, written) in positions.items()
+        }
+        self.journal.sync_end -= removed
+        left = replay(self.log.batches, self.new_shard())
+        current = {key: in_log(state) for key, state in self.core.states.items()}
+        replayed = {key: in_log(state) for key, state in left.states.items()}
+        if replayed != current:
+            why = f"the log from offset {effect.subject} on holds {replayed}, the state is {current}"
             self.failed(InvariantViolation("WhatIsCutIsSuperfluous", why))
 
-    # --- what becomes of it ---
+    # --- what the shard does ---
 
-    def decided(self, kind: str, request: Any, outcome: Outcome, waiter: int) -> None:
-        """The core decided; what follows from it is about to happen."""
+    def new_shard(self) -> ShareStateShard:
+        return ShareStateShard(self.updates)
+
+    def current_state(self) -> States:
+        return dict(self.core.states)
+
+    def new_event(
+        self, kind: str, subject: Any, context: Context, outcome: Outcome | None, refused: Errors | None
+    ) -> StateEvent:
         if self.core.states != self.kept:
             self.failed(
-                InvariantViolation("ShareStateChangesByRecords", f"{request}: changed without a record")
+                InvariantViolation("ShareStateChangesByRecords", f"{subject}: changed without a record")
             )
-        answer = dict(outcome.replies).get(waiter) if waiter else None
-        self._open = StateEvent(kind, self, self.kept, {}, request, answer, waiter=waiter)
-        self._outcome = outcome
-        self.journal.appended = self.journal.failed = self.journal.refused = None
+        answer = (
+            dict(outcome.replies).get(context.waiter) if outcome is not None and kind == REQUEST else None
+        )
+        return StateEvent(kind, self, self.kept, {}, subject, answer, waiter=context.waiter, outcome=outcome)
 
-    def failed(self, error: Exception) -> None:
-        if self.failure is None:
-            self.failure = error
+    def new_load_event(self, outcome: Outcome) -> StateEvent:
+        return StateEvent("loaded", self, self.ended, {}, lost=self.lost)
 
-    def end_event(self) -> None:
-        """What was decided last has happened: tell of it. `failure` is what went wrong first."""
-        event, self._open = self._open, None
-        if event is None:
-            return
-        if event.kind != "loaded" and self._outcome is not None and self._outcome.records:
-            event.batch = self.journal.appended
-            if event.batch is None:
-                event.kind = self.journal.failed or "too large"
-                if event.kind == "append failed":
-                    self.ended = self.kept
-            else:
-                for record in event.batch.records:
-                    self.shadow.replay(record)
-        if event.waiter and event.kind == "request":
-            self._ends[event.waiter] = len(self.log.batches)
-        self.kept = event.after = dict(self.core.states)
-        try:
-            if self.failure is None:
-                self.observe(event)
-        except Exception as error:
-            self.failed(error)
+    def append_failed(self, event: StateEvent, how: str) -> None:
+        event.kind = how
+        if how == "append failed":
+            self.ended = self.kept
 
-    def loading(self, core: ShareStateShard) -> None:
-        """A new shard was read from the log."""
-        self.end_event()
-        self.core = core
-        self.shadow = ShareStateShard(self.updates)
-        for batch in self.log.batches:
-            for record in batch.records:
-                self.shadow.replay(record)
-        self._ends.clear()
-        self._open = StateEvent("loaded", self, self.ended, {}, lost=self.lost)
-        self.lost = 0
+    def note_responses(self, event: StateEvent) -> None:
+        if event.waiter and event.kind == REQUEST:
+            self._release_positions[event.waiter] = len(self.log.batches), 0
+
+    def end(self, event: StateEvent) -> None:
+        self.kept = event.after = self.current_state()
+        self.report(event)

@@ -78,4 +78,4 @@ def _read(numbered: Any, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
         yield offset, batch.timestamp_ms, kept
 
 
-SPEECH = RecordSerde(SHARE_STATE_SPEECH.encode, _read)
+SHARE_STATE_SERDE = RecordSerde(SHARE_STATE_SPEECH.encode, _read)

@@ -254,7 +254,7 @@ class TimeEndsTransactions(TransactionInvariant):
         if event.kind != "timer":
             return
         now_ms = event.runtime.event_queue.wall_clock_ms()
-        config = event.runtime.config()
+        config = event.runtime.config
         for name, was in event.before.items():
             now = event.after.get(name)
             late = (

@@ -152,7 +152,7 @@ class Transactions:
         """After a step of the world: what waits for the disk gets there in a while."""
         runtime = self.runtime
         runtime.finish()
-        if runtime.waits_for_disk and not runtime.disk_busy:
+        if runtime.sync_pending and not runtime.disk_busy:
             runtime.disk_busy = True
             self.world.event_queue.after(self.world.latency_ms("sync.ms"), self._synced, runtime)
 
@@ -163,9 +163,9 @@ class Transactions:
         fails = self.world.conditions["sync.fails"]
         if fails and self.world.random.random() < fails:
             self.world.log_event("disk", "fails to sync transactions", None)
-            runtime.sync_fails()
+            runtime.fail_sync()
         else:
-            runtime.made_durable()
+            runtime.complete_sync()
 
     def fail_over(self) -> None:
         """The coordinator dies; what was not durable is lost, in part or as a whole; another one reads."""

@@ -24,9 +24,9 @@ from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Effect, Rebalance
 from konvene.shard.image import Topics
 from konvene.sim.event_queue import EventQueue
+from konvene.sim.group_runtime import TOPICS, GroupRuntime
 from konvene.sim.invariants import invariants_of, observer
 from konvene.sim.journal import Log
-from konvene.sim.runtime import TOPICS, GroupRuntime
 from konvene.sim.transcript.lines import effect_line, record_line, why_line
 from konvene.sim.world.event import Event
 from konvene.sim.world.member_ids import MemberIds
@@ -162,7 +162,7 @@ class Sandbox:
         too late for: then what comes waits as well."""
         if not but:
             self.holds, self.runtime.journal.at_once = False, True
-        self.runtime.made_durable(but)
+        self.runtime.complete_sync(but)
         self.look()
 
     def inform(self, news: Any) -> None:
@@ -192,7 +192,7 @@ class Sandbox:
             task_assignors=self.task_assignors,
             at_once=not self.holds,
             observe=self._observe,
-            tell=self._tell,
+            on_rebalance=self._tell,
             perform=self._perform,
         )
 

@@ -23,7 +23,7 @@ from konvene.sim.world.cleaner import cleaned_at_random
 from konvene.sim.world.event import all_offsets
 
 if TYPE_CHECKING:
-    from konvene.sim.runtime import GroupRuntime
+    from konvene.sim.group_runtime import GroupRuntime
 
 
 def compacted(batches: Sequence[Batch], end: int, tombstones: bool, begin: int = 0) -> list[Batch]:

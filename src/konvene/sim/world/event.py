@@ -22,8 +22,8 @@ from konvene.records.commits import Committed
 from konvene.shard.contract import Outcome
 
 if TYPE_CHECKING:
+    from konvene.sim.group_runtime import GroupRuntime
     from konvene.sim.journal import Batch
-    from konvene.sim.runtime import GroupRuntime
 
 MODERN_GROUP_TYPES = (ConsumerGroup, StreamsGroup, ShareGroup)
 """Types of groups whose coordinator assigns."""

@@ -21,8 +21,8 @@ from konvene.messages.offset_delete import (
 )
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
+from konvene.sim.group_runtime import GroupRuntime
 from konvene.sim.members import assigns, runs_applications
-from konvene.sim.runtime import GroupRuntime
 from konvene.sim.share.faults import (
     alteration,
     beginning_goes,

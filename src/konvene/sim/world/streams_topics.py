@@ -19,8 +19,8 @@ from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology.configure import KIP, Status, configure
 from konvene.groups.streams.topology.internal_topics import TopicsNotCreated, TopicsToCreate
 from konvene.groups.streams.topology.topology import Topology
+from konvene.sim.group_runtime import GroupRuntime
 from konvene.sim.members.streams.topologies import EXTRA, LAST_EPOCH, topology_of
-from konvene.sim.runtime import GroupRuntime
 from konvene.sim.world import fault_actions
 from konvene.sim.world.faults import Options
 

@@ -34,6 +34,7 @@ from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
 from konvene.sim.event_queue import EventQueue
+from konvene.sim.group_runtime import GroupRuntime
 from konvene.sim.invariants import observer
 from konvene.sim.invariants.offset_oracle import Oracle, TopicPartition, of_others
 from konvene.sim.journal import Log
@@ -41,7 +42,6 @@ from konvene.sim.members import assigns, kinds, runs_applications, shares, trans
 from konvene.sim.members.simple import SimpleClient
 from konvene.sim.members.streams.application import Application
 from konvene.sim.members.streams.state import Stores
-from konvene.sim.runtime import GroupRuntime
 from konvene.sim.share.node import ShareNode
 from konvene.sim.share.settings import share_settings
 from konvene.sim.transactions.node import Transactions, transaction_settings
@@ -278,7 +278,7 @@ class World:
             at_once=False,
             load_ms=lambda: self._about(self.conditions["load.ms"]),
             observe=self._observe,
-            tell=self.measure.explained,
+            on_rebalance=self.measure.explained,
             perform=lambda effect: self._perform_effect(new, effect),
         )
         return new
@@ -547,7 +547,7 @@ class World:
 
     def _start_sync(self, runtime: GroupRuntime) -> None:
         """Start a sync if responses wait for one; it takes a while and may fail."""
-        if runtime.waits_for_disk and not runtime.disk_busy:
+        if runtime.sync_pending and not runtime.disk_busy:
             runtime.disk_busy = True
             self.event_queue.after(self._about(self.conditions["sync.ms"]), self._synced, runtime)
 
@@ -560,13 +560,13 @@ class World:
             self.log_event("disk", "fails to sync", None)
             if runtime is self.runtime:
                 self.record_command("restart")
-            runtime.sync_fails()
+            runtime.fail_sync()
         else:
             but = len(runtime.log.batches) - runtime.journal.sync_end
             if self.recorder is not None:
                 self.record_command(f"durable but={but}" if but else "durable")
                 self.record_command("hold")
-            runtime.made_durable(but)
+            runtime.complete_sync(but)
 
     # --- observers ---
 

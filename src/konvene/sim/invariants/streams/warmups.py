@@ -25,8 +25,8 @@ from konvene.groups.streams.current_assignment import Role
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KAFKA
 from konvene.shard import causes
+from konvene.sim.group_runtime import GroupRuntime
 from konvene.sim.invariants.streams.state import Task, new_causes, touched, units, was
-from konvene.sim.runtime import GroupRuntime
 from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
