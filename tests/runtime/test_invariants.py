@@ -206,7 +206,7 @@ def story(seed: int) -> str:
             elif what != "restart" and (who in cast.generations or what in ("join", "anew")):
                 getattr(cast, what)(who)
     cast.ask("simple", commit_request(3, partitions=tuple(range(6))), 8)
-    return repr(cast.life.happened) + repr(ordered_state(cast.life.shard)) + repr(cast.life.log.batches)
+    return repr(cast.life.transcript) + repr(ordered_state(cast.life.shard)) + repr(cast.life.log.batches)
 
 
 def test_the_same_life_is_the_same_to_the_byte() -> None:

@@ -1,4 +1,4 @@
-"""The page of knobs, faults and invariants says what the simulator does; it is rendered and compared."""
+"""The page of parameters, faults and invariants is rendered from the tables and compared."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_every_row_has_its_sentence() -> None:
     assert len({name for name, _, _ in rows}) == len(rows) > 25
     for sentence in [
         *(row[2] for row in rows),
-        *(k.sentence for k in ALL_PARAMETERS),
-        *(f.sentence for f in ALL_FAULTS),
+        *(parameter.description for parameter in ALL_PARAMETERS),
+        *(fault.description for fault in ALL_FAULTS),
     ]:
         assert len(sentence) > 10
     assert {fault.name for fault in ALL_FAULTS} == set(FAULT_ACTIONS)

@@ -131,13 +131,13 @@ def _page() -> Iterator[str]:
     yield "## Knobs\n"
     yield "A run draws a value for each; `--set NAME=VALUE` sets one. The second column: without faults.\n"
     yield from _table(
-        ("Knob", "Fault-free", "What it is"),
-        ((f"`{k.name}`", f"`{k.fault_free}`", k.sentence) for k in ALL_PARAMETERS),
+        ("Knob", "Calm", "What it is"),
+        ((f"`{k.name}`", f"`{k.fault_free}`", k.description) for k in ALL_PARAMETERS),
     )
     yield "## Faults\n"
     yield "A run draws which of them there are. Of those, one strikes every `fault.every` steps or so; by"
     yield "weight, which is drawn below the one here. `--set fault.NAME=WEIGHT` sets it by hand.\n"
-    faults = ((f"`{f.name}`", f"{f.weight:g}", f.sentence) for f in ALL_FAULTS)
+    faults = ((f"`{f.name}`", f"{f.weight:g}", f.description) for f in ALL_FAULTS)
     yield from _table(("Fault", "Weight", "What happens"), faults)
     yield "## Invariants\n"
     yield "The letters are those of the project's catalogue of invariants: G log and state machine, C classic"

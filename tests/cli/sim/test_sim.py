@@ -145,8 +145,8 @@ def test_a_whole_broker_is_run_at_level_2() -> None:
         (("--groups", "shares"), "no groups of the kind shares; there are classic, static"),
         (("--groups", ","), "name at least one kind"),
         (("--set", "members"), "write NAME=VALUE"),
-        (("--set", "colour=red"), "colour is no knob of the simulator"),
-        (("--set", "members=few"), "this is not a number"),
+        (("--set", "colour=red"), "unknown simulator parameter colour"),
+        (("--set", "members=few"), "not a number"),
         (("--config", "group.max.size=none"), "group.max.size"),
         (("--level", "2", "--set", "members=3"), "belong to level 1"),
     ],
@@ -279,7 +279,7 @@ def test_a_scenario_that_cannot_be_played_is_told(tmp_path: Path) -> None:
 
 def test_the_fault_model_is_printed() -> None:
     said = call(None, "sim", "faults")
-    assert "request.loss" in said.out and "part of the requests that is lost" in said.out
+    assert "request.loss" in said.out and "fraction of requests that are lost" in said.out
     assert "failover" in said.out
     told = call(None, "sim", "faults", "--seed", "7", "--json").json
     drawn = {row["name"]: row["drawn"] for row in told["knobs"]}

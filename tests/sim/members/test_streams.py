@@ -39,17 +39,17 @@ def members(world: World) -> list[StreamsMember]:
 def test_a_disk_keeps_what_was_restored_and_is_behind_what_others_wrote() -> None:
     stores = Stores()
     stores.write("p", ("g", TASK), 10)
-    assert (stores.behind("p", ("g", TASK)), stores.behind("q", ("g", TASK))) == (0, 10)
+    assert (stores.lag("p", ("g", TASK)), stores.lag("q", ("g", TASK))) == (0, 10)
     stores.restore("q", ("g", TASK), 4)
     stores.write("p", ("g", TASK), 1)
     stores.write("p", ("g", OTHER), 2)
-    assert stores.behind("q", ("g", TASK)) == 7
+    assert stores.lag("q", ("g", TASK)) == 7
     assert dict(stores.on_disk("q", "g")) == {TASK: 4}
     assert dict(stores.on_disk("q", "another")) == {}
     stores.restore("q", ("g", TASK), 100)
-    assert (stores.behind("q", ("g", TASK)), stores.end(("g", TASK)), stores.size()) == (0, 11, 13)
-    stores.lose("g")
-    assert (stores.size(), stores.behind("q", ("g", TASK)), dict(stores.on_disk("q", "g"))) == (
+    assert (stores.lag("q", ("g", TASK)), stores.end(("g", TASK)), stores.size()) == (0, 11, 13)
+    stores.delete_changelogs("g")
+    assert (stores.size(), stores.lag("q", ("g", TASK)), dict(stores.on_disk("q", "g"))) == (
         0,
         0,
         {TASK: 0},
@@ -77,7 +77,7 @@ def test_a_task_is_run_when_it_is_restored_and_a_copy_makes_that_short() -> None
         world.run_for(60_000)
         gone, stays = members(world)
         assert len(gone.running) + len(stays.running) == 3
-        behind = [world.stores.behind(stays.process_id, ("g1", task)) for task in gone.running]
+        behind = [world.stores.lag(stays.process_id, ("g1", task)) for task in gone.running]
         gone.die()
         world.run_for(12_000)
         waits = stays.tasks.active - stays.running
@@ -85,7 +85,7 @@ def test_a_task_is_run_when_it_is_restored_and_a_copy_makes_that_short() -> None
         assert bool(waits) == (not standbys), stays
         longest[standbys] = max(behind)
         world.run_for(300_000)
-        assert stays.settled and len(stays.running) == 3
+        assert stays.is_stable and len(stays.running) == 3
     assert longest[1] < longest[0]
 
 

@@ -85,8 +85,8 @@ def test_totals_are_sums() -> None:
     [
         (Run(0, ("shares",)), "there are no groups of the kind shares; there are classic, static"),
         (Run(0, sets=(("assignor", "sticky"),)), "sticky is no assignor"),
-        (Run(0, sets=(("losses", "1"),)), "losses is no knob"),
-        (Run(0, sets=(("members", "many"),)), "this is not a number"),
+        (Run(0, sets=(("losses", "1"),)), "unknown simulator parameter losses"),
+        (Run(0, sets=(("members", "many"),)), "not a number"),
         (Run(0, settings=(("group.max.sise", "1"),)), "group.max.sise"),
     ],
 )

@@ -125,16 +125,16 @@ def test_a_write_that_nobody_lets_in_is_noticed(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_client_that_reads_on_after_an_abort_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ledger knows that nothing counts which was read between."""
-    from konvene.sim.members.transactional import Transacting
+    from konvene.sim.members.transactional import TransactionalMember
 
-    over = Transacting._over
+    over = TransactionalMember._transaction_ended
 
     def forgetful(self: Any, ranges: Any, ages: Any, error: Any) -> None:
         from konvene.errors import Errors
 
         over(self, ranges, ages, Errors.NONE)
 
-    names = found(monkeypatch, Transacting, "_over", forgetful)
+    names = found(monkeypatch, TransactionalMember, "_transaction_ended", forgetful)
     assert names <= {"ExactlyOnce", "CommitsStay", "NothingIsSkipped"}
     assert names
 

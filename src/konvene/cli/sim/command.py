@@ -247,8 +247,8 @@ def faults(seed: int | None, as_json: bool) -> None:
     from konvene.sim.world.faults import FAULTS, PARAMETERS, Options
 
     options = Options.without_faults() if seed is None else Run(seed).options()
-    knobs = [(k.name, options[k.name], k.sentence) for k in PARAMETERS]
-    weights = [(f.name, f.weight if seed is None else options.faults[f.name], f.sentence) for f in FAULTS]
+    knobs = [(k.name, options[k.name], k.description) for k in PARAMETERS]
+    weights = [(f.name, f.weight if seed is None else options.faults[f.name], f.description) for f in FAULTS]
     if as_json:
         names = ("name", "fault_free" if seed is None else "drawn", "sentence")
         print_json(

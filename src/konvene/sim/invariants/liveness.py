@@ -41,7 +41,7 @@ from konvene.sim.members import assigns, runs_applications
 from konvene.sim.members.streams.application import Application
 from konvene.sim.share.faults import SHARE_SETTINGS
 from konvene.sim.world.event import InvariantViolation
-from konvene.sim.world.fault_actions import forget_shutdowns, topic_back
+from konvene.sim.world.fault_actions import clear_shutdown_requests, recreate_topic
 from konvene.sim.world.faults import SECRET, Options
 from konvene.sim.world.settings import CONSUMER_SETTINGS, STREAMS_SETTINGS
 
@@ -185,10 +185,10 @@ def _heal(world: World) -> None:
     for other in world.other_clients:
         other.die()
     if world.share is not None and world.counts["fault topic_gone"]:
-        topic_back(world, "extra")
+        recreate_topic(world, "extra")
     if runs_applications(world.kinds):
         world.internal_topics.delete_misfits()
-        forget_shutdowns(world)
+        clear_shutdown_requests(world)
     if world.options["twins"]:
         _one_of_twins(world)
     if not world.live_members():
@@ -267,7 +267,7 @@ def _group_stable(world: World, name: str, members: list[Member]) -> bool:
         return False
     owned: set[tuple[str, int]] = set()
     for member in members:
-        if not member.settled or member.member_id not in group.members or member.epoch != group.generation:
+        if not member.is_stable or member.member_id not in group.members or member.epoch != group.generation:
             return False
         owned |= member.owned
     once = sum(len(m.owned) for m in members) == len(owned)
@@ -281,7 +281,7 @@ def _consumers_stable(world: World, group: ConsumerGroup, members: list[Member])
     """All at the group's epoch; and every partition of what they read is one's."""
     if group.state is not ConsumerState.STABLE or group.members.keys() != {m.member_id for m in members}:
         return False
-    if not all(m.settled and m.epoch == group.epoch for m in members):
+    if not all(m.is_stable and m.epoch == group.epoch for m in members):
         return False
     if not all(expression in group.regexes for expression in group.regex_users):
         return False
@@ -302,7 +302,9 @@ def _streams_stable(world: World, group: StreamsGroup, members: list[Member]) ->
     Where somebody brought the next topology and left, in mode `kip`, who is behind has what it had."""
     if group.topology is None or group.members.keys() != {m.member_id for m in members}:
         return False
-    if group.epoch > group.assignment_epoch or not all(m.settled and m.epoch == group.epoch for m in members):
+    if group.epoch > group.assignment_epoch or not all(
+        m.is_stable and m.epoch == group.epoch for m in members
+    ):
         return False
     counts = world.partition_counts()
     mode: str = world.config["konvene.streams.mode"]
@@ -334,7 +336,7 @@ def _classic_applications_stable(world: World, group: ClassicGroup, members: lis
     runs; static members come back to the assignment that stands, whatever it was made for."""
     if group.state is not State.STABLE or len(group.members) != len(members):
         return False
-    if not all(m.settled and m.member_id in group.members and m.epoch == group.generation for m in members):
+    if not all(m.is_stable and m.member_id in group.members and m.epoch == group.generation for m in members):
         return False
     owned = [tp for member in members for tp in member.owned]
     sent = [member.topology.to_message() for member in members if isinstance(member, Application)]
@@ -380,7 +382,7 @@ def _sharers_stable(world: World, group: ShareGroup, members: list[Member]) -> b
     """All at the group's epoch; and every partition of what they read has begun, and is somebody's."""
     if group.epoch > group.assignment_epoch or group.members.keys() != {m.member_id for m in members}:
         return False
-    if not all(m.settled and m.epoch == group.epoch for m in members):
+    if not all(m.is_stable and m.epoch == group.epoch for m in members):
         return False
     topics = {topic for member in members for topic in member.topics} & world.topics.by_name.keys()
     known = [world.topics.by_name[name] for name in topics]

@@ -70,7 +70,7 @@ class Oracle:
         for other in self._owners.values():
             if other is member or other.group != member.group or not owned & other.owned:
                 continue
-            if other.settled and self._is_current(other) and other.epoch == member.epoch:
+            if other.is_stable and self._is_current(other) and other.epoch == member.epoch:
                 both = ", ".join(f"{t}-{p}" for t, p in sorted(owned & other.owned))
                 why = f"{member.name} and {other.name} own {both} in {member.epoch}"
                 raise InvariantViolation("NobodySharesAPartition", why)
@@ -96,7 +96,11 @@ class Oracle:
                 told = ", ".join(sorted(map(str, both)))
                 raise InvariantViolation("NobodySharesATask", f"{member.name} and {other.name} run {told}")
             both = other.opened & member.opened
-            if both and other.process_id == member.process_id and other.locks is member.locks is False:
+            if (
+                both
+                and other.process_id == member.process_id
+                and other.locks_state is member.locks_state is False
+            ):
                 told = ", ".join(sorted(map(str, both)))
                 why = f"{member.name} and {other.name} of {member.process_id} have the state of {told} open"
                 raise InvariantViolation("NobodySharesATask", why)

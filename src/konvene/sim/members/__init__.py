@@ -1,8 +1,7 @@
-"""Kinds of members, each in a file of its own that is found by itself.
+"""Kinds of simulated group members, each in a module of its own that is discovered by itself.
 
-A file of this package says `KINDS`: for each kind of group that it has members for, its name and who makes an
-honest member, and one that is not honest.
-"""
+A module of this package lists its kinds in `KINDS`: for each kind of group its name, the function that makes
+an honest member, and the one that makes a hostile client."""
 
 from __future__ import annotations
 
@@ -23,49 +22,49 @@ class Kind(NamedTuple):
 
     name: str
     honest: Callable[[World, str, str], Member]
-    """Makes a member: its world, its name, its group."""
+    """Makes a member from its world, name and group."""
     hostile: Callable[[World, str, str], Process]
     assigned: bool = False
-    """Whether the coordinator assigns, to some of them at least."""
-    changes: bool = False
-    """Whether one that comes back may be another than it was."""
+    """Whether the coordinator assigns to at least some of the members."""
+    replaced_on_restart: bool = False
+    """Whether a restarted member may be another object, with the other protocol."""
     transacts: bool = False
-    """Whether what they read and commit is in transactions."""
+    """Whether members consume and commit in transactions."""
     applications: bool = False
-    """Whether they are applications of Kafka Streams, some of them of the streams protocol at least."""
+    """Whether members are Kafka Streams applications, at least some with the streams protocol."""
     shares: bool = False
-    """Whether several of them read the same partition, and acknowledge each record."""
+    """Whether members share partitions and acknowledge single records."""
 
 
 @cache
 def kinds() -> dict[str, Kind]:
-    """All kinds by name."""
+    """Return all kinds by name."""
     found: dict[str, Kind] = {}
     for module in sorted(m.name for m in pkgutil.walk_packages(__path__, f"{__name__}.")):
-        told = getattr(import_module(module), "KINDS", ())
-        found |= {kind.name: kind for kind in told}
+        kinds_of_module = getattr(import_module(module), "KINDS", ())
+        found |= {kind.name: kind for kind in kinds_of_module}
     return found
 
 
 def transacts(names: Sequence[str]) -> bool:
-    """Whether there are members of these kinds that commit in transactions."""
-    known = kinds()
-    return any(name in known and known[name].transacts for name in names)
+    """Return True if members of these kinds commit in transactions."""
+    all_kinds = kinds()
+    return any(name in all_kinds and all_kinds[name].transacts for name in names)
 
 
 def shares(names: Sequence[str]) -> bool:
-    """Whether there are members of these kinds that share partitions."""
-    known = kinds()
-    return any(name in known and known[name].shares for name in names)
+    """Return True if members of these kinds share partitions."""
+    all_kinds = kinds()
+    return any(name in all_kinds and all_kinds[name].shares for name in names)
 
 
 def runs_applications(names: Sequence[str]) -> bool:
-    """Whether there are members of these kinds that are applications of Kafka Streams."""
-    known = kinds()
-    return any(name in known and known[name].applications for name in names)
+    """Return True if members of these kinds are Kafka Streams applications."""
+    all_kinds = kinds()
+    return any(name in all_kinds and all_kinds[name].applications for name in names)
 
 
 def assigns(names: Sequence[str]) -> bool:
-    """Whether there are members of these kinds to whom the coordinator assigns."""
-    known = kinds()
-    return any(name in known and known[name].assigned for name in names)
+    """Return True if the coordinator assigns to members of these kinds."""
+    all_kinds = kinds()
+    return any(name in all_kinds and all_kinds[name].assigned for name in names)

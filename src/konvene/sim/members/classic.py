@@ -1,14 +1,13 @@
-"""Members of classic groups: eager and cooperative, dynamic and static, and some that are not honest.
+"""Members of classic groups: eager and cooperative, dynamic and static.
 
-An honest member does what a consumer does that speaks the classic protocol: it joins, with the id that it was
-told; leads if it is made the leader; asks for its assignment; sends heartbeats while it has a generation;
-commits now and then, and before it gives something up. What it does about each error is Kafka's consumer's
-way. After a question without an answer it asks again, under the id that it has.
+An honest member behaves as Kafka's consumer with the classic protocol: it joins with the member id it
+received, assigns if it is the leader, syncs, sends heartbeats while it has a generation, and commits
+sometimes and before a revocation. It reacts to errors as Kafka's consumer does. A request without a response
+is repeated, with the same member id.
 
-An eager member gives up everything before it joins again. A cooperative one keeps what it has, and gives up
-what it is not given any more; then it joins once more. A static member leaves without a word and comes back
-without a member id.
-"""
+An eager member revokes everything before it rejoins. A cooperative one keeps its partitions, revokes those
+that it is no longer assigned, and rejoins. A static member leaves without a request and returns without a
+member id."""
 
 from __future__ import annotations
 
@@ -39,25 +38,25 @@ from konvene.sim.invariants.offset_oracle import TopicPartition
 from konvene.sim.members import Kind
 from konvene.sim.members.hostile.classic import HostileClassic
 from konvene.sim.members.member import RETRY_BACKOFF_MS, Member
-from konvene.sim.world.process import Answer
+from konvene.sim.world.process import Answer, error_of
 
 if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
-READ, ASIDE = "orders", "extra"
-"""Where members commit for what they do not read: the topic that they read, and the other one."""
+READ_TOPIC, UNREAD_TOPIC = "orders", "extra"
+"""The topic that members read, and the one that they only commit for (with option `aside`)."""
 
-OURS = "ours"
-"""An assignor that somebody wrote. It does what range does, under another name."""
+CUSTOM_ASSIGNOR = "ours"
+"""Name of a custom assignor, which assigns as `range` does."""
 
 JOIN_VERSIONS = (9, 9, 9, 9, 8, 5, 3, 0)
-"""Of JoinGroup, as members of different age speak it: only from 5 on there are static ones."""
+"""Versions of JoinGroup that members of different age send; static membership needs version 5."""
 FIRST_WITH_REBALANCE_TIMEOUT, FIRST_WITH_REASON = 1, 8
 
-COMMON, OTHERS = "roundrobin", ("range", OURS)
-"""Of the assignors that members choose from where they are mixed: the one that all have, and the others."""
+COMMON_ASSIGNOR, OTHER_ASSIGNORS = "roundrobin", ("range", CUSTOM_ASSIGNOR)
+"""Mixed assignors: the one that all members support, and the others."""
 
-ASKED_AGAIN = (
+RETRIABLE_ERRORS = (
     None,
     Errors.COORDINATOR_LOAD_IN_PROGRESS,
     Errors.UNKNOWN_SERVER_ERROR,
@@ -65,12 +64,12 @@ ASKED_AGAIN = (
     Errors.COORDINATOR_NOT_AVAILABLE,
     Errors.REBALANCE_IN_PROGRESS,
 )
-"""Answers after which a member asks once more in a while; None: nothing was heard."""
+"""Errors after which a member repeats its request; None: no response arrived."""
 LOST_MEMBERSHIP = (Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION)
 
 
 class ClassicMember(Member):
-    """See the top of this file. `state` is "out", "joining", "syncing" or "in"."""
+    """A member of a classic group. `state` is "out", "joining", "syncing" or "in"."""
 
     def __init__(self, world: World, name: str, group: str, *, static: bool) -> None:
         super().__init__(world, name, group)
@@ -78,53 +77,53 @@ class ClassicMember(Member):
         self.instance_id = name if static else None
         self.session_ms: int = options["session.ms"]
         self.rebalance_ms: int = options["rebalance.ms"]
-        self.topics = self._reads()
+        self.topics = self._subscribed_topics()
         self.assignors = self._assignors(options["assignor"])
         self.cooperative = self._is_cooperative()
         self.protocol_type: str = options["type"]
         self.join_version = 9 if static else world.random.choice(JOIN_VERSIONS)
-        self.beat_ms = options["heartbeat.ms"]
+        self.heartbeat_ms = options["heartbeat.ms"]
         self._reset()
 
-    def _assignors(self, told: str) -> list[str]:
-        """What it can, best liked first. All have one in common, or there would be no group."""
+    def _assignors(self, policy: str) -> list[str]:
+        """Return the supported assignors, preferred first. All members have one in common."""
         random = self.world.random
-        if told != "mixed":
-            return [told]
-        names = [COMMON, *random.sample(OTHERS, random.randint(0, len(OTHERS)))]
+        if policy != "mixed":
+            return [policy]
+        names = [COMMON_ASSIGNOR, *random.sample(OTHER_ASSIGNORS, random.randint(0, len(OTHER_ASSIGNORS)))]
         random.shuffle(names)
         return names
 
     def _is_cooperative(self) -> bool:
-        return ASSIGNORS[known_as(self.assignors[0])].cooperative
+        return ASSIGNORS[implementation_of(self.assignors[0])].cooperative
 
-    def _reads(self) -> tuple[str, ...]:
-        """Where members commit for what they do not read, nobody is to read it."""
-        return (READ,) if self.world.options["aside"] else self.world.subscription()
+    def _subscribed_topics(self) -> tuple[str, ...]:
+        """Return the topics to subscribe to; with `aside`, only the one that is not just committed for."""
+        return (READ_TOPIC,) if self.world.options["aside"] else self.world.subscription()
 
-    def _vary(self) -> None:
-        """Another one than in the life before: as after a deployment with other settings."""
+    def _change_settings(self) -> None:
+        """Change settings, topics and assignors, as a deployment between two lives may."""
         options, random = self.world.options, self.world.random
         self.session_ms = options["session.ms"] * random.choice([1, 1, 2])
         self.rebalance_ms = options["rebalance.ms"] * random.choice([1, 1, 2])
-        self.topics = random.choice([self._reads(), self._reads(), (READ,)])
+        self.topics = random.choice([self._subscribed_topics(), self._subscribed_topics(), (READ_TOPIC,)])
         self.assignors = self._assignors(options["assignor"])
 
     def _reset(self) -> None:
         self.state = "out"
         self.generation = -1
         self._member_id = ""
-        self._assigned_for: dict[str, int] = {}
-        self._beating = 0
+        self._partition_counts_assigned: dict[str, int] = {}
+        self._heartbeat_serial = 0
         self._committing = False
-        self._giving_up = self._reads_less = False
+        self._revoking = self._narrowed_subscription = False
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.state} generation {self.generation}, {len(self.owned)} partitions>"
 
     @property
-    def settled(self) -> bool:
-        return self.state == "in" and not self._giving_up
+    def is_stable(self) -> bool:
+        return self.state == "in" and not self._revoking
 
     @property
     def epoch(self) -> int:
@@ -135,12 +134,12 @@ class ClassicMember(Member):
         return self._member_id
 
     @property
-    def given(self) -> set[TopicPartition]:
-        """What it was given and has not given up."""
+    def assigned(self) -> set[TopicPartition]:
+        """Assigned partitions that are not revoked."""
         return self.owned
 
-    def take(self, partitions: set[TopicPartition]) -> None:
-        """From now on it has exactly these."""
+    def set_assigned(self, partitions: set[TopicPartition]) -> None:
+        """Replace the assigned partitions by exactly these."""
         self.own(partitions)
 
     # --- life ---
@@ -149,15 +148,15 @@ class ClassicMember(Member):
         super().start()
         self._reset()
         if self.world.options["varied"]:
-            self._vary()
-        # One that beats less often may hear of a rebalance when it is over, for ever.
+            self._change_settings()
+        # With rarer heartbeats a member could learn of every rebalance only after it ended.
         options = self.world.options
-        self.beat_ms = min(options["heartbeat.ms"], self.session_ms // 3, options["rebalance.ms"] // 3)
+        self.heartbeat_ms = min(options["heartbeat.ms"], self.session_ms // 3, options["rebalance.ms"] // 3)
         self.schedule(0, self._tick)
         self.join()
 
     def leave(self) -> None:
-        """Give up everything; a dynamic member says goodbye, a static one does not."""
+        """Stop the member: commit, and leave the group unless it is static."""
         if not self.alive:
             return
         self._commit()
@@ -167,27 +166,29 @@ class ClassicMember(Member):
         self.die()
 
     def change_subscription(self) -> None:
-        """Other topics, of which it tells when it joins again. Java's client gives up first what it does not
-        read any more; one that does not is told to, and takes some heartbeats for it."""
-        if self.state != "in" or self._giving_up:
+        """Subscribe to other topics and rejoin.
+
+        Java's consumer first revokes what it no longer subscribes to; a member that does not is told by its
+        next assignment, and takes some heartbeats to revoke."""
+        if self.state != "in" or self._revoking:
             return
-        self.topics = self._reads() if self.topics == (READ,) else (READ,)
-        self._reads_less = self.cooperative and self.world.random.random() < 0.8
-        if self.cooperative and not self._reads_less:
+        self.topics = self._subscribed_topics() if self.topics == (READ_TOPIC,) else (READ_TOPIC,)
+        self._narrowed_subscription = self.cooperative and self.world.random.random() < 0.8
+        if self.cooperative and not self._narrowed_subscription:
             self.own({tp for tp in self.owned if tp[0] in self.topics})
         self._prepare_join("the subscription has changed")
 
     # --- joining ---
 
     def join(self, reason: str | None = None) -> None:
-        """Ask to be in the next generation."""
+        """Send a JoinGroup for the next generation."""
         if self.state == "joining":
             return
         self.state = "joining"
         self._send_join(reason)
 
     def _send_join(self, reason: str | None = None) -> None:
-        owned = tuple(Partition(*tp) for tp in sorted(self.given)) if self.cooperative else ()
+        owned = tuple(Partition(*tp) for tp in sorted(self.assigned)) if self.cooperative else ()
         version = self.join_version
         request = JoinGroupRequest(
             group_id=self.group,
@@ -197,47 +198,47 @@ class ClassicMember(Member):
             group_instance_id=self.instance_id,
             protocol_type=self.protocol_type,
             protocols=tuple(
-                JoinGroupRequestProtocol(name=name, metadata=self._told(name, owned))
+                JoinGroupRequestProtocol(name=name, metadata=self._subscription_metadata(name, owned))
                 for name in self.assignors
             ),
             reason=reason if version >= FIRST_WITH_REASON else None,
         )
         self.send(request, version, self._joined, self.rebalance_ms + 5_000)
 
-    def _told(self, assignor: str, owned: tuple[Partition, ...]) -> bytes:
-        """What it tells the leader; each assignor may have something of its own."""
-        note = assignor.encode() if len(self.assignors) > 1 else None
-        return write_subscription(Subscription(self.topics, owned, self.generation, user_data=note))
+    def _subscription_metadata(self, assignor: str, owned: tuple[Partition, ...]) -> bytes:
+        """Encode the subscription for the leader; each assignor may have its own user data."""
+        user_data = assignor.encode() if len(self.assignors) > 1 else None
+        return write_subscription(Subscription(self.topics, owned, self.generation, user_data=user_data))
 
     def _joined(self, answer: Answer) -> None:
         if self.state != "joining":
             return
-        error = _error(answer)
+        error = error_of(answer)
         if error is Errors.NONE and isinstance(answer, JoinGroupResponse):
-            self._in_generation(answer)
+            self._joined_generation(answer)
         elif error is Errors.MEMBER_ID_REQUIRED and isinstance(answer, JoinGroupResponse):
             self._member_id = answer.member_id
             self._send_join()
         elif error in LOST_MEMBERSHIP:
-            self._lose(keep_id=False)
-        elif error in ASKED_AGAIN:
-            self.schedule(RETRY_BACKOFF_MS, self._again)
+            self._lose_membership(keep_id=False)
+        elif error in RETRIABLE_ERRORS:
+            self.schedule(RETRY_BACKOFF_MS, self._retry_join)
         else:
             self._fatal(error)
 
-    def _again(self) -> None:
+    def _retry_join(self) -> None:
         if self.state == "joining":
             self._send_join()
 
-    def _in_generation(self, answer: JoinGroupResponse) -> None:
+    def _joined_generation(self, answer: JoinGroupResponse) -> None:
         self.state = "syncing"
         self.generation, self._member_id = answer.generation_id, answer.member_id
-        self._beat_from_now()
-        given: tuple[SyncGroupRequestAssignment, ...] = ()
+        self._restart_heartbeats()
+        assigned: tuple[SyncGroupRequestAssignment, ...] = ()
         leads = answer.leader == answer.member_id
-        self._assigned_for = self.world.partition_counts() if leads else {}
+        self._partition_counts_assigned = self.world.partition_counts() if leads else {}
         if leads and not answer.skip_assignment:
-            given = self._assign(answer)
+            assigned = self._assign(answer)
         request = SyncGroupRequest(
             group_id=self.group,
             generation_id=self.generation,
@@ -245,11 +246,13 @@ class ClassicMember(Member):
             group_instance_id=self.instance_id,
             protocol_type=self.protocol_type,
             protocol_name=answer.protocol_name,
-            assignments=given,
+            assignments=assigned,
         )
-        most = self.world.options["slow.leader"] if given and not self.world.faults_disabled else 0
-        if most:
-            self.schedule(round(self.world.random.uniform(0, most) * self.rebalance_ms), self._sync, request)
+        longest_ms = self.world.options["slow.leader"] if assigned and not self.world.faults_disabled else 0
+        if longest_ms:
+            self.schedule(
+                round(self.world.random.uniform(0, longest_ms) * self.rebalance_ms), self._sync, request
+            )
         else:
             self._sync(request)
 
@@ -258,7 +261,7 @@ class ClassicMember(Member):
             self.send(request, 5, self._synced, self.rebalance_ms + 5_000)
 
     def _assign(self, answer: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
-        """As the leader: who gets what."""
+        """Compute the assignment as the group's leader."""
         members = {}
         for m in answer.members:
             try:
@@ -266,21 +269,21 @@ class ClassicMember(Member):
             except CodecError:
                 members[m.member_id] = Subscription(())
         topics = {t.name: TopicInfo(t.partitions) for t in self.world.topics.by_name.values()}
-        wanted = ASSIGNORS[known_as(answer.protocol_name or COMMON)].assign(topics, members)
+        wanted = ASSIGNORS[implementation_of(answer.protocol_name or COMMON_ASSIGNOR)].assign(topics, members)
         return tuple(
-            SyncGroupRequestAssignment(member_id=m, assignment=write_assignment(Assigned(tuple(given))))
-            for m, given in wanted.items()
+            SyncGroupRequestAssignment(member_id=m, assignment=write_assignment(Assigned(tuple(assigned))))
+            for m, assigned in wanted.items()
         )
 
     def _synced(self, answer: Answer) -> None:
         if self.state != "syncing":
             return
-        error = _error(answer)
+        error = error_of(answer)
         if error is Errors.NONE and isinstance(answer, SyncGroupResponse):
-            self._take(answer.assignment)
+            self._assignment_received(answer.assignment)
         elif error in LOST_MEMBERSHIP:
-            self._lose(keep_id=error is Errors.ILLEGAL_GENERATION)
-        elif error in ASKED_AGAIN:
+            self._lose_membership(keep_id=error is Errors.ILLEGAL_GENERATION)
+        elif error in RETRIABLE_ERRORS:
             self.schedule(RETRY_BACKOFF_MS, self._rejoin_after_sync, self.generation)
         else:
             self._fatal(error)
@@ -289,87 +292,92 @@ class ClassicMember(Member):
         if self.state == "syncing" and generation == self.generation:
             self._prepare_join("the assignment did not come")
 
-    def _take(self, assignment: bytes) -> None:
+    def _assignment_received(self, assignment: bytes) -> None:
         self.state = "in"
         try:
-            given = {(p.topic, p.partition) for p in read_assignment(assignment).partitions}
+            assigned = {(p.topic, p.partition) for p in read_assignment(assignment).partitions}
         except CodecError:
-            given = set()
-        self._turn_to(given)
+            assigned = set()
+        self._move_to(assigned)
 
-    def _turn_to(self, given: set[TopicPartition]) -> None:
-        """It is to have these: a cooperative member gives up first what it was not given."""
-        if not self.cooperative or self.given <= given:
-            self.take(given)
+    def _move_to(self, assigned: set[TopicPartition]) -> None:
+        """Move to a new assignment; a cooperative member first revokes what it no longer has."""
+        if not self.cooperative or self.assigned <= assigned:
+            self.set_assigned(assigned)
             return
-        self._give_up(lambda: self._revoked(given))
+        self._revoke(lambda: self._revoked_then_rejoin(assigned))
 
-    def _revoked(self, given: set[TopicPartition]) -> None:
-        """A cooperative member gave up what it was not given; the others get it in the next generation."""
-        self.take(given)
+    def _revoked_then_rejoin(self, assigned: set[TopicPartition]) -> None:
+        """Rejoin after a cooperative revocation, so that the others are assigned the revoked partitions."""
+        self.set_assigned(assigned)
         self.join("need to revoke partitions and re-join")
 
-    # --- giving up ---
+    # --- revocation ---
 
     def _prepare_join(self, reason: str) -> None:
-        """Before the next generation: an eager member gives up all it has. Who is at that already has no ear
-        for anything else, and hears of the rebalance with its next heartbeat."""
-        if self._giving_up:
+        """Prepare for the next generation: an eager member revokes all partitions.
+
+        During a revocation this is ignored; the next heartbeat reports the rebalance again."""
+        if self._revoking:
             return
-        if self.cooperative or not self.given:
+        if self.cooperative or not self.assigned:
             self._commit()
             self.join(reason)
         else:
-            self._give_up(lambda: self._eager_join(reason))
+            self._revoke(lambda: self._eager_join(reason))
 
     def _eager_join(self, reason: str) -> None:
-        self.take(set())
+        self.set_assigned(set())
         self.join(reason)
 
-    def _give_up(self, then: Any) -> None:
-        """Commit, then let the application finish; that may take its time, or longer than it has."""
-        if self._giving_up:
+    def _revoke(self, then: Any) -> None:
+        """Commit, then run the application's revocation callback, which may outlast the rebalance timeout."""
+        if self._revoking:
             return
-        self._giving_up = True
+        self._revoking = True
         request = self.commit_request(self.generation, self.instance_id)
         if request is None:
-            self._callback(then)
+            self._run_callback(then)
         else:
-            self.send_commit(request, lambda error: self._callback_if_going(then), 1_000)
+            self.send_commit(request, lambda error: self._run_callback_if_revoking(then), 1_000)
 
-    def _callback_if_going(self, then: Any) -> None:
-        if self._giving_up:
-            self._callback(then)
+    def _run_callback_if_revoking(self, then: Any) -> None:
+        if self._revoking:
+            self._run_callback(then)
 
-    def _callback(self, then: Any) -> None:
-        most = self.world.options["slow.callback"] * self.rebalance_ms
-        if self._reads_less and not most:
-            most = 3 * self.beat_ms
-        self._reads_less = False
-        takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.faults_disabled else 0
-        if takes_ms > self.rebalance_ms and self.instance_id is None:
+    def _run_callback(self, then: Any) -> None:
+        longest_ms = self.world.options["slow.callback"] * self.rebalance_ms
+        if self._narrowed_subscription and not longest_ms:
+            longest_ms = 3 * self.heartbeat_ms
+        self._narrowed_subscription = False
+        duration_ms = (
+            round(self.world.random.uniform(0, longest_ms))
+            if longest_ms and not self.world.faults_disabled
+            else 0
+        )
+        if duration_ms > self.rebalance_ms and self.instance_id is None:
             self.schedule(self.rebalance_ms, self._poll_timeout)
-        self.schedule(takes_ms, self._gave_up, self.generation, then)
+        self.schedule(duration_ms, self._revocation_done, self.generation, then)
 
-    def _gave_up(self, generation: int, then: Any) -> None:
-        if self._giving_up and generation == self.generation:
-            self._giving_up = False
+    def _revocation_done(self, generation: int, then: Any) -> None:
+        if self._revoking and generation == self.generation:
+            self._revoking = False
             then()
 
     def _poll_timeout(self) -> None:
-        """`max.poll.interval.ms` has passed: the heartbeat thread lets go of the membership."""
-        if self._giving_up and self._member_id:
+        """Leave the group because `max.poll.interval.ms` passed, as the heartbeat thread does."""
+        if self._revoking and self._member_id:
             leaving = MemberIdentity(member_id=self._member_id, reason="consumer poll timeout has expired.")
             self.send(LeaveGroupRequest(group_id=self.group, members=(leaving,)), 5, lambda answer: None)
-            self._lose(keep_id=False)
+            self._lose_membership(keep_id=False)
 
-    def _lose(self, *, keep_id: bool) -> None:
-        """The membership is gone, and with it all that was owned."""
+    def _lose_membership(self, *, keep_id: bool) -> None:
+        """Lose the membership and all owned partitions, and rejoin."""
         self.generation = -1
         if not keep_id:
             self._member_id = ""
-        self._giving_up = False
-        self.forget_all()
+        self._revoking = False
+        self.lose_all()
         self.state = "out"
         self.schedule(1, self._join_if_out)
 
@@ -378,21 +386,21 @@ class ClassicMember(Member):
             self.join()
 
     def _fatal(self, error: Errors) -> None:
-        """An error after which a consumer does not go on by itself. Somebody starts it again, or not."""
+        """Stop because of an error from which a consumer does not recover; it may be restarted later."""
         self.world.log_event(self.name, f"stops: {error.name}", None)
         self.die()
         self.world.member_stopped(self)
 
     # --- heartbeats ---
 
-    def _beat_from_now(self) -> None:
-        self._beating += 1
-        self.schedule(self.beat_ms, self._beat, self._beating)
+    def _restart_heartbeats(self) -> None:
+        self._heartbeat_serial += 1
+        self.schedule(self.heartbeat_ms, self._heartbeat, self._heartbeat_serial)
 
-    def _beat(self, beating: int) -> None:
-        if beating != self._beating or self.generation < 0:
+    def _heartbeat(self, serial: int) -> None:
+        if serial != self._heartbeat_serial or self.generation < 0:
             return
-        self.schedule(self.beat_ms, self._beat, beating)
+        self.schedule(self.heartbeat_ms, self._heartbeat, serial)
         if self.state == "joining":
             return
         request = HeartbeatRequest(
@@ -402,35 +410,35 @@ class ClassicMember(Member):
             group_instance_id=self.instance_id,
         )
         generation = self.generation
-        self.send(request, 4, lambda answer: self._heard_beat(generation, answer))
+        self.send(request, 4, lambda answer: self._handle_heartbeat(generation, answer))
 
-    def _heard_beat(self, generation: int, answer: Answer) -> None:
+    def _handle_heartbeat(self, generation: int, answer: Answer) -> None:
         if generation != self.generation or not isinstance(answer, HeartbeatResponse | Errors):
             return
-        error = _error(answer)
+        error = error_of(answer)
         if error is Errors.REBALANCE_IN_PROGRESS:
             if self.state == "in":
                 self._prepare_join("group is already rebalancing")
         elif error in LOST_MEMBERSHIP:
             if self.state in ("in", "syncing"):
-                self._lose(keep_id=error is Errors.ILLEGAL_GENERATION)
+                self._lose_membership(keep_id=error is Errors.ILLEGAL_GENERATION)
         elif error is Errors.FENCED_INSTANCE_ID:
             self._fatal(error)
 
     # --- the poll loop ---
 
     def _tick(self) -> None:
-        """Read, and now and then commit; a leader looks whether the topics are still as it knew them."""
-        self.schedule(self.beat_ms, self._tick)
-        if self._giving_up:
+        """Read, sometimes commit; a leader rejoins when partition counts changed since it assigned."""
+        self.schedule(self.heartbeat_ms, self._tick)
+        if self._revoking:
             return
         self.read()
         if self.state == "in" and self.world.random.random() < 0.5:
             self._commit()
         if self.state == "in" and self.world.options["aside"]:
-            self._commit_aside()
-        if self.state == "in" and self._assigned_for not in ({}, self.world.partition_counts()):
-            self._assigned_for = {}
+            self._commit_unread()
+        if self.state == "in" and self._partition_counts_assigned not in ({}, self.world.partition_counts()):
+            self._partition_counts_assigned = {}
             self._prepare_join("cached metadata has changed")
 
     def _commit(self) -> None:
@@ -441,12 +449,12 @@ class ClassicMember(Member):
             self._committing = True
             self.send_commit(request, lambda error: self._committed(request, error))
 
-    def _commit_aside(self) -> None:
-        """For a partition of a topic that nobody in the group reads, as an application may."""
-        topic, random = self.world.topics.by_name.get(ASIDE), self.world.random
+    def _commit_unread(self) -> None:
+        """Commit for a partition of a topic that the group does not read, as an application may."""
+        topic, random = self.world.topics.by_name.get(UNREAD_TOPIC), self.world.random
         if topic is None or random.random() < 0.7:
             return
-        told = OffsetCommitRequestPartition(
+        partition = OffsetCommitRequestPartition(
             partition_index=random.randrange(topic.partitions), committed_offset=random.randint(0, 9)
         )
         request = OffsetCommitRequest(
@@ -454,7 +462,7 @@ class ClassicMember(Member):
             generation_id_or_member_epoch=self.generation,
             member_id=self._member_id,
             group_instance_id=self.instance_id,
-            topics=(OffsetCommitRequestTopic(name=ASIDE, partitions=(told,)),),
+            topics=(OffsetCommitRequestTopic(name=UNREAD_TOPIC, partitions=(partition,)),),
         )
         self.send(request, 9, lambda answer: None)
 
@@ -465,21 +473,14 @@ class ClassicMember(Member):
         if error is Errors.FENCED_INSTANCE_ID:
             self._fatal(error)
         elif error in LOST_MEMBERSHIP:
-            self._lose(keep_id=error is Errors.ILLEGAL_GENERATION)
+            self._lose_membership(keep_id=error is Errors.ILLEGAL_GENERATION)
         elif error is Errors.REBALANCE_IN_PROGRESS:
             self._prepare_join("group is already rebalancing")
 
 
-def known_as(assignor: str) -> str:
-    """Under which name we have it."""
-    return "range" if assignor == OURS else assignor
-
-
-def _error(answer: Answer) -> Errors | None:
-    """The error of an answer; None where nothing was heard."""
-    if answer is None or isinstance(answer, Errors):
-        return answer
-    return Errors(getattr(answer, "error_code", 0))
+def implementation_of(assignor: str) -> str:
+    """Return the name of the built-in assignor that implements this one."""
+    return "range" if assignor == CUSTOM_ASSIGNOR else assignor
 
 
 def _dynamic(world: World, name: str, group: str) -> Member:

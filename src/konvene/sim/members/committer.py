@@ -1,8 +1,7 @@
-"""A client without a group that commits in transactions, beside others who commit without.
+"""A client without membership that commits in transactions, while others commit for the same group without.
 
-It is what races plain commits, expiry and deletion: it means nothing by what it commits, so nothing is asked
-of it but that all of a transaction counts, or nothing.
-"""
+It races plain commits, expiry and deletion. Its offsets have no meaning; the only requirement is that all or
+none of a transaction's offsets become visible."""
 
 from __future__ import annotations
 
@@ -22,12 +21,11 @@ from konvene.sim.world.process import Process
 if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
-EVERY_MS = 5_000
+INTERVAL_MS = 5_000
 
 
 class Committer(Process):
-    """Commits in transactions of its own, under the name of a group that has no members, in which others
-    commit as well, without any transaction. What it commits means nothing."""
+    """Commits arbitrary offsets in transactions for a group without members."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -35,40 +33,40 @@ class Committer(Process):
 
     def start(self) -> None:
         super().start()
-        self.producer = Producer(self, f"x-{self.name}", self._followed)
+        self.producer = Producer(self, f"x-{self.name}", self._fenced)
         self.schedule(0, self.producer.play, self.producer.begin())
-        self.schedule(EVERY_MS, self._tick)
+        self.schedule(INTERVAL_MS, self._tick)
 
-    def _followed(self, error: Errors) -> None:
+    def _fenced(self, error: Errors) -> None:
         if self.alive:
             self.die()
             self.start()
 
     def _tick(self) -> None:
         random, producer = self.world.random, self.producer
-        self.schedule(random.randint(1, EVERY_MS), self._tick)
+        self.schedule(random.randint(1, INTERVAL_MS), self._tick)
         topic = random.choice(list(self.world.topics.by_name.values()))
         if producer is None or not producer.is_ready:
             return
         label = f"plain-{producer.label()}"
-        told = tuple(
+        partitions = tuple(
             TxnOffsetCommitRequestPartition(
                 partition_index=index, committed_offset=random.randint(0, 1_000), committed_metadata=label
             )
             for index in sorted(random.sample(range(topic.partitions + 1), min(topic.partitions + 1, 2)))
         )
         request = TxnOffsetCommitRequest(
-            group_id=OWN_GROUP, topics=(TxnOffsetCommitRequestTopic(name=topic.name, partitions=told),)
+            group_id=OWN_GROUP, topics=(TxnOffsetCommitRequestTopic(name=topic.name, partitions=partitions),)
         )
-        producer.play(producer.transaction({}, request, self._over))
+        producer.play(producer.transaction({}, request, self._transaction_ended))
 
-    def _over(self, error: Errors | None) -> None:
-        """Now and then it is confused, and asks for the contrary of what was decided."""
+    def _transaction_ended(self, error: Errors | None) -> None:
+        """Sometimes send an EndTxn with the opposite of the decided result."""
         producer = self.producer
         if producer is not None and self.world.random.random() < 0.2 and not self.world.faults_disabled:
-            self.schedule(1, self._ask_otherwise, error is not Errors.NONE)
+            self.schedule(1, self._send_opposite_end, error is not Errors.NONE)
 
-    def _ask_otherwise(self, committed: bool) -> None:
+    def _send_opposite_end(self, committed: bool) -> None:
         producer = self.producer
         if producer is None or not producer.is_ready or not producer.is_old:
             return

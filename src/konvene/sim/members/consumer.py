@@ -1,23 +1,23 @@
-"""Members of consumer groups (KIP-848), dynamic and static: the protocol as Kafka's Java consumer speaks it.
+"""Members of consumer groups (KIP-848), dynamic and static, which behave as Kafka's Java consumer.
 
     state       what it does
     out         nothing: it was not started, or it left
-    joining     it asks with epoch 0, and owns nothing
-    in          it is at an epoch, and says so every so often
-    stale       its application was too slow to give something up; it has left, and joins when that is over
+    joining     it sends heartbeats with epoch 0, and owns nothing
+    in          it has an epoch, and sends heartbeats at the interval
+    stale       its application was too slow to revoke; it left, and rejoins when the callback is done
 
-A heartbeat says what is new since the last one that was answered; after one that was not, or was refused, it
-says everything. What it owns it says when it has carried out an assignment, at once; while it carries one out
-its heartbeats keep it alive and confirm nothing. An assignment that comes meanwhile is carried out next. Who
-is fenced gives up everything and joins again, under the same id: that is its process's own.
+A heartbeat has only the fields that changed since the last accepted one; after one that failed or was
+rejected, it has all. Owned partitions are reported at once when an assignment is reconciled; while one is
+being reconciled, heartbeats keep the member alive and acknowledge nothing. An assignment that arrives
+meanwhile is reconciled next. A fenced member drops everything and rejoins with the same member id, which the
+process keeps.
 
-A static member leaves with epoch -2 and comes back under another id. A topic id of which it does not know the
-name it leaves alone until it does.
+A static member leaves with epoch -2 and returns with another member id. Partitions of a topic id whose name
+is not known yet wait until it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from konvene.codec.uuid import Uuid
@@ -32,26 +32,26 @@ from konvene.messages.offset_commit import OffsetCommitRequest
 from konvene.sim.members import Kind
 from konvene.sim.members.hostile.consumer import HostileConsumer
 from konvene.sim.members.member import RETRY_BACKOFF_MS, Member
-from konvene.sim.world.process import Answer
+from konvene.sim.world.process import Answer, error_of
 
 if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
-Unit = tuple[Uuid, int]
-"""A partition by the id of its topic."""
+TopicIdPartition = tuple[Uuid, int]
+"""A partition by its topic id."""
 
 VERSION = 1
 JOIN, LEAVE, LEAVE_STATIC = 0, -1, -2
 FENCED = (Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID)
-ASKED_AGAIN = (None, Errors.NOT_COORDINATOR, Errors.COORDINATOR_NOT_AVAILABLE,
+RETRIABLE_ERRORS = (None, Errors.NOT_COORDINATOR, Errors.COORDINATOR_NOT_AVAILABLE,
                Errors.COORDINATOR_LOAD_IN_PROGRESS)  # fmt: skip
-"""Answers after which a member asks once more in a while; None: nothing was heard."""
+"""Errors after which a member repeats its heartbeat; None: no response arrived."""
 REGEXES = ("orders.*", "[eo].*", ".*", "extra.*", "nothing")
-"""Such as can be read without google-re2 too. The last one matches no topic."""
+"""Expressions that are supported without google-re2, too. The last one matches no topic."""
 
 
 class ConsumerMember(Member):
-    """See the top of this file. `held` is what it believes to own, by topic id: the oracle's witness."""
+    """A member of a consumer group. `held` is what it owns by topic id, which the oracle checks."""
 
     def __init__(self, world: World, name: str, group: str, *, static: bool) -> None:
         super().__init__(world, name, group)
@@ -64,28 +64,34 @@ class ConsumerMember(Member):
 
     def _reset(self) -> None:
         self.state = "out"
-        self.held: set[Unit] = set()
-        self.since_ms: dict[Unit, int] = {}
-        """When it was told of what it holds."""
+        self.held: set[TopicIdPartition] = set()
+        self.held_since_ms: dict[TopicIdPartition, int] = {}
+        """Time at which each held partition was assigned."""
         self._member_id = ""
         self._epoch = self._last_epoch = -1
         self._interval_ms = 1_000
-        self._target: set[Unit] | None = None
-        """What it was told to have and has not carried out."""
-        self._said: dict[str, Any] | None = None
-        """What the last heartbeat that was answered said; None: it has to say everything."""
-        self._under_way = self._owes_ack = self._busy = False
+        self._target: set[TopicIdPartition] | None = None
+        """The assignment to reconcile, if it is not reconciled yet."""
+        self._last_reported: dict[str, Any] | None = None
+        """Fields of the last accepted heartbeat; None: the next one has all fields."""
+        self._under_way = self._must_acknowledge = self._reconciling = False
         self._committing = False
-        self._beating = self._carried_out = 0
+        self._heartbeat_serial = self._reconciliations = 0
         self._had_regex = self.instance_id is not None
-        """Who had an expression takes it back by an empty one, also if that was in the life before."""
+        """Whether it had an expression in this or, if static, maybe an earlier life: an empty one removes
+        it."""
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.state} epoch {self._epoch}, {len(self.held)} partitions>"
 
     @property
-    def settled(self) -> bool:
-        return self.state == "in" and not self._busy and self._target is None and not self._owes_ack
+    def is_stable(self) -> bool:
+        return (
+            self.state == "in"
+            and not self._reconciling
+            and self._target is None
+            and not self._must_acknowledge
+        )
 
     @property
     def epoch(self) -> int:
@@ -101,7 +107,7 @@ class ConsumerMember(Member):
         super().start()
         self._reset()
         self._member_id = f"{self.name}.{self.life}"
-        self._choose()
+        self._choose_subscription()
         self.schedule(0, self._tick)
         self.join()
 
@@ -110,41 +116,44 @@ class ConsumerMember(Member):
         self._reset()
 
     def leave(self) -> None:
-        """Commit, say goodbye and wait for no answer. A static member leaves for a while, as a rule."""
+        """Commit, and leave the group without waiting for the response; a static member usually for a
+        while."""
         if not self.alive:
             return
         self._commit()
         leaves_permanently = self.instance_id is None or self.world.leaves_permanently()
         if self.state == "in":
             self.send(
-                self._farewell(LEAVE if leaves_permanently else LEAVE_STATIC), VERSION, lambda answer: None
+                self._leave_request(LEAVE if leaves_permanently else LEAVE_STATIC),
+                VERSION,
+                lambda answer: None,
             )
         self.die()
 
-    def _farewell(self, epoch: int) -> ConsumerGroupHeartbeatRequest:
+    def _leave_request(self, epoch: int) -> ConsumerGroupHeartbeatRequest:
         return ConsumerGroupHeartbeatRequest(
             group_id=self.group, member_id=self._member_id, member_epoch=epoch, instance_id=self.instance_id
         )
 
-    # --- what it reads ---
+    # --- subscription ---
 
-    def _choose(self) -> None:
+    def _choose_subscription(self) -> None:
         options, random = self.world.options, self.world.random
-        told = options["server.assignor"]
-        self.assignor = random.choice([None, "uniform", "range"]) if told == "mixed" else told or None
+        policy = options["server.assignor"]
+        self.assignor = random.choice([None, "uniform", "range"]) if policy == "mixed" else policy or None
         if options["varied"]:
             self.rebalance_ms = options["rebalance.ms"] * random.choice([1, 1, 2])
-        self.topics, self.regex = self._subscription(self._reads())
+        self.topics, self.regex = self._subscription(self._subscribed_topics())
 
     def change_subscription(self) -> None:
-        """Other topics; its next heartbeat says so."""
-        subscription = self._reads()
+        """Subscribe to other topics; the next heartbeat reports them."""
+        subscription = self._subscribed_topics()
         self.topics, self.regex = self._subscription(
             self.world.random.choice([subscription, subscription[:1], subscription[-1:]])
         )
 
-    def _reads(self) -> tuple[str, ...]:
-        """Where members commit for what they do not read, nobody is to read it."""
+    def _subscribed_topics(self) -> tuple[str, ...]:
+        """Return the topics to subscribe to; with `aside`, only the one that is not just committed for."""
         subscription = self.world.subscription()
         return subscription[:1] if self.world.options["aside"] else subscription
 
@@ -158,175 +167,188 @@ class ConsumerMember(Member):
     # --- joining ---
 
     def join(self) -> None:
-        """Ask to be let in, owning nothing."""
-        self.state, self._epoch, self._said = "joining", JOIN, None
-        self._target, self._owes_ack, self._busy = None, False, False
-        self._beat_now()
+        """Send a heartbeat with epoch 0, owning nothing."""
+        self.state, self._epoch, self._last_reported = "joining", JOIN, None
+        self._target, self._must_acknowledge, self._reconciling = None, False, False
+        self._heartbeat_now()
 
     def _fence(self) -> None:
-        """The coordinator does not know it any more, or not like this: all is lost, and it joins again."""
-        self._let_go()
+        """Handle FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID: drop all owned partitions and rejoin with epoch
+        0."""
+        self._lose_all()
         self.join()
 
-    def _let_go(self) -> None:
-        self._busy, self._target, self._owes_ack = False, None, False
-        self._hold(set())
-        self.forget_all()
+    def _lose_all(self) -> None:
+        self._reconciling, self._target, self._must_acknowledge = False, None, False
+        self._set_held_units(set())
+        self.lose_all()
 
-    def _hold(self, units: set[Unit]) -> None:
+    def _set_held_units(self, partitions: set[TopicIdPartition]) -> None:
         now_ms = self.world.event_queue.now_ms
-        self.since_ms = {unit: self.since_ms.get(unit, now_ms) for unit in sorted(units)}
-        self.held = units
+        self.held_since_ms = {
+            partition: self.held_since_ms.get(partition, now_ms) for partition in sorted(partitions)
+        }
+        self.held = partitions
 
     # --- heartbeats ---
 
-    def _beat_now(self) -> None:
-        """As soon as no other one is under way."""
-        self._beating += 1
-        self._beat(self._beating)
+    def _heartbeat_now(self) -> None:
+        """Send a heartbeat as soon as none is pending."""
+        self._heartbeat_serial += 1
+        self._heartbeat(self._heartbeat_serial)
 
-    def _beat_later(self, delay_ms: int) -> None:
-        self._beating += 1
-        self.schedule(delay_ms, self._beat, self._beating)
+    def _heartbeat_after(self, delay_ms: int) -> None:
+        self._heartbeat_serial += 1
+        self.schedule(delay_ms, self._heartbeat, self._heartbeat_serial)
 
-    def _beat(self, beating: int) -> None:
-        if beating != self._beating or self._under_way or self.state not in ("joining", "in"):
+    def _heartbeat(self, serial: int) -> None:
+        if serial != self._heartbeat_serial or self._under_way or self.state not in ("joining", "in"):
             return
-        says = self._says()
-        everything = self._said is None or self.state == "joining"
-        new = dict(says) if everything else {k: v for k, v in says.items() if self._said[k] != v}  # type: ignore[index]
-        owned = new.pop("topic_partitions", None)
+        report = self._report()
+        full = self._last_reported is None or self.state == "joining"
+        changed = dict(report) if full else {k: v for k, v in report.items() if self._last_reported[k] != v}  # type: ignore[index]
+        owned = changed.pop("topic_partitions", None)
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self._member_id,
             member_epoch=self._epoch,
             instance_id=self.instance_id,
-            topic_partitions=None if owned is None else told(owned[0]),
-            **new,
+            topic_partitions=None if owned is None else topic_partitions_of(owned[0]),
+            **changed,
         )
-        self._under_way, self._owes_ack = True, False
-        life = self._epoch, self.state
-        self.send(request, VERSION, lambda answer: self._heard(says, life, answer))
+        self._under_way, self._must_acknowledge = True, False
+        sent_at = self._epoch, self.state
+        self.send(request, VERSION, lambda answer: self._handle_heartbeat(report, sent_at, answer))
 
-    def _says(self) -> dict[str, Any]:
-        """All that a heartbeat can say. What it owns counts as new whenever it has carried something out."""
+    def _report(self) -> dict[str, Any]:
+        """Return all fields of a heartbeat. Owned partitions count as changed after each reconciliation."""
         self._had_regex |= bool(self.regex)
         return {
             "rebalance_timeout_ms": self.rebalance_ms,
             "subscribed_topic_names": tuple(sorted(self.topics)),
             "subscribed_topic_regex": self.regex if self._had_regex else None,
             "server_assignor": self.assignor,
-            "topic_partitions": (frozenset(self.held), self._carried_out),
+            "topic_partitions": (frozenset(self.held), self._reconciliations),
         }
 
-    def _heard(self, says: dict[str, Any], asked: tuple[int, str], answer: Answer) -> None:
+    def _handle_heartbeat(self, report: dict[str, Any], sent_at: tuple[int, str], answer: Answer) -> None:
         self._under_way = False
         if self.state not in ("joining", "in"):
             return
-        error = _error(answer)
+        error = error_of(answer)
         if error is Errors.NONE and isinstance(answer, ConsumerGroupHeartbeatResponse):
-            self._said = says
-            self._accepted(answer)
+            self._last_reported = report
+            self._heartbeat_accepted(answer)
         elif error in FENCED:
             self._fence()
-        elif error in ASKED_AGAIN:
-            self._said = None
-            self._beat_later(self.world.random.randint(1, 2 * RETRY_BACKOFF_MS))
+        elif error in RETRIABLE_ERRORS:
+            self._last_reported = None
+            self._heartbeat_after(self.world.random.randint(1, 2 * RETRY_BACKOFF_MS))
         else:
             self._fatal(error)
 
-    def _accepted(self, answer: ConsumerGroupHeartbeatResponse) -> None:
+    def _heartbeat_accepted(self, answer: ConsumerGroupHeartbeatResponse) -> None:
         if answer.member_epoch != self._epoch:
             self._last_epoch = self._epoch
         self.state, self._epoch = "in", answer.member_epoch
         self._interval_ms = answer.heartbeat_interval_ms
         if answer.assignment is not None:
-            given = units_of(answer.assignment)
-            if given == self.held and self._target is not None and not self._busy:
-                self._owes_ack = True  # It was told something else before, and did not get to it.
-                self._carried_out += 1
-            self._target = given if given != self.held or self._busy else None
+            assigned = topic_id_partitions_of(answer.assignment)
+            if assigned == self.held and self._target is not None and not self._reconciling:
+                self._must_acknowledge = True  # A target in between was never reconciled.
+                self._reconciliations += 1
+            self._target = assigned if assigned != self.held or self._reconciling else None
         jitter = self.world.random.uniform(0.9, 1.0)
-        self._beat_later(1 if self._owes_ack else max(1, round(self._interval_ms * jitter)))
-        self._carry_out()
+        self._heartbeat_after(1 if self._must_acknowledge else max(1, round(self._interval_ms * jitter)))
+        self._reconcile()
 
-    # --- carrying out an assignment ---
+    # --- reconciliation ---
 
-    def _carry_out(self) -> None:
-        """The next step towards what it was told to have: give up first, then take."""
-        if self._busy or self._target is None or self.state != "in":
+    def _reconcile(self) -> None:
+        """Do the next step towards the assignment: revoke first, then take over new partitions."""
+        if self._reconciling or self._target is None or self.state != "in":
             return
-        known = self.world.topics.by_id
-        wanted = {unit for unit in self._target if unit[0] in known or unit in self.held}
-        if wanted == self.held:
-            if wanted == self._target:
+        by_id = self.world.topics.by_id
+        next_partitions = {
+            partition for partition in self._target if partition[0] in by_id or partition in self.held
+        }
+        if next_partitions == self.held:
+            if next_partitions == self._target:
                 self._target = None
             return
-        self._busy = True
-        keeps = self.held & wanted
-        if keeps == self.held:
-            self._carried(wanted)
+        self._reconciling = True
+        kept = self.held & next_partitions
+        if kept == self.held:
+            self._reconciled(next_partitions)
         else:
-            self._give_up(keeps, wanted)
+            self._revoke(kept, next_partitions)
 
-    def _give_up(self, keeps: set[Unit], wanted: set[Unit]) -> None:
+    def _revoke(self, kept: set[TopicIdPartition], next_partitions: set[TopicIdPartition]) -> None:
         request = self.commit_request(self._epoch, self.instance_id)
         if request is None:
-            self._callback(wanted)
+            self._run_callback(next_partitions)
         else:
-            self.send_commit(request, lambda error: self._callback(wanted), 1_000)
+            self.send_commit(request, lambda error: self._run_callback(next_partitions), 1_000)
 
-    def _callback(self, wanted: set[Unit]) -> None:
-        """The application gives up what it has to; it may take longer than it is allowed to."""
-        if not self._busy:
+    def _run_callback(self, next_partitions: set[TopicIdPartition]) -> None:
+        """Run the application's revocation callback, which may outlast the rebalance timeout."""
+        if not self._reconciling:
             return
-        most = self.world.options["slow.callback"] * self.rebalance_ms
-        takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.faults_disabled else 0
-        busy = self._epochs_of_life()
-        if takes_ms > self.rebalance_ms:
-            self.schedule(self.rebalance_ms, self._poll_timeout, busy, takes_ms - self.rebalance_ms)
-        self.schedule(takes_ms, self._gave_up, busy, wanted)
+        longest_ms = self.world.options["slow.callback"] * self.rebalance_ms
+        duration_ms = (
+            round(self.world.random.uniform(0, longest_ms))
+            if longest_ms and not self.world.faults_disabled
+            else 0
+        )
+        reconciliation = self._reconciliation_id()
+        if duration_ms > self.rebalance_ms:
+            self.schedule(
+                self.rebalance_ms, self._poll_timeout, reconciliation, duration_ms - self.rebalance_ms
+            )
+        self.schedule(duration_ms, self._revocation_done, reconciliation, next_partitions)
 
-    def _epochs_of_life(self) -> tuple[int, int]:
-        return self.life, self._carried_out
+    def _reconciliation_id(self) -> tuple[int, int]:
+        return self.life, self._reconciliations
 
-    def _gave_up(self, busy: tuple[int, int], wanted: set[Unit]) -> None:
-        if self._busy and busy == self._epochs_of_life():
-            self._carried(wanted)
+    def _revocation_done(
+        self, reconciliation: tuple[int, int], next_partitions: set[TopicIdPartition]
+    ) -> None:
+        if self._reconciling and reconciliation == self._reconciliation_id():
+            self._reconciled(next_partitions)
 
-    def _carried(self, wanted: set[Unit]) -> None:
-        self._busy = False
-        self._carried_out += 1
-        if self._target == wanted:
+    def _reconciled(self, next_partitions: set[TopicIdPartition]) -> None:
+        self._reconciling = False
+        self._reconciliations += 1
+        if self._target == next_partitions:
             self._target = None
-        self._take(wanted)
-        self._owes_ack = True
+        self._set_held(next_partitions)
+        self._must_acknowledge = True
         if not self._under_way:
-            self._beat_now()
-        self._carry_out()
+            self._heartbeat_now()
+        self._reconcile()
 
-    def _take(self, units: set[Unit]) -> None:
-        self._hold(units)
-        known = self.world.topics.by_id
-        self.own({(known[topic].name, p) for topic, p in units if topic in known})
+    def _set_held(self, partitions: set[TopicIdPartition]) -> None:
+        self._set_held_units(partitions)
+        by_id = self.world.topics.by_id
+        self.own({(by_id[topic].name, p) for topic, p in partitions if topic in by_id})
 
-    def _poll_timeout(self, busy: tuple[int, int], more_ms: int) -> None:
-        """`max.poll.interval.ms` is over: it leaves, and is back when the application is."""
-        if not self._busy or busy != self._epochs_of_life() or self.state != "in":
+    def _poll_timeout(self, reconciliation: tuple[int, int], remaining_ms: int) -> None:
+        """Leave the group because `max.poll.interval.ms` passed; rejoin when the application is done."""
+        if not self._reconciling or reconciliation != self._reconciliation_id() or self.state != "in":
             return
         epoch = LEAVE if self.instance_id is None else LEAVE_STATIC
-        self.send(self._farewell(epoch), VERSION, lambda answer: None)
-        self._let_go()
-        self._carried_out += 1
+        self.send(self._leave_request(epoch), VERSION, lambda answer: None)
+        self._lose_all()
+        self._reconciliations += 1
         self.state = "stale"
-        self.schedule(more_ms, self._back_from_stale)
+        self.schedule(remaining_ms, self._rejoin_stale)
 
-    def _back_from_stale(self) -> None:
+    def _rejoin_stale(self) -> None:
         if self.state == "stale":
             self.join()
 
     def _fatal(self, error: Errors | None) -> None:
-        """An error after which a consumer does not go on by itself. Somebody starts it again, or not."""
+        """Stop because of an error from which a consumer does not recover; it may be restarted later."""
         self.world.log_event(self.name, f"stops: {error!r}", None)
         self.die()
         self.world.member_stopped(self)
@@ -334,11 +356,11 @@ class ConsumerMember(Member):
     # --- the poll loop ---
 
     def _tick(self) -> None:
-        """Read, and now and then commit; look whether a topic is known by now."""
+        """Read, sometimes commit, and reconcile partitions whose topic became known."""
         self.schedule(self.world.options["heartbeat.ms"], self._tick)
-        if self._busy:
+        if self._reconciling:
             return
-        self._carry_out()
+        self._reconcile()
         self.read()
         if self.state == "in" and self.world.random.random() < 0.5:
             self._commit()
@@ -346,13 +368,13 @@ class ConsumerMember(Member):
     def _commit(self) -> None:
         if self.state != "in" or self._epoch <= 0 or self._committing:
             return
-        old = self.world.options["old.epochs"]
+        old_epochs = self.world.options["old.epochs"]
         epoch = self._epoch
         if (
-            old
+            old_epochs
             and not self.world.faults_disabled
             and self._last_epoch > 0
-            and self.world.random.random() < old
+            and self.world.random.random() < old_epochs
         ):
             epoch = self._last_epoch
         request = self.commit_request(epoch, self.instance_id)
@@ -367,31 +389,20 @@ class ConsumerMember(Member):
         if error is Errors.UNKNOWN_MEMBER_ID:
             self._fence()
 
-    @property
-    def fetcher(self) -> tuple[str | None, int]:
-        return self._member_id, self._epoch
 
-
-def told(units: frozenset[Unit] | set[Unit]) -> tuple[TopicPartitions, ...]:
-    """Partitions as a heartbeat says them."""
+def topic_partitions_of(
+    partitions: frozenset[TopicIdPartition] | set[TopicIdPartition],
+) -> tuple[TopicPartitions, ...]:
+    """Encode partitions for a heartbeat."""
     by_topic: dict[Uuid, list[int]] = {}
-    for topic, partition in sorted(units):
+    for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)
     return tuple(TopicPartitions(topic_id=t, partitions=tuple(p)) for t, p in by_topic.items())
 
 
-def units_of(assignment: Assignment) -> set[Unit]:
-    """What an answer says that a member has."""
+def topic_id_partitions_of(assignment: Assignment) -> set[TopicIdPartition]:
+    """Return the partitions of an assignment."""
     return {(t.topic_id, p) for t in assignment.topic_partitions for p in t.partitions}
-
-
-def _error(answer: Answer) -> Errors | None:
-    if answer is None or isinstance(answer, Errors):
-        return answer
-    return Errors(getattr(answer, "error_code", 0))
-
-
-Honest = Callable[["World", str, str], Member]
 
 
 def _dynamic(world: World, name: str, group: str) -> Member:

@@ -1,8 +1,7 @@
-"""An honest member as far as all kinds are alike: it reads partitions and commits how far it got.
+"""An honest group member, as far as all kinds are alike: it reads partitions and commits its positions.
 
-What it reads are numbers: a partition's records are its offsets, so every value is there once. The `Oracle`
-of the world is told of everything a member owns, reads, commits and fetches, and knows what must not happen.
-"""
+Records are numbers: a partition's records are its offsets, so every value occurs once. The world's
+`OffsetOracle` observes everything that a member owns, reads, commits and fetches, and checks it."""
 
 from __future__ import annotations
 
@@ -30,37 +29,37 @@ if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
 RETRY_BACKOFF_MS = 100
-MOST_RECORDS = 50
-"""How many records a member takes from a partition at a time."""
+MAX_POLL_RECORDS = 50
+"""Maximum number of records that a member reads from a partition at a time."""
 
 
 class Member(Process):
-    """A member of a group that owns partitions. A subclass knows the group's protocol."""
+    """A group member that owns partitions. A subclass implements the group's protocol."""
 
     require_stable = False
-    """Whether it waits for transactions that are open, before it goes on."""
+    """Whether OffsetFetch waits for open transactions (`require_stable`)."""
 
     def __init__(self, world: World, name: str, group: str) -> None:
         super().__init__(world, name)
         self.group = group
         self.topics: tuple[str, ...] = world.subscription()
-        """What it reads."""
+        """Topics that it subscribes to."""
         self.owned: set[TopicPartition] = set()
         self.positions: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, Uuid] = {}
         self._fetching = False
 
-    # --- what the world asks ---
+    # --- state ---
 
     @property
-    def settled(self) -> bool:
-        """Whether it is a member and has nothing to do with its membership."""
+    def is_stable(self) -> bool:
+        """Whether it is a member and has no change of its assignment under way."""
         raise NotImplementedError
 
     @property
     def epoch(self) -> int:
-        """The generation or epoch that it is in."""
+        """The generation or member epoch."""
         raise NotImplementedError
 
     @property
@@ -68,35 +67,35 @@ class Member(Process):
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Stop as a client is stopped properly."""
+        """Leave the group and stop, as a client that is closed."""
         raise NotImplementedError
 
     def die(self) -> None:
         super().die()
-        self.forget_all()
+        self.lose_all()
 
-    # --- owning ---
+    # --- ownership ---
 
     def own(self, partitions: set[TopicPartition]) -> None:
-        """From now on exactly these."""
-        gone = self.owned - partitions
-        for tp in gone:
+        """Replace the owned partitions by exactly these."""
+        removed = self.owned - partitions
+        for tp in removed:
             self.positions.pop(tp, None)
             self.committed.pop(tp, None)
         added = partitions - self.owned
         self.owned = set(partitions)
         self.world.oracle.owns(self, self.owned)
-        self.world.measure.owned(self, len(added), len(gone))
+        self.world.measure.owned(self, len(added), len(removed))
         self.fetch_positions()
 
-    def forget_all(self) -> None:
-        """What it owned is lost, without a word to anybody."""
+    def lose_all(self) -> None:
+        """Lose all owned partitions without a request."""
         if self.owned:
             self.own(set())
         self._fetching = False
 
     def fetch_positions(self) -> None:
-        """Ask where to go on, for what has no position yet."""
+        """Fetch the committed offsets of owned partitions that have no position yet."""
         wanted = sorted(tp for tp in self.owned if tp not in self.positions)
         if not wanted or self._fetching or not self.alive:
             return
@@ -113,21 +112,21 @@ class Member(Process):
             groups=(OffsetFetchRequestGroup(group_id=self.group, topics=topics),),
             require_stable=self.require_stable,
         )
-        self.send(request, 9, lambda answer: self._positions(floors, answer))
+        self.send(request, 9, lambda answer: self._positions_fetched(floors, answer))
 
-    def _positions(self, floors: dict[TopicPartition, tuple[int, int]], answer: Answer) -> None:
+    def _positions_fetched(self, floors: dict[TopicPartition, tuple[int, int]], answer: Answer) -> None:
         self._fetching = False
         if not isinstance(answer, OffsetFetchResponse) or answer.groups[0].error_code:
             self.schedule(RETRY_BACKOFF_MS, self.fetch_positions)
             return
         unstable = False
         for topic in answer.groups[0].topics:
-            for told in topic.partitions:
-                tp = (topic.name, told.partition_index)
-                if tp in self.owned and tp not in self.positions and not told.error_code:
-                    self.world.oracle.fetched(self, tp, told.committed_offset, floors[tp])
-                    self.positions[tp] = self.committed[tp] = max(0, told.committed_offset)
-                unstable |= told.error_code == Errors.UNSTABLE_OFFSET_COMMIT
+            for partition in topic.partitions:
+                tp = (topic.name, partition.partition_index)
+                if tp in self.owned and tp not in self.positions and not partition.error_code:
+                    self.world.oracle.fetched(self, tp, partition.committed_offset, floors[tp])
+                    self.positions[tp] = self.committed[tp] = max(0, partition.committed_offset)
+                unstable |= partition.error_code == Errors.UNSTABLE_OFFSET_COMMIT
         if unstable:
             self.schedule(RETRY_BACKOFF_MS, self.fetch_positions)
         else:
@@ -136,20 +135,24 @@ class Member(Process):
     # --- reading and committing ---
 
     def read(self) -> None:
-        """Take some records of each partition."""
+        """Read some records of each partition."""
         random, oracle, ends = self.world.random, self.world.oracle, self.world.ends
-        self._forget_topics_made_anew()
+        self._forget_recreated_topics()
         for tp in sorted(self.positions):
-            at, end = self.positions[tp], ends.get(tp, 0)
-            if at > end:  # OFFSET_OUT_OF_RANGE, and auto.offset.reset=earliest.
+            position, end = self.positions[tp], ends.get(tp, 0)
+            if position > end:  # OFFSET_OUT_OF_RANGE with auto.offset.reset=earliest.
                 self.positions[tp] = 0
-            elif at < end:
-                upto = end if self.world.faults_disabled else min(end, at + random.randint(1, MOST_RECORDS))
-                oracle.read(self, tp, at, upto)
-                self.positions[tp] = upto
+            elif position < end:
+                end_position = (
+                    end
+                    if self.world.faults_disabled
+                    else min(end, position + random.randint(1, MAX_POLL_RECORDS))
+                )
+                oracle.read(self, tp, position, end_position)
+                self.positions[tp] = end_position
 
-    def _forget_topics_made_anew(self) -> None:
-        """A topic that is another one by now: what was known of its offsets says nothing."""
+    def _forget_recreated_topics(self) -> None:
+        """Drop positions of topics that were deleted and recreated."""
         for name, topic in self.world.topics.by_name.items():
             if self._topic_ids.get(name, topic.id) != topic.id:
                 for tp in [tp for tp in self.positions if tp[0] == name]:
@@ -158,14 +161,8 @@ class Member(Process):
             self._topic_ids[name] = topic.id
 
     def commit_request(self, generation: int, instance_id: str | None) -> OffsetCommitRequest | None:
-        """What there is to commit; None if nothing is."""
-        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, partition), at in sorted(self.positions.items()):
-            if self.committed.get((topic, partition)) != at:
-                told = OffsetCommitRequestPartition(
-                    partition_index=partition, committed_offset=at, committed_metadata=f"{self.name}@{at}"
-                )
-                by_topic.setdefault(topic, []).append(told)
+        """Return a commit of all changed positions; None if nothing changed."""
+        by_topic = self.uncommitted()
         if not by_topic:
             return None
         return OffsetCommitRequest(
@@ -174,10 +171,28 @@ class Member(Process):
             member_id=self.member_id,
             group_instance_id=instance_id,
             topics=tuple(
-                OffsetCommitRequestTopic(name=topic, partitions=tuple(partitions))
-                for topic, partitions in by_topic.items()
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=tuple(
+                        OffsetCommitRequestPartition(
+                            partition_index=index,
+                            committed_offset=position,
+                            committed_metadata=f"{self.name}@{position}",
+                        )
+                        for index, position in positions
+                    ),
+                )
+                for topic, positions in by_topic.items()
             ),
         )
+
+    def uncommitted(self) -> dict[str, list[tuple[int, int]]]:
+        """Return the positions that are not committed yet, as (partition, position) by topic."""
+        by_topic: dict[str, list[tuple[int, int]]] = {}
+        for (topic, index), position in sorted(self.positions.items()):
+            if self.committed.get((topic, index)) != position:
+                by_topic.setdefault(topic, []).append((index, position))
+        return by_topic
 
     def send_commit(
         self,
@@ -185,16 +200,17 @@ class Member(Process):
         done: Callable[[Errors | None], None],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Commit; `done` is told the first error of the answer, or None if nothing was heard."""
+        """Send a commit; `done` receives the first error of the response, or None if there was no
+        response."""
         sent = {
             (topic.name, p.partition_index): p.committed_offset
             for topic in request.topics
             for p in topic.partitions
         }
         ages = self.world.oracle.ages(self.group, sent)
-        self.send(request, 9, lambda answer: done(self._took_commit(sent, ages, answer)), timeout_ms)
+        self.send(request, 9, lambda answer: done(self._commit_errors(sent, ages, answer)), timeout_ms)
 
-    def _took_commit(
+    def _commit_errors(
         self, sent: dict[TopicPartition, int], ages: dict[TopicPartition, int], answer: Answer
     ) -> Errors | None:
         if not isinstance(answer, OffsetCommitResponse):

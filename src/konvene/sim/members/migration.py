@@ -1,8 +1,7 @@
-"""Groups that are moved from one protocol to the other while they run: members of all kinds in one group.
+"""Groups that migrate between the classic and the consumer protocol: members of both in one group.
 
-A client keeps its name; each time that it starts it may speak the other protocol, as in a rolling upgrade, or
-a rolling downgrade. One with an instance id keeps that too, and takes its own place.
-"""
+A client keeps its name; each time that it starts it may use the other protocol, as in a rolling upgrade or
+downgrade. A static member keeps its instance id, and so replaces itself."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
 
-def _somebody(world: World, name: str, group: str) -> Member:
-    """Who has an instance id has it in every life: each third one."""
+def _honest(world: World, name: str, group: str) -> Member:
+    """Make a member of either protocol; every third one is static in each life."""
     static = int(name.removeprefix("c")) % 3 == 0
     kind = ConsumerMember if world.random.random() < world.options["upgraded"] else ClassicMember
     return kind(world, name, group, static=static)
@@ -32,4 +31,4 @@ def _hostile(world: World, name: str, group: str) -> Process:
     return kind(world, name, group)
 
 
-KINDS = (Kind("migration", _somebody, _hostile, assigned=True, changes=True),)
+KINDS = (Kind("migration", _honest, _hostile, assigned=True, replaced_on_restart=True),)

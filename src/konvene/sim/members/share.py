@@ -1,9 +1,9 @@
-"""Members of share groups (KIP-932): what they say, and when, is decided by the client.
+"""Members of share groups (KIP-932), driven by the client's state machines.
 
-`konvene.client.share.membership` makes heartbeats and `share_machine` fetches and acknowledgements; here is
-what an application does with the records. It works on them for a while, and then accepts, gives back, rejects
-or asks for more time; now and then it takes longer than their locks last. It closes its session when it
-leaves, as a rule, and forgets everything when it dies.
+`konvene.client.share.membership` builds heartbeats, `konvene.client.share.fetch_machine` fetches and
+acknowledgements; here is what an application does with the records. It processes them for a while, and then
+accepts, releases, rejects or renews them; sometimes processing outlasts the record locks. A leaving member
+usually closes its share session; a dying one loses everything.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from konvene.sim.event_queue import Entry
 from konvene.sim.members import Kind
 from konvene.sim.members.hostile.share import HostileShare
-from konvene.sim.members.member import RETRY_BACKOFF_MS, Member
+from konvene.sim.members.machine_member import MachineMember
+from konvene.sim.members.member import RETRY_BACKOFF_MS
 from konvene.sim.world.process import Answer
 
 if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
 VERSION = 2
-"""Of ShareFetch and ShareAcknowledge: the first that renews."""
+"""Version of ShareFetch and ShareAcknowledge: the first with renewals."""
 NODE = 0
-PATIENCE_MS = 5_000
+ACKNOWLEDGE_TIMEOUT_MS = 5_000
 
 
-class ShareMember(Member):
-    """See the top of this file."""
+class ShareMember(MachineMember):
+    """A member of a share group, which processes and acknowledges records."""
 
     def __init__(self, world: World, name: str, group: str) -> None:
         super().__init__(world, name, group)
@@ -43,7 +44,7 @@ class ShareMember(Member):
         self.machine: ShareMembership | None = None
         self.share: ShareMachine | None = None
         self.held: list[Delivered] = []
-        self._beats: Entry | None = None
+        self._heartbeat_timer: Entry | None = None
         self._closing = False
 
     def __repr__(self) -> str:
@@ -51,16 +52,8 @@ class ShareMember(Member):
         return f"<{self.name} {state} epoch {self.epoch}, {len(self.held)} records>"
 
     @property
-    def settled(self) -> bool:
+    def is_stable(self) -> bool:
         return self.machine is not None and self.machine.state is MemberState.STABLE
-
-    @property
-    def epoch(self) -> int:
-        return -1 if self.machine is None else self.machine.epoch
-
-    @property
-    def member_id(self) -> str:
-        return "" if self.machine is None else self.machine.member_id
 
     # --- life ---
 
@@ -77,14 +70,14 @@ class ShareMember(Member):
                 rack_id=random.choice([None, "a", "b"]), retry_backoff_ms=RETRY_BACKOFF_MS
             ),
         )  # fmt: skip
-        terms = FetchTerms(
+        settings = FetchTerms(
             max_wait_ms=random.choice([300, 2_000, 4_000]),
             max_records=random.choice([1, 5, 20, options["poll.records"]]),
             record_limit=random.random() < 0.5,
             max_bytes=random.choice([100, 2_000, 1 << 20]),
         )
-        self.share = ShareMachine(self.group, member_id, terms, retry_backoff_ms=RETRY_BACKOFF_MS)
-        self._plan()
+        self.share = ShareMachine(self.group, member_id, settings, retry_backoff_ms=RETRY_BACKOFF_MS)
+        self._schedule_heartbeat()
         self.schedule(0, self._tick)
 
     def die(self) -> None:
@@ -92,13 +85,13 @@ class ShareMember(Member):
         self._reset()
 
     def leave(self) -> None:
-        """Close the session and say goodbye; wait for no answer."""
+        """Close the share session and leave the group, without waiting for responses."""
         m, share = self.machine, self.share
         if not self.alive or m is None or share is None:
             return
         now_ms = self.world.event_queue.now_ms
         if self.world.random.random() < 0.8:
-            share.queue(now_ms + PATIENCE_MS)
+            share.queue(now_ms + ACKNOWLEDGE_TIMEOUT_MS)
             share.close()
             for _, request in share.requests(now_ms, fetching=False):
                 self.send(request, VERSION, lambda answer: None)
@@ -108,42 +101,34 @@ class ShareMember(Member):
         self.die()
 
     def change_subscription(self) -> None:
-        """Read other topics from now on."""
-        names = sorted(self.world.topics.by_name)
-        some = self.world.random.sample(names, self.world.random.randint(1, len(names)))
-        self.topics = tuple(sorted(some))
+        """Subscribe to a random set of topics."""
+        topic_names = sorted(self.world.topics.by_name)
+        topics = self.world.random.sample(topic_names, self.world.random.randint(1, len(topic_names)))
+        self.topics = tuple(sorted(topics))
         if self.machine is not None:
             self.machine.subscribe(self.topics)
-            self._plan()
+            self._schedule_heartbeat()
 
     # --- heartbeats ---
 
-    def _plan(self) -> None:
-        """The next heartbeat, when it is due."""
-        if self._beats is not None:
-            self._beats.cancel()
-        due_ms = self.machine.due_ms if self.machine is not None else None
-        wait_ms = None if due_ms is None else max(0, due_ms - self.world.event_queue.now_ms)
-        self._beats = None if wait_ms is None else self.schedule(wait_ms, self._beat)
-
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         m, now_ms = self.machine, self.world.event_queue.now_ms
         if m is not None and m.due_ms is not None and m.due_ms <= now_ms:
-            self.send(m.request(now_ms, 1), 1, partial(self._heard, m))
+            self.send(m.request(now_ms, 1), 1, partial(self._handle_heartbeat, m))
 
-    def _heard(self, m: ShareMembership, answer: Answer) -> None:
+    def _handle_heartbeat(self, m: ShareMembership, answer: Answer) -> None:
         if m is not self.machine or self.share is None:
             return
         now_ms = self.world.event_queue.now_ms
         if answer is None:
-            m.handle_failure(ConnectionLost("nothing was heard"), now_ms)
+            m.handle_failure(ConnectionLost("no response"), now_ms)
         else:
             if isinstance(answer, Errors):
                 answer = ShareGroupHeartbeatResponse(error_code=answer)
             m.handle_response(answer, now_ms)
         if m.state is MemberState.FENCED:
             self.held = []
-            self.share.member_lost(ConnectionLost("thrown out"))
+            self.share.member_lost(ConnectionLost("fenced"))
             m.rejoin_fenced(now_ms)
         elif m.state is MemberState.FATAL:
             self.world.log_event(self.name, f"stops: {m.error}", None)
@@ -154,73 +139,73 @@ class ShareMember(Member):
             m.confirm_owned(m.incarnation, m.target_version, m.target)
         self.share.assign(dict.fromkeys(m.owned, NODE))
         self._fetch()
-        self._plan()
+        self._schedule_heartbeat()
 
     # --- records ---
 
     def _fetch(self) -> None:
-        """Whatever there is to ask for, and to tell."""
+        """Send all fetches and acknowledgements that are due."""
         share, now_ms = self.share, self.world.event_queue.now_ms
         if share is None:
             return
         if self.world.faults_disabled:
             share.terms = FetchTerms()
         for node, request in share.requests(now_ms, fetching=not self.held):
-            self.send(request, VERSION, partial(self._brought, share, node))
+            self.send(request, VERSION, partial(self._handle_records, share, node))
         share.done.clear()
         share.complaints.clear()
         share.outdated.clear()
 
-    def _brought(self, share: ShareMachine, node: int, answer: Answer) -> None:
+    def _handle_records(self, share: ShareMachine, node: int, answer: Answer) -> None:
         if share is not self.share:
             return
         if answer is None or isinstance(answer, Errors):
-            share.handle_failure(node, ConnectionLost("nothing was heard"), self.world.event_queue.now_ms)
+            share.handle_failure(node, ConnectionLost("no response"), self.world.event_queue.now_ms)
         else:
             share.handle_response(node, answer, self.world.event_queue.now_ms)
-        self._work()
+        self._process_records()
         self._fetch()
 
-    def _work(self) -> None:
-        """Take what is there and work on it, which takes its time, and may take longer than it is locked."""
+    def _process_records(self) -> None:
+        """Take fetched records and process them, which may outlast their locks."""
         share, world = self.share, self.world
         if share is None or self.held:
             return
         self.held = share.take()
         if not self.held:
             return
-        takes_ms = world.latency_ms("process.ms")
+        duration_ms = world.latency_ms("process.ms")
         if not world.faults_disabled and world.random.random() < world.options["stall"]:
-            takes_ms += world.random.randint(0, 2 * world.options["lock.ms"])
-        self.schedule(takes_ms, self._done, share)
+            duration_ms += world.random.randint(0, 2 * world.options["lock.ms"])
+        self.schedule(duration_ms, self._acknowledge, share)
 
-    def _done(self, share: ShareMachine) -> None:
+    def _acknowledge(self, share: ShareMachine) -> None:
         if share is not self.share:
             return
         random, options = self.world.random, self.world.options
-        calm = self.world.faults_disabled
-        kind = self._verdict()
-        for each in self.held:
-            if not calm and random.random() < options["mixed.acks"]:
-                kind = self._verdict()
-            share.acknowledge(each.unit, each.record.offset, kind)
+        faults_disabled = self.world.faults_disabled
+        acknowledge_type = self._acknowledge_type()
+        for delivered in self.held:
+            if not faults_disabled and random.random() < options["mixed.acks"]:
+                acknowledge_type = self._acknowledge_type()
+            share.acknowledge(delivered.unit, delivered.record.offset, acknowledge_type)
         self.held = []
-        share.queue(self.world.event_queue.now_ms + PATIENCE_MS)
+        share.queue(self.world.event_queue.now_ms + ACKNOWLEDGE_TIMEOUT_MS)
         self._fetch()
 
-    def _verdict(self) -> int:
-        """What becomes of a record."""
+    def _acknowledge_type(self) -> int:
+        """Draw how a record is acknowledged."""
         random, options = self.world.random, self.world.options
         if self.world.faults_disabled or random.random() >= options["refuses"]:
             return AcknowledgeType.ACCEPT
         return random.choice([AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW])
 
     def _tick(self) -> None:
-        """Now and then: what waits only for time."""
+        """Do periodically what no response triggers."""
         self.schedule(self.world.options["heartbeat.ms"], self._tick)
-        self._work()
+        self._process_records()
         self._fetch()
-        self._plan()
+        self._schedule_heartbeat()
 
 
 KINDS = (Kind("share", ShareMember, HostileShare, assigned=True, shares=True),)

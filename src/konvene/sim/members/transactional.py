@@ -1,10 +1,8 @@
-"""Members that consume, transform and produce: what they read they write to the output, and how far they have
-come they commit in the same transaction.
+"""Members that consume, transform and produce: they write output and commit offsets in one transaction.
 
-They are members of classic groups and of consumer groups like any other; only instead of committing they
-transact. While a transaction is under way they read nothing. What they begin with they fetch where it is
-stable, and after a transaction that came to nothing they fetch it anew.
-"""
+They are members of classic or consumer groups like any other, except that a transaction replaces each commit.
+While one is under way they read nothing. They fetch committed offsets with `require_stable`, and fetch them
+again after an aborted transaction."""
 
 from __future__ import annotations
 
@@ -35,22 +33,22 @@ if TYPE_CHECKING:
 Ranges = dict[TopicPartition, tuple[int, int]]
 
 
-class Transacting(Member):
-    """What is common to them, whichever protocol they speak."""
+class TransactionalMember(Member):
+    """What transactional members of both protocols have in common."""
 
     require_stable = True
-    waits_for_the_end = False
-    """Whether it gives nothing up before its transaction is over, however long that takes."""
+    waits_for_transaction = False
+    """Whether a revocation waits for the end of the transaction, however long that takes."""
     producer: Producer | None = None
 
     def start(self) -> None:
-        self.producer = Producer(self, self.transactional_id, self._followed)
+        self.producer = Producer(self, self.transactional_id, self._fenced)
         super().start()
         self.schedule(0, self.producer.play, self.producer.begin())
 
     @property
     def transactional_id(self) -> str:
-        """Its own; where there are twins two of them have the same, and fence one another."""
+        """The member's transactional id; with `twins` two members share one and fence each other."""
         number = int(self.name.removeprefix("c"))
         return f"x-{(number + 1) // 2}" if self.world.options["twins"] else f"x-{self.name}"
 
@@ -58,33 +56,27 @@ class Transacting(Member):
         self.producer = None
         super().die()
 
-    def _followed(self, error: Errors) -> None:
-        """Somebody else has its transactional id: there is nothing that it could do."""
+    def _fenced(self, error: Errors) -> None:
+        """Stop, because another producer uses the same transactional id."""
         self.world.log_event(self.name, f"is fenced: {error.name}", None)
         self.die()
-        if self.world.faults_disabled:  # Nobody is there any more who could have its id.
+        if self.world.faults_disabled:  # No other client can take its id any more.
             self.start()
         else:
             self.world.member_stopped(self)
 
-    # --- in place of committing ---
+    # --- transactions instead of commits ---
 
     def read(self) -> None:
         if self.producer is not None and self.producer.is_ready:
             super().read()
 
     def commit_request(self, generation: int, instance_id: str | None) -> Any:
-        """What there is to transact; None if nothing is, or one is under way."""
+        """Return the offsets to commit in a transaction; None if nothing changed or one is under way."""
         if self.producer is None or not self.producer.is_ready:
             return None
         label = self.producer.label()
-        by_topic: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (topic, partition), at in sorted(self.positions.items()):
-            if self.committed.get((topic, partition)) != at:
-                told = TxnOffsetCommitRequestPartition(
-                    partition_index=partition, committed_offset=at, committed_metadata=label
-                )
-                by_topic.setdefault(topic, []).append(told)
+        by_topic = self.uncommitted()
         if not by_topic:
             return None
         return TxnOffsetCommitRequest(
@@ -93,8 +85,16 @@ class Transacting(Member):
             member_id=self.member_id,
             group_instance_id=instance_id,
             topics=tuple(
-                TxnOffsetCommitRequestTopic(name=topic, partitions=tuple(partitions))
-                for topic, partitions in by_topic.items()
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=tuple(
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=position, committed_metadata=label
+                        )
+                        for index, position in positions
+                    ),
+                )
+                for topic, positions in by_topic.items()
             ),
         )
 
@@ -104,7 +104,7 @@ class Transacting(Member):
         done: Callable[[Errors | None], None],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Transact; `done` is told how it ended, or None when that takes longer than somebody waits."""
+        """Run a transaction; `done` receives its error, or None if it takes longer than `timeout_ms`."""
         assert self.producer is not None
         ranges = self._ranges(request)
         label = request.topics[0].partitions[0].committed_metadata
@@ -114,33 +114,35 @@ class Transacting(Member):
             index = (java_string_hash(tp[0]) + tp[1]) % count
             values.setdefault(index, []).append(Output(label, (self.group, *tp), begin, end).value())
         ages = self.world.oracle.ages(self.group, ranges)
-        waiting = [done]
+        callbacks = [done]
 
-        def tell(error: Errors | None) -> None:
-            if waiting:
-                waiting.pop()(error)
+        def complete(error: Errors | None) -> None:
+            if callbacks:
+                callbacks.pop()(error)
 
         life = self.life
 
-        def over(error: Errors | None) -> None:
+        def ended(error: Errors | None) -> None:
             if life == self.life:
-                self._over(ranges, ages, error)
-                tell(error)
+                self._transaction_ended(ranges, ages, error)
+                complete(error)
 
-        if not self.waits_for_the_end:
-            self.schedule(timeout_ms, tell, None)
-        self.producer.play(self.producer.transaction(values, request, over))
+        if not self.waits_for_transaction:
+            self.schedule(timeout_ms, complete, None)
+        self.producer.play(self.producer.transaction(values, request, ended))
 
     def _ranges(self, request: Any) -> Ranges:
-        """Which records are in it: those since the last commit."""
+        """Return the range of records of each partition since the last commit."""
         ranges: Ranges = {}
         for topic in request.topics:
             for p in topic.partitions:
-                tp, at = (topic.name, p.partition_index), p.committed_offset
-                ranges[tp] = (min(self.committed.get(tp, 0), at), at)
+                tp, position = (topic.name, p.partition_index), p.committed_offset
+                ranges[tp] = (min(self.committed.get(tp, 0), position), position)
         return ranges
 
-    def _over(self, ranges: Ranges, ages: dict[TopicPartition, int], error: Errors | None) -> None:
+    def _transaction_ended(
+        self, ranges: Ranges, ages: dict[TopicPartition, int], error: Errors | None
+    ) -> None:
         for tp, (_, end) in ranges.items():
             if error is Errors.NONE:
                 self.world.oracle.commit_accepted(self, tp, end, ages[tp])
@@ -152,23 +154,25 @@ class Transacting(Member):
         self.schedule(0, self.fetch_positions)
 
 
-class ClassicTransactor(Transacting, ClassicMember):
-    """In a classic group."""
+class TransactionalClassicMember(TransactionalMember, ClassicMember):
+    """A transactional member of a classic group."""
 
 
-class ConsumerTransactor(Transacting, ConsumerMember):
-    """In a consumer group. At its present epoch it may commit for partitions that it has given up already."""
+class TransactionalConsumerMember(TransactionalMember, ConsumerMember):
+    """A transactional member of a consumer group.
 
-    waits_for_the_end = True
+    At its current epoch it may commit for partitions that it has already revoked."""
+
+    waits_for_transaction = True
 
 
 def _classic(world: World, name: str, group: str) -> Member:
-    """Each third one is static."""
-    return ClassicTransactor(world, name, group, static=int(name.removeprefix("c")) % 3 == 0)
+    """Make a classic member; every third one is static."""
+    return TransactionalClassicMember(world, name, group, static=int(name.removeprefix("c")) % 3 == 0)
 
 
 def _consumer(world: World, name: str, group: str) -> Member:
-    return ConsumerTransactor(world, name, group, static=int(name.removeprefix("c")) % 3 == 0)
+    return TransactionalConsumerMember(world, name, group, static=int(name.removeprefix("c")) % 3 == 0)
 
 
 KINDS = (

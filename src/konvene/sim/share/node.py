@@ -398,7 +398,7 @@ class ShareNode:
                 assert found is not None
                 begun = found.grow(self.world.ends.get((topic.name, index), 0), self._producer)
                 for producer_id in begun:
-                    takes_ms = fault_actions.log_uniform_ms(self.world, 10, 20_000)
+                    takes_ms = fault_actions.draw_duration_ms(self.world, 10, 20_000)
                     committed = self.world.random.random() < 0.6
                     self.world.event_queue.after(takes_ms, found.end_transaction, producer_id, committed)
 

@@ -58,7 +58,7 @@ class Sandbox:
         """Whether what is appended is not durable until somebody says so."""
         self.waiting: dict[int, str] = {}
         self.answers: dict[str, Struct | Errors] = {}
-        self.log_event: list[TraceEntry] = []
+        self.transcript: list[TraceEntry] = []
         self.why: list[Rebalance] = []
         self.wanted: list[Effect] = []
         """Work that somebody should do, in the order in which it was asked for."""
@@ -222,10 +222,10 @@ class Sandbox:
         self._stories.clear()
 
     def _say(self, line: str) -> None:
-        self.log_event.append(("", line))
+        self.transcript.append(("", line))
 
     def _hears(self, number: int, answer: Struct | Errors) -> None:
         who = self.waiting.pop(number, None)
         if who is not None:
             self.answers[who] = answer
-            self.log_event.append((who, answer))
+            self.transcript.append((who, answer))

@@ -124,7 +124,7 @@ class Scenario:
         command = COMMANDS.get(verb)
         if command is None:
             raise ScenarioError(f"no such command, expected one of {', '.join(COMMANDS)}", text)
-        self.life.log_event.clear()
+        self.life.transcript.clear()
         usual = targets.HEAVY, tasks.HEAVY
         if self.heavy is not None:
             targets.HEAVY = tasks.HEAVY = self.heavy
@@ -140,7 +140,7 @@ class Scenario:
         finally:
             targets.HEAVY, tasks.HEAVY = usual
         said = list(told or ())
-        for who, what in self.life.log_event:
+        for who, what in self.life.transcript:
             if who:
                 self.client(who).hears(what)
                 what = f"{who} <- {answer_line(what)}"

@@ -1,4 +1,4 @@
-"""Actions of the fault injector, one function each. `sim.world.faults` has their table."""
+"""Actions of the fault injector, one function per kind of fault; `sim.world.faults` has their table."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MOST_MEMBERS = 12
 
 
 def inject_fault(world: World) -> None:
-    """One of the faults that were drawn, by weight."""
+    """Inject one of the drawn faults, chosen by weight."""
     names = [f.name for f in ALL_FAULTS if world.options.faults.get(f.name)]
     if not names:
         return
@@ -56,31 +56,31 @@ def inject_fault(world: World) -> None:
     FAULT_ACTIONS[name](world)
 
 
-def log_uniform_ms(world: World, low: float, high: float) -> int:
-    """Short ones are as likely as long ones."""
+def draw_duration_ms(world: World, low: float, high: float) -> int:
+    """Draw a duration, uniform in its logarithm."""
     return round(math.exp(world.random.uniform(math.log(low), math.log(high))))
 
 
 def maybe_restart(world: World, member: Member) -> None:
-    """Who died comes back after a while, as a rule."""
+    """Restart a dead member after a while, with probability 0.8."""
     if not world.faults_disabled and world.random.random() < 0.8:
-        gap_ms = log_uniform_ms(world, 10, 3 * world.options["session.ms"])
+        gap_ms = draw_duration_ms(world, 10, 3 * world.options["session.ms"])
         world.event_queue.after(gap_ms, _restart, world, member)
 
 
 def _restart(world: World, member: Member) -> None:
     if not world.faults_disabled and not member.alive and member in world.members:
-        world.log_event(member.name, "starts again", None)
+        world.log_event(member.name, "restarts", None)
         world.restart_member(member)
 
 
-def _anybody(world: World) -> Member | None:
+def _random_live_member(world: World) -> Member | None:
     live_members = world.live_members()
     return world.random.choice(live_members) if live_members else None
 
 
 def _crash(world: World) -> None:
-    member = _anybody(world)
+    member = _random_live_member(world)
     if member is not None:
         world.log_event(member.name, "dies", None)
         member.die()
@@ -88,7 +88,7 @@ def _crash(world: World) -> None:
 
 
 def _leave(world: World) -> None:
-    member = _anybody(world)
+    member = _random_live_member(world)
     if member is not None:
         world.log_event(member.name, "leaves", None)
         member.leave()
@@ -101,7 +101,7 @@ def _join(world: World) -> None:
         _restart(world, world.random.choice(dead))
     elif len(world.members) < MOST_MEMBERS:
         member = world.new_member()
-        world.log_event(member.name, "comes", None)
+        world.log_event(member.name, "joins", None)
         member.start()
 
 
@@ -113,37 +113,39 @@ def _herd(world: World) -> None:
 
 
 def _pause(world: World) -> None:
-    member = _anybody(world)
+    member = _random_live_member(world)
     if member is not None and not member.paused:
-        lasts_ms = log_uniform_ms(world, 1_000, 2 * world.options["session.ms"])
-        world.log_event(member.name, f"stands still for {lasts_ms} ms", None)
+        duration_ms = draw_duration_ms(world, 1_000, 2 * world.options["session.ms"])
+        world.log_event(member.name, f"pauses for {duration_ms} ms", None)
         member.pause()
-        world.event_queue.after(lasts_ms, _wake, world, member, member.life)
+        world.event_queue.after(duration_ms, _resume, world, member, member.life)
 
 
-def _wake(world: World, member: Member, life: int) -> None:
+def _resume(world: World, member: Member, life: int) -> None:
     if member.life == life and member.paused:
-        world.log_event(member.name, "goes on", None)
+        world.log_event(member.name, "resumes", None)
         member.resume()
 
 
-def _process(world: World) -> list[Member]:
-    """The living members of some process; of a world without processes, one member."""
-    member = _anybody(world)
+def _members_of_random_process(world: World) -> list[Member]:
+    """Return the live members of some process; in a world without processes, one member."""
+    member = _random_live_member(world)
     name = getattr(member, "process_id", None)
-    same = [m for m in world.live_members() if name is not None and getattr(m, "process_id", None) == name]
-    return same or ([] if member is None else [member])
+    siblings = [
+        m for m in world.live_members() if name is not None and getattr(m, "process_id", None) == name
+    ]
+    return siblings or ([] if member is None else [member])
 
 
 def _process_dies(world: World) -> None:
-    for member in _process(world):
+    for member in _members_of_random_process(world):
         world.log_event(member.name, "dies with its process", None)
         member.die()
         maybe_restart(world, member)
 
 
 def _roll(world: World) -> None:
-    """One process after another leaves and is back soon."""
+    """Restart the processes one after another; each leaves its group properly."""
     at_ms = 0
     hosts = dict.fromkeys(getattr(m, "host", m.name) for m in world.live_members())
     for host in hosts:
@@ -154,18 +156,18 @@ def _roll(world: World) -> None:
 def restart_host(world: World, host: str) -> None:
     for member in list(world.members):
         if member.alive and getattr(member, "host", member.name) == host and not world.faults_disabled:
-            world.log_event(member.name, "is started anew", None)
+            world.log_event(member.name, "restarts", None)
             member.leave()
             world.event_queue.after(world.random.randint(1, 5_000), _restart, world, member)
 
 
-def _next_topology(world: World) -> None:
+def _roll_topology(world: World) -> None:
     world.internal_topics.next_topology(world.random.choice(_groups(world)))
 
 
-def _next_protocol(world: World) -> None:
-    """An application is rolled to the other protocol, or back, as a whole or in part; as a rule by somebody
-    who looks first whether its topics fit."""
+def _roll_protocol(world: World) -> None:
+    """Roll an application to the other protocol, completely or in part; usually after fixing its internal
+    topics."""
     if world.random.random() < 0.7:
         world.internal_topics.delete_misfits()
     group = world.random.choice(_groups(world))
@@ -176,64 +178,72 @@ def _next_protocol(world: World) -> None:
     hosts = list(dict.fromkeys(getattr(m, "host", m.name) for m in world.live_members() if m.group == group))
     if hosts and world.random.random() < 0.3:
         hosts = hosts[: world.random.randint(1, len(hosts))]
-    at_ms, pause_ms = 0, log_uniform_ms(world, 100, world.options["session.ms"])
+    at_ms, pause_ms = 0, draw_duration_ms(world, 100, world.options["session.ms"])
     for host in hosts:
         at_ms += world.random.randint(1, pause_ms)
-        world.event_queue.after(at_ms, _restart_somehow, world, host)
+        world.event_queue.after(at_ms, _redeploy_host, world, host)
 
 
-def _restart_somehow(world: World, host: str) -> None:
-    """By a deployment, whose clients say goodbye or do not."""
-    says_goodbye = world.random.random() < 0.6
+def _redeploy_host(world: World, host: str) -> None:
+    """Restart a host by a deployment whose clients leave their group, or just stop."""
+    leaves_properly = world.random.random() < 0.6
     for member in list(world.members):
         if member.alive and getattr(member, "host", member.name) == host and not world.faults_disabled:
-            world.log_event(member.name, "is started anew", None)
-            member.leave() if says_goodbye else member.die()
+            world.log_event(member.name, "restarts", None)
+            member.leave() if leaves_properly else member.die()
             world.event_queue.after(world.random.randint(1, 3_000), _restart, world, member)
 
 
-def _shutdown(world: World) -> None:
-    member = _anybody(world)
+def _request_shutdown(world: World) -> None:
+    member = _random_live_member(world)
     request_shutdown = getattr(member, "request_shutdown", None)
     if request_shutdown is not None:
         request_shutdown()
 
 
-def forget_shutdowns(world: World) -> None:
-    """Members of the classic protocol would join again for ever, where nobody stops any more."""
+def clear_shutdown_requests(world: World) -> None:
+    """End shutdowns of groups with classic members: these would rejoin forever once members no longer stop.
+
+    The request is soft state, so a failover clears it."""
     for group in world.runtime.core.groups.values():
         if isinstance(group, StreamsGroup) and group.classic_members and group.soft.shutdown is not None:
             _failover(world)
             return
 
 
-def cut_off(world: World, way: str) -> frozenset[str]:
-    """Who is cut off now, `to` the coordinator or `from` it."""
-    return world.cuts[way] if world.cuts else NOBODY
+def clients_cut_off(world: World, direction: str) -> frozenset[str]:
+    """Return the clients that are cut off in this direction: `to` or `from` the coordinator."""
+    return world.cuts[direction] if world.cuts else NO_CLIENTS
 
 
-NOBODY: frozenset[str] = frozenset()
+NO_CLIENTS: frozenset[str] = frozenset()
 
 
 def _cut_off(world: World) -> None:
-    member = _anybody(world)
+    member = _random_live_member(world)
     if member is not None and not world.cuts:
         one_way = world.random.random() < 0.25
-        ways = [world.random.choice(["to", "from"])] if one_way else ["to", "from"]
-        some = frozenset(m.name for m in world.live_members() if m is member or world.random.random() < 0.3)
-        world.cuts = {way: some if way in ways else NOBODY for way in ("to", "from")}
-        lasts_ms = log_uniform_ms(world, 500, 3 * world.options["session.ms"])
-        world.log_event("network", f"cuts off {' '.join(sorted(some))} ({' and '.join(ways)})", None)
-        world.event_queue.after(lasts_ms, _heal, world)
+        directions = [world.random.choice(["to", "from"])] if one_way else ["to", "from"]
+        isolated = frozenset(
+            m.name for m in world.live_members() if m is member or world.random.random() < 0.3
+        )
+        world.cuts = {
+            direction: isolated if direction in directions else NO_CLIENTS for direction in ("to", "from")
+        }
+        duration_ms = draw_duration_ms(world, 500, 3 * world.options["session.ms"])
+        world.log_event(
+            "network", f"cuts off {' '.join(sorted(isolated))} ({' and '.join(directions)})", None
+        )
+        world.event_queue.after(duration_ms, _end_partition, world)
 
 
-def _heal(world: World) -> None:
+def _end_partition(world: World) -> None:
     world.log_event("network", "heals", None)
     world.cuts = {}
 
 
 def _resubscribe(world: World) -> None:
-    member = _anybody(world)
+    member = _random_live_member(world)
     change_subscription = getattr(member, "change_subscription", None)
     if change_subscription is not None:
         change_subscription()
@@ -243,7 +253,7 @@ def _resubscribe(world: World) -> None:
 
 
 def append_faults(world: World, runtime: GroupRuntime | TransactionRuntime | ShareStateRuntime) -> None:
-    """What becomes of the next append."""
+    """Decide whether the next append fails."""
     conditions, random = world.conditions, world.random
     if conditions["append.fails"] and random.random() < conditions["append.fails"]:
         runtime.journal.refuse = "fails"
@@ -264,17 +274,17 @@ def _share_node_dies(world: World) -> None:
     _failover(world)
 
 
-def _administered(world: World, wish: Callable[[World, str], Struct]) -> None:
-    """With members in it is refused. As a rule they were all sent home before, and come back."""
+def _change_share_offsets(world: World, make_request: Callable[[World, str], Struct]) -> None:
+    """Change offsets of a share group, which is rejected while it has members; usually all leave first."""
     group, at_ms = world.random.choice(_groups(world)), 0
     if world.random.random() < 0.8:
-        at_ms = log_uniform_ms(world, 10, 5_000)
+        at_ms = draw_duration_ms(world, 10, 5_000)
         for member in world.live_members():
             if member.group == group:
                 world.log_event(member.name, "leaves for an administrator", None)
                 member.leave()
                 maybe_restart(world, member)
-    world.event_queue.after(at_ms, lambda: _ask(world, wish(world, group), 0))
+    world.event_queue.after(at_ms, lambda: _send_as_admin(world, make_request(world, group), 0))
 
 
 def _node_dies(world: World) -> None:
@@ -283,7 +293,7 @@ def _node_dies(world: World) -> None:
 
 
 def _failover(world: World) -> None:
-    """The process dies; what the disk does not have for certain is there or not."""
+    """Kill the coordinator; appends that were not durable survive or are lost."""
     old = world.runtime
     old.die()
     left = len(world.log.batches) - world.log.durable
@@ -291,7 +301,7 @@ def _failover(world: World) -> None:
     lost = world.log.lose_tail(keep)
     world.record_command(f"crash keep={keep}")
     _compact(world)
-    _begin_again(world, old, lost)
+    _start_successor(world, old, lost)
 
 
 def _failover_loading(world: World) -> None:
@@ -301,12 +311,12 @@ def _failover_loading(world: World) -> None:
 
 def _die_if_loading(world: World) -> None:
     if world.runtime.coordinator.state == "loading":
-        world.log_event("coordinator", "dies while it is loading", None)
+        world.log_event("coordinator", "dies while loading", None)
         _failover(world)
 
 
 def _deposed(world: World) -> None:
-    """Another one leads; the old one finds out when it wants to write."""
+    """Start a successor while the old coordinator lives on until it is killed."""
     old = world.runtime
     old.finish()
     if old.coordinator.state != "active":
@@ -314,8 +324,8 @@ def _deposed(world: World) -> None:
     world.log.epoch += 1
     world.log.durable = len(world.log.batches)
     world.deposed = [old]
-    world.event_queue.after(log_uniform_ms(world, 10, 20_000), _deposed_dies, world, old)
-    _begin_again(world, old, 0)
+    world.event_queue.after(draw_duration_ms(world, 10, 20_000), _deposed_dies, world, old)
+    _start_successor(world, old, 0)
 
 
 def _deposed_dies(world: World, old: GroupRuntime) -> None:
@@ -323,8 +333,8 @@ def _deposed_dies(world: World, old: GroupRuntime) -> None:
     world.deposed = [runtime for runtime in world.deposed if runtime is not old]
 
 
-def _begin_again(world: World, old: GroupRuntime, lost: int) -> None:
-    """A coordinator reads the log."""
+def _start_successor(world: World, old: GroupRuntime, lost: int) -> None:
+    """Start a coordinator that loads the log, and disconnect all clients."""
     world.runtime = new = world.new_runtime()
     new.succeeds(old, lost)
     for process in (*world.members, *world.other_clients):
@@ -333,7 +343,7 @@ def _begin_again(world: World, old: GroupRuntime, lost: int) -> None:
 
 
 def _compact(world: World) -> None:
-    """The log cleaner has been there: over all of it, or over a part."""
+    """Compact the log, completely or in part."""
     if world.random.random() < world.conditions["compaction"]:
         batches = world.log.batches
         end = world.random.choice([len(batches), world.random.randint(0, len(batches))])
@@ -346,8 +356,8 @@ def _compact(world: World) -> None:
 # --- the cluster ---------------------------------------------------------------------------------
 
 
-def _ask(world: World, request: Struct, version: int) -> None:
-    """An administrator asks; what is answered is looked at by the invariants only."""
+def _send_as_admin(world: World, request: Struct, version: int) -> None:
+    """Send a request as an administrator; only invariants look at the response."""
     admin = Process(world, "admin")
     admin.start()
     admin.send(request, version, lambda answer: None)
@@ -363,50 +373,50 @@ def _topic_grows(world: World) -> None:
         world.set_topic(topic.name, topic.partitions + world.random.randint(1, 3), recreate=False)
 
 
-def _topic_anew(world: World) -> None:
-    """Offsets of the old one go; the new one begins with no records."""
+def _topic_recreated(world: World) -> None:
+    """Delete a topic with its offsets, and recreate it without records."""
     name = "extra"
     old = world.topics.by_name.get(name)
     if old is None:
         return
-    forget(world, name)
+    forget_topic(world, name)
     world.set_topic(name, world.random.randint(1, 4))
     for tp in [tp for tp in world.ends if tp[0] == name]:
         del world.ends[tp]
 
 
-def forget(world: World, name: str) -> None:
-    """What is known of a topic says nothing from now on; its offsets go."""
+def forget_topic(world: World, name: str) -> None:
+    """Delete a topic's offsets; the oracle forgets what it knows of the topic."""
     world.oracle.topic_recreated(name)
-    gone = DeleteTopicState(name=name, topic_id=world.topics.by_name[name].id)
-    _ask(world, DeleteTopicsRequest(topics=(gone,)), 6)
+    deleted = DeleteTopicState(name=name, topic_id=world.topics.by_name[name].id)
+    _send_as_admin(world, DeleteTopicsRequest(topics=(deleted,)), 6)
 
 
-def _topic_gone(world: World) -> None:
+def _topic_deleted(world: World) -> None:
     name = "extra"
     if name in world.topics.by_name:
-        forget(world, name)
+        forget_topic(world, name)
         world.delete_topic(name)
-        world.event_queue.after(log_uniform_ms(world, 100, 30_000), topic_back, world, name)
+        world.event_queue.after(draw_duration_ms(world, 100, 30_000), recreate_topic, world, name)
 
 
-def topic_back(world: World, name: str) -> None:
+def recreate_topic(world: World, name: str) -> None:
     if name not in world.topics.by_name:
         world.set_topic(name, world.random.randint(1, 4))
 
 
-def _topic_comes(world: World) -> None:
-    """Some of them nobody may describe."""
+def _topic_created_or_deleted(world: World) -> None:
+    """Create or delete a topic that expressions match; some may not be described."""
     name = world.random.choice(["orders-late", "orders-later", f"{SECRET}-orders", "extra-late"])
     if name in world.topics.by_name:
-        forget(world, name)
+        forget_topic(world, name)
         world.delete_topic(name)
     else:
         world.set_topic(name, world.random.randint(1, 3))
 
 
-def _internal_gone(world: World) -> None:
-    """An operator mends what does not fit, or breaks what does. All is made again, without its records."""
+def _delete_internal_topics(world: World) -> None:
+    """Delete internal topics that do not match their sources, or a correct one; they are recreated empty."""
     world.internal_topics.delete_misfits(allow_any=True)
 
 
@@ -418,41 +428,43 @@ def _setting(world: World) -> None:
     world.set(name, value)
 
 
-def _remove(world: World) -> None:
-    """By instance id where there is one, else by member id, as tools do."""
+def _remove_members(world: World) -> None:
+    """Remove members by instance id, or by member id where they have none, as Kafka's tools do."""
     leaving: dict[str, list[MemberIdentity]] = {}
     for member in world.members:
         if world.random.random() < 0.3:
             instance_id = getattr(member, "instance_id", None)
             member_id = "" if instance_id else member.member_id
-            told = MemberIdentity(member_id=member_id, group_instance_id=instance_id)
-            leaving.setdefault(member.group, []).append(told)
+            row = MemberIdentity(member_id=member_id, group_instance_id=instance_id)
+            leaving.setdefault(member.group, []).append(row)
     for group, members in leaving.items():
-        _ask(world, LeaveGroupRequest(group_id=group, members=tuple(members)), 5)
+        _send_as_admin(world, LeaveGroupRequest(group_id=group, members=tuple(members)), 5)
 
 
 def _delete_offsets(world: World) -> None:
     topic = world.random.choice(list(world.topics.by_name.values()))
     index = world.random.randrange(topic.partitions)
-    told = OffsetDeleteRequestTopic(
+    row = OffsetDeleteRequestTopic(
         name=topic.name, partitions=(OffsetDeleteRequestPartition(partition_index=index),)
     )
-    _ask(world, OffsetDeleteRequest(group_id=world.random.choice(_groups(world)), topics=(told,)), 0)
+    _send_as_admin(world, OffsetDeleteRequest(group_id=world.random.choice(_groups(world)), topics=(row,)), 0)
 
 
 def _delete_group(world: World) -> None:
-    _ask(world, DeleteGroupsRequest(groups_names=_groups(world)), 2)
+    _send_as_admin(world, DeleteGroupsRequest(groups_names=_groups(world)), 2)
 
 
 def _describe(world: World) -> None:
     groups = _groups(world)
-    _ask(world, ListGroupsRequest(), 5)
-    _ask(world, DescribeGroupsRequest(groups=(*groups, "nobody")), 6)
+    _send_as_admin(world, ListGroupsRequest(), 5)
+    _send_as_admin(world, DescribeGroupsRequest(groups=(*groups, "nobody")), 6)
     if assigns(world.kinds):
-        _ask(world, ConsumerGroupDescribeRequest(group_ids=(*groups, "nobody")), 1)
+        _send_as_admin(world, ConsumerGroupDescribeRequest(group_ids=(*groups, "nobody")), 1)
         if runs_applications(world.kinds):
-            _ask(world, StreamsGroupDescribeRequest(group_ids=(*groups, "nobody")), 1)
-    _ask(world, OffsetFetchRequest(groups=tuple(OffsetFetchRequestGroup(group_id=g) for g in groups)), 9)
+            _send_as_admin(world, StreamsGroupDescribeRequest(group_ids=(*groups, "nobody")), 1)
+    _send_as_admin(
+        world, OffsetFetchRequest(groups=tuple(OffsetFetchRequestGroup(group_id=g) for g in groups)), 9
+    )
 
 
 def _clock_step(world: World) -> None:
@@ -471,28 +483,28 @@ FAULT_ACTIONS: dict[str, Callable[[World], None]] = {
     "failover_loading": _failover_loading,
     "deposed": _deposed,
     "topic_grows": _topic_grows,
-    "topic_anew": _topic_anew,
+    "topic_anew": _topic_recreated,
     "setting": _setting,
-    "remove": _remove,
+    "remove": _remove_members,
     "delete_offsets": _delete_offsets,
     "delete_group": _delete_group,
     "describe": _describe,
     "clock_step": _clock_step,
     "resubscribe": _resubscribe,
-    "topic_gone": _topic_gone,
-    "topic_comes": _topic_comes,
+    "topic_gone": _topic_deleted,
+    "topic_comes": _topic_created_or_deleted,
     "process_dies": _process_dies,
     "roll": _roll,
-    "internal_gone": _internal_gone,
-    "shutdown": _shutdown,
-    "next_topology": _next_topology,
-    "next_protocol": _next_protocol,
+    "internal_gone": _delete_internal_topics,
+    "shutdown": _request_shutdown,
+    "next_topology": _roll_topology,
+    "next_protocol": _roll_protocol,
     "transactions_fail_over": _transactions_fail_over,
     "node_dies": _node_dies,
     "share_state_fails_over": share_state_fails_over,
     "deliveries_die": deliveries_die,
     "share_node_dies": _share_node_dies,
-    "offsets_altered": lambda world: _administered(world, alteration),
-    "offsets_deleted": lambda world: _administered(world, deletion),
+    "offsets_altered": lambda world: _change_share_offsets(world, alteration),
+    "offsets_deleted": lambda world: _change_share_offsets(world, deletion),
     "beginning_goes": beginning_goes,
 }

@@ -128,3 +128,10 @@ class Process:
         self.connection += 1
         for _, timer in self._calls.values():
             timer.cancel()
+
+
+def error_of(answer: Answer) -> Errors | None:
+    """Return the error of a response; None if there was no response."""
+    if answer is None or isinstance(answer, Errors):
+        return answer
+    return Errors(getattr(answer, "error_code", 0))

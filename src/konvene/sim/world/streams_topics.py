@@ -87,7 +87,7 @@ class InternalTopics:
         failed = tuple(name for name in names if fails and random.random() < fails)
         for topic in request.topics:
             if topic.name in names and topic.name not in failed and topic.name not in world.topics.by_name:
-                world.log_event("broker", f"makes {topic.name}", None)
+                world.log_event("broker", f"creates {topic.name}", None)
                 world.set_topic(topic.name, topic.partitions)
         if failed:
             denied = random.random() < DENIED
@@ -117,7 +117,7 @@ class InternalTopics:
             world.delete_topic(EXTRA)
         if EXTRA not in world.topics.by_name:
             world.event_queue.after(
-                fault_actions.log_uniform_ms(world, 100, 30_000) if late else 0, self._create_source
+                fault_actions.draw_duration_ms(world, 100, 30_000) if late else 0, self._create_source
             )
 
     def _create_source(self) -> None:
@@ -125,8 +125,9 @@ class InternalTopics:
             self._world.set_topic(EXTRA, 1 + self._world.options["partitions"] // 4)
 
     def next_topology(self, group: str) -> None:
-        """Roll an application to its next topology, if its group has the last one for certain: its processes
-        are started anew one after another. Now and then that stops half-way."""
+        """Roll an application to its next topology, sometimes only half of its processes.
+
+        Does nothing unless the group durably has the topology that was rolled out last."""
         world, random = self._world, self._world.random
         configured, deployed_epoch = world.runtime.core.groups.get(group), self.deployed.get(group, 0)
         if (
@@ -156,13 +157,13 @@ class InternalTopics:
             world.event_queue.after(at_ms, fault_actions.restart_host, world, host)
 
     def epoch_to_start_with(self, group: str) -> int:
-        """Of who starts: that which was rolled out last, but no further than one behind the group's."""
+        """Return the topology epoch of a starting member: the deployed one, at most one above the group's."""
         configured, deployed_epoch = self._world.runtime.core.groups.get(group), self.deployed.get(group, 0)
         known = configured.topology_epoch if isinstance(configured, StreamsGroup) else -1
         return deployed_epoch if known < 0 else min(deployed_epoch, known + 1)
 
     def delete_misfits(self, *, allow_any: bool = False) -> None:
-        """Delete the internal topics of applications that they do not fit; `some`: or one that is there."""
+        """Delete internal topics that do not match their sources; with `allow_any`, else an arbitrary one."""
         world = self._world
         if world.faults_disabled:
             self._create_source()
@@ -172,9 +173,9 @@ class InternalTopics:
             doomed = [world.random.choice(existing)] if existing else []
         for group, name in doomed:
             world.log_event("operator", f"deletes {name}", None)
-            fault_actions.forget(world, name)
+            fault_actions.forget_topic(world, name)
             world.delete_topic(name)
-            world.stores.lose(group)
+            world.stores.delete_changelogs(group)
 
     def _groups(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(member.group for member in self._world.members))

@@ -356,7 +356,7 @@ class World:
     def restart_member(self, member: Member) -> None:
         """Start a dead member again; where both protocols are allowed, possibly with the other one."""
         number = self.members.index(member)
-        if kinds()[self.kinds[number % len(self.kinds)]].changes:
+        if kinds()[self.kinds[number % len(self.kinds)]].replaced_on_restart:
             before, member = member, self._member(number)
             member.life, member.connection = (
                 before.life,
@@ -465,7 +465,7 @@ class World:
         """Send a request through the simulated network, which may lose, delay or repeat it."""
         conditions, random, event_queue = self.conditions, self.random, self.event_queue
         life, connection = client.life, client.connection
-        if client.name in chaos.cut_off(self, "to"):
+        if client.name in chaos.clients_cut_off(self, "to"):
             self.log_event(client.name, "cannot reach the coordinator", request)
             return
         delay_ms = self._travel_ms(f"{client.name} {connection}")
@@ -525,7 +525,7 @@ class World:
         if connection < 0 or life != client.life or connection != client.connection:
             return
         conditions, random, event_queue = self.conditions, self.random, self.event_queue
-        if client.name in chaos.cut_off(self, "from"):
+        if client.name in chaos.clients_cut_off(self, "from"):
             self.log_event(client.name, "cannot be reached", answer)
             return
         delay_ms = self._travel_ms(f"{client.name} {connection} back")

@@ -1,7 +1,7 @@
-"""A client of classic groups that is not honest, or has a bug: it asks at random, with what it overheard.
+"""Hostile or buggy client of classic groups: it sends arbitrary requests, also in the name of others.
 
-It knows the member ids and generations of everybody, as somebody does who reads along; it uses them as if
-they were its own, or nearly. When it is made the leader it hands out nothing, or rubbish.
+It knows the member ids and generations of all members, as an eavesdropper would, and uses them or values
+close to them. As a leader it assigns nothing, or garbage.
 """
 
 from __future__ import annotations
@@ -24,58 +24,58 @@ from konvene.sim.world.process import Answer, Process
 if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
-EVERY_MS = 4_000
+INTERVAL_MS = 4_000
 METADATA = (b"", b"\0\1", b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff\0\0\0\0", b"\xff" * 40)
 
 
 class HostileClassic(Process):
-    """See the top of this file."""
+    """A hostile client of classic groups."""
 
     def __init__(self, world: World, name: str, group: str) -> None:
         super().__init__(world, name)
         self.group = group
-        self.overheard = ""
-        """The member id that it was given itself."""
+        self.assigned_id = ""
+        """Member id that the coordinator assigned to it."""
 
     def start(self) -> None:
         super().start()
         self._tick()
 
     def _tick(self) -> None:
-        self.schedule(self.world.random.randint(1, EVERY_MS), self._tick)
-        self.world.random.choice(ACTS)(self)
+        self.schedule(self.world.random.randint(1, INTERVAL_MS), self._tick)
+        self.world.random.choice(ACTIONS)(self)
 
-    # --- what it makes up ---
+    # --- invented values ---
 
-    def _known(self) -> ClassicGroup:
+    def _classic_group(self) -> ClassicGroup:
         return self.world.group(self.group)
 
-    def _somebody(self) -> str:
-        """A member id: its own, or somebody's, or none."""
+    def _any_member_id(self) -> str:
+        """Return its own member id, that of another member, or none."""
         random = self.world.random
-        ids = [self.overheard, self.overheard, "", f"{self.name}-0", *self._known().members]
+        ids = [self.assigned_id, self.assigned_id, "", f"{self.name}-0", *self._classic_group().members]
         return random.choice(ids)
 
-    def _instance(self) -> str | None:
+    def _any_instance_id(self) -> str | None:
         random = self.world.random
-        return random.choice([None, None, self.name, *self._known().instances])
+        return random.choice([None, None, self.name, *self._classic_group().instances])
 
-    def _generation(self) -> int:
+    def _any_generation(self) -> int:
         random = self.world.random
-        return self._known().generation + random.choice([0, 0, 0, 0, 1, -1, -1_000, 2_000_000_000])
+        return self._classic_group().generation + random.choice([0, 0, 0, 0, 1, -1, -1_000, 2_000_000_000])
 
-    # --- what it does ---
+    # --- actions ---
 
     def join(self) -> None:
-        """With whatever metadata, and another one next time."""
+        """Join with arbitrary protocols and metadata."""
         random = self.world.random
         names = random.sample(["range", "roundrobin", "cooperative-sticky", "sticky"], random.randint(1, 3))
         request = JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=random.choice([6_000, 10_000, 60_000, 1, 2_000_000_000]),
             rebalance_timeout_ms=random.choice([1_000, 10_000, 60_000]),
-            member_id=self._somebody(),
-            group_instance_id=self._instance(),
+            member_id=self._any_member_id(),
+            group_instance_id=self._any_instance_id(),
             protocol_type=random.choice(["consumer", "consumer", "consumer", "connect", ""]),
             protocols=tuple(
                 JoinGroupRequestProtocol(name=name, metadata=random.choice(METADATA)) for name in names
@@ -86,14 +86,14 @@ class HostileClassic(Process):
     def _joined(self, answer: Answer) -> None:
         if not isinstance(answer, JoinGroupResponse) or not answer.member_id:
             return
-        self.overheard = answer.member_id
+        self.assigned_id = answer.member_id
         if not answer.error_code and self.world.random.random() < 0.7:
             self.lead(answer)
         elif self.world.random.random() < 0.7:
             self.join_again(answer.member_id)
 
     def join_again(self, member_id: str) -> None:
-        """Under the id that it was handed, for once as it should be done."""
+        """Join with the assigned member id, as a correct client does."""
         names = self._common_protocols()
         request = JoinGroupRequest(
             group_id=self.group,
@@ -106,14 +106,14 @@ class HostileClassic(Process):
         self.send(request, 9, self._joined, 70_000)
 
     def _common_protocols(self) -> list[str]:
-        known = [name for m in self._known().members.values() for name, _ in m.protocols]
+        known = [name for m in self._classic_group().members.values() for name, _ in m.protocols]
         return list(dict.fromkeys(known)) or ["range"]
 
     def lead(self, answer: JoinGroupResponse) -> None:
-        """Hand out rubbish, to some of them, whether it leads or not."""
+        """Send assignments of garbage to some members, whether it leads or not."""
         random = self.world.random
-        members = [*(m.member_id for m in answer.members), *self._known().members, "nobody"]
-        given = random.sample(members, random.randint(0, len(members)))
+        members = [*(m.member_id for m in answer.members), *self._classic_group().members, "nobody"]
+        assignees = random.sample(members, random.randint(0, len(members)))
         request = SyncGroupRequest(
             group_id=self.group,
             generation_id=answer.generation_id,
@@ -121,21 +121,21 @@ class HostileClassic(Process):
             protocol_type=random.choice([None, "consumer"]),
             protocol_name=random.choice([None, answer.protocol_name, "sticky"]),
             assignments=tuple(
-                SyncGroupRequestAssignment(member_id=m, assignment=random.choice(METADATA)) for m in given
+                SyncGroupRequestAssignment(member_id=m, assignment=random.choice(METADATA)) for m in assignees
             ),
         )
         self.send(request, 5, lambda answer: None, 70_000)
 
     def sync(self) -> None:
         random = self.world.random
-        given = [*self._known().members, "nobody"][: random.randint(0, 3)]
+        assignees = [*self._classic_group().members, "nobody"][: random.randint(0, 3)]
         request = SyncGroupRequest(
             group_id=self.group,
-            generation_id=self._generation(),
-            member_id=self._somebody(),
-            group_instance_id=self._instance(),
+            generation_id=self._any_generation(),
+            member_id=self._any_member_id(),
+            group_instance_id=self._any_instance_id(),
             assignments=tuple(
-                SyncGroupRequestAssignment(member_id=m, assignment=random.choice(METADATA)) for m in given
+                SyncGroupRequestAssignment(member_id=m, assignment=random.choice(METADATA)) for m in assignees
             ),
         )
         self.send(request, 5, lambda answer: None)
@@ -143,16 +143,16 @@ class HostileClassic(Process):
     def heartbeat(self) -> None:
         request = HeartbeatRequest(
             group_id=self.group,
-            generation_id=self._generation(),
-            member_id=self._somebody(),
-            group_instance_id=self._instance(),
+            generation_id=self._any_generation(),
+            member_id=self._any_member_id(),
+            group_instance_id=self._any_instance_id(),
         )
         self.send(request, 4, lambda answer: None)
 
     def commit(self) -> None:
-        """Of what it never read, to partitions that there may not be."""
+        """Commit arbitrary offsets, also of unknown partitions."""
         random = self.world.random
-        told = OffsetCommitRequestPartition(
+        partition = OffsetCommitRequestPartition(
             partition_index=random.choice(
                 [0, 1, 5, -1, self.world.partition_counts()["orders"], 2_000_000_000]
             ),
@@ -162,26 +162,28 @@ class HostileClassic(Process):
         )
         request = OffsetCommitRequest(
             group_id=random.choice([self.group, self.group, self.group, "gone"]),
-            generation_id_or_member_epoch=self._generation(),
-            member_id=self._somebody(),
-            group_instance_id=self._instance(),
+            generation_id_or_member_epoch=self._any_generation(),
+            member_id=self._any_member_id(),
+            group_instance_id=self._any_instance_id(),
             topics=(
-                OffsetCommitRequestTopic(name=random.choice(["orders", "extra", "none"]), partitions=(told,)),
+                OffsetCommitRequestTopic(
+                    name=random.choice(["orders", "extra", "none"]), partitions=(partition,)
+                ),
             ),
         )
         self.send(request, random.choice([8, 9]), lambda answer: None)
 
     def leave(self) -> None:
-        """Or let others leave."""
+        """Leave, or remove other members."""
         random = self.world.random
         leaving = tuple(
-            MemberIdentity(member_id=self._somebody(), group_instance_id=self._instance())
+            MemberIdentity(member_id=self._any_member_id(), group_instance_id=self._any_instance_id())
             for _ in range(random.randint(1, 3))
         )
         self.send(LeaveGroupRequest(group_id=self.group, members=leaving), 5, lambda answer: None)
 
 
-ACTS: tuple[Callable[[HostileClassic], None], ...] = (
+ACTIONS: tuple[Callable[[HostileClassic], None], ...] = (
     HostileClassic.join,
     HostileClassic.join,
     HostileClassic.sync,

@@ -1,8 +1,7 @@
-"""A client of share groups that is not honest, or has a bug: it acknowledges what others have.
+"""Hostile or buggy client of share groups: it acknowledges records that other members acquired.
 
-It knows the member ids of everybody, opens and closes sessions as it likes, in its own name alone: in the
-name of another it only speaks of records, which is refused, or done by who has them. What it acquires itself
-it seldom gives back.
+It opens and closes share sessions arbitrarily, under its own member id only; heartbeats it also sends in the
+name of other members. Records that it acquires are rarely acknowledged.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ VERSION = 2
 
 
 class HostileShare(Process):
-    """See the top of this file."""
+    """A hostile client of share groups."""
 
     def __init__(self, world: World, name: str, group: str) -> None:
         super().__init__(world, name)
@@ -44,14 +43,14 @@ class HostileShare(Process):
         self.schedule(random.randint(1, 4_000), self._tick)
         random.choice([self._fetch, self._fetch, self._acknowledge, self._acknowledge, self._beat])()
 
-    def _place(self) -> tuple[Uuid, int]:
+    def _any_partition(self) -> tuple[Uuid, int]:
         random = self.world.random
         topic = random.choice(list(self.world.topics.by_name.values()))
         return topic.id, random.choice([0, random.randrange(topic.partitions), topic.partitions, -1])
 
     def _fetch(self) -> None:
         random = self.world.random
-        topic_id, index = self._place()
+        topic_id, index = self._any_partition()
         self.epoch = random.choice([0, self.epoch, self.epoch + 1, -1])
         request = ShareFetchRequest(
             group_id=self.group, member_id=self.name, share_session_epoch=self.epoch,
@@ -63,9 +62,9 @@ class HostileShare(Process):
         self.send(request, VERSION, lambda answer: None)
 
     def _acknowledge(self) -> None:
-        """Somewhere near what is in flight."""
+        """Acknowledge offsets close to those in flight."""
         random = self.world.random
-        topic_id, index = self._place()
+        topic_id, index = self._any_partition()
         first = max(0, self.world.ends.get(("orders", 0), 0) - random.randint(0, 40))
         last = first + random.choice([0, 3, 10, -2])
         kinds = (random.choice([0, 1, 2, 3, 4, 5, -1]),)
@@ -80,7 +79,7 @@ class HostileShare(Process):
         self.send(request, VERSION, lambda answer: None)
 
     def _beat(self) -> None:
-        """A heartbeat with an epoch that is made up, in its own name or in one that it overheard."""
+        """Send a heartbeat with an invented epoch, as itself or as another member."""
         random = self.world.random
         known = getattr(self.world.runtime.core.groups.get(self.group), "members", {})
         names = [self.name, "nobody", *known]

@@ -1,9 +1,8 @@
-"""A client of streams groups that is not honest, or has a bug: it asks at random, with what it overheard.
+"""Hostile or buggy client of streams groups: it sends arbitrary heartbeats, also in the name of others.
 
-It knows the member ids, instance ids, processes and epochs of everybody, claims tasks of others or tasks that
-there are not, comes with another topology, says the same task twice, moves its endpoint, tells offsets of
-what it has not got, and asks for all of the application to be shut down. Now and then it joins as it should
-be done, and is a nuisance as a member.
+It claims tasks of other members, unknown tasks or the same task twice, joins with another topology, changes
+its endpoint, reports offsets of tasks that it does not own, and requests the shutdown of the application.
+Sometimes it joins as a correct client does, and misbehaves as a member.
 """
 
 from __future__ import annotations
@@ -13,35 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.groups.streams.group import StreamsGroup
 from konvene.internal_topics import OFFSETS_TOPIC
-from konvene.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from konvene.messages.streams_group_heartbeat import (
     Endpoint,
     KeyValue,
     StreamsGroupHeartbeatRequest,
-    StreamsGroupHeartbeatResponse,
     Subtopology,
     TaskIds,
     TaskOffset,
     TopicInfo,
     Topology,
 )
-from konvene.sim.members.hostile.classic import ACTS as CLASSIC_ACTS
-from konvene.sim.members.hostile.classic import HostileClassic
+from konvene.sim.members.hostile.classic import ACTIONS as CLASSIC_ACTIONS
+from konvene.sim.members.hostile.modern import HostileModern
 from konvene.sim.members.streams.topologies import NAMES, topology_of
-from konvene.sim.world.process import Answer
 
 if TYPE_CHECKING:
-    from konvene.sim.world.world import World
+    pass
 
 Claims = tuple[TaskIds, ...] | None
 
 _READS = Subtopology(subtopology_id="0", source_topics=("orders",))
-ODD = (
+MALFORMED_TOPOLOGIES = (
     Topology(epoch=0, subtopologies=()),
     Topology(epoch=-1, subtopologies=(_READS,)),
     Topology(epoch=0, subtopologies=(_READS, _READS)),
@@ -52,56 +43,38 @@ ODD = (
         subtopologies=(_READS.replace(state_changelog_topics=(TopicInfo(name="counts", partitions=7),)),),
     ),
 )
-"""Topologies that nobody should have."""
+"""Malformed topologies."""
 
 
-class HostileStreams(HostileClassic):
-    """See the top of this file. It speaks the classic protocol as well, where that is no use."""
+class HostileStreams(HostileModern):
+    """A hostile client of streams groups."""
 
-    def __init__(self, world: World, name: str, group: str) -> None:
-        super().__init__(world, name, group)
-        self.epoch = 0
+    def _act(self) -> None:
+        self.world.random.choice(ACTIONS)(self)
 
-    def _tick(self) -> None:
-        self.schedule(self.world.random.randint(1, 4_000), self._tick)
-        self.world.random.choice(ACTS)(self)
-
-    # --- what it makes up ---
-
-    def _streams(self) -> StreamsGroup:
+    def _modern_group(self) -> StreamsGroup:
         found = self.world.runtime.core.groups.get(self.group)
         return found if isinstance(found, StreamsGroup) else StreamsGroup(self.group)
 
-    def _somebody(self) -> str:
-        if self.world.random.random() < 0.3:
-            return super()._somebody()
-        return self.world.random.choice([self.overheard or self.name, self.name, *self._streams().members])
-
-    def _instance(self) -> str | None:
-        return self.world.random.choice([None, None, None, self.name, "", *self._streams().instances])
-
-    def _generation(self) -> int:
-        group, random = self._streams(), self.world.random
-        epochs = [group.epoch, self.epoch, *(m.current.epoch for m in group.members.values())]
-        return random.choice(epochs) + random.choice([0, 0, 0, 1, -1, -1_000, 2_000_000_000 - group.epoch])
+    # --- invented values ---
 
     def _claims(self) -> tuple[Claims, Claims, Claims]:
-        """Nothing; or what somebody has, or what there is not, or the same twice."""
-        random, group = self.world.random, self._streams()
-        some: list[Claims] = [(), (), (TaskIds(subtopology_id="nowhere", partitions=(0,)),)]
-        some.append((TaskIds(subtopology_id="0", partitions=(0, 0, 99)),))
-        some.append((TaskIds(subtopology_id="0", partitions=(-1,)),))
+        """Return no tasks, tasks of some member, unknown tasks, or the same task twice, by role."""
+        random, group = self.world.random, self._modern_group()
+        candidates: list[Claims] = [(), (), (TaskIds(subtopology_id="nowhere", partitions=(0,)),)]
+        candidates.append((TaskIds(subtopology_id="0", partitions=(0, 0, 99)),))
+        candidates.append((TaskIds(subtopology_id="0", partitions=(-1,)),))
         for name, owners in group.active.items():
             picked = random.sample(sorted(owners), random.randint(1, len(owners)))
-            some.append((TaskIds(subtopology_id=name, partitions=tuple(picked)),))
+            candidates.append((TaskIds(subtopology_id=name, partitions=tuple(picked)),))
         if random.random() < 0.4:
             return None, None, None
         if random.random() < 0.1:
-            some.append(None)
-        return random.choice(some), random.choice(some), random.choice(some)
+            candidates.append(None)
+        return random.choice(candidates), random.choice(candidates), random.choice(candidates)
 
     def _topology(self) -> Topology:
-        """That of the group, as a rule; or another one, or one that is none."""
+        """Return the group's topology, usually; else another or a malformed one."""
         random = self.world.random
         mine = topology_of(self.world.options["topology"], self.group)
         if random.random() < 0.6:
@@ -109,11 +82,15 @@ class HostileStreams(HostileClassic):
         other = topology_of(random.choice(NAMES), self.group)
         epoch = random.choice([0, 1, 5])
         return random.choice(
-            [mine._replace(epoch=epoch).to_message(), other._replace(epoch=epoch).to_message(), *ODD]
+            [
+                mine._replace(epoch=epoch).to_message(),
+                other._replace(epoch=epoch).to_message(),
+                *MALFORMED_TOPOLOGIES,
+            ]
         )
 
-    def _process(self) -> str:
-        known = [m.process_id for m in self._streams().members.values()]
+    def _any_process_id(self) -> str:
+        known = [m.process_id for m in self._modern_group().members.values()]
         return self.world.random.choice([self.name, self.name, *known])
 
     def _offsets(self) -> tuple[TaskOffset, ...] | None:
@@ -126,8 +103,8 @@ class HostileStreams(HostileClassic):
             [None, None, None, (), (one,), (one, one), (one, strange), (huge,), (huge, strange)]
         )
 
-    def _itself(self) -> dict[str, Any]:
-        """What it says of itself: another endpoint each time, tags that come twice."""
+    def _description(self) -> dict[str, Any]:
+        """Return fields that describe the member: changing endpoints, repeated tags, arbitrary offsets."""
         random = self.world.random
         tag = KeyValue(key="zone", value=random.choice("ab"))
         endpoint = Endpoint(host=self.name, port=random.randint(0, 65_535))
@@ -141,31 +118,31 @@ class HostileStreams(HostileClassic):
             "shutdown_application": random.random() < 0.02,
         }
 
-    # --- what it does ---
+    # --- actions ---
 
-    def beat(self) -> None:
-        """As somebody, at some epoch, saying something."""
+    def heartbeat_at_random(self) -> None:
+        """Send an arbitrary heartbeat as an arbitrary member."""
         random = self.world.random
-        epoch = random.choice([0, 0, -1, -2, -3, *[self._generation()] * 5])
+        epoch = random.choice([0, 0, -1, -2, -3, *[self._any_generation()] * 5])
         joins = epoch == 0 and random.random() < 0.8
         active, standby, warmup = ((), (), ()) if joins else self._claims()
         request = StreamsGroupHeartbeatRequest(
             group_id=random.choice([self.group, self.group, self.group, "gone"]),
-            member_id=self._somebody(),
+            member_id=self._any_member_id(),
             member_epoch=epoch,
-            instance_id=self._instance(),
+            instance_id=self._any_instance_id(),
             rebalance_timeout_ms=random.choice([1_000, 60_000] if joins else [-1, -1, 0, 60_000]),
             topology=self._topology() if joins or random.random() < 0.1 else None,
             active_tasks=active,
             standby_tasks=standby,
             warmup_tasks=warmup,
-            process_id=self._process() if joins or random.random() < 0.2 else None,
-            **self._itself(),
+            process_id=self._any_process_id() if joins or random.random() < 0.2 else None,
+            **self._description(),
         )
-        self.send(request, random.choice([1, 1, 0]), self._heard_beat)
+        self.send(request, random.choice([1, 1, 0]), self._handle_heartbeat)
 
-    def come(self) -> None:
-        """As it should be done, for once."""
+    def join_properly(self) -> None:
+        """Join as a correct client does."""
         request = StreamsGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.name,
@@ -175,54 +152,30 @@ class HostileStreams(HostileClassic):
             active_tasks=(),
             standby_tasks=(),
             warmup_tasks=(),
-            process_id=self._process(),
+            process_id=self._any_process_id(),
         )
-        self.send(request, 1, self._heard_beat)
+        self.send(request, 1, self._handle_heartbeat)
 
-    def stay(self) -> None:
-        """At its own epoch, with whatever claims."""
+    def heartbeat_with_claims(self) -> None:
+        """Send a heartbeat at its own epoch that claims arbitrary tasks."""
         active, standby, warmup = self._claims()
         request = StreamsGroupHeartbeatRequest(
             group_id=self.group,
-            member_id=self.overheard or self.name,
+            member_id=self.assigned_id or self.name,
             member_epoch=self.epoch,
             active_tasks=active,
             standby_tasks=standby,
             warmup_tasks=warmup,
             task_offsets=self._offsets(),
         )
-        self.send(request, 1, self._heard_beat)
-
-    def _heard_beat(self, answer: Answer) -> None:
-        if isinstance(answer, StreamsGroupHeartbeatResponse) and not answer.error_code:
-            self.overheard, self.epoch = answer.member_id or self.name, answer.member_epoch
-
-    def commit_somewhere(self) -> None:
-        random = self.world.random
-        told = OffsetCommitRequestPartition(
-            partition_index=random.choice([0, 1, 5, 99]), committed_offset=random.choice([0, 7])
-        )
-        request = OffsetCommitRequest(
-            group_id=self.group,
-            generation_id_or_member_epoch=self._generation(),
-            member_id=self._somebody(),
-            group_instance_id=self._instance(),
-            topics=(OffsetCommitRequestTopic(name=random.choice(["orders", "extra"]), partitions=(told,)),),
-        )
-        self.send(request, random.choice([8, 9]), lambda answer: None)
-
-    def fetch(self) -> None:
-        group = OffsetFetchRequestGroup(
-            group_id=self.group, member_id=self._somebody(), member_epoch=self._generation()
-        )
-        self.send(OffsetFetchRequest(groups=(group,)), 9, lambda answer: None)
+        self.send(request, 1, self._handle_heartbeat)
 
 
-ACTS: tuple[Callable[[HostileStreams], None], ...] = (
-    *[HostileStreams.beat] * 6,
-    HostileStreams.come,
-    *[HostileStreams.stay] * 3,
-    HostileStreams.commit_somewhere,
+ACTIONS: tuple[Callable[[HostileStreams], None], ...] = (
+    *[HostileStreams.heartbeat_at_random] * 6,
+    HostileStreams.join_properly,
+    *[HostileStreams.heartbeat_with_claims] * 3,
+    HostileStreams.commit_anywhere,
     HostileStreams.fetch,
-    *CLASSIC_ACTS[-4:],
+    *CLASSIC_ACTIONS[-4:],
 )

@@ -1,9 +1,8 @@
-"""A thread of an application of Kafka Streams, whichever protocol it speaks: what it does with its tasks.
+"""A thread of a Kafka Streams application, with either protocol: what it does with its tasks.
 
-It runs a topology of the catalogue. A task with state is restored before it is run; a standby follows its
-changelog. What is on the disk stays there when the process dies, and is found again by the next life of it,
-whichever protocol that speaks.
-"""
+It runs a topology of the catalogue. A stateful task is restored before it runs; a standby follows its
+changelog. Copies on the disk survive the process and are found again by its next life, whichever protocol
+that uses."""
 
 from __future__ import annotations
 
@@ -22,13 +21,13 @@ NO_TASKS = Assignment()
 
 
 class Application(Member):
-    """See the top of this file. `tasks` is what it has, `running` those active ones that are restored."""
+    """A stream thread. `tasks` is its assignment, `running` the active tasks that are restored."""
 
-    locks = False
-    """Whether it waits until nobody else of its process has a state open."""
+    locks_state = False
+    """Whether it waits while another member of its process has a state store open."""
 
-    def plan(self, world: World) -> None:
-        """Where it runs, of which process, and what: before its first life."""
+    def place_and_plan(self, world: World) -> None:
+        """Choose host, process and topology, before the first life."""
         options = world.options
         number = (int(self.name.removeprefix("c")) - 1) // options["groups"]
         self.host = f"{self.group}-p{number // options['threads'] + 1}"
@@ -37,15 +36,15 @@ class Application(Member):
         self.running: set[Task] = set()
         self.plan_topology()
 
-    def process_of(self, place: str) -> str:
-        """How the process at a place calls itself. In the classic protocol that is 16 bytes, so that it has
-        to be a UUID where members may speak either."""
+    def process_of(self, host: str) -> str:
+        """Return the process id of a host. The classic protocol encodes it in 16 bytes, so it has to be a
+        UUID where members may use either protocol."""
         if "streams-migration" not in self.world.kinds:
-            return place
-        return str(UUID(bytes=md5(place.encode(), usedforsecurity=False).digest(), version=4))
+            return host
+        return str(UUID(bytes=md5(host.encode(), usedforsecurity=False).digest(), version=4))
 
     def plan_topology(self) -> None:
-        """What it runs in this life."""
+        """Choose the topology that it runs in this life."""
         world = self.world
         epoch = world.internal_topics.epoch_to_start_with(self.group)
         self.topology = topology_of(world.options["topology"], self.group, epoch)
@@ -57,35 +56,35 @@ class Application(Member):
 
     @property
     def opened(self) -> frozenset[Task]:
-        """The tasks whose state it has open: no other member of its process may."""
+        """Tasks whose state it has open; no other member of its process may open them."""
         tasks = self.tasks.active | self.tasks.standby | self.tasks.warmup
         return frozenset(task for task in tasks if task.subtopology in self.stateful)
 
     # --- working ---
 
-    def have(self, tasks: Assignment) -> None:
-        """From now on exactly these."""
+    def set_tasks(self, tasks: Assignment) -> None:
+        """Replace the assigned tasks by exactly these."""
         self.tasks = tasks
         self.running &= tasks.active
         self.world.oracle.runs(self)
-        self.run_what_is_restored()
+        self.run_restored_tasks()
 
-    def behind(self, task: Task) -> int:
-        """How much of its state has yet to be restored here."""
+    def lag(self, task: Task) -> int:
+        """Return the number of records of the task's state that are not restored here."""
         if task.subtopology not in self.stateful:
             return 0
-        return self.world.stores.behind(self.process_id, (self.group, task))
+        return self.world.stores.lag(self.process_id, (self.group, task))
 
     @property
     def is_restored(self) -> bool:
-        """Whether all that it has is as far as can be."""
+        """Whether all active tasks run and all standby and warm-up tasks have caught up."""
         return self.running == self.tasks.active and all(
-            not self.behind(task) for task in self.tasks.standby | self.tasks.warmup
+            not self.lag(task) for task in self.tasks.standby | self.tasks.warmup
         )
 
-    def run_what_is_restored(self) -> None:
-        """What is restored it runs, and reads."""
-        self.running |= {task for task in self.tasks.active if not self.behind(task)}
+    def run_restored_tasks(self) -> None:
+        """Run the active tasks that are restored, and own their partitions."""
+        self.running |= {task for task in self.tasks.active if not self.lag(task)}
         counts = self.world.partition_counts()
         owned = {
             (topic, task.partition)
@@ -96,15 +95,20 @@ class Application(Member):
         if owned != self.owned:
             self.own(owned)
 
-    def restore(self, most: int) -> None:
-        """Read so much of each changelog, at most, and run what is restored by that."""
+    def restore(self, max_records: int) -> None:
+        """Restore at most this many records of each changelog, and run the tasks that are restored then."""
         for _, task in self.tasks.units():
-            if task not in self.running and self.behind(task):
-                self.world.stores.restore(self.process_id, (self.group, task), most)
-        self.run_what_is_restored()
+            if task not in self.running and self.lag(task):
+                self.world.stores.restore(self.process_id, (self.group, task), max_records)
+        self.run_restored_tasks()
+
+    def restore_since(self, since_ms: int) -> None:
+        """Restore as many records as the restore rate allows since that time."""
+        elapsed_ms = self.world.event_queue.now_ms - since_ms
+        self.restore(elapsed_ms * self.world.options["restore.rate"] // 1_000)
 
     def process(self) -> None:
-        """What is processed is in the task's state, and in its changelog."""
+        """Read records, and write them to the changelogs of stateful tasks."""
         before = dict(self.positions)
         self.read()
         for task in sorted(self.running, key=lambda t: t.sort_key):
@@ -113,7 +117,12 @@ class Application(Member):
                 count = sum(max(0, self.positions.get(tp, 0) - before.get(tp, 0)) for tp in tps)
                 self.world.stores.write(self.process_id, (self.group, task), count)
 
-    def is_outdated(self) -> bool:
-        """Whether it is calm, and a next topology was rolled out that it does not run."""
+    def restart_if_outdated(self) -> bool:
+        """Restart if faults have ended and a later topology was rolled out; return True if it did."""
         epoch = self.world.internal_topics.epoch_to_start_with(self.group)
-        return self.world.faults_disabled and self.topology.epoch < epoch
+        if not self.world.faults_disabled or self.topology.epoch >= epoch:
+            return False
+        self.world.log_event(self.name, "restarts with the next topology", None)
+        self.leave()
+        self.start()
+        return True

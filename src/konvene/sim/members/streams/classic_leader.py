@@ -1,10 +1,10 @@
-"""What the leader of a classic group of Kafka Streams does: it gives tasks to members.
+"""Task assignment by the leader of a classic Kafka Streams group.
 
-A small assignor with the rules that count. A task stays with who has it while nobody has too many; where it
-is to go to somebody else, it is given to nobody before its owner has given it up, if that is cooperative.
-Tasks with state have standbys at other processes. Internal topics that are missing it makes first; where a
-source is missing, all hear of it and have nothing, and where topics do not fit they have nothing.
-"""
+A small assignor with the essential rules. A task stays with its owner while no member has too many. A task
+that moves is assigned to no member until its owner has revoked it, if the group is cooperative. Stateful
+tasks have standbys on other processes. Missing internal topics are created first. If a source topic is
+missing, all members receive that error and no tasks; if topics are not copartitioned, they receive no
+tasks."""
 
 from __future__ import annotations
 
@@ -27,65 +27,65 @@ if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
 MISSING_SOURCE, SHUTDOWN = 1, 4
-"""Errors in user data."""
+"""Error codes in assignment user data."""
 
 TopicPartition = tuple[str, int]
 
 
-class Led(NamedTuple):
-    """A member, as its leader sees it."""
+class MemberInfo(NamedTuple):
+    """A member as its leader sees it."""
 
     subscription: Subscription
     info: SubscriptionInfo
 
 
-def led(subscriptions: Mapping[str, Subscription]) -> dict[str, Led]:
-    """The members that can be read; the others have nothing."""
+def read_members(subscriptions: Mapping[str, Subscription]) -> dict[str, MemberInfo]:
+    """Decode the members' subscriptions; members whose user data is malformed are left out."""
     found = {}
-    for member_id, said in subscriptions.items():
+    for member_id, subscription in subscriptions.items():
         try:
-            found[member_id] = Led(said, read_subscription_info(said.user_data or b""))
+            found[member_id] = MemberInfo(subscription, read_subscription_info(subscription.user_data or b""))
         except UserDataError:
             continue
     return found
 
 
-def lead(
-    world: World, application: Application, members: Mapping[str, Led], standbys: int
+def assign_tasks(
+    world: World, application: Application, members: Mapping[str, MemberInfo], standbys: int
 ) -> dict[str, AssignmentInfo]:
-    """What each member is told, in the latest version that all of them know."""
+    """Return the assignment of each member, in the latest version that all of them support."""
     topology = Topology.from_request(application.to_message())
-    configured = _with_topics(world, topology)
+    configured = _create_internal_topics(world, topology)
     version = min(each.info.version for each in members.values())
     error = SHUTDOWN if any(each.info.error_code == SHUTDOWN for each in members.values()) else 0
     if configured.failure is not None and configured.failure.status is Status.MISSING_SOURCE_TOPICS:
         error = error or MISSING_SOURCE
     active: dict[str, list[Task]] = {member_id: [] for member_id in members}
-    copies: dict[str, list[Task]] = {member_id: [] for member_id in members}
+    standbys_by_member: dict[str, list[Task]] = {member_id: [] for member_id in members}
     if configured.is_ready and not error:
-        active = _active(topology, configured, members)
-        copies = _copies(topology, members, active, standbys)
+        active = _assign_active(topology, configured, members)
+        standbys_by_member = _assign_standbys(topology, members, active, standbys)
 
     def reads(task: Task) -> list[TopicPartition]:
         known = world.topics.by_name
         names = sorted(set(sources(topology.subtopologies[task[0]])))
         return [(name, task[1]) for name in names if task[1] < known[name].partitions]
 
-    told = {}
+    assignments = {}
     for member_id in members:
         rows = sorted((partition, task) for task in active[member_id] for partition in reads(task))
-        told[member_id] = AssignmentInfo(
+        assignments[member_id] = AssignmentInfo(
             version,
             version,
             tuple((task, partition) for partition, task in rows),
-            {task: tuple(reads(task)) for task in copies[member_id]},
+            {task: tuple(reads(task)) for task in standbys_by_member[member_id]},
             error_code=error,
         )
-    return told
+    return assignments
 
 
-def _with_topics(world: World, topology: Topology) -> ConfiguredTopology:
-    """Internal topics that are missing are made first."""
+def _create_internal_topics(world: World, topology: Topology) -> ConfiguredTopology:
+    """Create missing internal topics, and configure the topology with them."""
     found = configure(topology, dict(world.partition_counts()))
     for topic in found.missing.values():
         if topic.name not in world.topics.by_name:
@@ -93,8 +93,8 @@ def _with_topics(world: World, topology: Topology) -> ConfiguredTopology:
     return configure(topology, dict(world.partition_counts())) if found.missing else found
 
 
-def _active(
-    topology: Topology, configured: ConfiguredTopology, members: Mapping[str, Led]
+def _assign_active(
+    topology: Topology, configured: ConfiguredTopology, members: Mapping[str, MemberInfo]
 ) -> dict[str, list[Task]]:
     tasks = [(name, p) for name, count in sorted(configured.tasks.items()) for p in range(count)]
     owners: dict[Task, str] = {}
@@ -103,35 +103,39 @@ def _active(
             reader = topology.readers.get(topic)
             if reader is not None:
                 owners[reader, partition] = member_id
-    most = -(-len(tasks) // len(members))
-    given: dict[str, list[Task]] = {member_id: [] for member_id in members}
+    capacity = -(-len(tasks) // len(members))
+    assigned: dict[str, list[Task]] = {member_id: [] for member_id in members}
     for task in tasks:
-        if task in owners and len(given[owners[task]]) < most:
-            given[owners[task]].append(task)
-    kept = {task for some in given.values() for task in some}
-    wanted = dict.fromkeys(given, 0)
+        if task in owners and len(assigned[owners[task]]) < capacity:
+            assigned[owners[task]].append(task)
+    kept = {task for tasks_of_member in assigned.values() for task in tasks_of_member}
+    awaited = dict.fromkeys(assigned, 0)
     for task in tasks:
         if task in kept:
             continue
-        least = min(given, key=lambda member_id: (len(given[member_id]) + wanted[member_id], member_id))
+        least_loaded = min(
+            assigned, key=lambda member_id: (len(assigned[member_id]) + awaited[member_id], member_id)
+        )
         if task in owners:
-            wanted[least] += 1  # Its owner gives it up first, and then there is another generation.
+            awaited[least_loaded] += 1  # Its owner revokes it first, which leads to another generation.
         else:
-            given[least].append(task)
-    return given
+            assigned[least_loaded].append(task)
+    return assigned
 
 
-def _copies(
-    topology: Topology, members: Mapping[str, Led], active: Mapping[str, list[Task]], standbys: int
+def _assign_standbys(
+    topology: Topology, members: Mapping[str, MemberInfo], active: Mapping[str, list[Task]], standbys: int
 ) -> dict[str, list[Task]]:
-    copies: dict[str, list[Task]] = {member_id: [] for member_id in members}
+    standbys_by_member: dict[str, list[Task]] = {member_id: [] for member_id in members}
     for owner, tasks in sorted(active.items()):
         for task in tasks:
-            taken = {members[owner].info.process_id}
+            used_processes = {members[owner].info.process_id}
             for _ in range(standbys if topology.is_stateful(task[0]) else 0):
-                others = [m for m, each in members.items() if each.info.process_id not in taken]
+                others = [m for m, each in members.items() if each.info.process_id not in used_processes]
                 if others:
-                    least = min(others, key=lambda member_id: (len(copies[member_id]), member_id))
-                    copies[least].append(task)
-                    taken.add(members[least].info.process_id)
-    return copies
+                    least_loaded = min(
+                        others, key=lambda member_id: (len(standbys_by_member[member_id]), member_id)
+                    )
+                    standbys_by_member[least_loaded].append(task)
+                    used_processes.add(members[least_loaded].info.process_id)
+    return standbys_by_member

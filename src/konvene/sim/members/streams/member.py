@@ -1,15 +1,15 @@
-"""Members of streams groups (KIP-1071), each a thread of a process: what they say is decided by the client.
+"""Members of streams groups (KIP-1071), each a thread of a process, driven by the client's state machine.
 
-`konvene.client.streams.membership` makes every heartbeat, and judges every answer; here is what an
-application does with it. It gives up first: what it processed is committed, and closing takes its time. Then
-it takes what it was given. A task with state is restored before it is run; a standby follows its changelog.
-What is on the disk stays there when the process dies, and is found again by the next life of it.
+`konvene.client.streams.membership` builds every heartbeat and handles every response; here is what the
+application does. It revokes first: it commits what it processed, and closes tasks, which takes time. Then it
+takes over new tasks. A stateful task is restored before it runs; a standby follows its changelog. Copies on
+the disk survive the process and are found again by its next life.
 
-It is careful: while something that it said of its tasks is on its way, or was not answered, it takes nothing.
-Else what it said without a task would be taken for giving it up. So nobody who is a member ever runs what
-another one runs, and the oracle holds them to that.
+While a heartbeat with its tasks is pending or has failed, the member acquires nothing: the coordinator could
+take the older report for a revocation. So no two members ever run the same task, which the oracle checks.
 
-Not here: expressions for topics (Kafka has none yet), and rebalances that a classic member would see.
+Not here: regular expressions (Kafka has none for streams groups yet), and rebalances as a classic member
+sees them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from konvene.messages.streams_group_heartbeat import (
 from konvene.sim.event_queue import Entry
 from konvene.sim.members import Kind
 from konvene.sim.members.hostile.streams import HostileStreams
+from konvene.sim.members.machine_member import MachineMember
 from konvene.sim.members.member import RETRY_BACKOFF_MS, Member
 from konvene.sim.members.streams.application import NO_TASKS, Application
 from konvene.sim.world.process import Answer
@@ -38,14 +39,14 @@ if TYPE_CHECKING:
 LEAVE = -1
 
 
-class StreamsMember(Application):
-    """See the top of this file."""
+class StreamsMember(MachineMember, Application):
+    """A stream thread with the streams protocol."""
 
     def __init__(self, world: World, name: str, group: str, *, static: bool) -> None:
         super().__init__(world, name, group)
         self.instance_id = name if static else None
         self._silent = False
-        self.plan(world)
+        self.place_and_plan(world)
         self._reset()
 
     def _reset(self) -> None:
@@ -53,11 +54,11 @@ class StreamsMember(Application):
         self.tasks = NO_TASKS
         self.running: set[Task] = set()
         self._version = 1
-        self._busy = self._committing = False
-        self._says_tasks = self._unheard = False
-        """Whether a heartbeat that says its tasks is on its way; whether the last one was not answered."""
-        self._beats: Entry | None = None
-        self._carrying = 0
+        self._reconciling = self._committing = False
+        self._tasks_in_flight = self._unconfirmed = False
+        """Whether a heartbeat with its tasks is pending; whether the last heartbeat failed."""
+        self._heartbeat_timer: Entry | None = None
+        self._reconciliation = 0
         self._last_epoch = -1
         self._ticked_ms = 0
 
@@ -66,18 +67,10 @@ class StreamsMember(Application):
         return f"<{self.name} of {self.process_id} {state} epoch {self.epoch}, {self.tasks}>"
 
     @property
-    def settled(self) -> bool:
-        """In, with all that it was told to have, restored."""
+    def is_stable(self) -> bool:
+        """Whether it has reconciled its assignment and restored all of it."""
         m = self.machine
-        return m is not None and m.state is MemberState.STABLE and not self._busy and self.is_restored
-
-    @property
-    def epoch(self) -> int:
-        return -1 if self.machine is None else self.machine.epoch
-
-    @property
-    def member_id(self) -> str:
-        return "" if self.machine is None else self.machine.member_id
+        return m is not None and m.state is MemberState.STABLE and not self._reconciling and self.is_restored
 
     # --- life ---
 
@@ -88,14 +81,14 @@ class StreamsMember(Application):
         if options["varied"] and random.random() < 0.1:
             self.process_id = self.process_of(
                 f"{self.host}-{self.name}.{self.life}"
-            )  # Elsewhere, with an empty disk.
+            )  # It moved to a host with an empty disk.
         self._version = 0 if options["varied"] and random.random() < 0.2 else 1
         self._silent = bool(options["silent"]) and random.random() < options["silent"]
         if self._silent:
-            self._version = 0  # Of version 1 nobody hears, after a restart, that it does not report.
+            self._version = 0  # After a restart, version 1 could not say that it does not report offsets.
         self.plan_topology()
-        at = (self.host, 9000 + random.randint(0, 1))
-        endpoint = at if random.random() < options["endpoints"] else None
+        address = (self.host, 9000 + random.randint(0, 1))
+        endpoint = address if random.random() < options["endpoints"] else None
         timeout_ms = options["rebalance.ms"] * (random.choice([1, 1, 2]) if options["varied"] else 1)
         self.machine = StreamsMembership(
             self.group, f"{self.name}.{self.life}", self.topology, process_id=self.process_id,
@@ -106,8 +99,8 @@ class StreamsMember(Application):
             ),
         )  # fmt: skip
         self._ticked_ms = self.world.event_queue.now_ms
-        self._report(self.machine)
-        self._plan()
+        self._report_offsets(self.machine)
+        self._schedule_heartbeat()
         self.schedule(0, self._tick)
 
     def die(self) -> None:
@@ -116,7 +109,7 @@ class StreamsMember(Application):
         self.world.oracle.runs(self)
 
     def leave(self) -> None:
-        """Commit, say goodbye and wait for no answer. A static member leaves for a while, as a rule."""
+        """Commit, and leave without waiting for the response; a static member usually for a while."""
         m = self.machine
         if not self.alive or m is None:
             return
@@ -124,122 +117,120 @@ class StreamsMember(Application):
         leaves_permanently = self.world.leaves_permanently()
         m.leave(self.world.event_queue.now_ms)
         if m.state is MemberState.LEAVING:
-            goodbye = m.request(self.world.event_queue.now_ms, self._version)
+            leave_request = m.request(self.world.event_queue.now_ms, self._version)
             if leaves_permanently:
-                goodbye = goodbye.replace(member_epoch=LEAVE)
-            self.send(goodbye, self._version, lambda answer: None)
+                leave_request = leave_request.replace(member_epoch=LEAVE)
+            self.send(leave_request, self._version, lambda answer: None)
         self.die()
 
     def request_shutdown(self) -> None:
-        """Something is so wrong with the application that none of it is to go on."""
+        """Request the shutdown of the application."""
         if self.machine is not None:
             self.machine.request_shutdown()
-            self._plan()
+            self._schedule_heartbeat()
 
     def _fatal(self, why: object) -> None:
-        """An error after which it does not go on by itself. Somebody starts it again, or not."""
+        """Stop because of an error from which it does not recover; it may be restarted later."""
         self.world.log_event(self.name, f"stops: {why}", None)
         self.die()
         self.world.member_stopped(self)
 
     # --- heartbeats ---
 
-    def _plan(self) -> None:
-        """The next heartbeat, when it is due."""
-        if self._beats is not None:
-            self._beats.cancel()
-        due_ms = self.machine.due_ms if self.machine is not None else None
-        wait_ms = None if due_ms is None else max(0, due_ms - self.world.event_queue.now_ms)
-        self._beats = None if wait_ms is None else self.schedule(wait_ms, self._beat)
-
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         m = self.machine
         if m is None or m.due_ms is None or m.due_ms > self.world.event_queue.now_ms:
             return
         request: StreamsGroupHeartbeatRequest = m.request(self.world.event_queue.now_ms, self._version)
-        self._says_tasks = request.active_tasks is not None
-        self.send(request, self._version, lambda answer: self._heard(m, answer))
+        self._tasks_in_flight = request.active_tasks is not None
+        self.send(request, self._version, lambda answer: self._handle_heartbeat(m, answer))
 
-    def _heard(self, m: StreamsMembership, answer: Answer) -> None:
+    def _handle_heartbeat(self, m: StreamsMembership, answer: Answer) -> None:
         if m is not self.machine:
             return
         now_ms, before = self.world.event_queue.now_ms, m.epoch
-        self._says_tasks = False
+        self._tasks_in_flight = False
         if answer is None:
-            m.handle_failure(ConnectionLost("nothing was heard"), now_ms)
+            m.handle_failure(ConnectionLost("no response"), now_ms)
         else:
             if isinstance(answer, Errors):
                 answer = StreamsGroupHeartbeatResponse(error_code=answer)
             m.handle_response(answer, now_ms)
-        self._unheard = answer is None or bool(getattr(answer, "error_code", 0))
+        self._unconfirmed = answer is None or bool(getattr(answer, "error_code", 0))
         if m.epoch != before:
             self._last_epoch = before
         if m.state is MemberState.FENCED:
-            self._lose(m)
+            self._lose_membership(m)
         elif m.state is MemberState.FATAL:
             self._fatal(m.error)
             return
         elif m.shutdown_requested and not self.world.faults_disabled:
-            self.world.log_event(self.name, "shuts down, as somebody asked for", None)
+            self.world.log_event(self.name, "shuts down on request", None)
             self.leave()
             self.world.member_stopped(self)
             return
-        self._carry_out()
-        self._plan()
+        self._reconcile()
+        self._schedule_heartbeat()
 
-    def _lose(self, m: StreamsMembership) -> None:
-        """It is no member any more: everything is closed, and it joins anew."""
-        self._busy = False
-        self._carrying += 1
-        self.have(NO_TASKS)
-        self.forget_all()
+    def _lose_membership(self, m: StreamsMembership) -> None:
+        """Close all tasks after fencing, and rejoin."""
+        self._reconciling = False
+        self._reconciliation += 1
+        self.set_tasks(NO_TASKS)
+        self.lose_all()
         m.rejoin_fenced(self.world.event_queue.now_ms)
 
-    # --- carrying out an assignment ---
+    # --- reconciliation ---
 
-    def _carry_out(self) -> None:
-        """The next step towards what it was told to have: give up first, then take."""
+    def _reconcile(self) -> None:
+        """Do the next step towards the assignment: revoke first, then take over new tasks."""
         m = self.machine
-        if m is None or self._busy or m.state is not MemberState.RECONCILING:
+        if m is None or self._reconciling or m.state is not MemberState.RECONCILING:
             return
-        gone = self.tasks - m.target
-        if not gone and not self._may_take():
+        revoked = self.tasks - m.target
+        if not revoked and not self._may_acquire():
             return
-        self._busy = True
-        self._carrying += 1
-        if gone.active:
-            self._give_up(self._carrying, (m.incarnation, m.target_version, m.target))
+        self._reconciling = True
+        self._reconciliation += 1
+        if revoked.active:
+            self._revoke(self._reconciliation, (m.incarnation, m.target_version, m.target))
         else:
-            self._carried(self._carrying, (m.incarnation, m.target_version, m.target))
+            self._reconciled(self._reconciliation, (m.incarnation, m.target_version, m.target))
 
-    def _may_take(self) -> bool:
-        return not (self._says_tasks or self._unheard)
+    def _may_acquire(self) -> bool:
+        return not (self._tasks_in_flight or self._unconfirmed)
 
-    def _give_up(self, carrying: int, told: tuple[int, int, Assignment]) -> None:
+    def _revoke(self, reconciliation: int, target_at: tuple[int, int, Assignment]) -> None:
         request = self.commit_request(self.epoch, self.instance_id)
         if request is None:
-            self._close(carrying, told)
+            self._close(reconciliation, target_at)
         else:
-            self.send_commit(request, lambda error: self._close(carrying, told), 1_000)
+            self.send_commit(request, lambda error: self._close(reconciliation, target_at), 1_000)
 
-    def _close(self, carrying: int, told: tuple[int, int, Assignment]) -> None:
-        """Closing tasks takes its time, and may take longer than it is allowed to."""
+    def _close(self, reconciliation: int, target_at: tuple[int, int, Assignment]) -> None:
+        """Close the revoked tasks, which may outlast the rebalance timeout."""
         options = self.world.options
-        most = options["slow.callback"] * options["rebalance.ms"]
-        takes_ms = round(self.world.random.uniform(0, most)) if most and not self.world.faults_disabled else 0
-        self.schedule(takes_ms, self._carried, carrying, told)
+        max_records = options["slow.callback"] * options["rebalance.ms"]
+        duration_ms = (
+            round(self.world.random.uniform(0, max_records))
+            if max_records and not self.world.faults_disabled
+            else 0
+        )
+        self.schedule(duration_ms, self._reconciled, reconciliation, target_at)
 
-    def _carried(self, carrying: int, told: tuple[int, int, Assignment]) -> None:
+    def _reconciled(self, reconciliation: int, target_at: tuple[int, int, Assignment]) -> None:
         m = self.machine
-        if m is None or carrying != self._carrying:
+        if m is None or reconciliation != self._reconciliation:
             return
-        self._busy = False
-        life, turn, target = told
-        has = target if self._may_take() and turn == m.target_version else _common(self.tasks, target)
-        if m.confirm_owned(life, turn, has):
-            self.have(has)
-        self._carry_out()
-        self._plan()
+        self._reconciling = False
+        life, turn, target = target_at
+        owned = (
+            target if self._may_acquire() and turn == m.target_version else _intersection(self.tasks, target)
+        )
+        if m.confirm_owned(life, turn, owned):
+            self.set_tasks(owned)
+        self._reconcile()
+        self._schedule_heartbeat()
 
     # --- working ---
 
@@ -249,25 +240,22 @@ class StreamsMember(Application):
         m, now_ms = self.machine, self.world.event_queue.now_ms
         if m is None:
             return
-        if self.is_outdated():
-            self.world.log_event(self.name, "is started anew with the next topology", None)
-            self.leave()
-            self.start()
+        if self.restart_if_outdated():
             return
-        most = (now_ms - self._ticked_ms) * self.world.options["restore.rate"] // 1_000
+        self.restore_since(self._ticked_ms)
         self._ticked_ms = now_ms
-        self.restore(most)
-        if not self._busy:
+        if not self._reconciling:
             self.process()
-            self._report(m)
-            self._carry_out()
+            self._report_offsets(m)
+            self._reconcile()
         if self.world.random.random() < 0.5:
             self._commit()
-        self._plan()
+        self._schedule_heartbeat()
 
-    def _report(self, m: StreamsMembership) -> None:
-        """How far the copies on its disk are, those too that nobody of the process has at the moment. Ends it
-        tells of what it has itself, as far as it knows them."""
+    def _report_offsets(self, m: StreamsMembership) -> None:
+        """Report the offsets of all copies on its disk, also of tasks that no member of the process owns.
+
+        End offsets are reported for its own tasks, as far as it knows them."""
         if self._silent:
             return
         world, unknown = self.world, self.world.conditions["unknown.ends"]
@@ -282,12 +270,12 @@ class StreamsMember(Application):
     def _commit(self) -> None:
         if self.epoch <= 0 or self._committing:
             return
-        old, epoch = self.world.options["old.epochs"], self.epoch
+        old_epochs, epoch = self.world.options["old.epochs"], self.epoch
         if (
-            old
+            old_epochs
             and not self.world.faults_disabled
             and self._last_epoch > 0
-            and self.world.random.random() < old
+            and self.world.random.random() < old_epochs
         ):
             epoch = self._last_epoch
         request = self.commit_request(epoch, self.instance_id)
@@ -296,20 +284,20 @@ class StreamsMember(Application):
             self.send_commit(request, self._committed)
 
     def _committed(self, error: Errors | None) -> None:
-        """A refusal says nothing that the next heartbeat does not say better."""
+        """Ignore the result: the next heartbeat reports every error that matters."""
         self._committing = False
 
 
-def _common(one: Assignment, other: Assignment) -> Assignment:
-    """What is in both, role by role."""
+def _intersection(one: Assignment, other: Assignment) -> Assignment:
+    """Return the tasks that are in both assignments, role by role."""
     return Assignment(one.active & other.active, one.standby & other.standby, one.warmup & other.warmup)
 
 
 def _member(world: World, name: str, group: str) -> Member:
-    """Who has an instance id has it in every life."""
+    """Make a member; a static one is static in every life."""
     number = int(name.removeprefix("c"))
-    every = world.options["instances"]
-    return StreamsMember(world, name, group, static=bool(every) and number % every == 0)
+    static_interval = world.options["instances"]
+    return StreamsMember(world, name, group, static=bool(static_interval) and number % static_interval == 0)
 
 
 KINDS = (Kind("streams", _member, HostileStreams, assigned=True, applications=True),)

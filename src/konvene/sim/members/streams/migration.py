@@ -1,8 +1,7 @@
-"""Applications that are moved between the classic and the streams protocol while they run (KIP-1071).
+"""Applications that migrate between the classic and the streams protocol while they run (KIP-1071).
 
-A client keeps its name, its process and what is on the disk of that; each time that it starts it may speak
-the other protocol, by itself or as its application is rolled. One with an instance id takes its own place.
-"""
+A client keeps its name, its process and the state on its disk. Each time that it starts it may use the other
+protocol, by chance or as its application is rolled. A static member replaces itself."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
 
-def _somebody(world: World, name: str, group: str) -> Member:
-    """Who has an instance id has it in every life."""
-    every = world.options["instances"]
-    static = bool(every) and int(name.removeprefix("c")) % every == 0
-    share: float = world.upgraded.get(group, world.options["streams.upgraded"])
-    if world.random.random() < share:
+def _honest(world: World, name: str, group: str) -> Member:
+    """Make a member of either protocol; a static one is static in every life."""
+    static_interval = world.options["instances"]
+    static = bool(static_interval) and int(name.removeprefix("c")) % static_interval == 0
+    upgraded_fraction: float = world.upgraded.get(group, world.options["streams.upgraded"])
+    if world.random.random() < upgraded_fraction:
         return StreamsMember(world, name, group, static=static)
     return ClassicApplication(world, name, group, static=static)
 
@@ -36,5 +35,5 @@ def _hostile(world: World, name: str, group: str) -> Process:
 
 
 KINDS = (
-    Kind("streams-migration", _somebody, _hostile, assigned=True, changes=True, applications=True),
+    Kind("streams-migration", _honest, _hostile, assigned=True, replaced_on_restart=True, applications=True),
 )  # fmt: skip

@@ -1,9 +1,8 @@
-"""The state of simulated applications: changelogs in the cluster, and copies of them on processes' disks.
+"""State of simulated applications: changelogs in the cluster, and copies of them on processes' disks.
 
-A changelog is as long as the number of records that were processed; a copy is as far as it was restored. What
-is on a disk outlives the members of the process and their deaths. Whoever has to run a task with state
-restores it first, which takes its time, and has less to do where a copy was kept.
-"""
+A changelog's length is the number of processed records; a copy has the offset up to which it is restored.
+Copies on a disk survive the death of the process. A stateful task is restored before it runs, which takes
+time, less where a copy exists."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ Store = tuple[str, Task]
 
 
 class Stores:
-    """All changelogs, and all disks."""
+    """All changelogs and the copies on all disks."""
 
     def __init__(self) -> None:
         self._ends: dict[Store, int] = {}
@@ -26,36 +25,36 @@ class Stores:
         return f"<stores: {len(self._ends)} changelogs, {len(self._disks)} disks>"
 
     def end(self, store: Store) -> int:
-        """How long the changelog is."""
+        """Return the end offset of the changelog."""
         return self._ends.get(store, 0)
 
     def size(self) -> int:
-        """How long all changelogs are together."""
+        """Return the total length of all changelogs."""
         return sum(self._ends.values())
 
-    def behind(self, process: str, store: Store) -> int:
-        """How much of it a process has yet to restore."""
-        return self.end(store) - self._at(process, store)
+    def lag(self, process: str, store: Store) -> int:
+        """Return the number of records that a process has yet to restore."""
+        return self.end(store) - self._restored_to(process, store)
 
-    def restore(self, process: str, store: Store, most: int) -> None:
-        """Read so much of the changelog, at most."""
-        at = min(self.end(store), self._at(process, store) + most)
-        self._disks.setdefault(process, {})[store] = at
+    def restore(self, process: str, store: Store, max_records: int) -> None:
+        """Restore at most this many records of the changelog."""
+        restored = min(self.end(store), self._restored_to(process, store) + max_records)
+        self._disks.setdefault(process, {})[store] = restored
 
     def write(self, process: str, store: Store, count: int) -> None:
-        """Who runs the task has processed so many records more."""
+        """Append the changes of `count` processed records to the changelog and the local copy."""
         self._ends[store] = self.end(store) + count
         self._disks.setdefault(process, {})[store] = self._ends[store]
 
-    def lose(self, group: str) -> None:
-        """The changelogs of a group are gone, and with them what was copied."""
+    def delete_changelogs(self, group: str) -> None:
+        """Delete the changelogs of a group, and so what was copied."""
         for store in [store for store in self._ends if store[0] == group]:
             del self._ends[store]
 
     def on_disk(self, process: str, group: str) -> Mapping[Task, int]:
-        """How far each copy is that a process has of a group's state."""
+        """Return the restored offset of each copy that a process has of a group's state."""
         disk = self._disks.get(process, {})
-        return {task: self._at(process, (name, task)) for name, task in disk if name == group}
+        return {task: self._restored_to(process, (name, task)) for name, task in disk if name == group}
 
-    def _at(self, process: str, store: Store) -> int:
+    def _restored_to(self, process: str, store: Store) -> int:
         return min(self._disks.get(process, {}).get(store, 0), self.end(store))

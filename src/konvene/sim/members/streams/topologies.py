@@ -1,13 +1,13 @@
-"""The applications that simulated members of streams groups run: a small catalogue of topologies.
+"""Catalogue of the topologies that simulated members of streams groups run.
 
     stateless   reads `orders`
     stateful    reads `orders`, and keeps state in a changelog
-    chain       repartitions `orders` twice; the end of the chain keeps state
-    two         two subtopologies that know nothing of each other, one of them with state
-    joined      repartitions `orders` and `extra`, which do not have as many partitions, and joins them
+    chain       repartitions `orders` twice; the last subtopology has state
+    two         two independent subtopologies, one of them with state
+    joined      repartitions `orders` and `extra`, which have different partition counts, and joins them
 
-Each has next topologies, by topology epoch: with 1 what had no state has some, and what had gets more; with 2
-the last part writes to another one that comes with it; with 3 that one is gone again.
+Each has later versions by topology epoch. Epoch 1 adds a state store to the first subtopology; epoch 2 adds a
+subtopology, fed by a repartition topic of the last one; epoch 3 removes it again.
 
 Each group has internal topics of its own, named as Kafka Streams names them.
 """
@@ -26,13 +26,13 @@ NAMES = ("stateless", "stateful", "chain", "two", "joined")
 
 
 def topology_of(name: str, group: str, epoch: int = 0) -> Topology:
-    """That of the catalogue, for the application of this group. Raises KeyError."""
+    """Return a topology of the catalogue for the application of this group. Raises KeyError."""
 
     def changelog(store: str) -> tuple[InternalTopic, ...]:
         return (InternalTopic(f"{group}-{store}-changelog", configs={"cleanup.policy": "compact"}),)
 
     words, lines = f"{group}-words-repartition", f"{group}-lines-repartition"
-    parts: dict[str, Parts] = {
+    subtopologies: dict[str, Parts] = {
         "stateless": (Subtopology("0", (ORDERS,)),),
         "stateful": (Subtopology("0", (ORDERS,), state_changelog_topics=changelog("counts")),),
         "chain": (
@@ -53,29 +53,29 @@ def topology_of(name: str, group: str, epoch: int = 0) -> Topology:
             ),
         ),
     }  # fmt: skip
-    return Topology(_next(parts[name], group, changelog, epoch), epoch)
+    return Topology(_evolved(subtopologies[name], group, changelog, epoch), epoch)
 
 
-def _next(
-    parts: tuple[Subtopology, ...],
+def _evolved(
+    subtopologies: tuple[Subtopology, ...],
     group: str,
     changelog: Callable[[str], tuple[InternalTopic, ...]],
     epoch: int,
 ) -> tuple[Subtopology, ...]:
-    """What becomes of them by that epoch."""
+    """Return the subtopologies as of this topology epoch."""
     if epoch > 0:
-        first = parts[0]
+        first = subtopologies[0]
         more = (*first.state_changelog_topics, *changelog("more"))
-        parts = (first._replace(state_changelog_topics=more), *parts[1:])
+        subtopologies = (first._replace(state_changelog_topics=more), *subtopologies[1:])
     if epoch == 2:
         name = f"{group}-next-repartition"
-        *before, last = parts
+        *before, last = subtopologies
         sinks = (*last.repartition_sink_topics, name)
-        new = Subtopology(str(len(parts)), (), (), changelog("next"), (InternalTopic(name),))
-        parts = (*before, last._replace(repartition_sink_topics=sinks), new)
-    return parts
+        new = Subtopology(str(len(subtopologies)), (), (), changelog("next"), (InternalTopic(name),))
+        subtopologies = (*before, last._replace(repartition_sink_topics=sinks), new)
+    return subtopologies
 
 
 def is_internal(topic: str) -> bool:
-    """Whether a coordinator made it, by its name."""
+    """Return True if the name is that of an internal topic."""
     return topic.endswith(("-changelog", "-repartition"))
