@@ -1,4 +1,4 @@
-"""The part of an agenda that is a process's: what was to begin later is gone with the process."""
+"""The part of an event_queue that is a process's: what was to begin later is gone with the process."""
 
 from __future__ import annotations
 

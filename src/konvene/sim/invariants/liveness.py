@@ -302,9 +302,8 @@ def _streams_stable(world: World, group: StreamsGroup, members: list[Member]) ->
     Where somebody brought the next topology and left, in mode `kip`, who is behind has what it had."""
     if group.topology is None or group.members.keys() != {m.member_id for m in members}:
         return False
-    if group.epoch > group.assignment_epoch or not all(
-        m.is_stable and m.epoch == group.epoch for m in members
-    ):
+    behind = group.epoch > group.assignment_epoch
+    if behind or not all(m.is_stable and m.epoch == group.epoch for m in members):
         return False
     counts = world.partition_counts()
     mode: str = world.config["konvene.streams.mode"]
