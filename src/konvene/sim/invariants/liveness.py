@@ -92,10 +92,9 @@ def _generation(world: World, name: str) -> int:
 
 
 def _converges(world: World) -> None:
-    """L1: a topic grows, and somebody leaves; each time all are at the new target soon.
+    """L1: after a topic grows, and after a member leaves, all members reach the new target in four heartbeats.
 
-    Four heartbeats: to hear of it, to give up, to hear that it was given up, and one for good measure. The
-    first may still be as far away as was told while there was trouble, the others as is told by now."""
+    One to learn of it, one to revoke, one to take over, and one to spare; the first one's interval may be old."""
     if runs_applications(world.kinds):
         _streams_converge(world)
         return
