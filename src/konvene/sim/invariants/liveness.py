@@ -92,9 +92,9 @@ def _generation(world: World, name: str) -> int:
 
 
 def _converges(world: World) -> None:
-    """L1: after a topic grows, and after a member leaves, all members reach the new target in four heartbeats.
+    """L1: when a topic grows and when a member leaves, all members reach the new target in four heartbeats.
 
-    One to learn of it, one to revoke, one to take over, and one to spare; the first one's interval may be old."""
+    One to learn of it, one to revoke, one to take over, and one to spare; the first may be slow."""
     if runs_applications(world.kinds):
         _streams_converge(world)
         return
