@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from konvene.codec import batches
-from konvene.groups.history import History, word
+from konvene.groups.history import History, epoch_noun
 from konvene.internal_topics import AUDIT_TOPIC
 from konvene.log.errors import LogError
 from konvene.records.audit import RebalanceKey, RebalanceValue, shortened
@@ -72,7 +72,8 @@ class Audit:
         try:
             partition.append([pair], self._broker.wall_clock_ms())
         except LogError as error:
-            log.error("the row of group %s %s %d is lost: %s", group_id, word(story), story.epoch, error)
+            noun = epoch_noun(story)
+            log.error("the row of group %s %s %d is lost: %s", group_id, noun, story.epoch, error)
             return
         if self._explained is not None:  # A shard may be read again at any time.
             last = self._explained.get(story.partition, -1)
@@ -139,7 +140,7 @@ def _line(group_id: str, story: RebalanceValue) -> str:
             "event": "rebalance",
             "group": group_id,
             "type": story.group_type,
-            word(story): story.epoch,
+            epoch_noun(story): story.epoch,
             "state": story.state,
             "duration_ms": story.ended_ms - story.started_ms if story.started_ms >= 0 else None,
             "members": len(story.members) + story.members_left_out,

@@ -20,7 +20,7 @@ from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.codec.errors import CodecError
 from konvene.codec.hashes import group_partition
 from konvene.errors import Errors
-from konvene.groups.history import History, duration, sentences, word
+from konvene.groups.history import History, duration, epoch_noun, sentences
 from konvene.internal_topics import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.records.audit import RebalanceKey, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, GROUP_RECORDS, decode_record
@@ -133,7 +133,7 @@ def document(group: str, v: RebalanceValue) -> dict[str, Any]:
     return {
         "group": group,
         "group_type": v.group_type,
-        word(v): v.epoch,
+        epoch_noun(v): v.epoch,
         "state": v.state,
         "started_ms": _known(v.started_ms),
         "joined_ms": _known(v.joined_ms),

@@ -1,9 +1,8 @@
-"""Why a classic group rebalanced, told from two successive records of it. Pure.
+"""Infer why a classic group rebalanced from two successive records of it. Pure.
 
-`infer` says what can be said from them alone: who is new, who is gone, whose subscription changed, which
-topic grew. What a record does not hold is not guessed: a member that is gone may have left or lost its
-session (`member-gone`), causes have no time, and the rebalance has an end but no start.
-"""
+`infer` reports new members, departed members, changed subscriptions and changed topics. What the records do
+not contain is not guessed: a departed member may have left or lost its session (`member-gone`), causes have
+no timestamp, and the rebalance has an end but no start."""
 
 from __future__ import annotations
 
@@ -28,19 +27,18 @@ def infer(
     previous: GroupMetadataValue | None, current: GroupMetadataValue | None, *, group: str, timestamp_ms: int,
     partition: int, offset: int,
 ) -> RebalanceValue | None:  # fmt: skip
-    """The rebalance between two successive records of a classic group, or None where there was none.
+    """Return the rebalance between two successive records of a classic group, None if there was none.
 
-    `previous` None: nothing is known from before (the group is new, or compaction took its past). A tombstone
-    (`current` None) ends a group without a rebalance; so does a record of the same generation (a static
-    member came back). Where generations were skipped, the row is about the one that was seen.
-    `timestamp_ms`, `partition` and `offset` are those of the record of `current` (of `group`).
-    """
+    Without `previous` nothing is known from before: the group is new, or compaction removed its past. A
+    tombstone (no `current`) ends a group without a rebalance; a record of the same generation is a static
+    member's return. If generations were skipped, the row is about the one that `current` has. `group`,
+    `timestamp_ms`, `partition` and `offset` are those of the record of `current`."""
     if current is None or current.generation <= 0:
         return None
     if previous is not None and previous.generation == current.generation:
         return None
     if previous is not None and previous.generation > current.generation:
-        previous = None  # Deleted and made anew; the tombstone was compacted away.
+        previous = None  # The group was deleted and created again; its tombstone was compacted away.
     joined_ms = current.current_state_timestamp
     return RebalanceValue(
         group_type="classic",
@@ -68,7 +66,7 @@ def infer(
 
 
 def _causes(previous: GroupMetadataValue | None, current: GroupMetadataValue) -> Iterable[Cause]:
-    """What differs between the two, strongest first; one `unknown` where nothing that tells does."""
+    """Return the differences of two records, strongest first; one `unknown` if there is none."""
     if previous is None and current.generation > 1:
         return [Cause(kind=causes.UNKNOWN)]
     before = {m.member_id: m for m in _in_order(previous.members)} if previous is not None else {}
@@ -84,38 +82,40 @@ def _causes(previous: GroupMetadataValue | None, current: GroupMetadataValue) ->
         if m.member_id not in before:
             static = m.group_instance_id in instances
             found.append(_cause(causes.STATIC_MEMBER_REJOINS if static else causes.MEMBER_JOINED, m))
-        elif _wants(current, before[m.member_id]) != _wants(current, m):
+        elif _subscription(current, before[m.member_id]) != _subscription(current, m):
             found.append(_cause(causes.MEMBER_METADATA_CHANGED, m))
     if found or previous is None:
         return found
-    return _follow_up(previous) or _grown_topics(previous, current) or [Cause(kind=causes.UNKNOWN)]
+    return (
+        _cooperative_follow_up(previous) or _grown_topics(previous, current) or [Cause(kind=causes.UNKNOWN)]
+    )
 
 
-def _wants(group: GroupMetadataValue, member: MemberMetadata) -> object:
-    """What a member asks for, without what it reports of its last assignment (which always changes)."""
+def _subscription(group: GroupMetadataValue, member: MemberMetadata) -> object:
+    """Return what a member subscribes to, without its owned partitions, which always change."""
     if group.protocol_type == "consumer":
-        said = _read(ConsumerProtocolSubscription, member.subscription)
-        if said is not None:
-            return (frozenset(said.topics), said.rack_id or None)
+        subscription = _decode(ConsumerProtocolSubscription, member.subscription)
+        if subscription is not None:
+            return (frozenset(subscription.topics), subscription.rack_id or None)
     return bytes(member.subscription)
 
 
-def _follow_up(previous: GroupMetadataValue) -> list[Cause]:
-    """Members that owned more than they were then given: they gave it up and rejoined (cooperative)."""
+def _cooperative_follow_up(previous: GroupMetadataValue) -> list[Cause]:
+    """Return members that owned more than they were assigned: they revoked it and rejoined (cooperative)."""
     found = []
     for m in _in_order(previous.members):
-        said = _read(ConsumerProtocolSubscription, m.subscription)
-        given = _read(ConsumerProtocolAssignment, m.assignment)
-        if said is None or given is None or previous.protocol_type != "consumer":
+        subscription = _decode(ConsumerProtocolSubscription, m.subscription)
+        assignment = _decode(ConsumerProtocolAssignment, m.assignment)
+        if subscription is None or assignment is None or previous.protocol_type != "consumer":
             continue
-        owned = {(t.topic, p) for t in said.owned_partitions for p in t.partitions}
-        if owned - {(t.topic, p) for t in given.assigned_partitions for p in t.partitions}:
+        owned = {(t.topic, p) for t in subscription.owned_partitions for p in t.partitions}
+        if owned - {(t.topic, p) for t in assignment.assigned_partitions for p in t.partitions}:
             found.append(_cause(causes.COOPERATIVE_FOLLOW_UP, m))
     return found
 
 
 def _grown_topics(previous: GroupMetadataValue, current: GroupMetadataValue) -> list[Cause]:
-    """Topics of which the group now has partitions, or is rid of all, that it could not have had before."""
+    """Return topics whose highest assigned partition changed, which only a change of the topic explains."""
     if current.protocol_type != "consumer":
         return []
     before, after = _assigned(previous), _assigned(current)
@@ -130,14 +130,14 @@ def _grown_topics(previous: GroupMetadataValue, current: GroupMetadataValue) -> 
 def _assigned(group: GroupMetadataValue) -> Mapping[str, set[int]]:
     found: dict[str, set[int]] = {}
     for m in group.members:
-        given = _read(ConsumerProtocolAssignment, m.assignment)
-        for t in given.assigned_partitions if given is not None else ():
+        assignment = _decode(ConsumerProtocolAssignment, m.assignment)
+        for t in assignment.assigned_partitions if assignment is not None else ():
             found.setdefault(t.topic, set()).update(t.partitions)
     return found
 
 
-def _read(cls: type[S], data: bytes) -> S | None:
-    """A member's own bytes, behind their version; None where they are something else."""
+def _decode(cls: type[S], data: bytes) -> S | None:
+    """Decode a member's versioned bytes; None if they are malformed."""
     if len(data) < 2:
         return None
     try:

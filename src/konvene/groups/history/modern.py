@@ -1,14 +1,14 @@
-"""What logs tell of every kind of group whose coordinator assigns: epochs, and when all had followed. Pure.
+"""Infer epochs, and when they were reconciled, of groups whose coordinator computes assignments. Pure.
 
-Two kinds of row come of it. A record of a new group epoch gives one in state Assigning or Empty; why the
-epoch moved is for each kind to say (`consumer`, `streams`) by what else the batch says. The record of a
-member with which the last one is reconciled gives a row in the state that the group is in then, with the
-causes of all epochs since.
+There are two kinds of rows. The record of a new group epoch gives one in state Assigning or Empty; each group
+type infers its causes from the rest of the batch (`consumer`, `share`, `streams`). The record that completes
+the reconciliation of all members gives one in the state of the group then, with the causes of all epochs
+since the last.
 
-What is guessed: that all that a batch says before an epoch belongs to it.
+Assumption: all records of a batch before an epoch belong to it.
 
-There are rows only where nothing can be missing before them (`reader`): of a Stable row, before its epochs.
-"""
+There are rows only where no record can be missing before them (`reader`); for a Stable row, before its
+epochs."""
 
 from __future__ import annotations
 
@@ -25,54 +25,57 @@ from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.coordinator import Record
 from konvene.shard import causes
 
-__all__ = ["At", "EpochHistory", "Memory", "Story", "Take", "cause_of", "changed_members", "key_of"]
+__all__ = [
+    "EpochHistory", "Memory", "PendingRebalance", "Position", "RecordHandler", "cause_of", "changed_members",
+    "key_of",
+]  # fmt: skip
 
 
-class At(NamedTuple):
-    """Where a record stands."""
+class Position(NamedTuple):
+    """The position of a record in the log."""
 
     offset: int
     timestamp_ms: int
-    whole: bool
-    """Whether nothing that was written before it can be missing."""
+    complete: bool
+    """Whether no record before it can be missing."""
 
 
 @dataclass(slots=True)
-class Story:
-    """A rebalance under way."""
+class PendingRebalance:
+    """A rebalance that is not reconciled yet."""
 
     started_ms: int
     targeted_ms: int = -1
     causes: list[Cause] = field(default_factory=list)
     causes_left_out: int = 0
     moved: tuple[int, ...] = ()
-    """As in a row of the audit."""
+    """As in a row of the audit topic."""
 
     def add(self, found: Iterable[Cause]) -> None:
-        told = [*self.causes, *found]
-        self.causes_left_out += max(len(told) - MOST_CAUSES, 0)
-        self.causes = told[:MOST_CAUSES]
+        combined = [*self.causes, *found]
+        self.causes_left_out += max(len(combined) - MOST_CAUSES, 0)
+        self.causes = combined[:MOST_CAUSES]
 
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of a group beside its state."""
+    """What is known of a group besides its state."""
 
     batch: int = -1
     first_offset: int = -1
     assignment_epoch: int = -1
-    """Before the batch."""
+    """The assignment epoch before the batch."""
     members: dict[str, Any] = field(default_factory=dict)
-    """Whom this batch has touched since the last epoch in it, as they were before; None: they were not."""
+    """Members that this batch has changed since its last epoch, as they were before; None for new ones."""
     latest: str = ""
-    """The last of them."""
+    """The member that was changed last."""
     has_epoch: bool = False
     """Whether a record of the group's epoch was seen."""
     settled: bool = False
-    """Whether the group was stable or empty since its last epoch."""
-    story: Story | None = None
+    """Whether the group was reconciled or empty since its last epoch."""
+    rebalance: PendingRebalance | None = None
     reached_ms: dict[str, int] = field(default_factory=dict)
-    """By member id, when it was reconciled to the target."""
+    """When each member reached the target, by member id."""
 
     def forget_batch(self, batch: int = -1, offset: int = -1) -> None:
         self.batch, self.first_offset = batch, offset
@@ -80,21 +83,21 @@ class Memory:
         self.latest = ""
 
     def gap(self) -> None:
-        """Something may be missing here: what was under way cannot be told to its end."""
-        self.story, self.settled = None, False
+        """Drop the rebalance in progress, since records of it may be missing."""
+        self.rebalance, self.settled = None, False
 
 
 G = TypeVar("G", bound=ModernGroup[Any])
 M = TypeVar("M", bound=Memory)
-Take = Callable[..., RebalanceValue | None]
+RecordHandler = Callable[..., RebalanceValue | None]
 
 
 class EpochHistory(ABC, Generic[G, M]):
-    """The groups of one kind in a partition."""
+    """Groups of one type in a partition."""
 
     group_type: ClassVar[str]
-    takes: ClassVar[Mapping[type, Take]]
-    """What is done with a record, by the type of its key."""
+    handlers: ClassVar[Mapping[type, RecordHandler]]
+    """The handlers of records by the type of their key."""
 
     def __init__(self, partition: int, *, units: bool = False) -> None:
         self._partition = partition
@@ -106,60 +109,60 @@ class EpochHistory(ABC, Generic[G, M]):
     def __repr__(self) -> str:
         return f"<history of {len(self._groups)} {self.group_type} groups>"
 
-    # --- what a kind is ---
+    # --- what differs between group types ---
 
     @abstractmethod
     def _begin(self, group_id: str) -> tuple[G, M]:
-        """A group of which nothing is known yet."""
+        """Return a new group and its memory."""
 
     @abstractmethod
     def _replay(self, record: Record) -> None:
-        """Take a record into its group."""
+        """Apply a record to its group."""
 
     @abstractmethod
     def _without_units(self, value: Any) -> Any:
-        """What a member has, without partitions or tasks: who holds which makes no difference here."""
+        """Return a member's current assignment without partitions or tasks, which only `units` needs."""
 
     @abstractmethod
-    def _why(self, group: G, memory: M, value: Any, at: At) -> list[Cause]:
-        """What the batch says before a new epoch; `value` is the epoch's."""
+    def _why(self, group: G, memory: M, value: Any, position: Position) -> list[Cause]:
+        """Return the causes in the batch before a new epoch, which `value` has."""
 
     @abstractmethod
     def _state(self, group: G) -> str:
-        """The state of a group whose members are all reconciled with its epoch, or that has none."""
+        """Return the state of a group that is reconciled or empty."""
 
-    def _takes_over(self, group: G, first: bool) -> bool:
-        """Whether an epoch is none of its own, but the generation of the group that it was before."""
+    def _is_conversion(self, group: G, first: bool) -> bool:
+        """Return whether an epoch is the generation of the classic group that was converted."""
         return False
 
-    # --- what the reader of the whole partition tells and asks ---
+    # --- called by the reader of the partition ---
 
     def next_batch(self) -> None:
         self._batch += 1
 
     def gap(self) -> None:
-        """Something may be missing here."""
+        """Note that records may be missing here."""
         for memory in self._memories.values():
             memory.gap()
 
     def forget(self, group_id: str) -> None:
-        """The group is of another type by now, or is gone."""
+        """Drop a group that was deleted or has another type now."""
         self._groups.pop(group_id, None)
         self._memories.pop(group_id, None)
 
     def group(self, group_id: str) -> G | None:
-        """The group as it is now; who has what in it only where that is kept."""
+        """Return the current group; its assignments are only complete with `units`."""
         return self._groups.get(group_id)
 
-    def take_beside(self, record: Record) -> None:
-        """Take in a record from which no row ever follows."""
+    def replay_without_row(self, record: Record) -> None:
+        """Apply a record that never gives a row."""
         group_id = key_of(record).group_id
         if record.value is not None and group_id not in self._groups:
             self._groups[group_id], self._memories[group_id] = self._begin(group_id)
         self._replay(record)
 
-    def take(self, record: Record, at: At) -> RebalanceValue | None:
-        """Take in a record of a type in `takes`; the row that it gives."""
+    def take(self, record: Record, position: Position) -> RebalanceValue | None:
+        """Apply a record of a type in `handlers`, and return its row, if any."""
         key: Any = record.key
         group = self._groups.get(key.group_id)
         if group is None:
@@ -169,20 +172,22 @@ class EpochHistory(ABC, Generic[G, M]):
             self._groups[key.group_id], self._memories[key.group_id] = group, memory
         memory = self._memories[key.group_id]
         if memory.batch != self._batch:
-            memory.forget_batch(self._batch, at.offset)
+            memory.forget_batch(self._batch, position.offset)
             memory.assignment_epoch = group.assignment_epoch
-        return self.takes[type(key)](self, group, memory, record, at)
+        return self.handlers[type(key)](self, group, memory, record, position)
 
-    # --- one for each type of record ---
+    # --- record handlers ---
 
-    def _take_assignment(self, group: G, memory: M, record: Record, at: At) -> RebalanceValue | None:
+    def _take_assignment(
+        self, group: G, memory: M, record: Record, position: Position
+    ) -> RebalanceValue | None:
         self._replay(record)
         memory.reached_ms.clear()
-        if memory.story is not None:
-            memory.story.targeted_ms = at.timestamp_ms
+        if memory.rebalance is not None:
+            memory.rebalance.targeted_ms = position.timestamp_ms
         return None
 
-    def _take_current(self, group: G, memory: M, record: Record, at: At) -> RebalanceValue | None:
+    def _take_current(self, group: G, memory: M, record: Record, position: Position) -> RebalanceValue | None:
         member_id = key_of(record).member_id
         value: Any = record.value
         if value is None:
@@ -194,83 +199,86 @@ class EpochHistory(ABC, Generic[G, M]):
         if member is None or not member.is_reconciled_to(group.assignment_epoch):
             memory.reached_ms.pop(member_id, None)
             return None
-        memory.reached_ms.setdefault(member_id, at.timestamp_ms)
-        if not at.whole or group.behind or group.epoch > group.assignment_epoch:
+        memory.reached_ms.setdefault(member_id, position.timestamp_ms)
+        if not position.complete or group.behind or group.epoch > group.assignment_epoch:
             return None
         memory.settled = True
-        story, memory.story = memory.story, None
-        return None if story is None else self._stable(group, memory, story, at)
+        rebalance, memory.rebalance = memory.rebalance, None
+        return None if rebalance is None else self._stable(group, memory, rebalance, position)
 
-    def _stable(self, group: G, memory: M, story: Story, at: At) -> RebalanceValue:
+    def _stable(self, group: G, memory: M, rebalance: PendingRebalance, position: Position) -> RebalanceValue:
         return RebalanceValue(
             group_type=self.group_type,
             epoch=group.assignment_epoch,
             state=self._state(group),
-            started_ms=story.started_ms,
-            joined_ms=story.targeted_ms,
-            ended_ms=at.timestamp_ms,
+            started_ms=rebalance.started_ms,
+            joined_ms=rebalance.targeted_ms,
+            ended_ms=position.timestamp_ms,
             partition=self._partition,
-            base_offset=at.offset,
-            last_offset=at.offset,
+            base_offset=position.offset,
+            last_offset=position.offset,
             inferred=True,
-            causes=tuple(story.causes),
-            causes_left_out=story.causes_left_out,
-            moved=story.moved if story.started_ms >= 0 else (),  # Else there were targets before.
+            causes=tuple(rebalance.causes),
+            causes_left_out=rebalance.causes_left_out,
+            # Without a start, earlier targets are missing.
+            moved=rebalance.moved if rebalance.started_ms >= 0 else (),
             members=tuple(
                 rebalanced_member(m, memory.reached_ms.get(m.member_id, -1))
                 for _, m in sorted(group.members.items())
             ),
         )
 
-    def _take_epoch(self, group: G, memory: M, record: Record, at: At) -> RebalanceValue | None:
+    def _take_epoch(self, group: G, memory: M, record: Record, position: Position) -> RebalanceValue | None:
         value: Any = record.value
         if value is None:
             self._end(group, memory)
             return None
-        first, rise = not memory.has_epoch, value.epoch - group.epoch
+        first, increase = not memory.has_epoch, value.epoch - group.epoch
         memory.has_epoch = True
-        if self._takes_over(group, first):
+        if self._is_conversion(group, first):
             self._replay(record)
             memory.settled = True
-            memory.forget_batch(self._batch, at.offset + 1)
+            memory.forget_batch(self._batch, position.offset + 1)
             return None
-        if rise == 0 and not first:
+        if increase == 0 and not first:
             self._replay(record)
             return None
-        if not at.whole:
+        if not position.complete:
             self._replay(record)
-            memory.settled, memory.story = False, None
-            memory.forget_batch(self._batch, at.offset + 1)
+            memory.settled, memory.rebalance = False, None
+            memory.forget_batch(self._batch, position.offset + 1)
             return None
-        found = self._why(group, memory, value, at) if rise == 1 or first else []
-        return self._moved(group, memory, record, found or [Cause(kind=causes.UNKNOWN)], at)
+        found = self._why(group, memory, value, position) if increase == 1 or first else []
+        return self._bumped(group, memory, record, found or [Cause(kind=causes.UNKNOWN)], position)
 
     def _end(self, group: G, memory: M) -> None:
-        """The group is gone."""
+        """Remove a deleted group."""
         self.forget(group.group_id)
 
-    def _moved(self, group: G, memory: M, record: Record, found: list[Cause], at: At) -> RebalanceValue:
-        """The group has a new epoch."""
-        was_stable = memory.settled or _stood_still(group, memory)
+    def _bumped(
+        self, group: G, memory: M, record: Record, found: list[Cause], position: Position
+    ) -> RebalanceValue:
+        """Apply the record of a new epoch, and return its row."""
+        was_stable = memory.settled or _was_reconciled(group, memory)
         self._replay(record)
         memory.settled = not group.members
         if not group.members:
-            memory.story = None
+            memory.rebalance = None
         else:
-            if memory.story is None:
-                memory.story = Story(at.timestamp_ms if was_stable else -1)
-            memory.story.add(found)
+            if memory.rebalance is None:
+                memory.rebalance = PendingRebalance(position.timestamp_ms if was_stable else -1)
+            memory.rebalance.add(found)
         base_offset = memory.first_offset
-        memory.forget_batch(self._batch, at.offset + 1)
+        memory.forget_batch(self._batch, position.offset + 1)
         return RebalanceValue(
             group_type=self.group_type,
             epoch=group.epoch,
             state="Assigning" if group.members else "Empty",
-            started_ms=at.timestamp_ms,
-            ended_ms=at.timestamp_ms,
+            started_ms=position.timestamp_ms,
+            ended_ms=position.timestamp_ms,
             partition=self._partition,
             base_offset=base_offset,
-            last_offset=at.offset,
+            last_offset=position.offset,
             inferred=True,
             causes=tuple(found[:MOST_CAUSES]),
             causes_left_out=max(len(found) - MOST_CAUSES, 0),
@@ -278,12 +286,13 @@ class EpochHistory(ABC, Generic[G, M]):
 
 
 def changed_members(group: ModernGroup[Any], memory: Memory) -> tuple[list[Any], list[tuple[Any, Any]]]:
-    """Who is gone since this batch began, and who is there that it has touched, with who they were before.
+    """Return departed members, and pairs (before, now) of the present members that this batch changed.
 
-    A static member that is new was the one that went, if that had its name: it is not gone."""
-    gone = [m for name, m in memory.members.items() if m is not None and name not in group.members]
-    names = {m.instance_id: m for m in gone if m.instance_id is not None}
-    there: list[tuple[Any, Any]] = []
+    A new static member is paired with the departed one with its instance id, which then does not count as
+    departed."""
+    departed = [m for name, m in memory.members.items() if m is not None and name not in group.members]
+    names = {m.instance_id: m for m in departed if m.instance_id is not None}
+    present: list[tuple[Any, Any]] = []
     for member_id, before in memory.members.items():
         after = group.members.get(member_id)
         if after is None:
@@ -291,13 +300,13 @@ def changed_members(group: ModernGroup[Any], memory: Memory) -> tuple[list[Any],
         if before is None and after.instance_id is not None:
             before = names.pop(after.instance_id, None)
             if before is not None:
-                gone.remove(before)
-        there.append((before, after))
-    return gone, there
+                departed.remove(before)
+        present.append((before, after))
+    return departed, present
 
 
-def _stood_still(group: ModernGroup[Any], memory: Memory) -> bool:
-    """Whether the group was stable or empty before this batch."""
+def _was_reconciled(group: ModernGroup[Any], memory: Memory) -> bool:
+    """Return whether the group was reconciled or empty before this batch."""
     if group.epoch > group.assignment_epoch or group.behind - memory.members.keys():
         return False
     return all(m is None or m.is_reconciled_to(group.assignment_epoch) for m in memory.members.values())
@@ -307,5 +316,5 @@ def key_of(record: Record) -> Any:
     return record.key
 
 
-def cause_of(kind: str, member: AuditedMember | None, at: At, topic: str | None = None) -> Cause:
-    return audit_members.cause_of(kind, at.timestamp_ms, member, topic=topic)
+def cause_of(kind: str, member: AuditedMember | None, position: Position, topic: str | None = None) -> Cause:
+    return audit_members.cause_of(kind, position.timestamp_ms, member, topic=topic)

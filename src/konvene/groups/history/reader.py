@@ -1,19 +1,18 @@
-"""Reads one partition of `__consumer_offsets` and tells why its groups rebalanced. Pure.
+"""Read one partition of `__consumer_offsets` and infer why its groups rebalanced. Pure.
 
-Records are fed one by one, in the order of the log and from its beginning. What is kept is a group's state
-and the little that its last records said; of groups that are gone, nothing.
+Records are fed one by one, in the order of the log and from its beginning. The reader keeps each group's
+state and little else; of deleted groups it keeps nothing.
 
-A log is compacted: of its older part, and of any part while it is read, only the last record of each key may
-be left. A story told from what happens to be left would be wrong (who changed its subscription would look
-like who joined). So there are rows only where nothing can be missing:
+A log is compacted: its older part, and any part while it is read, may have only the last record of each key.
+A row inferred from an incomplete log would be wrong (a member that changed its subscription would look like a
+new one). So there are rows only where no record can be missing:
 
     from offset 0 on, as long as no offset is missing
-    after a gap, once a key has come twice: in what was compacted each comes once, so this is behind it, and
-    the state that was read is the one that the group had
+    after a gap, once a key was read twice: the compacted part has each key once, so it has ended, and the
+    state that was read is the state that the group had
 
-A batch is one decision, or several in a row. Who knows batches says where they begin (`batch`); for who does
-not, records of one time that stand side by side are taken for one.
-"""
+A batch is one decision, or several in a row. Callers that know batches call `batch`; otherwise adjacent
+records with the same timestamp count as one batch."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from typing import Any
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.history.classic import infer
 from konvene.groups.history.consumer import ConsumerHistory
-from konvene.groups.history.conversion import HandedOver, downgraded
-from konvene.groups.history.modern import At, EpochHistory, key_of
+from konvene.groups.history.conversion import ConvertibleHistory, downgrade_causes
+from konvene.groups.history.modern import EpochHistory, Position, key_of
 from konvene.groups.history.share import ShareHistory
 from konvene.groups.history.streams import StreamsHistory
 from konvene.groups.share.group import ShareGroup
@@ -39,9 +38,9 @@ __all__ = ["History"]
 
 
 class History:
-    """One partition's past, as far as it was read.
+    """The history of one partition, as far as it was read.
 
-    With `units`, what members have and are to have is kept as well: `group` shows the whole group then."""
+    With `units`, assignments are kept as well, so that `group` returns the whole group."""
 
     def __init__(self, partition: int, *, units: bool = False) -> None:
         self._partition = partition
@@ -51,9 +50,9 @@ class History:
         self._streams = StreamsHistory(partition, units=units)
         self._share = ShareHistory(partition, units=units)
         self._epochs: tuple[EpochHistory[Any, Any], ...] = (self._consumer, self._streams, self._share)
-        self._converts: tuple[HandedOver[Any, Any], ...] = (self._consumer, self._streams)
-        self._by_key = {key: each for each in self._epochs for key in each.takes}
-        self._handed_over: dict[str, tuple[Cause, ...]] = {}
+        self._converts: tuple[ConvertibleHistory[Any, Any], ...] = (self._consumer, self._streams)
+        self._by_key = {key: each for each in self._epochs for key in each.handlers}
+        self._downgrades: dict[str, tuple[Cause, ...]] = {}
         self._keys: set[Any] | None = None
         self._begins = -1
         self._ends = -1
@@ -63,19 +62,18 @@ class History:
         return f"<history of partition {self._partition} up to offset {self._ends}>"
 
     @property
-    def whole(self) -> bool:
-        """Whether nothing that was written before this point can be missing."""
+    def complete(self) -> bool:
+        """Return whether no record before this point can be missing."""
         return self._keys is None
 
     @property
     def begins(self) -> int:
-        """Where the batch begins that was read last; -1 before the first."""
+        """Return the base offset of the last batch; -1 before the first."""
         return self._begins
 
     def batch(self, base_offset: int, last_offset: int, count: int) -> None:
-        """The records up to `last_offset` are one batch, of which so many are left.
-
-        To say so again for the same batch changes nothing."""
+        """Announce a batch of `count` records up to `last_offset`. Repeating it for the same batch is
+        allowed."""
         if base_offset == self._begins:
             return
         if base_offset != self._ends + 1 or last_offset - base_offset + 1 != count:
@@ -85,14 +83,14 @@ class History:
             each.next_batch()
 
     def gap(self) -> None:
-        """What was written before this point may be missing, or could not be read."""
-        if self.whole:
+        """Note that records before this point may be missing or could not be decoded."""
+        if self.complete:
             for each in self._epochs:
                 each.gap()
         self._keys = set()
 
     def group(self, group_id: str) -> ConsumerGroup | StreamsGroup | ShareGroup | GroupMetadataValue | None:
-        """The group as the last record left it; of a classic one, that record."""
+        """Return the group after the last record; of a classic group, that record."""
         for each in self._epochs:
             group: ConsumerGroup | StreamsGroup | ShareGroup | None = each.group(group_id)
             if group is not None:
@@ -100,14 +98,14 @@ class History:
         return self._classic.get(group_id)
 
     def reach(self, offset: int, timestamp_ms: int) -> None:
-        """A record stands here; if nobody said where its batch begins, see whether it is in the last one."""
+        """Advance to a record; guess whether it continues the last batch if no batch was announced."""
         if offset > self._ends:
-            self._beside(offset, timestamp_ms)
+            self._guess_batch(offset, timestamp_ms)
 
     def take(self, offset: int, timestamp_ms: int, record: Any) -> Rebalance | None:
-        """Take in what stands at an offset, and say why a group moved, if it did.
+        """Apply the record at an offset, and return the group's rebalance if it shows one.
 
-        What is no `Record` says nothing of groups."""
+        Anything but a `Record` is ignored."""
         self.reach(offset, timestamp_ms)
         if type(record) is not Record:
             return None
@@ -116,50 +114,50 @@ class History:
         epochs = self._by_key.get(kind)
         if kind is not GroupMetadataKey and epochs is None:
             if kind is ConsumerGroupTargetAssignmentMemberKey:
-                self._note(key)
+                self._note_key(key)
                 if self._units:
                     self._take_target(record)
             return None
-        self._note(key)
-        at = At(offset, timestamp_ms, self.whole)
+        self._note_key(key)
+        position = Position(offset, timestamp_ms, self.complete)
         if epochs is None:
-            group_id, row = key.group, self._take_classic(record, at)
+            group_id, row = key.group, self._take_classic(record, position)
         else:
             if record.value is not None and epochs.group(key.group_id) is None:
-                self._is_of(epochs, key.group_id)
-            group_id, row = key.group_id, epochs.take(record, at)
+                self._set_type(epochs, key.group_id)
+            group_id, row = key.group_id, epochs.take(record, position)
         return None if row is None else Rebalance(group_id, row)
 
     def _take_target(self, record: Record) -> None:
         group_id = key_of(record).group_id
         if record.value is not None and self._consumer.group(group_id) is None:
-            self._is_of(self._consumer, group_id)
-        self._consumer.take_beside(record)
+            self._set_type(self._consumer, group_id)
+        self._consumer.replay_without_row(record)
 
-    def _is_of(self, epochs: EpochHistory[Any, Any], group_id: str) -> None:
-        """The group is of this type by now."""
+    def _set_type(self, epochs: EpochHistory[Any, Any], group_id: str) -> None:
+        """Note the type of a group, and drop its state as any other type."""
         self._classic.pop(group_id, None)
-        self._handed_over.pop(group_id, None)
+        self._downgrades.pop(group_id, None)
         for each in self._epochs:
             if each is not epochs:
                 each.forget(group_id)
 
-    def _beside(self, offset: int, timestamp_ms: int) -> None:
-        """Nobody said where this record's batch begins."""
+    def _guess_batch(self, offset: int, timestamp_ms: int) -> None:
+        """Continue the last batch if the record is adjacent and has its timestamp; otherwise begin one."""
         if offset == self._ends + 1 and timestamp_ms == self._timestamp_ms:
             self._ends = offset
             return
         self._timestamp_ms = timestamp_ms
         self.batch(offset, offset, 1)
 
-    def _note(self, key: Any) -> None:
+    def _note_key(self, key: Any) -> None:
         if self._keys is not None:
             if key in self._keys:
                 self._keys = None
             else:
                 self._keys.add(key)
 
-    def _take_classic(self, record: Record, at: At) -> RebalanceValue | None:
+    def _take_classic(self, record: Record, position: Position) -> RebalanceValue | None:
         key: Any = record.key
         value: Any = record.value
         group_id: str = key.group
@@ -170,23 +168,23 @@ class History:
         if value is None:
             for kind in self._converts:
                 kind.classic_group_ended(group_id)
-            self._handed_over.pop(group_id, None)
+            self._downgrades.pop(group_id, None)
             return None
         self._classic[group_id] = value
-        handed_over = self._handed_over.pop(group_id, ())
-        if ended is not None and at.whole:
-            self._handed_over[group_id] = tuple(downgraded(ended, value, at))
-        if ended is not None or not at.whole:
+        downgrade = self._downgrades.pop(group_id, ())
+        if ended is not None and position.complete:
+            self._downgrades[group_id] = tuple(downgrade_causes(ended, value, position))
+        if ended is not None or not position.complete:
             return None
         row = infer(
-            previous, value, group=group_id, timestamp_ms=at.timestamp_ms, partition=self._partition,
-            offset=at.offset,
+            previous, value, group=group_id, timestamp_ms=position.timestamp_ms, partition=self._partition,
+            offset=position.offset,
         )  # fmt: skip
         if row is None:
-            if handed_over:
-                self._handed_over[group_id] = handed_over
+            if downgrade:
+                self._downgrades[group_id] = downgrade
             return None
-        if not handed_over or previous is None or value.generation != previous.generation + 1:
+        if not downgrade or previous is None or value.generation != previous.generation + 1:
             return row
         found = tuple(c for c in row.causes if c.kind != causes.UNKNOWN)
-        return row.replace(causes=handed_over + found)
+        return row.replace(causes=downgrade + found)

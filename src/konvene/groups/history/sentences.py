@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.shard import causes
 
-__all__ = ["describe", "duration", "headline", "sentences", "word"]
+__all__ = ["describe", "duration", "epoch_noun", "headline", "sentences"]
 
 SLOW_MS = 500
 """A member that takes longer than this is reported as slow."""
@@ -30,8 +30,8 @@ def describe(value: RebalanceValue) -> str:
     return f"{headline(value)}: {'; '.join(sentences(value)) or 'no cause is recorded'}"
 
 
-def word(value: RebalanceValue) -> str:
-    """Return what a group of this type counts: generations or epochs."""
+def epoch_noun(value: RebalanceValue) -> str:
+    """Return the noun for what a group of this type counts: generations or epochs."""
     return "generation" if value.group_type == "classic" else "epoch"
 
 
@@ -43,7 +43,7 @@ def headline(value: RebalanceValue) -> str:
     if 0 <= value.started_ms <= value.ended_ms and not _at_once(value):
         took = f" after {duration(value.ended_ms - value.started_ms)}"
     inferred = ", inferred" if value.inferred else ""
-    return f"{word(value)} {value.epoch} is {value.state}{members}{took}{inferred}"
+    return f"{epoch_noun(value)} {value.epoch} is {value.state}{members}{took}{inferred}"
 
 
 def _at_once(value: RebalanceValue) -> bool:

@@ -1,24 +1,24 @@
-"""Why a share group's epoch moved, told from its records. Pure.
+"""Infer why a share group's epoch was bumped from its records. Pure.
 
-`epochs` says which rows there are. The causes of an epoch are what else its batch says:
+`modern` says which rows there are. The causes of an epoch are the other records of its batch:
 
-    a member of which nothing was known           member-joined
-    a member that went                            member-gone
-    a member that reads other topics              subscription-changed
+    record                                        cause
+    a new member                                  member-joined
+    a member's tombstone                          member-gone
+    a member with another subscription            subscription-changed
 
-and where it says none of that,
+and without any of these,
 
-    nobody is a member                            offsets-altered
-    share partitions have begun (or are no more)  share-partitions-initialized
-    that the target does not account for
-    other topics (their hash), and not that       topic-metadata-changed
-    nothing of all that                           unknown
+    the group has no members                      offsets-altered
+    share partitions were initialized or deleted  share-partitions-initialized
+    since the last target
+    only another metadata hash                    topic-metadata-changed
+    none of these                                 unknown
 
-A member has what it is meant to have as soon as it has spoken, for nobody waits for anybody.
+A member reaches its target with its first heartbeat, since share partitions need no revocation.
 
-What is guessed: Kafka may put several requests into one batch. Which topic changed cannot be seen from a
-hash, nor whether share partitions that are listed are those of a topic that is gone.
-"""
+Assumptions: Kafka may put several requests into one batch. A hash does not show which topic changed, and
+records do not show whether initialized share partitions belong to a deleted topic."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from typing import Any, ClassVar
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.history.modern import (
-    At,
     EpochHistory,
     Memory,
-    Take,
+    Position,
+    RecordHandler,
     cause_of,
     changed_members,
     key_of,
@@ -53,7 +53,7 @@ __all__ = ["ShareHistory"]
 
 
 class ShareHistory(EpochHistory[ShareGroup, Memory]):
-    """The share groups of a partition."""
+    """Share groups of a partition."""
 
     group_type: ClassVar[str] = "share"
 
@@ -69,10 +69,10 @@ class ShareHistory(EpochHistory[ShareGroup, Memory]):
     def _state(self, group: ShareGroup) -> str:
         return group.state.value
 
-    # --- types of records of its own ---
+    # --- record handlers ---
 
     def _take_member(
-        self, group: ShareGroup, memory: Memory, record: Record, at: At
+        self, group: ShareGroup, memory: Memory, record: Record, position: Position
     ) -> RebalanceValue | None:
         member_id = key_of(record).member_id
         memory.members.setdefault(member_id, group.members.get(member_id))
@@ -82,45 +82,45 @@ class ShareHistory(EpochHistory[ShareGroup, Memory]):
             memory.reached_ms.pop(member_id, None)
         return None
 
-    def _take_beside(
-        self, group: ShareGroup, memory: Memory, record: Record, at: At
+    def _take_assignment_record(
+        self, group: ShareGroup, memory: Memory, record: Record, position: Position
     ) -> RebalanceValue | None:
-        """Targets and share partitions: the next epoch may be due to them."""
+        """Apply targets and share partitions, which may explain the next epoch."""
         self._replay(record)
         return None
 
     # --- causes ---
 
-    def _why(self, group: ShareGroup, memory: Memory, value: Any, at: At) -> list[Cause]:
-        gone, there = changed_members(group, memory)
-        found = [cause_of(causes.MEMBER_DEPARTED, m, at) for m in gone]
-        for before, after in there:
+    def _why(self, group: ShareGroup, memory: Memory, value: Any, position: Position) -> list[Cause]:
+        departed, present = changed_members(group, memory)
+        found = [cause_of(causes.MEMBER_DEPARTED, m, position) for m in departed]
+        for before, after in present:
             if before is None:
-                found.append(cause_of(causes.MEMBER_JOINED, after, at))
+                found.append(cause_of(causes.MEMBER_JOINED, after, position))
             elif before.topics != after.topics:
-                found.append(cause_of(causes.SUBSCRIPTION_CHANGED, after, at))
+                found.append(cause_of(causes.SUBSCRIPTION_CHANGED, after, position))
         if found:
             return found
         if not group.members:
-            return [cause_of(causes.OFFSETS_ALTERED, None, at)]
-        if group.assignment_epoch >= group.epoch and _assignment_lacks_some(group):
-            return [cause_of(causes.SHARE_PARTITIONS_INITIALIZED, None, at)]
+            return [cause_of(causes.OFFSETS_ALTERED, None, position)]
+        if group.assignment_epoch >= group.epoch and _has_unassigned_state(group):
+            return [cause_of(causes.SHARE_PARTITIONS_INITIALIZED, None, position)]
         if value.metadata_hash != group.metadata_hash:
-            return [cause_of(causes.TOPIC_METADATA_CHANGED, None, at)]
+            return [cause_of(causes.TOPIC_METADATA_CHANGED, None, position)]
         return []
 
-    takes: ClassVar[Mapping[type, Take]] = {
+    handlers: ClassVar[Mapping[type, RecordHandler]] = {
         ShareGroupMetadataKey: EpochHistory._take_epoch,
         ShareGroupMemberMetadataKey: _take_member,
         ShareGroupTargetAssignmentMetadataKey: EpochHistory._take_assignment,
-        ShareGroupTargetAssignmentMemberKey: _take_beside,
+        ShareGroupTargetAssignmentMemberKey: _take_assignment_record,
         ShareGroupCurrentMemberAssignmentKey: EpochHistory._take_current,
-        ShareGroupStatePartitionMetadataKey: _take_beside,
+        ShareGroupStatePartitionMetadataKey: _take_assignment_record,
     }
 
 
-def _assignment_lacks_some(group: ShareGroup) -> bool:
-    """Whether the share partitions of topics that members read are others than those of the targets."""
+def _has_unassigned_state(group: ShareGroup) -> bool:
+    """Return whether the initialized share partitions of subscribed topics differ from the assigned ones."""
     assigned: dict[Uuid, set[int]] = {}
     for target in group.targets.values():
         for topic, partitions in target.items():

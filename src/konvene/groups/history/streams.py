@@ -1,33 +1,33 @@
-"""Why a streams group's epoch moved, told from its records. Pure.
+"""Infer why a streams group's epoch was bumped from its records. Pure.
 
-`epochs` says which rows there are. The causes of an epoch are what else its batch says, and what the epoch's
-own record says that the last one did not:
+`modern` says which rows there are. The causes of an epoch are the other records of its batch, and the changes
+in the epoch's own record:
 
-    a member of which nothing was known           member-joined, unless it took a static member's place
-    a member that went                            member-gone
-    a member that says otherwise of itself; of    member-metadata-changed
-    a static one only what targets rest on
-    the end of a classic group with members       upgraded
-    a topology where there was none               topology-initialized
-    another one in its place                      topology-updated
-    other topics (their hash), and none of all    topic-metadata-changed
-    that but for members that went
-    it was found that all topics are there        topology-ready
-    it was found that they are not any more       topology-not-ready
-    other settings, and none of all that          assignment-configs-changed
-    nothing of all that, while somebody warms     warmup-caught-up
-    up a task and is meant to
-    nothing of all that                           unknown
+    record                                        cause
+    a new member                                  member-joined, unless it replaced a static member
+    a member's tombstone                          member-gone
+    a member with other metadata; for a static    member-metadata-changed
+    one only if it affects assignments
+    the tombstone of a classic group with members upgraded
+    the first topology                            topology-initialized
+    another topology                              topology-updated
+    another metadata hash, and of these at most   topic-metadata-changed
+    departed members
+    the topology was validated                    topology-ready
+    the topology is not valid any more            topology-not-ready
+    other configs, and none of these              assignment-configs-changed
+    none of these, while an assigned warm-up task warmup-caught-up
+    is in progress
+    none of these                                 unknown
 
-The last row of a rebalance says Stable, or NotReady where all members have let go of all tasks because topics
-of the topology are missing. It counts the tasks that moved: those that a member was to have in a role by a
-target since, and not by the one before; who took a static member's place was to have what that had.
+The last row of a rebalance has state Stable, or NotReady if all members revoked all tasks because topics of
+the topology are missing. It counts the tasks that moved: those in a member's targets since, but not in its
+target before; a member that replaced a static member inherits that one's target.
 
-What is guessed: Kafka may put several requests into one batch. Who said what the topology is, is taken to be
-the member whose record stands before it. Which topic changed cannot be seen from a hash. How far warm-ups are
-is in no log: who caught up is named where only one member warms anything up. A warm-up is also given up, with
-an epoch, where its member turns out to report nothing; that looks the same.
-"""
+Assumptions: Kafka may put several requests into one batch. The member with the last record before a topology
+sent it. A hash does not show which topic changed. The log does not have the lags of warm-ups: the member that
+caught up is only named if it is the only one with warm-ups. If a member turns out to report no offsets, its
+warm-up is dropped with a new epoch, which looks the same."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from konvene.groups.assignors.tasks.contract import NOTHING, MemberAssignment
-from konvene.groups.history.conversion import HandedOver
+from konvene.groups.history.conversion import ConvertibleHistory
 from konvene.groups.history.modern import (
-    At,
     EpochHistory,
     Memory,
-    Take,
+    Position,
+    RecordHandler,
     cause_of,
     changed_members,
     key_of,
@@ -66,22 +66,22 @@ from konvene.shard import causes
 
 __all__ = ["StreamsHistory"]
 
-NOWHERE = CurrentAssignment()
-NO_TASK = (0, 0, 0)
-"""In no role."""
+NO_ASSIGNMENT = CurrentAssignment()
+NO_TASKS_MOVED = (0, 0, 0)
+"""The `moved` counts of a target without changes, by role."""
 
 
 @dataclass(slots=True)
 class _Memory(Memory):
     topology: str = ""
-    """The cause, if this batch said what the topology is, since the last epoch in it."""
+    """The cause, if this batch had a topology since its last epoch."""
     topology_changes: str | None = None
-    """What is different in it."""
+    """The summary of its changes."""
     targets: dict[str, MemberAssignment] = field(default_factory=dict)
-    """What members were to have who went in this batch."""
+    """The targets of members that departed in this batch."""
     passing: dict[str, Member] = field(default_factory=dict)
-    """By instance id, members that came and went in this batch: one that takes a static member's place for
-    the group to be a classic one again."""
+    """Members that joined and departed in this batch, by instance id: one that replaces a static member while
+    the group is downgraded."""
 
     def forget_batch(self, batch: int = -1, offset: int = -1) -> None:
         Memory.forget_batch(self, batch, offset)
@@ -90,8 +90,8 @@ class _Memory(Memory):
         self.passing.clear()
 
 
-class StreamsHistory(HandedOver[StreamsGroup, _Memory]):
-    """The streams groups of a partition."""
+class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
+    """Streams groups of a partition."""
 
     group_type: ClassVar[str] = "streams"
 
@@ -111,33 +111,33 @@ class StreamsHistory(HandedOver[StreamsGroup, _Memory]):
         return settled_state(group.topology, group.validated_topology_epoch)
 
     def _is_stale(self, group: StreamsGroup, memory: _Memory, before: list[Any]) -> bool:
-        """Or others had not followed it, or who took the last one's place runs something else."""
+        """Also if a member was not reconciled, or a replacement differs in what affects assignments."""
         for member in before:
             after = None if member.instance_id is None else memory.passing.get(member.instance_id)
             if after is None and not member.is_reconciled_to(memory.assignment_epoch):
                 return True
-            if after is not None and _rests_on(after) != _rests_on(member):
+            if after is not None and _assignment_inputs(after) != _assignment_inputs(member):
                 return True
         return super()._is_stale(group, memory, before)
 
-    # --- types of records of its own ---
+    # --- record handlers ---
 
     def _take_member(
-        self, group: StreamsGroup, memory: _Memory, record: Record, at: At
+        self, group: StreamsGroup, memory: _Memory, record: Record, position: Position
     ) -> RebalanceValue | None:
         member_id = key_of(record).member_id
         before = group.members.get(member_id)
         memory.members.setdefault(member_id, before)
         memory.latest = member_id
         if record.value is None and before is not None:
-            _note_passing(memory, before)
+            _note_departed(memory, before)
         self._replay(record)
         if member_id not in group.members:
             memory.reached_ms.pop(member_id, None)
         return None
 
     def _take_topology(
-        self, group: StreamsGroup, memory: _Memory, record: Record, at: At
+        self, group: StreamsGroup, memory: _Memory, record: Record, position: Position
     ) -> RebalanceValue | None:
         before = group.topology
         self._replay(record)
@@ -149,29 +149,29 @@ class StreamsHistory(HandedOver[StreamsGroup, _Memory]):
         return None
 
     def _take_target(
-        self, group: StreamsGroup, memory: _Memory, record: Record, at: At
+        self, group: StreamsGroup, memory: _Memory, record: Record, position: Position
     ) -> RebalanceValue | None:
         member_id = key_of(record).member_id
         before = group.targets.get(member_id)
         if record.value is None and before is not None:
             memory.targets[member_id] = before
         self._replay(record)
-        story = memory.story
-        if record.value is not None and story is not None:
-            before = before if before is not None else self._predecessors(group, memory, member_id)
+        rebalance = memory.rebalance
+        if record.value is not None and rebalance is not None:
+            before = before if before is not None else self._replaced_target(group, memory, member_id)
             now = gained(before, group.target_of(member_id))
-            story.moved = tuple(map(sum, zip(story.moved or NO_TASK, now, strict=True)))
+            rebalance.moved = tuple(map(sum, zip(rebalance.moved or NO_TASKS_MOVED, now, strict=True)))
         return None
 
     def _take_assignment(
-        self, group: StreamsGroup, memory: _Memory, record: Record, at: At
+        self, group: StreamsGroup, memory: _Memory, record: Record, position: Position
     ) -> RebalanceValue | None:
-        if memory.story is not None:  # Where nobody has another target, there is no record of one.
-            memory.story.moved = memory.story.moved or NO_TASK
-        return super()._take_assignment(group, memory, record, at)
+        if memory.rebalance is not None:  # If no target changed, there are no records of targets.
+            memory.rebalance.moved = memory.rebalance.moved or NO_TASKS_MOVED
+        return super()._take_assignment(group, memory, record, position)
 
-    def _predecessors(self, group: StreamsGroup, memory: _Memory, member_id: str) -> MemberAssignment:
-        """What the static member was to have whose place this one takes in this batch."""
+    def _replaced_target(self, group: StreamsGroup, memory: _Memory, member_id: str) -> MemberAssignment:
+        """Return the target of the static member that this member replaces in this batch."""
         member = group.members.get(member_id)
         if member is not None and member.instance_id is not None:
             for name in memory.targets:
@@ -182,36 +182,36 @@ class StreamsHistory(HandedOver[StreamsGroup, _Memory]):
 
     # --- causes ---
 
-    def _why(self, group: StreamsGroup, memory: _Memory, value: Any, at: At) -> list[Cause]:
-        """What the batch says before the new epoch, and what the epoch's record says itself."""
-        gone, there = changed_members(group, memory)
-        found = [cause_of(causes.MEMBER_DEPARTED, m, at) for m in gone]
-        said = []
-        for before, after in there:
+    def _why(self, group: StreamsGroup, memory: _Memory, value: Any, position: Position) -> list[Cause]:
+        """Return the causes in the batch before the new epoch, and those in the epoch's record."""
+        departed, present = changed_members(group, memory)
+        found = [cause_of(causes.MEMBER_DEPARTED, m, position) for m in departed]
+        others = []
+        for before, after in present:
             if before is None:
-                said.append(cause_of(causes.MEMBER_JOINED, after, at))
+                others.append(cause_of(causes.MEMBER_JOINED, after, position))
             elif _has_changed(before, after):
-                said.append(cause_of(causes.MEMBER_METADATA_CHANGED, after, at))
+                others.append(cause_of(causes.MEMBER_METADATA_CHANGED, after, position))
         if memory.topology:
-            said.append(
-                cause_of(memory.topology, group.members.get(memory.latest), at).replace(
+            others.append(
+                cause_of(memory.topology, group.members.get(memory.latest), position).replace(
                     reason=memory.topology_changes
                 )
             )
-        if value.metadata_hash != group.metadata_hash and not said:
-            said.append(cause_of(causes.TOPIC_METADATA_CHANGED, None, at))
+        if value.metadata_hash != group.metadata_hash and not others:
+            others.append(cause_of(causes.TOPIC_METADATA_CHANGED, None, position))
         if value.validated_topology_epoch != group.validated_topology_epoch:
             is_ready = value.validated_topology_epoch != NO_EPOCH
             kind = causes.TOPOLOGY_READY if is_ready else causes.TOPOLOGY_NOT_READY
-            said.append(cause_of(kind, None, at))
+            others.append(cause_of(kind, None, position))
         configs = {row.key: row.value for row in value.last_assignment_configs or ()}
-        if configs != group.assignment_configs and not said:
-            said.append(cause_of(causes.ASSIGNMENT_CONFIGS_CHANGED, None, at))
-        if gone or any(before is not None for before, _ in there) or len(group.members) > len(there):
-            found = self._upgraded(group, _speaker(there), at) + found
-        return found + said or _caught_up(group, at)
+        if configs != group.assignment_configs and not others:
+            others.append(cause_of(causes.ASSIGNMENT_CONFIGS_CHANGED, None, position))
+        if departed or any(before is not None for before, _ in present) or len(group.members) > len(present):
+            found = self._upgraded(group, _upgrader(present), position) + found
+        return found + others or _caught_up(group, position)
 
-    takes: ClassVar[Mapping[type, Take]] = {
+    handlers: ClassVar[Mapping[type, RecordHandler]] = {
         StreamsGroupMetadataKey: EpochHistory._take_epoch,
         StreamsGroupMemberMetadataKey: _take_member,
         StreamsGroupTargetAssignmentMetadataKey: _take_assignment,
@@ -221,8 +221,8 @@ class StreamsHistory(HandedOver[StreamsGroup, _Memory]):
     }
 
 
-def _caught_up(group: StreamsGroup, at: At) -> list[Cause]:
-    """The warm-up for which an epoch moved that nothing else explains; of several that it may be, none."""
+def _caught_up(group: StreamsGroup, position: Position) -> list[Cause]:
+    """Return the cause of an epoch that only a warm-up can explain, naming it if there is only one."""
     if group.epoch > group.assignment_epoch or group.state not in (State.STABLE, State.RECONCILING):
         return []
     found = [(m, tasks) for m in group.members.values() if (tasks := _warming_up(group, m))]
@@ -230,14 +230,16 @@ def _caught_up(group: StreamsGroup, at: At) -> list[Cause]:
         return []
     member, tasks = found[0]
     if len(found) > 1:
-        return [cause_of(causes.WARMUP_CAUGHT_UP, None, at)]
+        return [cause_of(causes.WARMUP_CAUGHT_UP, None, position)]
     return [
-        cause_of(causes.WARMUP_CAUGHT_UP, member, at).replace(reason=tasks[0] if len(tasks) == 1 else None)
+        cause_of(causes.WARMUP_CAUGHT_UP, member, position).replace(
+            reason=tasks[0] if len(tasks) == 1 else None
+        )
     ]
 
 
 def _warming_up(group: StreamsGroup, member: Member) -> list[str]:
-    """The tasks that a member warms up and is meant to."""
+    """Return the tasks that a member warms up and that are in its target."""
     wanted = group.target_of(member.member_id).warmup
     return [
         f"{name}_{partition}"
@@ -247,24 +249,26 @@ def _warming_up(group: StreamsGroup, member: Member) -> list[str]:
     ]
 
 
-def _note_passing(memory: _Memory, member: Member) -> None:
-    """It goes, perhaps in the batch in which it came."""
+def _note_departed(memory: _Memory, member: Member) -> None:
+    """Note a departing static member that joined in the same batch."""
     if member.instance_id is not None and memory.members[member.member_id] is None:
         memory.passing[member.instance_id] = member
 
 
-def _speaker(there: Iterable[tuple[Member | None, Member]]) -> Member | None:
-    """The first that speaks the new protocol, and did not before, or was not there."""
-    return next((m for old, m in there if m.classic is None and (old is None or old.classic)), None)
+def _upgrader(present: Iterable[tuple[Member | None, Member]]) -> Member | None:
+    """Return the first member that uses the streams protocol and did not before, or is new."""
+    return next((m for old, m in present if m.classic is None and (old is None or old.classic)), None)
 
 
 def _has_changed(before: Member, after: Member) -> bool:
-    """Whether an epoch moves for what a member says of itself. In the classic protocol it says something else
-    each time: how far its tasks are."""
+    """Return whether changed metadata of a member bumps the epoch.
+
+    Of classic and static members only what affects assignments: the former's metadata changes with every
+    join."""
     if after.instance_id is not None or after.classic is not None:
-        return _rests_on(before) != _rests_on(after)
-    return before.having(NOWHERE) != after.having(NOWHERE)
+        return _assignment_inputs(before) != _assignment_inputs(after)
+    return before.having(NO_ASSIGNMENT) != after.having(NO_ASSIGNMENT)
 
 
-def _rests_on(member: Member) -> object:
+def _assignment_inputs(member: Member) -> object:
     return member.topology_epoch, member.rack_id, member.client_tags, member.process_id

@@ -323,7 +323,7 @@ class PartitionReducer:
         self._update_completeness()
 
     def _update_completeness(self) -> None:
-        is_whole = self._history.whole
+        is_whole = self._history.complete
         if self._is_whole and not is_whole:
             self._stretch += 1
             for group_id in sorted(self._tracks):
