@@ -1,4 +1,4 @@
-"""The catalogue's shard: state, the table of requests, and how records are taken in."""
+"""The shard of `__cluster_metadata`: tables of request handlers and of record replays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from konvene.shard.contract import Context, Outcome
 
 
 class Catalogue:
-    """What is known of the cluster. `state` is changed by `replay` alone."""
+    """Topics, settings, features and producer ids of the cluster. Only `replay` changes `state`."""
 
     __slots__ = ("state",)
 
@@ -44,25 +44,25 @@ class Catalogue:
         return HANDLERS[type(request)](self.state, request, context)
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        raise LookupError(f"the catalogue has no timers, so none can be called {key!r}")
+        raise LookupError(f"the catalogue has no timers; cannot expire {key!r}")
 
     def replay(self, record: Any) -> None:
-        """Take a metadata record into the state. Types without a row say nothing to a single node."""
+        """Apply a metadata record. Types without a row in `REPLAYS` have no meaning for a single node."""
         apply = REPLAYS.get(type(record))
         if apply is not None:
             apply(self.state, record)
 
     def cacheable(self, request: Struct, context: Context) -> None:
-        """Nothing that the catalogue is asked is asked again and again."""
+        """Return None: no request to the catalogue is repeated often enough to cache."""
 
     def is_current(self, value: object) -> bool:
         return False
 
     def load(self, context: Context) -> Outcome:
-        """A new data directory is told the feature levels; an older one those that it lacks.
+        """Return records for the feature levels that the log does not contain.
 
-        Kafka leaves a feature that is new at 0 until somebody raises it, as other nodes may still run the old
-        version. Here there are none. A level that was lowered to 0 stays there."""
+        Kafka leaves a new feature at 0 until an operator raises it, as other nodes may still run the old
+        version. A single node needs no such wait. A level that was lowered to 0 is in the log, and stays."""
         missing = {name: level for name, level in features.LATEST.items() if name not in self.state.features}
         return Outcome(
             records=tuple(
@@ -102,13 +102,13 @@ def _remove_topic(state: CatalogueState, record: RemoveTopicRecord) -> None:
 
 def _config(state: CatalogueState, record: ConfigRecord) -> None:
     resource = (record.resource_type, record.resource_name)
-    told = state.configs.setdefault(resource, {})
+    configured = state.configs.setdefault(resource, {})
     if record.value is None:
-        told.pop(record.name, None)
-        if not told:
+        configured.pop(record.name, None)
+        if not configured:
             del state.configs[resource]
     else:
-        told[record.name] = record.value
+        configured[record.name] = record.value
 
 
 def _feature(state: CatalogueState, record: FeatureLevelRecord) -> None:

@@ -1,7 +1,7 @@
-"""AlterConfigs and IncrementalAlterConfigs: each resource by itself, all that pass become one batch.
+"""AlterConfigs and IncrementalAlterConfigs: resources are validated one by one and written as one batch.
 
-A setting is kept as the text that was given. Where nothing changes no record is written, except that a
-setting which is set again to its value is, as by Kafka, written again.
+A setting is stored as the text of the request. No record is written where nothing changes, except that
+setting a value again writes it again, as in Kafka.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from konvene.cluster.names import what_is_wrong
+from konvene.cluster.names import invalid_name_message
 from konvene.cluster.state import CatalogueState, ResourceType
 from konvene.codec.schema import Struct
 from konvene.configs import BrokerConfig, ConfigError
@@ -39,7 +39,7 @@ from konvene.shard.contract import Context, Effect, Outcome, Reply
 from konvene.shard.errors import ClusterError
 
 CONFIGS_CHANGED = "configs-changed"
-"""Effect: a resource has other settings now. Subject: its type and name."""
+"""Effect: the settings of a resource changed. Subject: its type and name."""
 
 _TABLES: dict[int, Mapping[str, Setting]] = {
     ResourceType.TOPIC: TOPIC,
@@ -49,12 +49,13 @@ _TABLES: dict[int, Mapping[str, Setting]] = {
 
 
 class _Change(NamedTuple):
-    """What is asked of one resource, by either API."""
+    """The requested change of one resource, from either API."""
 
-    where: tuple[int, str]
+    resource: tuple[int, str]
+    """Type and name."""
     changes: tuple[Alteration, ...]
     whole: bool
-    """What is not named is reset."""
+    """True if settings that the request does not name are reset (AlterConfigs)."""
 
 
 def alter_incrementally(
@@ -65,7 +66,7 @@ def alter_incrementally(
         _Change(
             (r.resource_type, r.resource_name),
             tuple(
-                Alteration(_own(r.resource_type, c.name, context.config), c.config_operation, c.value)
+                Alteration(_stored_name(r.resource_type, c.name, context.config), c.config_operation, c.value)
                 for c in r.configs
             ),
             whole=False,
@@ -86,12 +87,12 @@ def alter_incrementally(
 
 
 def alter(state: CatalogueState, request: AlterConfigsRequest, context: Context) -> Outcome:
-    """Decide an AlterConfigs: what a resource has set and the request does not name is reset."""
+    """Decide an AlterConfigs: settings that the request does not name are reset."""
     changes = [
         _Change(
             (r.resource_type, r.resource_name),
             tuple(
-                Alteration(_own(r.resource_type, c.name, context.config), Operation.SET, c.value)
+                Alteration(_stored_name(r.resource_type, c.name, context.config), Operation.SET, c.value)
                 for c in r.configs
             ),
             whole=True,
@@ -111,9 +112,11 @@ def alter(state: CatalogueState, request: AlterConfigsRequest, context: Context)
     return Outcome((reply,)) if request.validate_only else Outcome((reply,), records, effects=effects)
 
 
-def _own(kind: int, name: str, config: BrokerConfig) -> str:
-    """The name by which a setting is kept. KIP-932 has `group.` before what share groups are told; KIP-1071
-    before what streams groups are, where Kafka refuses it, so that it is taken in mode `kip` alone."""
+def _stored_name(kind: int, name: str, config: BrokerConfig) -> str:
+    """Return the name under which a setting is stored.
+
+    KIP-932 prefixes the group settings of share groups with `group.`, and KIP-1071 those of streams groups.
+    Kafka rejects the latter, so they are accepted in mode `kip` only."""
     short = name.removeprefix("group.")
     if kind != ResourceType.GROUP or short == name or short not in GROUP:
         return name
@@ -127,41 +130,44 @@ _Answers = list[tuple[tuple[int, str], Errors, str | None]]
 def _alter(
     state: CatalogueState, changes: list[_Change], context: Context
 ) -> tuple[_Answers, tuple[Struct, ...], tuple[Effect, ...]]:
-    """An answer for each resource, and what follows from those that pass."""
+    """Return a result per resource, and the records and effects of the valid ones."""
     answers: _Answers = []
     records: list[Struct] = []
     effects: list[Effect] = []
-    named = Counter(change.where for change in changes)
+    named = Counter(change.resource for change in changes)
     for change in changes:
         try:
-            if named[change.where] > 1:
+            if named[change.resource] > 1:
                 raise ClusterError(Errors.INVALID_REQUEST, "Each resource must appear at most once.")
-            before = state.configs.get(change.where, {})
+            before = state.configs.get(change.resource, {})
             after = _decide(state, change, before, context.config)
-        except ClusterError as refused:
-            answers.append((change.where, refused.error, refused.message))
+        except ClusterError as refusal:
+            answers.append((change.resource, refusal.error, refusal.message))
             continue
         except ConfigError as error:
-            answers.append((change.where, Errors(error.code), str(error)))
+            answers.append((change.resource, Errors(error.code), str(error)))
             continue
-        answers.append((change.where, Errors.NONE, None))
+        answers.append((change.resource, Errors.NONE, None))
         touched = {a.name for a in change.changes} | (before.keys() - after.keys())
         records += [
             ConfigRecord(
-                resource_type=change.where[0], resource_name=change.where[1], name=name, value=after.get(name)
+                resource_type=change.resource[0],
+                resource_name=change.resource[1],
+                name=name,
+                value=after.get(name),
             )
             for name in sorted(touched)
             if name in before or name in after
         ]
-        effects.append(Effect(CONFIGS_CHANGED, change.where))
+        effects.append(Effect(CONFIGS_CHANGED, change.resource))
     return answers, tuple(records), tuple(effects)
 
 
 def _decide(
     state: CatalogueState, change: _Change, before: Mapping[str, str], config: BrokerConfig
 ) -> dict[str, str]:
-    """What the resource will have set. Raises `ClusterError` or `ConfigError`."""
-    kind, name = change.where
+    """Return the resource's settings after the change. Raises `ClusterError` or `ConfigError`."""
+    kind, name = change.resource
     table = _TABLES.get(kind)
     if table is None:
         raise ClusterError(
@@ -171,9 +177,9 @@ def _decide(
     if kind == ResourceType.TOPIC:
         if not name:
             raise ClusterError(Errors.INVALID_REQUEST, "Default topic resources are not allowed.")
-        wrong = what_is_wrong(name)
-        if wrong is not None:
-            raise ClusterError(Errors.INVALID_TOPIC_EXCEPTION, wrong)
+        message = invalid_name_message(name)
+        if message is not None:
+            raise ClusterError(Errors.INVALID_TOPIC_EXCEPTION, message)
         if name not in state.topics:
             raise ClusterError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         validate_topic(config, after)

@@ -1,7 +1,7 @@
-"""UpdateFeatures: a feature's level is raised, or lowered where nothing that was written would be lost.
+"""UpdateFeatures: raise a feature's level, or lower it where no written metadata would be lost.
 
-All updates of a request are decided together: the first that cannot be refuses them all. The levels that a
-cluster may have are `SUPPORTED`; a new one begins with `LATEST`.
+The updates of a request are decided together: the first invalid one rejects all. `SUPPORTED` lists the
+levels that a cluster may have; a new one starts with `LATEST`.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ LATEST: Mapping[str, int] = {name: high for name, (_, high) in SUPPORTED.items()
 """Feature levels of a new cluster. `metadata.version` 33 is 4.4-IV2."""
 
 METADATA_CHANGED = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
-"""Levels of `metadata.version` that brought new records: none of them can be gone back on."""
+"""Levels of `metadata.version` that introduced records: a downgrade may not cross one of them."""
 
 FEATURES_CHANGED = "features-changed"
-"""Effect: ApiVersions has other levels to tell. Subject: the names of the features."""
+"""Effect: the feature levels in ApiVersions changed. Subject: the names of the features."""
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 FIRST_VERSION_WITH_UPGRADE_TYPE = 1
@@ -65,9 +65,11 @@ def update(state: CatalogueState, request: UpdateFeaturesRequest, context: Conte
             level = _decide(state, wanted, context)
             if level != state.features.get(name, 0):
                 changed[name] = level
-    except ClusterError as refused:
-        why = "The update failed for all features since the following feature had an error: "
-        response = UpdateFeaturesResponse(error_code=refused.error, error_message=f"{why}{refused.message}")
+    except ClusterError as refusal:
+        prefix = "The update failed for all features since the following feature had an error: "
+        response = UpdateFeaturesResponse(
+            error_code=refusal.error, error_message=f"{prefix}{refusal.message}"
+        )
         return Outcome((Reply(context.waiter, response),))
     results: tuple[UpdatableFeatureResult, ...] = ()
     if context.api_version < FIRST_VERSION_WITHOUT_RESULTS:
@@ -83,30 +85,32 @@ def update(state: CatalogueState, request: UpdateFeaturesRequest, context: Conte
 
 
 def _decide(state: CatalogueState, wanted: FeatureUpdateKey, context: Context) -> int:
-    """The feature's new level. Raises `ClusterError`."""
+    """Return the feature's new level. Raises `ClusterError`."""
     name, level = wanted.feature, wanted.max_version_level
     kind = wanted.upgrade_type
     if context.api_version < FIRST_VERSION_WITH_UPGRADE_TYPE:
         kind = SAFE_DOWNGRADE if wanted.allow_downgrade else UPGRADE
-    now = state.features.get(name, 0)
-    why = _what_is_wrong(name, level, now, kind, context.config["node.id"])
-    if why is not None:
+    current = state.features.get(name, 0)
+    reason = _invalid_update_message(name, level, current, kind, context.config["node.id"])
+    if reason is not None:
         raise ClusterError(
-            Errors.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {why}"
+            Errors.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {reason}"
         )
-    if name == METADATA_VERSION and any(level < changed <= now for changed in METADATA_CHANGED):
+    if name == METADATA_VERSION and any(level < changed <= current for changed in METADATA_CHANGED):
         if kind == UNSAFE_DOWNGRADE:
-            why = "Unsafe metadata downgrade is not supported in this version."
+            reason = "Unsafe metadata downgrade is not supported in this version."
         else:
-            why = "Refusing to perform the requested downgrade because it might delete metadata information."
+            reason = (
+                "Refusing to perform the requested downgrade because it might delete metadata information."
+            )
         raise ClusterError(
             Errors.INVALID_UPDATE_VERSION,
-            f"Unsupported metadata.version downgrade from {now} to {level}. {why}",
+            f"Unsupported metadata.version downgrade from {current} to {level}. {reason}",
         )
     return level
 
 
-def _what_is_wrong(name: str, level: int, now: int, kind: int, node_id: int) -> str | None:
+def _invalid_update_message(name: str, level: int, current: int, kind: int, node_id: int) -> str | None:
     supported = SUPPORTED.get(name)
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."
@@ -118,11 +122,11 @@ def _what_is_wrong(name: str, level: int, now: int, kind: int, node_id: int) -> 
         return f"Local controller {node_id} does not support this feature."
     if not supported[0] <= level <= supported[1]:
         return f"Local controller {node_id} only supports versions {supported[0]}-{supported[1]}"
-    if level < now and kind == UPGRADE:
+    if level < current and kind == UPGRADE:
         return (
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or"
             " unsafe downgrade."
         )
-    if level > now and kind != UPGRADE:
+    if level > current and kind != UPGRADE:
         return "Can't downgrade to a newer version."
     return None

@@ -1,4 +1,4 @@
-"""Which names a topic may have."""
+"""Validation of topic names."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ MAX_NAME_LENGTH = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-def what_is_wrong(name: str) -> str | None:
-    """Why a topic may not be called so; None if it may."""
+def invalid_name_message(name: str) -> str | None:
+    """Return why a topic name is invalid, in Kafka's words; None if it is valid."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
@@ -29,5 +29,5 @@ def what_is_wrong(name: str) -> str | None:
 
 
 def collision_key(name: str) -> str:
-    """Names with the same key would share the names of their metrics: Kafka refuses the second one."""
+    """Return a key that colliding names share: Kafka rejects names that differ only in `.` and `_`."""
     return name.replace(".", "_")

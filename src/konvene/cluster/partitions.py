@@ -1,4 +1,4 @@
-"""CreatePartitions: topics grow. Each topic is decided by itself, all that pass become one batch."""
+"""CreatePartitions: topics are validated one by one, and all new partitions are written as one batch."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from konvene.shard.errors import ClusterError
 
 def grow(state: CatalogueState, request: CreatePartitionsRequest, context: Context) -> Outcome:
     """Decide a CreatePartitions."""
-    named = Counter(t.name for t in request.topics)
+    mentions = Counter(t.name for t in request.topics)
     results: list[CreatePartitionsTopicResult] = []
     records: list[Struct] = []
     effects: list[Effect] = []
-    left = MAX_PARTITIONS_PER_REQUEST
+    partitions_left = MAX_PARTITIONS_PER_REQUEST
     for wanted in {t.name: t for t in request.topics}.values():
         try:
-            if named[wanted.name] > 1:
+            if mentions[wanted.name] > 1:
                 raise ClusterError(Errors.INVALID_REQUEST, "Duplicate topic name.")
             topic = _plan(state, wanted, context.config["node.id"])
-            left -= wanted.count - topic.partitions
-            if left < 0:
+            partitions_left -= wanted.count - topic.partitions
+            if partitions_left < 0:
                 raise ClusterError(
                     Errors.POLICY_VIOLATION, "Excessively large number of partitions per request."
                 )
-        except ClusterError as refused:
+        except ClusterError as refusal:
             results.append(
                 CreatePartitionsTopicResult(
-                    name=wanted.name, error_code=refused.error, error_message=refused.message
+                    name=wanted.name, error_code=refusal.error, error_message=refusal.message
                 )
             )
             continue
@@ -59,7 +59,7 @@ def grow(state: CatalogueState, request: CreatePartitionsRequest, context: Conte
 
 
 def _plan(state: CatalogueState, wanted: CreatePartitionsTopic, node_id: int) -> TopicState:
-    """The topic as it is, if it may grow so."""
+    """Return the topic as it is, if it may grow as requested. Raises `ClusterError`."""
     topic = state.topics.get(wanted.name)
     if topic is None:
         raise ClusterError(Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION])

@@ -1,4 +1,4 @@
-"""Producer ids: handed out in blocks, so that only one in a thousand costs a record."""
+"""AllocateProducerIds: producer ids in blocks, so that only one in a thousand costs a record."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from konvene.records.metadata import ProducerIdsRecord
 from konvene.shard.contract import Context, Outcome, Reply
 
 BLOCK = 1000
-"""Kafka's block size. What is left of a block is lost at a restart, as in Kafka."""
+"""Kafka's block size. The rest of a block is lost at a restart, as in Kafka."""
 
 
 def allocate(state: CatalogueState, request: AllocateProducerIdsRequest, context: Context) -> Outcome:
-    """Give the broker the next block of producer ids."""
+    """Decide an AllocateProducerIds: the next block for the broker."""
     first = state.next_producer_id
     response = AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK)
     record = ProducerIdsRecord(

@@ -1,9 +1,9 @@
-"""The node's registration: once at each start, and with it a new epoch of leadership.
+"""BrokerRegistration: one record per start of the node, which advances all leader epochs.
 
-Kafka raises a partition's leader epoch whenever it gets a leader, and so at least once for each start of a
-single node. Here the starts are counted, and a partition's epoch is the number of starts since its topic was
-made: one record at each start instead of one for each partition. A client that read records which a power cut
-took back finds out by the epoch, as with Kafka.
+Kafka bumps a partition's leader epoch whenever it elects a leader, so at least once per start of a single
+node. Here the starts are counted, and a partition's leader epoch is the number of starts since its topic was
+created: one record per start instead of one per partition. A client that has read records which a power
+failure discarded notices it by the epoch, as with Kafka.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from konvene.shard.contract import Context, Outcome, Reply
 
 
 def register(state: CatalogueState, request: BrokerRegistrationRequest, context: Context) -> Outcome:
-    """Register a start. The same incarnation is registered once."""
+    """Decide a BrokerRegistration. The same incarnation is registered once."""
     known = state.broker
     if known is not None and known.incarnation_id == request.incarnation_id:
         response = BrokerRegistrationResponse(broker_epoch=known.broker_epoch)

@@ -1,4 +1,4 @@
-"""What the catalogue remembers."""
+"""The state of the catalogue: topics, settings, features, the registered broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from konvene.shard.image import Topic, Topics
 
 
 class ResourceType(IntEnum):
-    """Whose settings: Kafka's codes of config resources."""
+    """Kafka's codes of the resources that have settings."""
 
     TOPIC = 2
     BROKER = 4
@@ -21,17 +21,17 @@ class ResourceType(IntEnum):
 
 
 class TopicState(NamedTuple):
-    """A topic and how many partitions it has."""
+    """A topic: name, id, number of partitions."""
 
     name: str
     id: Uuid
     partitions: int = 0
     since: int = 0
-    """How many starts of the broker there had been when it was made."""
+    """Broker starts before the topic was created; see `registration`."""
 
 
 class CatalogueState:
-    """Topics, settings, features. Changed by the catalogue's `replay` alone."""
+    """Only the catalogue's `replay` changes it."""
 
     __slots__ = (
         "_image", "broker", "configs", "created", "features", "names", "next_producer_id", "starts", "topics",
@@ -41,25 +41,25 @@ class CatalogueState:
         self.topics: dict[str, TopicState] = {}
         self.names: dict[Uuid, str] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
-        """Settings by resource type and name; defaults for all brokers have the name ''."""
+        """Settings by resource type and name; cluster-wide broker defaults have the name ''."""
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.broker: RegisterBrokerRecord | None = None
         self.starts = 0
-        """How often a broker has registered."""
+        """Number of broker registrations."""
         self.created = 0
-        """How many topics were ever made."""
+        """Number of topics ever created."""
         self._image: Topics | None = None
 
     def put_broker(self, record: RegisterBrokerRecord) -> None:
-        """Take in a start, of a broker that may stand in another rack than before."""
+        """Apply a registration. A changed rack invalidates the topics image."""
         if (self.broker.rack if self.broker is not None else None) != record.rack:
             self._image = None
         self.broker = record
         self.starts += 1
 
     def put_topic(self, topic: TopicState) -> None:
-        """Take in a topic that is new, or has other partitions."""
+        """Add a topic, or replace it after its partitions changed."""
         known = self.topics.get(topic.name)
         if known == topic:
             return
@@ -75,13 +75,13 @@ class CatalogueState:
         self._image = None
 
     def leader_epoch(self, topic: str) -> int:
-        """The epoch of all partitions of a topic; of what is no topic, 0."""
+        """Return the leader epoch of all partitions of a topic; 0 for an unknown topic."""
         known = self.topics.get(topic)
         return 0 if known is None else self.starts - known.since
 
     @property
     def image(self) -> Topics:
-        """What coordinators may know of topics: a value, made anew when topics have changed.
+        """The topics image that the cores see: an immutable value, rebuilt after a change.
 
         All replicas are in the rack of the one broker."""
         if self._image is None:

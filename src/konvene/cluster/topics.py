@@ -1,11 +1,11 @@
-"""CreateTopics and DeleteTopics: each topic is decided by itself, all that pass become one batch."""
+"""CreateTopics and DeleteTopics: topics are validated one by one and written as one batch."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 
-from konvene.cluster.names import collision_key, what_is_wrong
+from konvene.cluster.names import collision_key, invalid_name_message
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import ZERO_UUID, Uuid
@@ -35,19 +35,19 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's limit."""
 
 BROKERS = 1
-"""This node is the cluster."""
+"""Size of the cluster."""
 
 FIRST_VERSION_WITH_IDS = 6
 
 CREATE_PARTITIONS = "create-partitions"
-"""Effect: the topic's partitions need logs. Subject: the TopicState."""
+"""Effect: create the logs of the topic's partitions. Subject: the TopicState."""
 
 DELETE_PARTITIONS = "delete-partitions"
-"""Effect: the topic's logs can go. Subject: the TopicState."""
+"""Effect: delete the topic's logs. Subject: the TopicState."""
 
 
 def create(state: CatalogueState, request: CreateTopicsRequest, context: Context) -> Outcome:
-    """Decide a CreateTopics. `context.fresh_ids` holds an id for each topic."""
+    """Decide a CreateTopics. `context.fresh_ids` contains an id per topic."""
     names = Counter(t.name for t in request.topics)
     results: list[CreatableTopicResult] = []
     records: list[Struct] = []
@@ -58,27 +58,27 @@ def create(state: CatalogueState, request: CreateTopicsRequest, context: Context
         try:
             if names[topic.name] > 1:
                 raise ClusterError(Errors.INVALID_REQUEST, "Duplicate topic name.")
-            made = _plan(state, taken, topic, Uuid.parse(fresh_id), context)
-            partitions_left -= made.partitions
+            created = _plan(state, taken, topic, Uuid.parse(fresh_id), context)
+            partitions_left -= created.partitions
             if partitions_left < 0:
                 raise ClusterError(
                     Errors.POLICY_VIOLATION, "Excessively large number of partitions per request."
                 )
-        except ClusterError as refused:
+        except ClusterError as refusal:
             results.append(
                 CreatableTopicResult(
-                    name=topic.name, error_code=refused.error, error_message=refused.message, configs=()
+                    name=topic.name, error_code=refusal.error, error_message=refusal.message, configs=()
                 )
             )
             continue
         taken[collision_key(topic.name)] = topic.name
-        told = {c.name: c.value for c in topic.configs if c.value is not None}
-        results.append(_created(made, told, context.config))
-        records += _records(made, told, context.config["node.id"])
-        effects.append(Effect(CREATE_PARTITIONS, made))
-    # A topic that was named twice is answered once.
-    answered = {r.name: r for r in results}
-    reply = Reply(context.waiter, CreateTopicsResponse(topics=tuple(answered.values())))
+        configs = {c.name: c.value for c in topic.configs if c.value is not None}
+        results.append(_created(created, configs, context.config))
+        records += _records(created, configs, context.config["node.id"])
+        effects.append(Effect(CREATE_PARTITIONS, created))
+    # A duplicate name gets one result.
+    by_name = {result.name: result for result in results}
+    reply = Reply(context.waiter, CreateTopicsResponse(topics=tuple(by_name.values())))
     if request.validate_only:
         return Outcome((reply,))
     return Outcome((reply,), tuple(records), effects=tuple(effects))
@@ -87,10 +87,10 @@ def create(state: CatalogueState, request: CreateTopicsRequest, context: Context
 def _plan(
     state: CatalogueState, taken: Mapping[str, str], topic: CreatableTopic, topic_id: Uuid, context: Context
 ) -> TopicState:
-    """The topic as it will be, or a refusal that says why not."""
-    wrong = what_is_wrong(topic.name)
-    if wrong is not None:
-        raise ClusterError(Errors.INVALID_TOPIC_EXCEPTION, wrong)
+    """Return the topic to create. Raises `ClusterError`."""
+    message = invalid_name_message(topic.name)
+    if message is not None:
+        raise ClusterError(Errors.INVALID_TOPIC_EXCEPTION, message)
     if topic.name in state.topics:
         raise ClusterError(Errors.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     if topic.name == CLUSTER_METADATA_TOPIC:
@@ -100,7 +100,9 @@ def _plan(
         raise ClusterError(
             Errors.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' collides with existing topic: {other}"
         )
-    partitions = _assigned(topic, context) if topic.assignments else _counted(topic, context)
+    partitions = (
+        _assigned_partitions(topic, context) if topic.assignments else _requested_partitions(topic, context)
+    )
     try:
         validate_topic(context.config, {c.name: c.value for c in topic.configs})
     except ConfigError as error:
@@ -108,7 +110,7 @@ def _plan(
     return TopicState(topic.name, topic_id, partitions)
 
 
-def _counted(topic: CreatableTopic, context: Context) -> int:
+def _requested_partitions(topic: CreatableTopic, context: Context) -> int:
     partitions: int = topic.num_partitions
     if partitions == -1:
         partitions = context.config["num.partitions"]
@@ -116,25 +118,25 @@ def _counted(topic: CreatableTopic, context: Context) -> int:
         raise ClusterError(
             Errors.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
         )
-    copies = topic.replication_factor
-    if copies == -1:
-        copies = context.config["default.replication.factor"]
-    elif copies < 1:
+    replicas = topic.replication_factor
+    if replicas == -1:
+        replicas = context.config["default.replication.factor"]
+    elif replicas < 1:
         raise ClusterError(
             Errors.INVALID_REPLICATION_FACTOR, "Replication factor was set to an invalid non-positive value."
         )
-    if copies > BROKERS:
+    if replicas > BROKERS:
         raise ClusterError(
             Errors.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {copies} time(s): The target replication factor of {copies}"
+            f"Unable to replicate the partition {replicas} time(s): The target replication factor of {replicas}"
             f" cannot be reached because only {BROKERS} broker(s) are registered or some brokers have all"
             " their log directories cordoned.",
         )
     return partitions
 
 
-def _assigned(topic: CreatableTopic, context: Context) -> int:
-    """The client says which broker holds which partition: all of them this one."""
+def _assigned_partitions(topic: CreatableTopic, context: Context) -> int:
+    """Return the number of partitions of a manual assignment. Raises `ClusterError`."""
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         raise ClusterError(
             Errors.INVALID_REQUEST,
@@ -152,22 +154,22 @@ def _assigned(topic: CreatableTopic, context: Context) -> int:
 
 
 def check_assignment(broker_ids: tuple[int, ...], node_id: int) -> None:
-    """Raise what is wrong with the brokers that a client chose for a partition, the lowest id first."""
-    said = "The manual partition assignment includes"
+    """Raise `ClusterError` if a manual replica list names other brokers than this one, or it twice."""
+    prefix = "The manual partition assignment includes"
     if not broker_ids:
-        raise ClusterError(Errors.INVALID_REPLICA_ASSIGNMENT, f"{said} an empty replica list.")
+        raise ClusterError(Errors.INVALID_REPLICA_ASSIGNMENT, f"{prefix} an empty replica list.")
     unknown = sorted(broker for broker in broker_ids if broker != node_id)
     twice = len(broker_ids) - len(unknown) > 1
     if unknown and (unknown[0] < node_id or not twice):
-        words = f"{said} broker {unknown[0]}, but no such broker is registered."
+        message = f"{prefix} broker {unknown[0]}, but no such broker is registered."
     elif twice:
-        words = f"{said} the broker {node_id} more than once."
+        message = f"{prefix} the broker {node_id} more than once."
     else:
         return
-    raise ClusterError(Errors.INVALID_REPLICA_ASSIGNMENT, words)
+    raise ClusterError(Errors.INVALID_REPLICA_ASSIGNMENT, message)
 
 
-def _created(topic: TopicState, told: Mapping[str, str], config: BrokerConfig) -> CreatableTopicResult:
+def _created(topic: TopicState, configs: Mapping[str, str], config: BrokerConfig) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.id,
@@ -181,14 +183,14 @@ def _created(topic: TopicState, told: Mapping[str, str], config: BrokerConfig) -
                 config_source=entry.source,
                 is_sensitive=entry.sensitive,
             )
-            for entry in describe_topic(config, told)
+            for entry in describe_topic(config, configs)
         ),
     )
 
 
-def _records(topic: TopicState, told: Mapping[str, str], node_id: int) -> list[Struct]:
+def _records(topic: TopicState, configs: Mapping[str, str], node_id: int) -> list[Struct]:
     records: list[Struct] = [TopicRecord(name=topic.name, topic_id=topic.id)]
-    for name, value in told.items():
+    for name, value in configs.items():
         records.append(
             ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=topic.name, name=name, value=value)
         )
@@ -196,7 +198,7 @@ def _records(topic: TopicState, told: Mapping[str, str], node_id: int) -> list[S
 
 
 def partition_records(topic_id: Uuid, indexes: range, node_id: int) -> list[Struct]:
-    """New partitions of a topic, led by the one node."""
+    """Return the records of new partitions of a topic, led by this node."""
     return [
         PartitionRecord(
             partition_id=index,
@@ -218,29 +220,29 @@ def delete(state: CatalogueState, request: DeleteTopicsRequest, context: Context
         if context.api_version < 3:
             raise ClusterError(Errors.INVALID_REQUEST, "Topic deletion is disabled.")
         raise ClusterError(Errors.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
-    asked = request.topics
+    requested = request.topics
     if context.api_version < FIRST_VERSION_WITH_IDS:
-        asked = tuple(DeleteTopicState(name=name) for name in request.topic_names)
+        requested = tuple(DeleteTopicState(name=name) for name in request.topic_names)
     results: list[DeletableTopicResult] = []
     records: list[Struct] = []
     effects: list[Effect] = []
-    gone: set[str] = set()
-    for wanted in asked:
+    deleted: set[str] = set()
+    for wanted in requested:
         try:
             topic = _find(state, wanted)
-            if topic.name in gone:
+            if topic.name in deleted:
                 raise ClusterError(Errors.INVALID_REQUEST, "Duplicate topic name or id.")
-        except ClusterError as refused:
+        except ClusterError as refusal:
             results.append(
                 DeletableTopicResult(
                     name=wanted.name,
                     topic_id=wanted.topic_id,
-                    error_code=refused.error,
-                    error_message=refused.message,
+                    error_code=refusal.error,
+                    error_message=refusal.message,
                 )
             )
             continue
-        gone.add(topic.name)
+        deleted.add(topic.name)
         results.append(DeletableTopicResult(name=topic.name, topic_id=topic.id))
         records.append(RemoveTopicRecord(topic_id=topic.id))
         effects.append(Effect(DELETE_PARTITIONS, topic))

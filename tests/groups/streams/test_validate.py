@@ -239,7 +239,7 @@ def test_a_topology_may_use_none_of_the_brokers_internal_topics() -> None:
 )
 def test_a_name_is_valid_if_the_catalogue_would_have_it(name: str) -> None:
     each = wire.Subtopology(subtopology_id="0", source_topics=(name,))
-    if names.what_is_wrong(name) is None:
+    if names.invalid_name_message(name) is None:
         check_names(join(each))
     else:
         told = (T, f"Topic names {name} are not valid topic names.")

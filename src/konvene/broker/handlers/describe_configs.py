@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from konvene.cluster.names import what_is_wrong
+from konvene.cluster.names import invalid_name_message
 from konvene.cluster.state import ResourceType
 from konvene.configs.describe import (
     Described,
@@ -60,8 +60,8 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> tuple[Describ
 
 
 def _topic(broker: Broker, name: str, keys: tuple[str, ...] | None) -> tuple[Described, ...]:
-    if what_is_wrong(name) is not None:
-        raise ClusterError(Errors.INVALID_TOPIC_EXCEPTION, what_is_wrong(name))
+    if invalid_name_message(name) is not None:
+        raise ClusterError(Errors.INVALID_TOPIC_EXCEPTION, invalid_name_message(name))
     if name not in broker.topics.by_name:
         raise ClusterError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
     return describe_topic(broker.config, broker.settings_of(ResourceType.TOPIC, name), keys)

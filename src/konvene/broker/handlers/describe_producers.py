@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.cluster.names import what_is_wrong
+from konvene.cluster.names import invalid_name_message
 from konvene.errors import MESSAGES, Errors
 from konvene.messages.describe_producers import (
     DescribeProducersRequest,
@@ -25,7 +25,7 @@ def handle(broker: Broker, request: DescribeProducersRequest, call: Call) -> Des
 
 
 def _topic(broker: Broker, asked: TopicRequest) -> TopicResponse:
-    error, why = Errors.NONE, what_is_wrong(asked.name)
+    error, why = Errors.NONE, invalid_name_message(asked.name)
     if why is not None:
         error = Errors.INVALID_TOPIC_EXCEPTION
     elif asked.name not in broker.topics.by_name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.authorized_operations import TOPIC_OPERATIONS
-from konvene.cluster.names import what_is_wrong
+from konvene.cluster.names import invalid_name_message
 from konvene.errors import Errors
 from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.messages.describe_topic_partitions import (
@@ -37,7 +37,7 @@ def handle(
         start = first if request.cursor is not None and name == request.cursor.topic_name else 0
         topic = broker.topics.by_name.get(name)
         if topic is None:
-            wrong = what_is_wrong(name) is not None
+            wrong = invalid_name_message(name) is not None
             error = Errors.INVALID_TOPIC_EXCEPTION if wrong else Errors.UNKNOWN_TOPIC_OR_PARTITION
             told.append(
                 DescribeTopicPartitionsResponseTopic(

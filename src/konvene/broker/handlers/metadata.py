@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from konvene.cluster.names import what_is_wrong
+from konvene.cluster.names import invalid_name_message
 from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import Errors
 from konvene.internal_topics import INTERNAL_TOPICS
@@ -53,7 +53,7 @@ async def _create_then_answer(
     asked: tuple[MetadataRequestTopic, ...],
     names: list[str],
 ) -> MetadataResponse:
-    await broker.create_missing([name for name in names if what_is_wrong(name) is None])
+    await broker.create_missing([name for name in names if invalid_name_message(name) is None])
     return _answer(broker, request, call, asked)
 
 
@@ -96,7 +96,7 @@ def _asked(
     topic = broker.topics.by_name.get(asked.name)
     if topic is not None:
         return _topic(broker, topic, operations)
-    wrong = what_is_wrong(asked.name) is not None
+    wrong = invalid_name_message(asked.name) is not None
     error = Errors.INVALID_TOPIC_EXCEPTION if wrong else Errors.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataResponseTopic(
         error_code=error, name=asked.name, topic_id=ZERO_UUID, topic_authorized_operations=operations
