@@ -129,8 +129,8 @@ def _requested_partitions(topic: CreatableTopic, context: Context) -> int:
         raise ClusterError(
             Errors.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replicas} time(s): The target replication factor of"
-            f" {replicas} cannot be reached because only {BROKERS} broker(s) are registered or some brokers have all"
-            " their log directories cordoned.",
+            f" {replicas} cannot be reached because only {BROKERS} broker(s) are registered or some brokers"
+            " have all their log directories cordoned.",
         )
     return partitions
 
