@@ -298,7 +298,7 @@ def test_session_from_full_to_closed(tmp_path: Path) -> None:
 
 
 def test_very_many_partitions_take_time_in_proportion(tmp_path: Path) -> None:
-    """Ten times as many unknown partitions cost about ten times the CPU to fetch and forget, not a hundred."""
+    """Ten times as many unknown partitions cost ten times the CPU to fetch and forget, not a hundred."""
 
     async def story(client: Asking) -> None:
         topic = await client.topic("t")
