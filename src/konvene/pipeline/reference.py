@@ -1,8 +1,8 @@
-"""The reference page of the tables, rendered: `python -m konvene.pipeline.reference FILE` writes it.
+"""Renders the reference page of the tables: `python -m konvene.pipeline.reference FILE`.
 
-A test compares the page in the repository with what this renders, so that no column changes unseen. Types are
-named as Spark's SQL names them. What silver's tables are for is said here, since they are made from the
-declarations of records, which do not say it.
+A test compares the page in the repository with this output, so no column changes unnoticed. Types are named
+as in Spark SQL. The descriptions of the silver tables are here, since these tables are derived from the
+declarations of records, which have none.
 """
 
 from __future__ import annotations
@@ -22,77 +22,77 @@ __all__ = ["SILVER", "ddl", "render_reference", "sql_type"]
 
 HEAD = """# Tables
 
-Every table of the pipeline, rendered from `konvene.pipeline.tables` and the declarations of records; change
+Every table of the pipeline, rendered from `konvene.pipeline.tables` and the declarations of records. Change
 them there and run `python -m konvene.pipeline.reference docs/reference/tables.md`.
 
-- **Bronze** is what the logs say, byte for byte, **silver** the same as typed columns, one table for each
-  type of record, **gold** what it comes to.
-- Types are Spark's. A column can be null only where it says so.
-- Times are milliseconds since 1970. A column that holds one, or a length of time, ends in `_ms`, but in
-  silver, where fields have Kafka's names.
-- By the columns of its key a row is the only one of its kind, within a table.
+- **Bronze** has the contents of the logs, byte for byte; **silver** has the same as typed columns, one table
+  for each type of record; **gold** has what is derived from them.
+- Types are those of Spark SQL. A column is nullable only if its type says so.
+- Times are milliseconds since 1970. Columns with times and durations end in `_ms`, except in silver, where
+  fields have Kafka's names.
+- The columns of its key identify a row within a table.
 """
 
 LAYERS = {
-    "bronze": "What was read, as it was read. It is the only copy of what a cleaner has removed since.",
-    "gold": "What the records come to. It is made of bronze and silver, and can be made again from them.",
+    "bronze": "The records as they were read: the only copy of those that compaction has removed since.",
+    "gold": "Tables derived from bronze and silver, from which they can be built again.",
 }
 
-SILVER_HEAD = """One row for each record. These columns are in front of all:
+SILVER_HEAD = """One row for each record. All tables begin with these columns:
 """
 
-SILVER_TAIL = """Then come the fields of the record's key and those of its value, under the names that Kafka's
-schemas give them, in snake case; of a tombstone all fields of the value are null. Ids are Kafka's text of
-them, null where they are all zeros. A field that a version of the record lacks has its default. How long a
-row held depends on what came later, so it is not stored: reading adds `valid_to_offset` and `valid_to_ms`,
-the next record of the same key, null where there is none. The key of each of these tables is `cluster`,
+SILVER_TAIL = """The fields of the record's key and value follow, under the names of Kafka's schemas in
+snake case; for a tombstone all fields of the value are null. Ids are in Kafka's text form, null if they are
+all zeros. A field that a version of the record lacks has its default. How long a row was valid depends on
+later records, so it is not stored: reading adds `valid_to_offset` and `valid_to_ms`, offset and time of the
+next record of the same key, null if there is none. The key of each of these tables is `cluster`,
 `log_partition`, `offset`.
 """
 
 WHERE = {
-    "cluster": "The cluster's id, or the name that was given to the input.",
-    "log_topic": "The log that the record stands in,",
-    "log_partition": "its partition,",
-    "offset": "and where in it.",
-    "timestamp_ms": "When the record was made; with log-append time, when it was appended.",
-    "batch_base_offset": "Where its batch begins: records of one batch were written by one decision.",
-    "tombstone": "Whether the record only says that what its key names is gone.",
+    "cluster": "The cluster id, or the name that was given to the input.",
+    "log_topic": "The topic of the log.",
+    "log_partition": "The partition of the log.",
+    "offset": "The offset of the record.",
+    "timestamp_ms": "When the record was created; with log-append time, when it was appended.",
+    "batch_base_offset": "First offset of its batch: the records of one batch were written by one decision.",
+    "tombstone": "Whether the record deletes the entry of its key.",
 }
 
 SILVER = {
     "legacy_offset_commit": "A committed offset, as it was written before 2013.",
     "offset_commit": "An offset that a group committed for a partition; `committed_offset` is its field "
     "`offset`.",
-    "group_metadata": "A generation of a classic group, whole: its members, what they support, who has what.",
+    "group_metadata": "A generation of a classic group: its members, their protocols and assignments.",
     "consumer_group_metadata": "The epoch of a consumer group.",
-    "consumer_group_partition_metadata": "The topics that a consumer group knew; only its tombstones are "
-    "written by now.",
-    "consumer_group_member_metadata": "Who a member of a consumer group is, and what it subscribes to.",
-    "consumer_group_target_assignment_metadata": "The epoch for which a consumer group's target was made.",
-    "consumer_group_target_assignment_member": "What a member of a consumer group is to have.",
-    "consumer_group_current_member_assignment": "What a member of a consumer group has, and what it is to "
-    "give up.",
-    "share_group_member_metadata": "Who a member of a share group is, and what it subscribes to.",
+    "consumer_group_partition_metadata": "The topics that a consumer group knew; today only "
+    "tombstones of it are written.",
+    "consumer_group_member_metadata": "A member of a consumer group and its subscription.",
+    "consumer_group_target_assignment_metadata": "The epoch of a consumer group's target assignment.",
+    "consumer_group_target_assignment_member": "The target assignment of a member of a consumer group.",
+    "consumer_group_current_member_assignment": "The current assignment of a member of a consumer group, "
+    "and its pending revocations.",
+    "share_group_member_metadata": "A member of a share group and its subscription.",
     "share_group_metadata": "The epoch of a share group.",
-    "share_group_target_assignment_metadata": "The epoch for which a share group's target was made.",
-    "share_group_target_assignment_member": "What a member of a share group is to have.",
-    "share_group_current_member_assignment": "What a member of a share group has.",
-    "share_group_state_partition_metadata": "For which partitions of a share group there is share state, or "
-    "will be.",
-    "consumer_group_regular_expression": "The topics that an expression of a consumer group came to.",
+    "share_group_target_assignment_metadata": "The epoch of a share group's target assignment.",
+    "share_group_target_assignment_member": "The target assignment of a member of a share group.",
+    "share_group_current_member_assignment": "The current assignment of a member of a share group.",
+    "share_group_state_partition_metadata": "The partitions of a share group whose share state is "
+    "initialized or being initialized.",
+    "consumer_group_regular_expression": "The topics that a subscription regex of a consumer group matches.",
     "streams_group_metadata": "The epoch of a streams group.",
-    "streams_group_member_metadata": "Who a member of a streams group is, and in which process.",
-    "streams_group_target_assignment_metadata": "The epoch for which a streams group's target was made.",
-    "streams_group_target_assignment_member": "The tasks that a member of a streams group is to have.",
-    "streams_group_current_member_assignment": "The tasks that a member of a streams group has, by role, and "
-    "those it is to give up.",
+    "streams_group_member_metadata": "A member of a streams group and its process.",
+    "streams_group_target_assignment_metadata": "The epoch of a streams group's target assignment.",
+    "streams_group_target_assignment_member": "The target assignment of a member of a streams group.",
+    "streams_group_current_member_assignment": "The current tasks of a member of a streams group, by role, "
+    "and its pending revocations.",
     "streams_group_topology": "The subtopologies of a streams group and their topics.",
-    "share_snapshot": "The whole share state of a partition: where it begins, and what became of records "
-    "behind that.",
-    "share_update": "What changed in a share state since the record before.",
-    "transaction_log": "The state of a transactional id: its producer, its partitions, how far it is.",
+    "share_snapshot": "The whole share state of a partition: its start offset, and the delivery states after "
+    "it.",
+    "share_update": "Changes of a share state since the previous record.",
+    "transaction_log": "The state of a transactional id: its producer, partitions and transaction state.",
 }
-"""What the rows of silver's tables say."""
+"""Descriptions of the silver tables."""
 
 _SQL = {
     pa.string(): "string", pa.binary(): "binary", pa.bool_(): "boolean", pa.int8(): "tinyint",
@@ -101,7 +101,7 @@ _SQL = {
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """A type as Spark's SQL names it. KeyError for one that no table may have."""
+    """Return a type as Spark SQL names it. Raises KeyError for types that no table may have."""
     if pa.types.is_list(kind):
         return f"array<{sql_type(kind.value_type)}>"
     if pa.types.is_map(kind):
@@ -112,13 +112,13 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def ddl(schema: pa.Schema) -> str:
-    """The columns as Spark takes them in a CREATE TABLE, or as the schema of a reader."""
+    """Return the columns for a CREATE TABLE of Spark, or for the schema of a reader."""
     ends = ("" if field.nullable else " NOT NULL" for field in schema)
     return ", ".join(f"`{f.name}` {sql_type(f.type)}{end}" for f, end in zip(schema, ends, strict=True))
 
 
 def render_reference() -> str:
-    """The whole page, ending in a newline."""
+    """Return the whole page, ending in a newline."""
     return "\n".join(_page()) + "\n"
 
 
@@ -137,7 +137,7 @@ def _page() -> Iterator[str]:
     yield LAYERS["gold"] + "\n"
     yield from _tables(table for table in TABLES.values() if table.layer == "gold")
     yield "## Sweeps\n"
-    yield "What `konvene sim sweep` writes, beside no log.\n"
+    yield "The tables that `konvene sim sweep` writes.\n"
     yield from _tables((SIM_RUN, SIM_METRIC, SIM_REBALANCE))
 
 
@@ -171,8 +171,10 @@ def _silver(table: SilverTable) -> Iterator[str]:
     yield "| --- | --- | --- | --- |"
     fields = list(table.schema)[len(SILVER_WHERE) :]
     declared = [("key", f) for f in kind.key.__fields__] + [("value", f) for f in kind.value.__fields__]
-    for field, (part, told) in zip(fields, declared, strict=True):
-        since = told.versions if part == "value" and told.versions.first > versions.first else ""
+    for field, (part, declaration) in zip(fields, declared, strict=True):
+        since = (
+            declaration.versions if part == "value" and declaration.versions.first > versions.first else ""
+        )
         yield f"| `{field.name}` | {_type(field)} | {part} | {since} |"
     yield ""
 

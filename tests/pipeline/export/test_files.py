@@ -113,7 +113,7 @@ def test_columns_say_what_they_mean() -> None:
     schema = described("lag", "doc")
     (lag,) = (column for column in TABLES["lag"].columns if column.name == "lag")
     assert schema.field("lag").metadata == {b"doc": lag.meaning.encode()}
-    assert lag.meaning.startswith("The records between them")
+    assert lag.meaning.startswith("Log end minus committed offset")
     assert described("offset_commit", "doc").field("offset").metadata is None
     assert meaning("lag") == TABLES["lag"].meaning
     assert "group_metadata" in meaning("group_metadata")

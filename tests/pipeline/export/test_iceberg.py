@@ -144,4 +144,4 @@ def test_columns_and_table_say_what_they_mean(tmp_path: Path) -> None:
     export(home, tmp_path)
     made = table(tmp_path)
     assert made.schema().fields[2].doc == "The name."
-    assert made.properties["comment"].startswith("Names of topics by their ids")
+    assert made.properties["comment"].startswith("Topic names by id")

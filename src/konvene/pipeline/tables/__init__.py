@@ -1,4 +1,4 @@
-"""All tables of the pipeline but those of `silver`, which are made from the declarations of records."""
+"""All tables of the pipeline except those of `silver`, which are derived from the declarations of records."""
 
 from konvene.pipeline.tables import (
     audit_event,

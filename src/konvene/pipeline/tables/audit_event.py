@@ -1,4 +1,4 @@
-"""What a coordinator of ours said about its groups itself."""
+"""The rows of the audit topic."""
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ CAUSE = pa.struct(
         pa.field("topic", _text),
     ]
 )
-"""One thing that happened to a group, and to whom: `records.audit.Cause`."""
+"""One cause of a rebalance, and the member concerned: `records.audit.Cause`."""
 MEMBER = pa.struct(
     [
         pa.field("member_id", _text, nullable=False),
@@ -33,32 +33,36 @@ MEMBER = pa.struct(
 TABLE = Table(
     "audit_event",
     "bronze",
-    "The rows of `__konvene_audit`, which a broker of ours writes beside Kafka's logs.",
+    "The rows of `__konvene_audit`, which a konvene broker writes beside Kafka's logs.",
     (
         CLUSTER,
         Column("audit_partition", pa.int32(), "The partition of `__konvene_audit`."),
-        Column("audit_offset", pa.int64(), "Where the row stands in it."),
+        Column("audit_offset", pa.int64(), "The offset of the row in it."),
         Column("timestamp_ms", pa.int64(), "When the row was written."),
         GROUP,
         GROUP_TYPE,
         Column("epoch", pa.int32(), "The generation of a classic group, the group epoch of the others."),
-        Column("state", _text, "What the group came to: `Stable`, `Empty`, `Assigning`, `NotReady`, "
-               "`Superseded`."),
-        Column("started_ms", pa.int64(), "-1 where not known, as in all times here."),
-        Column("joined_ms", pa.int64(), "When all members were in, or the target was made."),
-        Column("ended_ms", pa.int64(), "When the group had come to that state."),
+        Column("state", _text, "The resulting state of the group: `Stable`, `Empty`, `Assigning`, "
+               "`NotReady`, `Superseded`."),
+        Column("started_ms", pa.int64(), "When it began; -1 if unknown, as for all times here."),
+        Column("joined_ms", pa.int64(), "When all members had joined, or the target assignment was "
+               "computed."),
+        Column("ended_ms", pa.int64(), "When the group reached that state."),
         Column("partition", pa.int32(), "The partition of `__consumer_offsets` that the row explains."),
         Column("base_offset", pa.int64(), "The first offset there that it explains."),
-        Column("last_offset", pa.int64(), "The last."),
-        Column("inferred", pa.bool_(), "Whether the coordinator derived it again after a crash."),
-        Column("protocol", _text, "Of a classic group.", nullable=True),
-        Column("leader", _text, "Of a classic group.", nullable=True),
-        Column("causes", pa.list_(pa.field("element", CAUSE, nullable=False)), "Strongest first."),
-        Column("causes_left_out", pa.int32(), "How many more there were."),
-        Column("members", pa.list_(pa.field("element", MEMBER, nullable=False)), "Who was in what came out."),
-        Column("members_left_out", pa.int32(), "How many more there were."),
+        Column("last_offset", pa.int64(), "The last offset there that it explains."),
+        Column("inferred", pa.bool_(), "Whether the coordinator derived the row from its log after a "
+               "crash."),
+        Column("protocol", _text, "The protocol of a classic group.", nullable=True),
+        Column("leader", _text, "The leader of a classic group.", nullable=True),
+        Column("causes", pa.list_(pa.field("element", CAUSE, nullable=False)), "The causes, strongest "
+               "first."),
+        Column("causes_left_out", pa.int32(), "Number of causes left out."),
+        Column("members", pa.list_(pa.field("element", MEMBER, nullable=False)), "The members of the "
+               "resulting generation or epoch."),
+        Column("members_left_out", pa.int32(), "Number of members left out."),
         Column("moved", pa.list_(pa.field("element", pa.int32(), nullable=False)),
-               "Of a streams group: tasks that moved, by role."),
+               "For a streams group: number of moved tasks, by role."),
     ),
     key=("cluster", "audit_partition", "audit_offset"),
 )  # fmt: skip

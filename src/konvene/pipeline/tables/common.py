@@ -1,4 +1,4 @@
-"""Columns and types that many tables share."""
+"""Columns and types that several tables share."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ __all__ = ["CLUSTER", "EVIDENCE", "GROUP", "GROUP_TYPE", "UNIT", "WHERE", "strin
 
 strings = pa.list_(pa.field("element", pa.string(), nullable=False))
 
-CLUSTER = Column("cluster", pa.string(), "The cluster's id, or the name that was given to the input.")
+CLUSTER = Column("cluster", pa.string(), "The cluster id, or the name that was given to the input.")
 WHERE = (
     CLUSTER,
-    Column("topic", pa.string(), "The log's topic, such as `__consumer_offsets`."),
-    Column("partition", pa.int32(), "The log's partition."),
+    Column("topic", pa.string(), "The topic (its id if the name is not known); for a task, its subtopology."),
+    Column("partition", pa.int32(), "The partition; for a task, its number."),
 )
-GROUP = Column("group_id", pa.string(), "The group.")
+GROUP = Column("group_id", pa.string(), "The group id.")
 GROUP_TYPE = Column("group_type", pa.string(), "`classic`, `consumer`, `share` or `streams`.")
 EVIDENCE = Column(
     "evidence",
     pa.string(),
-    "`observed`: the coordinator said so itself (the audit, or the very record); `inferred`: it follows from "
-    "what the log says; `missing`: the log must have said it once and does not any more.",
+    "`observed`: recorded by the coordinator (in the audit, or in this very record); `inferred`: derived "
+    "from the records of the log; `missing`: the log no longer contains the records that this needs.",
 )
 UNIT = (
-    Column("topic", pa.string(), "The topic, its id where its name is not known; of a task its subtopology."),
-    Column("partition", pa.int32(), "The partition; of a task likewise."),
+    Column("topic", pa.string(), "The topic (its id if the name is not known); for a task, its subtopology."),
+    Column("partition", pa.int32(), "The partition; for a task, its number."),
     Column(
         "role",
         pa.string(),
-        "`active`, of a task also `standby` or `warmup`; `shared` of a partition of a "
-        "share group, which others may have at the same time.",
+        "`active`; for a task also `standby` or `warmup`; `shared` for a partition of a share group, which "
+        "several members may be assigned at the same time.",
     ),
 )
-"""What a member can have: a partition of a topic, or a task of a subtopology."""
+"""What a member is assigned: a partition of a topic, or a task of a subtopology."""

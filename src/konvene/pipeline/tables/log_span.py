@@ -1,4 +1,4 @@
-"""Which parts of a coordinator's log are whole, and which have lost records to the cleaner."""
+"""Completeness of a coordinator's log: which spans are whole, and which have lost records to compaction."""
 
 import pyarrow as pa
 
@@ -8,16 +8,15 @@ from konvene.pipeline.tables.table import Column, Table
 TABLE = Table(
     "log_span",
     "bronze",
-    "Which offsets of a coordinator's log were read, and what they are worth: of a compacted span only the "
-    "last "
-    "record of each key may be left, so no story can be told from it.",
+    "The offsets of a coordinator's log that were read, and how complete they are: a compacted span may "
+    "have only the last record of each key, so no rebalances are derived from it.",
     (
         *WHERE,
         Column("first_offset", pa.int64(), "The first offset of the span."),
-        Column("last_offset", pa.int64(), "The last one."),
-        Column("kind", pa.string(), "`whole`: nothing is missing; `compacted`: offsets are missing in it; "
-               "`missing`: nothing of it is there."),
-        Column("records", pa.int64(), "So many records are left."),
+        Column("last_offset", pa.int64(), "The last offset of the span."),
+        Column("kind", pa.string(), "`whole`: no record is missing; `compacted`: some offsets are missing; "
+               "`missing`: all of it is missing."),
+        Column("records", pa.int64(), "Number of records left."),
     ),
     key=("cluster", "topic", "partition", "first_offset"),
 )  # fmt: skip

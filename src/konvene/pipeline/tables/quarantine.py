@@ -1,4 +1,4 @@
-"""What could not be read, and why."""
+"""Batches and records that could not be read."""
 
 import pyarrow as pa
 
@@ -8,17 +8,16 @@ from konvene.pipeline.tables.table import Column, Table
 TABLE = Table(
     "quarantine",
     "bronze",
-    "Batches and records that could not be read. They stop nobody; what they may have said is missing.",
+    "Batches and records that could not be read. Reading continues after them; their contents are missing.",
     (
         *WHERE,
-        Column("segment_base_offset", pa.int64(), "The segment; -1 of a fetch."),
-        Column("file_position", pa.int64(), "Where in the segment it begins; -1 of a fetch."),
-        Column("offset", pa.int64(), "The offset of the record, or the batch's first one; -1 if not even "
-               "that "
-               "can be read."),
-        Column("length", pa.int64(), "So many bytes were passed over."),
-        Column("reason", pa.string(), "What is wrong with it."),
-        Column("bytes", pa.binary(), "The first kilobyte of it."),
+        Column("segment_base_offset", pa.int64(), "Base offset of the segment; -1 if fetched."),
+        Column("file_position", pa.int64(), "Position in the segment; -1 if fetched."),
+        Column("offset", pa.int64(), "Offset of the record, or first offset of the batch; -1 if it is "
+               "unreadable."),
+        Column("length", pa.int64(), "Number of bytes skipped."),
+        Column("reason", pa.string(), "Why it could not be read."),
+        Column("bytes", pa.binary(), "Its first kilobyte."),
     ),
     key=("cluster", "topic", "partition", "segment_base_offset", "file_position", "offset"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a rebalance was for each member."""
+"""Members of a rebalance."""
 
 import pyarrow as pa
 
@@ -8,29 +8,29 @@ from konvene.pipeline.tables.table import Column, Table
 TABLE = Table(
     "rebalance_member",
     "gold",
-    "One row for each member of a rebalance: how long it took to follow, and whom it waited for.",
+    "One row for each member of a rebalance: how long it took to converge, and which members it waited "
+    "for.",
     (
         CLUSTER,
         GROUP,
         GROUP_TYPE,
-        Column("to_epoch", pa.int32(), "The rebalance: its epoch,"),
-        Column("log_partition", pa.int32(), "its partition,"),
-        Column("base_offset", pa.int64(), "and its first record."),
+        Column("to_epoch", pa.int32(), "Epoch (generation) of the rebalance."),
+        Column("log_partition", pa.int32(), "Log partition of the rebalance."),
+        Column("base_offset", pa.int64(), "First record of the rebalance."),
         Column("member_id", pa.string(), "The member."),
         Column("instance_id", pa.string(), "Its instance id.", nullable=True),
         Column("client_id", pa.string(), "Its client id.", nullable=True),
         Column("client_host", pa.string(), "Its host.", nullable=True),
         Column("part", pa.string(), "`joined`, `stayed` or `gone`."),
-        Column("acknowledged_ms", pa.int64(), "From the start until it had what it was to have, or had "
-               "joined "
-               "again.", nullable=True),
-        Column("states", strings, "The states that it passed through, in order: `UNREVOKED_PARTITIONS`, "
-               "`UNRELEASED_PARTITIONS`, `STABLE` and so on."),
-        Column("waited_for", strings, "The members that had what it was to have."),
-        Column("units_before", pa.int32(), "Partitions (active tasks) that it had before,"),
-        Column("units_after", pa.int32(), "and has at the end."),
-        Column("revoked", pa.int32(), "How many it gave up."),
-        Column("added", pa.int32(), "How many it was given."),
+        Column("acknowledged_ms", pa.int64(), "Time from the start until it reached its target assignment, "
+               "or had rejoined.", nullable=True),
+        Column("states", strings, "Its states, in order: `UNREVOKED_PARTITIONS`, `UNRELEASED_PARTITIONS`, "
+               "`STABLE` and so on."),
+        Column("waited_for", strings, "The members that still owned units of its target."),
+        Column("units_before", pa.int32(), "Partitions (active tasks) that it owned before."),
+        Column("units_after", pa.int32(), "Partitions (active tasks) that it owns at the end."),
+        Column("revoked", pa.int32(), "Number of units that it revoked."),
+        Column("added", pa.int32(), "Number of units that were assigned to it."),
         EVIDENCE,
     ),
     key=("cluster", "group_id", "log_partition", "base_offset", "member_id"),

@@ -1,4 +1,4 @@
-"""What a sweep makes: a row for each run, its figures, and the rebalances that it was made of."""
+"""Results of a simulation sweep: a row per run, its figures, and its rebalances."""
 
 import pyarrow as pa
 
@@ -8,24 +8,24 @@ from konvene.pipeline.tables.table import Column, Table
 __all__ = ["SIM_METRIC", "SIM_REBALANCE", "SIM_RUN"]
 
 PLAY = (
-    Column("plan", pa.string(), "What differs between the plans of the sweep, such as `static=true`."),
+    Column("plan", pa.string(), "How the plan differs from the others of the sweep, such as `static=true`."),
     Column("seed", pa.int64(), "The seed."),
 )
 
 SIM_RUN = Table(
     "sim_run",
     "gold",
-    "One row for each seed of each plan of a sweep: what happened and what it came to.",
+    "One row for each seed of each plan of a sweep, with its outcome.",
     (
         *PLAY,
-        Column("params", pa.map_(pa.string(), pa.string()), "The whole plan, by the names of its options."),
-        Column("outcome", pa.string(), "`played`, or `never stable` where the group did not come together."),
-        Column("stable_after_s", pa.float64(), "How long it took until all were in at first."),
-        Column("killed", pa.int32(), "Members that died."),
+        Column("params", pa.map_(pa.string(), pa.string()), "The whole plan, by option name."),
+        Column("outcome", pa.string(), "`played`, or `never stable` if the group never stabilised."),
+        Column("stable_after_s", pa.float64(), "Time until all members had first converged."),
+        Column("killed", pa.int32(), "Members that were killed."),
         Column("restarted", pa.int32(), "Members that were restarted."),
-        Column("failovers", pa.int32(), "How often another coordinator took over."),
-        Column("stopped", pa.int32(), "Members that gave up by themselves."),
-        Column("rebalances", pa.int32(), "Rebalances from then on."),
+        Column("failovers", pa.int32(), "Number of coordinator failovers."),
+        Column("stopped", pa.int32(), "Members that stopped by themselves."),
+        Column("rebalances", pa.int32(), "Rebalances after that."),
         Column("steps", pa.int64(), "Steps of the simulator."),
     ),
     key=("plan", "seed"),
@@ -34,10 +34,10 @@ SIM_RUN = Table(
 SIM_METRIC = Table(
     "sim_metric",
     "gold",
-    "The figures of each run. They are measured by what members had, not by what the coordinator thought.",
+    "The figures of each run, measured by what members owned, not by the coordinator's view.",
     (
         *PLAY,
-        Column("metric", pa.string(), "What was measured, such as `partition-seconds unavailable`."),
+        Column("metric", pa.string(), "The metric, such as `partition-seconds unavailable`."),
         Column("unit", pa.string(), "`s`, `%`, or empty for a number."),
         Column("value", pa.float64(), "The run's figure."),
     ),
@@ -47,7 +47,7 @@ SIM_METRIC = Table(
 SIM_REBALANCE = Table(
     "sim_rebalance",
     "gold",
-    "The rebalances of all runs, told as those of a real log: `cluster` is the plan and the seed.",
+    "The rebalances of all runs, as for a real log: `cluster` is the plan and the seed.",
     rebalance.TABLE.columns,
     rebalance.TABLE.key,
 )

@@ -1,7 +1,7 @@
-"""What a table of the pipeline is: its columns and what they mean, as data.
+"""The definition of a table: its columns and their meaning, as data.
 
-Schemas of Arrow, of Spark and the reference in the docs are derived from these rows. Times are milliseconds
-since 1970 as numbers, which every engine reads alike; a column that holds one ends in `_ms`.
+The schemas for Arrow and Spark and the reference page are derived from these rows. Times are milliseconds
+since 1970 as integers, which every engine reads alike; such columns end in `_ms`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Table:
     meaning: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    """The columns by which a row is the only one of its kind."""
+    """The columns that identify a row."""
 
     def __repr__(self) -> str:
         return f"<{self.layer} table {self.name}, {len(self.columns)} columns>"

@@ -1,4 +1,4 @@
-"""What topics are called whose ids the records of coordinators name."""
+"""Topic names by topic id."""
 
 import pyarrow as pa
 
@@ -8,13 +8,13 @@ from konvene.pipeline.tables.table import Column, Table
 TABLE = Table(
     "topic_name",
     "bronze",
-    "Names of topics by their ids: from the catalogue's log, the folders of partitions, offset commits that "
-    "say both, and what share groups say of the topics whose state they keep.",
+    "Topic names by id: from the cluster metadata log, partition directories, offset commits that contain "
+    "both, and the share-group metadata.",
     (
         CLUSTER,
-        Column("topic_id", pa.string(), "Kafka's text form: 22 letters of URL-safe base64."),
+        Column("topic_id", pa.string(), "Kafka's text form: 22 characters of URL-safe base64."),
         Column("topic", pa.string(), "The name."),
-        Column("partitions", pa.int32(), "How many partitions it has, as far as that was seen; else -1."),
+        Column("partitions", pa.int32(), "Number of partitions, as far as known; else -1."),
     ),
     key=("cluster", "topic_id"),
 )

@@ -1,4 +1,4 @@
-"""What was committed in transactions, by whom, and what became of it."""
+"""Offsets committed in transactions, with producer and outcome."""
 
 import pyarrow as pa
 
@@ -9,26 +9,26 @@ TABLE = Table(
     "transactional_commit",
     "gold",
     "One row for each offset that was committed in a transaction, in the order in which the transactions "
-    "ended; those that are open stand last.",
+    "ended; open ones come last.",
     (
         CLUSTER,
         GROUP,
         Column("topic", pa.string(), "The topic."),
         Column("partition", pa.int32(), "The partition."),
-        Column("log_partition", pa.int32(), "The partition of `__consumer_offsets` that has the group."),
-        Column("log_offset", pa.int64(), "Where the commit stands in it."),
+        Column("log_partition", pa.int32(), "The partition of `__consumer_offsets` of the group."),
+        Column("log_offset", pa.int64(), "Offset of the commit in it."),
         Column("timestamp_ms", pa.int64(), "When it was written."),
         Column("committed_offset", pa.int64(), "The offset that was committed."),
-        Column("producer_id", pa.int64(), "Whose transaction it was part of."),
-        Column("producer_epoch", pa.int16(), "And of which epoch."),
-        Column("transactional_id", pa.string(), "The name of that producer, where `__transaction_state` is "
-               "among the logs and tells it.", nullable=True),
+        Column("producer_id", pa.int64(), "Id of the producer of the transaction."),
+        Column("producer_epoch", pa.int16(), "Its epoch."),
+        Column("transactional_id", pa.string(), "Its transactional id, if the logs of "
+               "`__transaction_state` contain it.", nullable=True),
         Column("outcome", pa.string(), "`committed`, `aborted`, or `pending`: no marker followed."),
-        Column("ended_offset", pa.int64(), "Where the marker stands; null while it is pending.",
+        Column("ended_offset", pa.int64(), "Offset of the marker; null while it is pending.",
                nullable=True),
-        Column("ended_ms", pa.int64(), "When that was written.", nullable=True),
-        Column("counted", pa.bool_(), "Whether the group had this offset from then on: not where it was "
-               "aborted, and not where a later commit or a tombstone stood in the log by then. Null while "
+        Column("ended_ms", pa.int64(), "When the marker was written.", nullable=True),
+        Column("counted", pa.bool_(), "Whether the offset became the group's committed offset: not if it "
+               "was aborted, and not if a later commit or a tombstone had been written by then. Null while "
                "it is pending.", nullable=True),
     ),
     key=("cluster", "group_id", "log_partition", "log_offset"),

@@ -1,4 +1,4 @@
-"""When nobody had what somebody had before."""
+"""Times without an owner."""
 
 import pyarrow as pa
 
@@ -9,22 +9,22 @@ TABLE = Table(
     "unavailability",
     "gold",
     "A gap for each time that a partition (active task) of a group had no owner between two owners, or was "
-    "not "
-    "read while its classic group rebalanced. In a share group the last of those who had it is the owner.",
+    "not read while its classic group rebalanced. In a share group the last member that it was assigned to "
+    "counts as its owner.",
     (
         CLUSTER,
         GROUP,
         GROUP_TYPE,
         *UNIT,
         Column("from_ms", pa.int64(), "When the last owner lost it."),
-        Column("to_ms", pa.int64(), "When the next one had it; null while nobody has it.", nullable=True),
+        Column("to_ms", pa.int64(), "When the next one got it; null while it has no owner.", nullable=True),
         Column("gap_ms", pa.int64(), "The time between.", nullable=True),
-        Column("from_member_id", pa.string(), "Who had it before.", nullable=True),
-        Column("to_member_id", pa.string(), "Who had it then.", nullable=True),
-        Column("epoch", pa.int32(), "The rebalance that it belongs to: its epoch,"),
-        Column("log_partition", pa.int32(), "its partition,"),
-        Column("base_offset", pa.int64(), "and its first record; -1 where there is no row of it."),
-        Column("cause", pa.string(), "That rebalance's cause."),
+        Column("from_member_id", pa.string(), "The owner before.", nullable=True),
+        Column("to_member_id", pa.string(), "The owner after.", nullable=True),
+        Column("epoch", pa.int32(), "Epoch (generation) of the rebalance that it is attributed to."),
+        Column("log_partition", pa.int32(), "Log partition of that rebalance."),
+        Column("base_offset", pa.int64(), "First record of that rebalance; -1 if it has no row."),
+        Column("cause", pa.string(), "Cause of that rebalance."),
         EVIDENCE,
     ),
     key=("cluster", "group_id", "topic", "partition", "role", "from_ms", "log_partition", "base_offset"),
