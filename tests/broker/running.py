@@ -9,7 +9,6 @@ from pathlib import Path
 
 from konvene.broker.app import open_directory
 from konvene.broker.broker import Broker
-from konvene.broker.net.listener import Listener
 from konvene.configs import BrokerConfig
 
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "2"}
@@ -20,10 +19,10 @@ async def running(path: Path, settings: dict[str, str] | None = None) -> AsyncIt
     """A started broker; it is stopped properly at the end."""
     config, _ = BrokerConfig.load(overrides=list((QUICK | (settings or {})).items()))
     broker = Broker(config, open_directory(path, config["node.id"]), asyncio.get_running_loop())
-    server = Listener(broker)
+    server = broker.listener()
     await broker.start()
     await server.listen("127.0.0.1", 0)
-    broker.advertised = ("127.0.0.1", server.port)
+    broker.catalogue.advertised = ("127.0.0.1", server.port)
     try:
         yield broker
     finally:

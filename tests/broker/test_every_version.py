@@ -48,7 +48,7 @@ def test_every_version_is_answered(key: int, tmp_path: Path) -> None:
 
     async def main() -> None:
         async with running(tmp_path) as broker:
-            port = broker.advertised[1]
+            port = broker.catalogue.advertised[1]
             for version in range(api.versions.first, api.latest_stable + 1):
                 for kind, body in BODIES[key][version]:
                     request: Any = decode(api.request, version, body)

@@ -121,7 +121,7 @@ def serving(directory: Path, settings: dict[str, str] | None = None) -> Iterator
 
     async def serve() -> None:
         async with running(directory, settings) as broker:
-            ports.append(broker.advertised[1])
+            ports.append(broker.catalogue.advertised[1])
             up.set()
             await down.wait()
 

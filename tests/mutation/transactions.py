@@ -316,8 +316,8 @@ OF_A_BROKER = (
     Mutant(
         "offsets-have-no-marker", "broker/transactions/coordinators.py", ("O3", "TX1"),
         "The offsets of a transaction stay pending when it ends.",
-        "        if topic == OFFSETS_TOPIC and self._broker.topics.has(topic, index):\n",
-        "        if topic == OFFSETS_TOPIC:\n            self._written(place)\n            return\n        if topic == OFFSETS_TOPIC and self._broker.topics.has(topic, index):\n",
+        "        if topic == OFFSETS_TOPIC and self._node.catalogue.topics.has(topic, index):\n",
+        "        if topic == OFFSETS_TOPIC:\n            self._written(place)\n            return\n        if topic == OFFSETS_TOPIC and self._node.catalogue.topics.has(topic, index):\n",
         level=6,
     ),
     Mutant(

@@ -438,7 +438,7 @@ def test_bug_16_timers_of_writes_piled_up() -> None:
         cast.commit("ann", i)
         cast.heartbeat("BOB")
         cast.advance(10)
-    assert [key[0] for key in cast.life.shell.timers] == ["retention", "session", "session"]
+    assert [key[0] for key in cast.life.runtime.timers] == ["retention", "session", "session"]
 
 
 def test_bug_17_commits_waited_behind_loading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,7 +469,7 @@ def test_bug_18_list_groups_without_partitions_was_never_answered(tmp_path: Path
     async def main() -> None:
         async with running(tmp_path) as broker:
             assert broker.groups.all() == []
-            answer = await asyncio.wait_for(list_groups.handle(broker, ListGroupsRequest(), V9), 10)
+            answer = await asyncio.wait_for(list_groups.handle(broker.groups, ListGroupsRequest(), V9), 10)
             assert (answer.error_code, answer.groups) == (0, ())
 
     asyncio.run(main())

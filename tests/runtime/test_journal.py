@@ -13,7 +13,7 @@ from tests.broker.running import running
 from konvene.broker.storage.partitions import Partition
 from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.log.errors import LogOffline
-from konvene.runtime.journal import SMALL_BYTES, TOGETHER_BYTES, Journal
+from konvene.runtime.journal import MAX_BUFFER_BYTES, MAX_BUFFERED_OUTCOME_BYTES, Journal
 from konvene.runtime.ports import RecordTooLarge
 
 PAIR = (b"key", b"value")
@@ -23,10 +23,10 @@ PAIR = (b"key", b"value")
 async def a_partition(path: Path, *, durable: bool = True) -> AsyncIterator[tuple[Journal, Partition]]:
     """An empty partition of a broker that runs, and a journal of it."""
     async with running(path) as broker:
-        await broker.create_internal(OFFSETS_TOPIC)
+        await broker.topic_creator.create_internal(OFFSETS_TOPIC)
         partition = broker.partitions.get(OFFSETS_TOPIC, 0)
         assert partition is not None
-        yield Journal(broker, partition, durable=durable), partition
+        yield Journal(partition, durable=durable), partition
 
 
 def batches(partition: Partition) -> list[tuple[int, int]]:
@@ -47,20 +47,30 @@ def test_what_came_since_the_last_sync_is_one_batch(tmp_path: Path) -> None:
             await journal.sync()
             assert batches(partition) == [(0, 4), (4, 1)]
 
-    async def test_what_is_large_is_written_at_once_behind_what_was_kept(tmp_path: Path) -> None:
-        """It must be known whether it fits."""
+    asyncio.run(story())
+
+
+def test_what_is_large_is_written_at_once_behind_what_was_kept(tmp_path: Path) -> None:
+    """It must be known whether it fits."""
+
+    async def story() -> None:
         async with a_partition(tmp_path) as (journal, partition):
             journal.append_pairs([PAIR], 7)
-            assert journal.append_pairs([(b"key", bytes(SMALL_BYTES))], 7) == 2
+            assert journal.append_pairs([(b"key", bytes(MAX_BUFFERED_OUTCOME_BYTES))], 7) == 2
             assert batches(partition) == [(0, 1), (1, 1)]
             with pytest.raises(RecordTooLarge):
                 journal.append_pairs([(b"key", bytes(partition.max_message_bytes))], 7)
             assert (journal.end_offset, batches(partition)) == (2, [(0, 1), (1, 1)])
 
-    async def test_no_more_is_kept_than_a_batch_may_hold(tmp_path: Path) -> None:
-        """Each outcome stays whole."""
+    asyncio.run(story())
+
+
+def test_no_more_is_kept_than_a_batch_may_hold(tmp_path: Path) -> None:
+    """Each outcome stays whole."""
+
+    async def story() -> None:
         async with a_partition(tmp_path) as (journal, partition):
-            count = 2 * TOGETHER_BYTES // 1000
+            count = 2 * MAX_BUFFER_BYTES // 1000
             for _ in range(count):
                 journal.append_pairs([(b"key", bytes(900)), PAIR], 7)
             await journal.sync()
@@ -69,14 +79,24 @@ def test_what_came_since_the_last_sync_is_one_batch(tmp_path: Path) -> None:
             assert len(found) > 1
             assert all(records % 2 == 0 for _, records in found)
 
-    async def test_where_nobody_waits_for_the_disk_all_is_written_at_once(tmp_path: Path) -> None:
-        """Its page cache counts as durable."""
+    asyncio.run(story())
+
+
+def test_where_nobody_waits_for_the_disk_all_is_written_at_once(tmp_path: Path) -> None:
+    """Its page cache counts as durable."""
+
+    async def story() -> None:
         async with a_partition(tmp_path, durable=False) as (journal, partition):
             journal.append_pairs([PAIR], 7)
             assert (journal.synced_offset, batches(partition)) == (1, [(0, 1)])
 
-    async def test_what_was_kept_is_forgotten_when_the_log_is_read_back(tmp_path: Path) -> None:
-        """The shard is what the log says, and offsets begin where the log ends."""
+    asyncio.run(story())
+
+
+def test_what_was_kept_is_forgotten_when_the_log_is_read_back(tmp_path: Path) -> None:
+    """The shard is what the log says, and offsets begin where the log ends."""
+
+    async def story() -> None:
         async with a_partition(tmp_path) as (journal, _):
             journal.append_pairs([PAIR], 7)
             await journal.sync()
@@ -84,8 +104,13 @@ def test_what_came_since_the_last_sync_is_one_batch(tmp_path: Path) -> None:
             assert [header.record_count for header, _ in journal.read_back()] == [1]
             assert journal.end_offset == 1
 
-    async def test_a_sync_that_cannot_write_says_so(tmp_path: Path) -> None:
-        """Then the coordinator begins again from the log."""
+    asyncio.run(story())
+
+
+def test_a_sync_that_cannot_write_says_so(tmp_path: Path) -> None:
+    """Then the coordinator begins again from the log."""
+
+    async def story() -> None:
         async with a_partition(tmp_path) as (journal, partition):
             journal.append_pairs([PAIR], 7)
             with pytest.raises(LogOffline):

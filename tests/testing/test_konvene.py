@@ -22,7 +22,7 @@ def test_it_runs_without_pytest_too() -> None:
     """As a context: there are the topics, and behind it nobody listens."""
     with broker({"auto.create.topics.enable": False}, {"orders": 3}) as konvene:
         assert konvene.topics() == {"orders": 3}
-        assert konvene.inside(lambda b: b.config["auto.create.topics.enable"]) is False
+        assert konvene.inside(lambda b: b.settings.config["auto.create.topics.enable"]) is False
         port = konvene.port
     with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), 1):
         pass

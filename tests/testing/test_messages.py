@@ -247,7 +247,7 @@ def test_a_fault_is_for_the_group_topic_and_client_that_it_names(konvene: Konven
 def test_topics_are_known_by_their_ids_too(konvene: Konvene) -> None:
     """A newer request names its topics by id; a rule names them as people do."""
     konvene.faults.answer("Metadata", "LEADER_NOT_AVAILABLE", topic="letters")
-    topic_id = konvene.inside(lambda broker: broker.topics.by_name["letters"].id)
+    topic_id = konvene.inside(lambda broker: broker.catalogue.topics.by_name["letters"].id)
 
     async def work(connection: Connection) -> None:
         asked = MetadataRequest(topics=(MetadataRequestTopic(topic_id=topic_id, name=None),))
@@ -353,7 +353,7 @@ def test_a_request_without_an_answer_keeps_the_order(konvene: Konvene) -> None:
     batch = build_simple([(None, b"v")], 0)
 
     async def work(connection: Connection) -> None:
-        letters = konvene.inside(lambda broker: broker.topics.by_name["letters"].id)
+        letters = konvene.inside(lambda broker: broker.catalogue.topics.by_name["letters"].id)
         for version in (3, 8, 9, 12, 13):
             rows = (PartitionProduceData(index=0, records=batch),)
             topic = TopicProduceData(name="letters", partition_data=rows)

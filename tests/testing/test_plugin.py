@@ -30,7 +30,7 @@ def test_a_broker_is_a_fixture(run) -> None:  # type: ignore[no-untyped-def]
         def test_marked(konvene):
             seen.append(konvene.port)
             assert konvene.topics() == {"letters": 1, "orders": 6}
-            assert konvene.inside(lambda broker: broker.config["num.partitions"]) == 7
+            assert konvene.inside(lambda broker: broker.settings.config["num.partitions"]) == 7
             konvene.produce("notes", ["created by itself"])
             assert konvene.topics()["notes"] == 7
 

@@ -108,7 +108,10 @@ def test_a_held_request_dies_with_the_broker(virtual_konvene: VirtualKonvene) ->
                 await creating
             await virtual_konvene.start()
             await Admin(cluster).create_topic("later")
-            assert sorted(virtual_konvene.inside(lambda b: [*b.topics.by_name]))[-2:] == ["later", "orders"]
+            assert sorted(virtual_konvene.inside(lambda b: [*b.catalogue.topics.by_name]))[-2:] == [
+                "later",
+                "orders",
+            ]
 
     virtual_konvene.run(main)
 

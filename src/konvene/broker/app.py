@@ -240,7 +240,6 @@ async def _main(
     progress: Progress | None,
 ) -> None:
     from konvene.broker.broker import Broker
-    from konvene.broker.net.listener import Listener
 
     loop = asyncio.get_running_loop()
     directory = open_directory(path, config["node.id"])
@@ -248,7 +247,7 @@ async def _main(
         told = progress(len(directory.partitions()))
         directory.on_loaded = lambda partition: told(str(partition))
     broker = Broker(config, directory, loop)
-    server = Listener(broker)
+    server = broker.listener()
     metrics: MetricsServer | None = None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -270,8 +269,9 @@ async def _main(
         _advertise(broker, address, server.port)
         took = time.perf_counter() - began
         kept = " (ephemeral: gone when it stops)" if ephemeral else ""
+        advertised_host, _ = broker.catalogue.advertised
         sys.stdout.write(
-            f"konvene {__version__} listens on {broker.advertised[0]}:{server.port}, data in {path}{kept}:"
+            f"konvene {__version__} listens on {advertised_host}:{server.port}, data in {path}{kept}:"
             f" {_found(directory)}, {took:.2f} s{_told(metrics)}\n"
         )
         sys.stdout.flush()
@@ -286,7 +286,7 @@ async def _main(
 
 def _advertise(broker: Broker, address: Address, port: int) -> None:
     """Say where clients are to come: at this port, unless they were told another one."""
-    broker.advertised = (address.advertised_host or "localhost", address.advertised_port or port)
+    broker.catalogue.advertised = (address.advertised_host or "localhost", address.advertised_port or port)
 
 
 async def _metrics(broker: Broker) -> MetricsServer | None:
@@ -295,7 +295,8 @@ async def _metrics(broker: Broker) -> MetricsServer | None:
         return None
     from konvene.broker.metrics.server import MetricsServer
 
-    host, port = broker.config["konvene.metrics.host"], broker.config["konvene.metrics.port"]
+    config = broker.settings.config
+    host, port = config["konvene.metrics.host"], config["konvene.metrics.port"]
     metrics = MetricsServer(broker, broker.meter)
     try:
         await metrics.listen(host, port)

@@ -1,31 +1,41 @@
-"""The coordinators of one kind on this node: one for each partition of a topic of the broker's own.
+"""The coordinators of one kind on this node: one for each partition of an internal topic.
 
-There are none until somebody looks for one: then the topic is made, and they are, once for all who ask
-meanwhile. Which of them has a key is told by the hash of the key.
+The topic and the coordinators are created when the first request needs one, once for all concurrent requests.
+The hash of a key (a group id, a transactional id, a share partition) selects its coordinator.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from konvene.codec.hashes import group_partition
-from konvene.runtime.ports import Journal
+from konvene.runtime.ports import EventLoop, Journal
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
     from konvene.runtime.coordinator import Coordinator
 
 
-class Coordinators:
-    """See the top of this file. A subclass says how one is made (`_coordinator`)."""
+class InternalTopicHost(Protocol):
+    """Creates internal topics and knows which of their logs are open."""
 
-    def __init__(self, broker: Broker, topic: str) -> None:
-        self.between: Callable[[Journal], Journal] = lambda journal: journal
-        """What stands between coordinators and their logs: nothing, where no test has put faults there."""
-        self._broker = broker
+    async def create_internal(self, topic: str) -> None:
+        """Create the topic unless it exists."""
+
+    def open_partitions(self, topic: str) -> int:
+        """Return the topic's partition count, or 0 while it does not exist or its logs are not open yet."""
+
+
+class Coordinators:
+    """The coordinators of one internal topic. A subclass makes each of them (`_coordinator`)."""
+
+    def __init__(self, topic: str, loop: EventLoop, topic_host: InternalTopicHost) -> None:
+        self.wrap_journal: Callable[[Journal], Journal] = lambda journal: journal
+        """Wraps each coordinator's journal; tests inject faults here."""
         self._topic = topic
+        self._loop = loop
+        self._topic_host = topic_host
         self._coordinators: list[Coordinator | None] = []
         self._making: asyncio.Task[None] | None = None
         self._loading: list[asyncio.Task[None]] = []
@@ -38,59 +48,51 @@ class Coordinators:
         return bool(self._coordinators)
 
     def of(self, key: str) -> Coordinator | None:
-        """Whose the key is. None where there is no coordinator yet, or its partition's log is damaged."""
+        """Return the coordinator of a key; None before it is created, or if its log is damaged."""
         if not self._coordinators:
             return None
         return self._coordinators[self.index_of(key)]
 
     def index_of(self, key: str) -> int:
-        """The partition of the topic that has the key. Only where there are coordinators."""
+        """Return the partition of the topic that holds the key. Requires that the coordinators exist."""
         return group_partition(key, len(self._coordinators))
 
     def at(self, index: int) -> Coordinator | None:
-        """The coordinator of a partition of the topic."""
+        """Return the coordinator of a partition of the topic."""
         return self._coordinators[index] if index < len(self._coordinators) else None
 
     def all(self) -> list[Coordinator]:
         return [c for c in self._coordinators if c is not None]
 
     async def make_ready(self) -> None:
-        """Create the topic, if it is not there, and the coordinators.
+        """Create the topic and the coordinators unless they exist.
 
-        Once for all who ask at the same time, and to its end even if they hang up."""
+        Concurrent callers share one attempt, which completes even if they are cancelled."""
         if self._making is None or self._making.done():
-            self._making = self._broker.loop.create_task(self._make_ready())
+            self._making = self._loop.create_task(self._make_ready())
         await asyncio.shield(self._making)
 
     async def _make_ready(self) -> None:
-        await self._broker.create_internal(self._topic)
+        await self._topic_host.create_internal(self._topic)
         self.start()
 
     def start(self) -> None:
-        """Make and load the coordinators of the topic, if it is there."""
-        topic = self._broker.topics.by_name.get(self._topic)
-        if topic is not None and not self._coordinators and self._is_open(topic.partitions):
-            self._coordinators = [self._coordinator(index) for index in range(topic.partitions)]
+        """Make and load the coordinators if the topic exists and its logs are open."""
+        count = self._topic_host.open_partitions(self._topic)
+        if count and not self._coordinators:
+            self._coordinators = [self._coordinator(index) for index in range(count)]
             self._loading = [coordinator.load() for coordinator in self.all()]
 
-    def _is_open(self, count: int) -> bool:
-        """Whether the partitions are there: a topic is known a moment before its logs are."""
-        known = self._broker.partitions
-        return all(
-            known.get(self._topic, index) is not None or (self._topic, index) in known.offline
-            for index in range(count)
-        )
-
     def _coordinator(self, index: int) -> Coordinator | None:
-        """Made of the partition; None where its log is damaged."""
+        """Make the coordinator of a partition; None if the partition's log is damaged."""
         raise NotImplementedError
 
     async def loaded(self) -> None:
-        """Return when the coordinators that are there have read their logs."""
+        """Wait until all coordinators have read their logs."""
         if self._loading:
             await asyncio.wait(self._loading)
 
     async def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         for coordinator in self.all():
             await coordinator.close()

@@ -1,74 +1,96 @@
-"""An answer that is not there yet.
+"""A value that may come later, and the answer of a request handler.
 
-Lighter than a future: it is resolved once, by the code that has the answer, and tells its one listener in
-the same breath. `None` as a value means that there is nothing to send.
+Most requests are answered at once, some after the next sync of the log, and a few after seconds: a member
+that waits for its group, a consumer that waits for records. A `Deferred` serves all of them without a task
+per request: one side resolves it, the other registers a listener.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Generator
+from enum import Enum
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 
-_OPEN: Any = object()
+_UNSET: Any = object()
 
 
 class Deferred(Generic[T]):
-    """A value that one side sets and the other awaits or listens for."""
+    """A value that one side resolves and the other awaits or listens for. It has one listener at most."""
 
     __slots__ = ("_listener", "_value")
 
     def __init__(self) -> None:
-        self._value: T = _OPEN
+        self._value: T = _UNSET
         self._listener: Callable[[T], None] | None = None
 
     def __repr__(self) -> str:
-        return f"Later({'open' if self._value is _OPEN else self._value!r})"
+        return f"Deferred({'unresolved' if self._value is _UNSET else self._value!r})"
 
     @property
     def done(self) -> bool:
-        return self._value is not _OPEN
+        return self._value is not _UNSET
 
     @property
     def value(self) -> T:
-        assert self._value is not _OPEN
+        assert self._value is not _UNSET, "the value is not resolved yet"
         return self._value
 
     def resolve(self, value: T) -> None:
-        """Set the value. Only the first one counts."""
-        if self._value is _OPEN:
+        """Set the value and call the listener. Later values are ignored."""
+        if self._value is _UNSET:
             self._value = value
             listener, self._listener = self._listener, None
             if listener is not None:
                 listener(value)
 
     def listen(self, listener: Callable[[T], None]) -> None:
-        """Call `listener` with the value, at once if it is there."""
-        if self._value is not _OPEN:
+        """Call `listener` with the value: now if it is resolved, else when it is."""
+        if self._value is not _UNSET:
             listener(self._value)
         else:
             self._listener = listener
 
     def __await__(self) -> Generator[Any, None, T]:
-        if self._value is _OPEN:
+        if self._value is _UNSET:
             future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
             self._listener = lambda value: None if future.done() else future.set_result(value)
             return (yield from future)
         return self._value
 
 
-def then(answer: Any, change: Callable[[Any], Any]) -> Any:
-    """What `change` makes of an answer: at once where it is there, else when it comes."""
+class HangUp(Enum):
+    """Answer of a handler that closes the connection."""
+
+    HANG_UP = "hang up"
+
+
+HANG_UP: Final = HangUp.HANG_UP
+"""Closes the connection, where the protocol has no other way to report an error."""
+
+Answer: TypeAlias = T | Deferred[T] | Coroutine[Any, Any, T]
+"""What a handler returns: the response itself, a deferred one, or a coroutine that returns it.
+
+The response is a message, its encoded body as bytes, `HANG_UP`, or None where there is no response."""
+
+
+def then(answer: T | Deferred[T], change: Callable[[T], U]) -> U | Deferred[U]:
+    """Return `change` of the value: the result itself if the value is resolved, else a `Deferred` of it."""
     if not isinstance(answer, Deferred):
         return change(answer)
     if answer.done:
         return change(answer.value)
-    changed: Deferred[Any] = Deferred()
+    changed: Deferred[U] = Deferred()
     answer.listen(lambda value: changed.resolve(change(value)))
     return changed
 
 
-HANG_UP = object()
-"""A handler's answer that closes the connection, where the protocol leaves no other way to say no."""
+async def value_of(answer: Answer[T]) -> T:
+    """Return the response of an answer, waiting for it where it comes later."""
+    if isinstance(answer, Deferred) or asyncio.iscoroutine(answer):
+        value: T = await answer
+        return value
+    return answer

@@ -1,12 +1,13 @@
-"""Where a broker gets time and chance from: the only place in `broker` that asks the system for either.
+"""A broker's clock and source of randomness: the only place in `broker` that asks the system for either.
 
-A broker is given its doors when it is made. The system's are the default; a simulator gives a clock of its
-own and chance from a seed, and then two runs of one seed do not differ in a byte. What is measured in
-distances (sessions, idle connections) is the event loop's time and does not pass here.
+A broker is given its environment when it is made. The default reads the system's clock and randomness. A
+simulator passes a clock of its own and a seeded generator, so that two runs of one seed are identical to the
+byte. Durations (sessions, idle connections) are measured with the event loop's clock, not with this one.
 """
 
 from __future__ import annotations
 
+import base64
 import random
 import time
 import uuid
@@ -22,22 +23,33 @@ def _system_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a broker may not invent."""
+    """Wall clock and randomness."""
 
     wall_clock_ms: Callable[[], int] = _system_ms
     random_int: Callable[[int, int], int] = random.randint
-    """A number between two others, both included: for what nobody has to guess."""
+    """Return a number between two others, both included. Not for secrets."""
     fresh_uuid: Callable[[], uuid.UUID] = uuid.uuid4
 
     @classmethod
-    def seeded(cls, wall_clock_ms: Callable[[], int], chance: random.Random) -> Environment:
-        """Doors to a clock and to chance that can be played again."""
+    def seeded(cls, wall_clock_ms: Callable[[], int], generator: random.Random) -> Environment:
+        """Return an environment whose randomness is reproducible."""
 
         def fresh_uuid() -> uuid.UUID:
-            return uuid.UUID(int=chance.getrandbits(128), version=4)
+            return uuid.UUID(int=generator.getrandbits(128), version=4)
 
-        return cls(wall_clock_ms, chance.randint, fresh_uuid)
+        return cls(wall_clock_ms, generator.randint, fresh_uuid)
+
+    def fresh_ids(self, count: int) -> tuple[str, ...]:
+        """Return random ids as Kafka's `Uuid.randomUuid` makes them.
+
+        None starts with a dash, which command line tools would read as an option."""
+        ids: list[str] = []
+        while len(ids) < count:
+            text = base64.urlsafe_b64encode(self.fresh_uuid().bytes).rstrip(b"=").decode()
+            if not text.startswith("-"):
+                ids.append(text)
+        return tuple(ids)
 
 
 SYSTEM = Environment()
-"""The system's clock and its chance."""
+"""The system's clock and randomness."""

@@ -1,18 +1,17 @@
-"""A partition's log as a coordinator's journal: batches of records in, durable offsets out.
+"""The journal of a coordinator: appends records to the log of its partition and reports durable offsets.
 
-What waits for the disk anyway is written when the disk is asked: a few records at a time are kept until the
-next sync, and all that came since the last one are one batch then. So ten thousand heartbeats that each say
-one thing are some hundred writes. Nobody can tell but by the batches: a reply waits for the sync either way,
-and of a batch the log has all or nothing, as of each outcome in it.
+Small outcomes are buffered until the next sync and then written as one batch, so that ten thousand heartbeats
+that change one record each cause some hundred writes. Replies wait for the sync either way, and a batch is
+atomic just as each outcome in it, so buffering shows only in the boundaries of the batches.
 
-What is large is written at once, for it must be known at once whether it fits; and so is everything where
-the page cache counts as durable, for there nobody waits.
+A large outcome is written at once, because the coordinator must know at once whether it fits. So is every
+outcome where the page cache counts as durable, because no reply waits there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from konvene.codec.batches import HEADER_SIZE, BatchHeader
 from konvene.errors import Errors
@@ -21,44 +20,65 @@ from konvene.log.partition import Appended
 from konvene.runtime.ports import AppendRefused, Pair, RecordTooLarge
 from konvene.shard.contract import Ending, Producer
 
-if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
-    from konvene.broker.storage.partitions import Partition
+MAX_BUFFERED_OUTCOME_BYTES = 4096
+"""Outcomes up to this size are buffered."""
 
-SMALL_BYTES = 4096
-"""An outcome of at most so many bytes may be kept."""
+MAX_BUFFER_BYTES = 64 * 1024
+"""The buffer is written before it grows beyond this size."""
 
-TOGETHER_BYTES = 64 * 1024
-"""What is kept is written before it is more than this."""
+RECORD_OVERHEAD_BYTES = 32
+"""Upper bound of the lengths, deltas and attributes of a record."""
 
-AROUND = 32
-"""A record's lengths, its deltas and its attributes take fewer bytes than this."""
+
+class JournalPartition(Protocol):
+    """The partition that a journal appends to."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def synced_offset(self) -> int: ...
+
+    @property
+    def online(self) -> bool: ...
+
+    @property
+    def max_message_bytes(self) -> int: ...
+
+    def append(
+        self, pairs: list[Pair], now_ms: int, producer_id: int = ..., producer_epoch: int = ...
+    ) -> Appended: ...
+
+    def append_marker(self, ending: Ending, now_ms: int) -> Appended: ...
+
+    async def sync(self) -> None: ...
+
+    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]: ...
 
 
 class Journal:
-    """Where a coordinator's records go. Where `durable` is off, the page cache counts as durable."""
+    """The log of a coordinator's partition. Unless `durable`, the page cache counts as durable."""
 
-    __slots__ = ("_broker", "_durable", "_kept", "_kept_bytes", "_now_ms", "_partition")
+    __slots__ = ("_buffer", "_buffer_bytes", "_durable", "_now_ms", "_partition")
 
-    def __init__(self, broker: Broker, partition: Partition, *, durable: bool) -> None:
-        self._broker = broker
+    def __init__(self, partition: JournalPartition, *, durable: bool) -> None:
         self._partition = partition
         self._durable = durable
-        self._kept: list[Pair] = []
-        self._kept_bytes = 0
+        self._buffer: list[Pair] = []
+        self._buffer_bytes = 0
         self._now_ms = 0
 
     def __repr__(self) -> str:
         return f"<journal of {self._partition}>"
 
     @property
-    def kept(self) -> int:
-        """How many records are not in the log yet: nobody was told of them."""
-        return len(self._kept)
+    def buffered(self) -> int:
+        """Number of records that are not in the log yet. No reply that rests on them has left."""
+        return len(self._buffer)
 
     @property
     def end_offset(self) -> int:
-        return self._partition.end_offset + len(self._kept)
+        return self._partition.end_offset + len(self._buffer)
 
     @property
     def synced_offset(self) -> int:
@@ -69,32 +89,34 @@ class Journal:
         return self._partition.online
 
     def append_pairs(self, pairs: list[Pair], now_ms: int, producer: Producer | None = None) -> int:
-        """One batch, or a part of one, all or nothing; the offset behind it. A producer has its own."""
+        """Append records atomically, as a batch or part of one; return the offset behind them.
+
+        Records of a producer's transaction are a batch of their own."""
         if producer is not None:
             return self._in_transaction(
                 lambda: self._partition.append(pairs, now_ms, producer.producer_id, producer.epoch)
             )
-        size = sum(AROUND + len(key or b"") + len(value or b"") for key, value in pairs)
-        most = min(TOGETHER_BYTES, self._partition.max_message_bytes) - HEADER_SIZE
-        if not self._durable or size > min(SMALL_BYTES, most) or not self._partition.online:
+        size = sum(RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") for key, value in pairs)
+        limit = min(MAX_BUFFER_BYTES, self._partition.max_message_bytes) - HEADER_SIZE
+        if not self._durable or size > min(MAX_BUFFERED_OUTCOME_BYTES, limit) or not self._partition.online:
             self.write()
             try:
                 return self._partition.append(pairs, now_ms).last_offset + 1
             except MessageTooLarge as error:
                 raise RecordTooLarge(f"{len(pairs)} records for {self._partition}: {error}") from None
-        if self._kept_bytes + size > most:
+        if self._buffer_bytes + size > limit:
             self.write()
-        self._kept += pairs
-        self._kept_bytes += size
+        self._buffer += pairs
+        self._buffer_bytes += size
         self._now_ms = now_ms
         return self.end_offset
 
     def append_marker(self, ending: Ending, now_ms: int) -> int:
-        """The end of a producer's transaction; the offset behind it."""
+        """Append the marker that ends a producer's transaction; return the offset behind it."""
         return self._in_transaction(lambda: self._partition.append_marker(ending, now_ms))
 
     def _in_transaction(self, append: Callable[[], Appended]) -> int:
-        """Write what is a batch alone. Raises `AppendRefused` where the log does not take it."""
+        """Append a batch of its own, after the buffer. Raises `AppendRefused` if the log rejects it."""
         self.write()
         try:
             return append().last_offset + 1
@@ -104,9 +126,9 @@ class Journal:
             raise AppendRefused(Errors(error.code)) from None
 
     def write(self) -> None:
-        """What was kept is in the log from here on. Raises `LogError` or OSError, and then it is lost."""
-        if self._kept:
-            pairs, self._kept, self._kept_bytes = self._kept, [], 0
+        """Append the buffered records to the log. Raises `LogError` or OSError, and then they are lost."""
+        if self._buffer:
+            pairs, self._buffer, self._buffer_bytes = self._buffer, [], 0
             self._partition.append(pairs, self._now_ms)
 
     async def sync(self) -> None:
@@ -114,6 +136,6 @@ class Journal:
         await self._partition.sync()
 
     def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Every batch of the log. What was kept goes: nobody was told of it."""
-        self._kept, self._kept_bytes = [], 0
+        """Iterate over all batches of the log. Discards the buffer, on which no reply rested."""
+        self._buffer, self._buffer_bytes = [], 0
         return self._partition.batches()

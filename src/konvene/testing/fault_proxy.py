@@ -86,7 +86,7 @@ class Gate(asyncio.Protocol):
         self._broker = broker
         self._faults = faults
         self._known = known
-        self._inner = Connection(broker)
+        self._inner = Connection(broker.network)
         self._bytes = bytearray()
         self._requests: deque[Asked] = deque()
         self._answers: deque[_Answer] = deque()
@@ -128,7 +128,7 @@ class Gate(asyncio.Protocol):
         start = 0
         while len(held) - start >= 4:
             size = int.from_bytes(held[start : start + 4], "big", signed=True)
-            if not 0 < size <= self._broker.max_request_bytes:
+            if not 0 < size <= self._broker.network.max_request_bytes:
                 self._as_it_is = True
                 self._feed(bytes(held[start:]))
                 start = len(held)
@@ -215,7 +215,7 @@ class Gate(asyncio.Protocol):
 
     def _refuse(self, fault: Fault, asked: Asked) -> None:
         """Answer in the broker's place. What cannot be read or refused so is let in instead."""
-        route = self._broker.routes.get(asked.api_key)
+        route = self._broker.network.routes.get(asked.api_key)
         if route is None or asked.request is None:
             self._deliver(asked)
             return

@@ -167,8 +167,8 @@ def look(broker: Broker, name: str) -> GroupView:
     }
     state = str(group.state)
     if isinstance(group, ConsumerGroup):
-        given = tuple(_consumer(m, broker.topics) for m in group.members.values())
-        assignor = group.preferred_assignor() or next(iter(broker.assignors))
+        given = tuple(_consumer(m, broker.catalogue.topics) for m in group.members.values())
+        assignor = group.preferred_assignor() or next(iter(broker.groups.assignors))
         return GroupView(name, state, group.epoch, assignor, None, given, offsets)
     if isinstance(group, StreamsGroup):
         return _streams(broker, group, offsets)
@@ -205,9 +205,9 @@ def _consumer(member: Member, topics: Topics) -> MemberView:
 
 def _streams(broker: Broker, group: StreamsGroup, offsets: dict[str, dict[int, int]]) -> GroupView:
     name = group.group_id
-    offered = Context(0, broker.config, task_assignors=broker.task_assignors)
+    offered = Context(0, broker.settings.config, task_assignors=broker.groups.task_assignors)
     said = map(group.reported.get, group.members)
-    assignor = assignor_of(broker.group_configs.of(name), offered, group.topology, said).name
+    assignor = assignor_of(broker.settings.group_configs.of(name), offered, group.topology, said).name
     members = tuple(_worker(m, group) for m in group.members.values())
     epoch = None if group.topology is None else group.topology.epoch
     return GroupView(name, str(group.state), group.epoch, assignor, None, members, offsets, epoch)

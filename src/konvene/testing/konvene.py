@@ -196,7 +196,7 @@ class Konvene:
 
     def topics(self) -> dict[str, int]:
         """Names and numbers of partitions, without the broker's own."""
-        found = self.inside(lambda b: {t.name: t.partitions for t in b.topics.by_name.values()})
+        found = self.inside(lambda b: {t.name: t.partitions for t in b.catalogue.topics.by_name.values()})
         return {name: found[name] for name in sorted(found) if not name.startswith(INTERNAL)}
 
     def produce(
@@ -248,7 +248,7 @@ class Konvene:
         """How many records there are, by the offsets; on the loop."""
         assert self._node is not None
         broker = self._node.broker
-        known = broker.topics.by_name.get(topic)
+        known = broker.catalogue.topics.by_name.get(topic)
         logs = [broker.partitions.get(topic, n) for n in range(known.partitions if known else 0)]
         return sum(log.end_offset - log.start_offset for log in logs if log is not None)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.broker import Broker
-from konvene.broker.net.listener import Listener
 from konvene.broker.storage.disk_threads import DiskThreads, tell
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
@@ -70,12 +69,11 @@ class Node:
         new = not disk.exists(f"{path}/{META_NAME}")
         cluster, place = (str(Uuid(environment.fresh_uuid().bytes)) if new else "" for _ in range(2))
         directory = LogDirectory.open(disk, path, Identity(cluster, config["node.id"], place))
-        self.broker = Broker(config, directory, asyncio.get_running_loop(), environment)
-        if isinstance(disk, MemoryDisk):
-            self.broker.disk = AtOnce()
-        self.broker.groups.between = lambda journal: Tap(journal, faults)
+        threads = AtOnce() if isinstance(disk, MemoryDisk) else None
+        self.broker = Broker(config, directory, asyncio.get_running_loop(), environment, threads)
+        self.broker.groups.wrap_journal = lambda journal: Tap(journal, faults)
         self._gates: dict[Gate, None] = {}
-        self._server = Listener(self.broker, self._accept)
+        self._server = self.broker.listener(self._accept)
 
     def __repr__(self) -> str:
         return f"<node at {self._host}:{self.port}>"
@@ -93,7 +91,7 @@ class Node:
         await self.broker.groups.make_ready()
         await self.broker.groups.loaded()
         await self._server.listen(self._host, port)
-        self.broker.advertised = (self._host, self.port)
+        self.broker.catalogue.advertised = (self._host, self.port)
 
     async def stop(self) -> None:
         """Finish what is under way and close everything properly."""

@@ -84,7 +84,9 @@ class Asked:
         if self.request is None:
             return ()
         questions = [q for q in QUESTIONS.get(self.api_key, ()) if q.type is kind]
-        return tuple(r.name for q in questions for r in resources(self.broker, q, self.request))
+        return tuple(
+            r.name for q in questions for r in resources(self.broker.catalogue.topics, q, self.request)
+        )
 
     @cached_property
     def groups(self) -> tuple[str, ...]:

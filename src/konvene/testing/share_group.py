@@ -24,10 +24,10 @@ def share_view(broker: Broker, group: ShareGroup) -> GroupView:
     name = group.group_id
     offsets: dict[str, dict[int, int]] = {}
     records: list[RecordsView] = []
-    for served in sorted(broker.sharing.of_group(name), key=lambda each: each.key):
-        if not served.loaded or served.key.topic_id not in broker.topics.by_id:
+    for served in sorted(broker.share_partitions.of_group(name), key=lambda each: each.key):
+        if not served.loaded or served.key.topic_id not in broker.catalogue.topics.by_id:
             continue
-        topic, partition = broker.topics.by_id[served.key.topic_id].name, served.key.partition
+        topic, partition = broker.catalogue.topics.by_id[served.key.topic_id].name, served.key.partition
         offsets.setdefault(topic, {})[partition] = served.core.start_offset
         for each in served.core.in_flight():
             records.append(
@@ -36,9 +36,10 @@ def share_view(broker: Broker, group: ShareGroup) -> GroupView:
                     RecordState(each.state).name.lower(), each.member_id or None, each.delivery_count,
                 )
             )  # fmt: skip
+    assignor = next(iter(broker.settings.config["group.share.assignors"]))
     return GroupView(
-        name, str(group.state), group.epoch, next(iter(broker.config["group.share.assignors"])), None,
-        tuple(_member(each, broker.topics) for each in group.members.values()), offsets,
+        name, str(group.state), group.epoch, assignor, None,
+        tuple(_member(each, broker.catalogue.topics) for each in group.members.values()), offsets,
         records=tuple(sorted(records)),
     )  # fmt: skip
 

@@ -155,7 +155,7 @@ def append(broker: Broker, *records: Record) -> None:
     """One batch of the one partition of `__consumer_offsets`."""
     partition = broker.partitions.get(OFFSETS_TOPIC, 0)
     assert partition is not None
-    partition.append([encode_record(r, GROUP_RECORDS) for r in records], broker.wall_clock_ms())
+    partition.append([encode_record(r, GROUP_RECORDS) for r in records], broker.environment.wall_clock_ms())
 
 
 JOINS = (
@@ -242,7 +242,7 @@ async def run_and_leave(broker: Broker) -> None:
     await beat("m")
     await beat("m")
     assert told(broker)[-1][1] == "NotReady"
-    await broker.create_missing(["lines"])
+    await broker.topic_creator.create_missing(["lines"])
     await settle("m")
     await settle("m", "n")
     await beat("n", -1)

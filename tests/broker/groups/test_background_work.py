@@ -116,7 +116,7 @@ async def until(there: Callable[[], bool]) -> None:
 async def ready(broker: Broker) -> Coordinator:
     await broker.groups.make_ready()
     await broker.groups.loaded()
-    await broker.create_missing(["orders"])
+    await broker.topic_creator.create_missing(["orders"])
     found = broker.groups.of("g")
     assert found is not None
     return found
@@ -149,7 +149,7 @@ def test_a_member_is_given_what_threads_found_out(
                         group_id="g", member_id="m", member_epoch=answer.member_epoch
                     )
                     await asyncio.sleep(0.005)
-            orders = broker.topics.by_name["orders"]
+            orders = broker.catalogue.topics.by_name["orders"]
             assert [(t.topic_id, t.partitions) for t in given] == [
                 (orders.id, tuple(range(orders.partitions)))
             ]
@@ -169,7 +169,7 @@ def test_a_group_may_have_its_targets_computed_at_once(
         async with running(tmp_path, {"group.consumer.assignment.interval.ms": "0"}) as broker:
             coordinator = await ready(broker)
             own = {"g": {"consumer.assignor.offload.enable": "false"}}
-            broker.group_configs = GroupConfigs(broker.config, own)
+            broker.settings.group_configs = GroupConfigs(broker.settings.config, own)
             join = ConsumerGroupHeartbeatRequest(
                 group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=9000, topic_partitions=(),
                 subscribed_topic_names=("orders",),
@@ -178,7 +178,7 @@ def test_a_group_may_have_its_targets_computed_at_once(
             assert isinstance(answer, ConsumerGroupHeartbeatResponse)
             assert answer.assignment is not None
             assert [t.topic_id for t in answer.assignment.topic_partitions] == [
-                broker.topics.by_name["orders"].id
+                broker.catalogue.topics.by_name["orders"].id
             ]
 
     asyncio.run(main())
@@ -246,7 +246,9 @@ def test_in_virtual_time_it_takes_virtual_time() -> None:
 
     def run() -> list[Any]:
         loop = SimLoop(disk_latency=lambda: 0.25)
-        work = GroupWork(SimpleNamespace(loop=loop, config=config))  # type: ignore[arg-type]
+        node: Any = SimpleNamespace(loop=loop, settings=SimpleNamespace(config=config))
+        share_state_work: Any = SimpleNamespace(perform=lambda coordinator, effect: False)
+        work = GroupWork(node, share_state_work)
         heard: list[Any] = []
         coordinator: Any = SimpleNamespace(core=1, inform=lambda news: heard.append((loop.now, news)))
 

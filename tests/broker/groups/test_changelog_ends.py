@@ -50,12 +50,12 @@ async def ready(broker: Broker) -> Coordinator:
     await broker.groups.loaded()
     names = ("orders", "counts", "sums")
     wanted = tuple(CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names)
-    call = Call(api_version=7, fresh_ids=broker.fresh_ids(len(names)))
-    await broker.catalogue.submit(CreateTopicsRequest(topics=wanted), call)
+    call = Call(api_version=7, fresh_ids=broker.environment.fresh_ids(len(names)))
+    await broker.catalogue.coordinator.submit(CreateTopicsRequest(topics=wanted), call)
     for topic, index in (("counts", 0), ("sums", 0), ("counts", 1)):
         log = broker.partitions.get(topic, index)
         assert log is not None
-        log.append([(b"k", b"%d" % n) for n in range(5)], broker.wall_clock_ms())
+        log.append([(b"k", b"%d" % n) for n in range(5)], broker.environment.wall_clock_ms())
         await log.sync()
     found = broker.groups.of("g")
     assert found is not None
@@ -178,7 +178,7 @@ def test_who_restores_sees_no_further_than_to_the_high_watermark(tmp_path: Path)
             await ready(broker)
             log = broker.partitions.get("counts", 0)
             assert log is not None
-            log.append([(b"k", b"v")], broker.wall_clock_ms())
+            log.append([(b"k", b"v")], broker.environment.wall_clock_ms())
             assert log.end_offset == 6
             assert (await looked_up(broker, ("counts", 0))).ends == {("counts", 0): 5}
             await log.sync()

@@ -22,7 +22,7 @@ CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS = 69, 15
 
 
 async def described(broker: Broker, *, heartbeats: bool = True) -> GroupDescription:
-    async with Cluster([("127.0.0.1", broker.advertised[1])]) as cluster:
+    async with Cluster([("127.0.0.1", broker.catalogue.advertised[1])]) as cluster:
         return await Admin(cluster).describe_group("g", heartbeats=heartbeats)
 
 
@@ -78,7 +78,7 @@ def test_members_of_classic_groups_are_told_nothing_and_may_be_held(tmp_path: Pa
             await group.join()
             for _ in range(beats):
                 group.beat()
-            broker.loop = loop
+            broker.network.loop = loop
             found = await described(broker)
             assert (found.heartbeat_policy, found.type) == ("responsive", "classic")
             assert [m.heartbeats for m in found.members] == [Heartbeats(None, beats == 4)]

@@ -38,7 +38,9 @@ async def alter(
 ) -> None:
     change = AlterableConfig(name=setting, config_operation=DELETE if value is None else SET, value=value)
     asked = AlterConfigsResource(resource_type=kind, resource_name=name, configs=(change,))
-    answer = await broker.catalogue.submit(IncrementalAlterConfigsRequest(resources=(asked,)), Call())
+    answer = await broker.catalogue.coordinator.submit(
+        IncrementalAlterConfigsRequest(resources=(asked,)), Call()
+    )
     assert isinstance(answer, IncrementalAlterConfigsResponse)
     assert [r.error_code for r in answer.responses] == [error]
 
@@ -76,9 +78,9 @@ def test_a_group_hears_of_each_change(
             await alter(broker, ResourceType.BROKER, "", "group.consumer.assignment.interval.ms", "3000")
             assert told(broker, "h", monkeypatch)["consumer.assignment.interval.ms"] == 3000
             assert told(broker, "g", monkeypatch)[SESSION] == 50_000
-            before = broker.group_configs
+            before = broker.settings.group_configs
             await alter(broker, ResourceType.TOPIC, "__consumer_offsets", "retention.ms", "7")
-            assert broker.group_configs is before
+            assert broker.settings.group_configs is before
         assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
         limits = {"group.consumer.max.session.timeout.ms": "46000"}
         async with running(tmp_path, limits) as broker:
@@ -88,7 +90,7 @@ def test_a_group_hears_of_each_change(
             held = [r.message for r in caplog.records if "beyond the broker's limit" in r.message]
             assert len(held) == 1
             await alter(broker, ResourceType.GROUP, "g", SESSION, None)
-            assert told(broker, "g", monkeypatch) is broker.group_configs.defaults
+            assert told(broker, "g", monkeypatch) is broker.settings.group_configs.defaults
 
     asyncio.run(main())
 

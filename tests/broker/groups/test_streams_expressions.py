@@ -82,7 +82,7 @@ class Room:
 @asynccontextmanager
 async def room(path: Path, **settings: str) -> AsyncIterator[Room]:
     async with running(path, QUICK | settings) as broker:
-        address = f"127.0.0.1:{broker.advertised[1]}"
+        address = f"127.0.0.1:{broker.catalogue.advertised[1]}"
         async with Cluster(address) as cluster:
             yield Room(broker, address, cluster)
 

@@ -10,6 +10,7 @@ from tests.broker.handlers.asking import Asking, told
 from tests.client.streams.test_members import EVERY, WORDS, Room, room
 
 from konvene.broker.handlers import streams_group_heartbeat
+from konvene.broker.services import bind
 from konvene.client.admin.admin import TOPIC
 from konvene.client.admin.group_state import GroupState
 from konvene.client.errors import StreamsInvalidTopologyEpoch, StreamsTopologyFenced
@@ -157,7 +158,7 @@ def test_the_next_topology_is_authorised_as_the_first(tmp_path: Path) -> None:
             asked_about.append(getattr(what, "name", ""))
             return getattr(what, "name", "") != "app-pairs-changelog"
 
-        refused = streams_group_heartbeat.handle(client.broker, after, Call(1), asked=asked)
+        refused = bind(streams_group_heartbeat.handle, client.broker.services)(after, Call(1), asked=asked)
         assert refused.error_code == Errors.TOPIC_AUTHORIZATION_FAILED
         assert NEXT_TOPICS & set(asked_about)
         assert await epoch() == 0

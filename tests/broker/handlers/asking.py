@@ -31,7 +31,7 @@ class Asking:
         head = api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7\0\1c"
         tags = b"\0" if version >= api.first_flexible else b""
         frame = head + tags + bytes(encode(request, version))
-        answer = await asyncio.wait_for(exchange(self.broker.advertised[1], frame), 10)
+        answer = await asyncio.wait_for(exchange(self.broker.catalogue.advertised[1], frame), 10)
         if not answer:
             return None
         return decode(api.response, version, answer, 5 if api.response_header_version(version) else 4)

@@ -190,13 +190,15 @@ def test_who_may_not_is_told_what_it_is_about(
 
     async def story(client: Asking) -> None:
         await ready(client)
-        table = routes({k: FILES[k] for k in (68, 69)}, lambda call, operation, named: named.name in may)
-        request = BEAT.replace(subscribed_topic_names=("a", "b"))
-        answer = table[68].handler(client.broker, request, Call())
-        assert answer.error_code == beat
-        answer = await table[69].handler(
-            client.broker, ConsumerGroupDescribeRequest(group_ids=("g",)), Call()
+        table = routes(
+            {k: FILES[k] for k in (68, 69)},
+            client.broker.services,
+            lambda call, operation, named: named.name in may,
         )
+        request = BEAT.replace(subscribed_topic_names=("a", "b"))
+        answer = table[68].handler(request, Call())
+        assert answer.error_code == beat
+        answer = await table[69].handler(ConsumerGroupDescribeRequest(group_ids=("g",)), Call())
         (group,) = answer.groups
         assert (group.error_code, bool(group.members)) == (seen, seen is NONE)
         if seen is Errors.TOPIC_AUTHORIZATION_FAILED:

@@ -163,7 +163,7 @@ def test_clients_hear_of_it_and_it_lasts(tmp_path: Path) -> None:
         return int(feature.max_version_level)
 
     async def first(client: Asking) -> None:
-        client.broker.state.features[MV] = 31
+        client.broker.catalogue.state.features[MV] = 31
         assert await level(client) == 31
         response = await client.ask(request((MV, 30, DOWN)))
         assert response.error_code == Errors.NONE

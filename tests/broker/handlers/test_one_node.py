@@ -129,12 +129,12 @@ def test_a_quorum_of_one(tmp_path: Path) -> None:
         answer = await client.ask(DescribeQuorumRequest(topics=(the_log,)))
         (quorum,) = answer.topics[0].partitions
         (voter,) = quorum.current_voters
-        assert quorum.leader_id == voter.replica_id == client.broker.node_id
+        assert quorum.leader_id == voter.replica_id == client.broker.catalogue.node_id
         assert quorum.high_watermark == voter.log_end_offset > 0
         assert (
             answer.nodes[0].listeners[0].host,
             answer.nodes[0].listeners[0].port,
-        ) == client.broker.advertised
+        ) == client.broker.catalogue.advertised
         other = TopicData(topic_name="t", partitions=(PartitionData(partition_index=0),))
         refused = await client.ask(DescribeQuorumRequest(topics=(other,)))
         assert refused.topics[0].partitions[0].error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -198,7 +198,7 @@ def test_resources_that_have_settings(tmp_path: Path) -> None:
         await client.ask(
             AlterConfigsRequest(resources=(AlterConfigsResource(resource_type=32, resource_name="g"),))
         )
-        node = str(client.broker.node_id)
+        node = str(client.broker.catalogue.node_id)
         everything = await client.ask(ListConfigResourcesRequest())
         listed = [(r.resource_type, r.resource_name) for r in everything.config_resources]
         assert listed == [(8, node), (4, node), (2, "t")]

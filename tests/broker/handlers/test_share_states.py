@@ -89,12 +89,12 @@ def test_a_share_coordinator_is_found_and_its_topic_made(tmp_path: Path) -> None
     """Bug 87 (KAFKA-19033): FindCoordinator for a share partition said for ever that there is none."""
 
     async def story(client: Client) -> None:
-        topics = client.asking.broker.topics
+        topics = client.asking.broker.catalogue.topics
         assert await client.find("not one", version=6) == [Errors.INVALID_REQUEST]
-        assert client.asking.broker.topics is topics
+        assert client.asking.broker.catalogue.topics is topics
         key = f"g:{client.topic_id}:0"
         assert await client.find(key, "g:x:0") == [0, Errors.INVALID_REQUEST]
-        assert client.asking.broker.topics.by_name["__share_group_state"].partitions == 2
+        assert client.asking.broker.catalogue.topics.by_name["__share_group_state"].partitions == 2
         assert await client.find(key, version=5) == [Errors.INVALID_REQUEST]
 
     story_of(tmp_path, story)

@@ -11,6 +11,7 @@ from tests.broker.handlers.asking import Asking, told
 from konvene.broker.groups.internal_topics import InternalTopics
 from konvene.broker.handlers import streams_group_heartbeat
 from konvene.broker.net.authorizer import Operation, ResourceType
+from konvene.broker.services import bind
 from konvene.errors import Errors
 from konvene.groups.streams.topology.configure import InternalTopic
 from konvene.groups.streams.topology.internal_topics import TopicsNotCreated, TopicsToCreate
@@ -146,7 +147,7 @@ def test_a_topic_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         assert status.status_detail.startswith(
             "Internal topics are missing: g-store-changelog; Creation failed: "
         )
-        assert "g-store-changelog" not in client.broker.topics.by_name
+        assert "g-store-changelog" not in client.broker.catalogue.topics.by_name
 
     told(tmp_path, story, AT_ONCE)
 
@@ -158,7 +159,7 @@ def test_a_topic_is_made_once_and_by_who_may(tmp_path: Path) -> None:
     async def story(client: Asking) -> None:
         topics = InternalTopics(client.broker)
         assert await asyncio.gather(topics.create(wanted), topics.create(wanted)) == [None, None]
-        assert client.broker.topics.by_name["g-a"].partitions == 2
+        assert client.broker.catalogue.topics.by_name["g-a"].partitions == 2
         assert await topics.create(wanted) is None
 
         def asked(call: Call, operation: Operation, resource: Any) -> bool:
@@ -167,7 +168,7 @@ def test_a_topic_is_made_once_and_by_who_may(tmp_path: Path) -> None:
         more = TopicsToCreate("h", (InternalTopic("h-a", 1, 0), InternalTopic("h-b", 1, 0)))
         denied = await InternalTopics(client.broker, asked).create(more)
         assert denied == TopicsNotCreated("h", unauthorized=("h-b",))
-        assert "h-a" not in client.broker.topics.by_name
+        assert "h-a" not in client.broker.catalogue.topics.by_name
 
     told(tmp_path, story)
 
@@ -182,8 +183,8 @@ def test_who_may_not_see_the_group_or_a_topic_is_told_so(tmp_path: Path) -> None
         await ready(client)
 
         def refused(kind: ResourceType, request: StreamsGroupHeartbeatRequest) -> int:
-            answer = streams_group_heartbeat.handle(
-                client.broker, request, Call(1), asked=lambda call, operation, what: what.type is not kind
+            answer = bind(streams_group_heartbeat.handle, client.broker.services)(
+                request, Call(1), asked=lambda call, operation, what: what.type is not kind
             )
             return int(answer.error_code)
 

@@ -32,7 +32,7 @@ def with_broker(
 
     async def main() -> None:
         async with running(path, settings) as broker:
-            port = broker.advertised[1]
+            port = broker.catalogue.advertised[1]
             await test(broker, port)
             answer = await asyncio.wait_for(exchange(port, VERSIONS), 5)
             assert decode(ApiVersionsResponse, 3, answer, 4).error_code == 0
@@ -56,7 +56,7 @@ def test_row_60_a_reader_that_never_reads_is_not_read_from(tmp_path: Path) -> No
     """Its answers fill its buffer, then its requests wait in its own; memory stays bounded."""
 
     async def test(broker: Broker, port: int) -> None:
-        await broker.create_missing([f"topic-{i}" for i in range(200)])
+        await broker.topic_creator.create_missing([f"topic-{i}" for i in range(200)])
         metadata = b"\0\3\0\x0c\0\0\0\1\0\1c\0" + encode(MetadataRequest(topics=None), 12)
         _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -66,7 +66,7 @@ def test_row_60_a_reader_that_never_reads_is_not_read_from(tmp_path: Path) -> No
         for _ in range(20):
             await asyncio.sleep(0.02)
         assert rss_mib() - before < 60
-        (connection,) = [c for c in broker.connections if c.waits_for_its_client]
+        (connection,) = [c for c in broker.network.connections if c.waits_for_its_client]
         assert connection.bytes_ahead < 4 << 20
         writer.transport.abort()
 

@@ -44,7 +44,7 @@ def test_cleanings_are_counted_by_topic_and_as_kafka_does(tmp_path: Path) -> Non
             assert value(page, "konvene_cleanings_total", topic="t") >= 1
             assert value(page, "konvene_cleaned_bytes_total", topic="t") == before - partition.log.size
             assert value(page, "konvene_cleaned_records_total", topic="t") == 1000 - len(found(partition.log))
-            (cleaner,) = broker.cleaning.cleaners
+            (cleaner,) = broker.cleaner.cleaners
             cleaner.stats = CleanerStats(
                 bytes_read=1000, bytes_written=129, buffer_utilization=0.256, elapsed_s=3.9
             )
@@ -74,7 +74,7 @@ def test_what_cannot_be_cleaned_is_told(tmp_path: Path) -> None:
                 partition.append([(b"k", bytes(100))], 1_000 + 10 * turn)
             damage(Path(partition.log.segments[1].path))
             await partition.sync()
-            await until(lambda: T in broker.cleaning.uncleanable)
+            await until(lambda: T in broker.cleaner.uncleanable)
             dirty = sum(segment.size for segment in partition.log.segments[:-1])
             page = await scrape(port)
             where = broker.directory.path
@@ -82,22 +82,22 @@ def test_what_cannot_be_cleaned_is_told(tmp_path: Path) -> None:
             assert attribute(page, MANAGER, "uncleanable-bytes", where) == dirty
             await one_dies(broker)
             assert attribute(await scrape(port), CLEANER, "DeadThreadCount") == 1
-            broker.cleaning.reconfigured()
+            broker.cleaner.reconfigured()
             assert attribute(await scrape(port), CLEANER, "DeadThreadCount") == 0
-            assert len(broker.cleaning.cleaners) == 1
+            assert len(broker.cleaner.cleaners) == 1
 
     asyncio.run(main())
 
 
 async def one_dies(broker: Broker) -> None:
     """A cleaner meets what nobody has foreseen."""
-    kept = broker.cleaning.__class__._retain
+    kept = broker.cleaner.__class__._retain
 
     async def fails(_: object) -> None:
         raise ZeroDivisionError("so it is")
 
-    broker.cleaning.__class__._retain = fails  # type: ignore[method-assign,assignment]
+    broker.cleaner.__class__._retain = fails  # type: ignore[method-assign,assignment]
     try:
-        await until(lambda: broker.cleaning.cleaners[0].dead)
+        await until(lambda: broker.cleaner.cleaners[0].dead)
     finally:
-        broker.cleaning.__class__._retain = kept  # type: ignore[method-assign]
+        broker.cleaner.__class__._retain = kept  # type: ignore[method-assign]

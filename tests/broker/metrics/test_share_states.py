@@ -23,7 +23,7 @@ def test_writes_are_counted_as_kafka_counts_them(tmp_path: Path) -> None:
             assert value(found, KAFKAS + "write_total") == 0
             assert value(found, KAFKAS + "num_partitions", state="active") == 0
             key = SharePartitionKey("g", await Asking(broker).topic("orders"), 0)
-            states = broker.share_states
+            states = broker.share_coordinators
             await states.submit(Initialize(key, 1, 0))
             for epoch in (1, 1, 0):
                 await states.submit(Write(key, epoch, 0, 0, 0, (StateBatch(0, 9, 2, 1),)))

@@ -46,8 +46,8 @@ async def living(
     async with measured(path, more) as (broker, port):
         await broker.groups.make_ready()
         await broker.groups.loaded()
-        await broker.create_missing(["orders"])
-        cluster = Cluster(f"127.0.0.1:{broker.advertised[1]}")
+        await broker.topic_creator.create_missing(["orders"])
+        cluster = Cluster(f"127.0.0.1:{broker.catalogue.advertised[1]}")
         try:
             yield broker, port, cluster
         finally:
@@ -181,11 +181,10 @@ def test_offsets_that_expire_are_counted(tmp_path: Path) -> None:
     async def main() -> None:
         async with living(tmp_path) as (broker, port, cluster):
             await Admin(cluster).alter_offsets("g", {TopicPartition("orders", 0): 7})
-            now_ms = broker.wall_clock_ms()
-            broker.wall_clock_ms = lambda: now_ms + 30 * 86_400_000
+            now_ms = broker.environment.wall_clock_ms()
             coordinator = broker.groups.of("g")
             assert coordinator is not None
-            coordinator._wall_clock_ms = broker.wall_clock_ms
+            coordinator._wall_clock_ms = lambda: now_ms + 30 * 86_400_000
             assert coordinator.ring_now(("retention",))
             found = await scrape(port)
             assert value(found, KAFKAS + "offset_expiration_count") == 1
@@ -230,7 +229,7 @@ def test_held_heartbeats_are_seen(tmp_path: Path) -> None:
             assert value(found, "konvene_held_heartbeats") == 1
             assert value(found, "konvene_heartbeats_held_total") == 1
             assert value(found, "konvene_requests_total", api="ConsumerGroupHeartbeat", error="NONE") == 2
-            broker.holding.release_all()
+            broker.heartbeat_purgatory.release_all()
             await line.answer()
             found = await scrape(port)
             assert value(found, "konvene_held_heartbeats") == 0

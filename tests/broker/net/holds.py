@@ -38,19 +38,19 @@ async def responsive(path: Path, **more: str) -> AsyncIterator[Broker]:
     async with running(path, SETTINGS | said) as broker:
         await broker.groups.make_ready()
         await broker.groups.loaded()
-        await broker.create_missing(["orders"])
+        await broker.topic_creator.create_missing(["orders"])
         yield broker
 
 
 async def held(broker: Broker, line: Line, member: str = "a", *topics: str, **more: Any) -> int:
     """Let a member join and become the one whose heartbeat is held; its epoch."""
-    before = len(broker.holding)
+    before = len(broker.heartbeat_purgatory)
     told = await line.beat(joining(member, *(topics or ("orders",)), **more))
     assert (told.error_code, told.heartbeat_interval_ms) == (0, 5000)
     quiet = await line.beat(staying(member, told.member_epoch, **more))
     assert (quiet.assignment, quiet.member_epoch) == (None, told.member_epoch)
     line.send(HEARTBEAT, 1, staying(member, told.member_epoch, **more))
-    await until(lambda: len(broker.holding) == before + 1)
+    await until(lambda: len(broker.heartbeat_purgatory) == before + 1)
     return told.member_epoch
 
 
@@ -63,7 +63,7 @@ def deadline(broker: Broker, member: str = "a", group: str = "g") -> float:
 
 def hold_left(broker: Broker) -> float:
     """The seconds that are left of the one hold there is."""
-    (ends,) = broker.holding.ends.values()
+    (ends,) = broker.heartbeat_purgatory.ends.values()
     return ends - broker.loop.time()
 
 

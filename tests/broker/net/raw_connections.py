@@ -33,7 +33,7 @@ class Line:
     @classmethod
     async def to(cls, broker: Broker, software: tuple[str, str] | None = JAVA) -> Line:
         """A connection that has told its software by ApiVersions, as clients do; None: it says nothing."""
-        line = cls(*await asyncio.open_connection("127.0.0.1", broker.advertised[1]))
+        line = cls(*await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1]))
         if software is not None:
             name, version = software
             request = API_KEYS[API_VERSIONS].request(
@@ -107,7 +107,7 @@ class Direct(Line):
 
     def __init__(self, broker: Broker, passed: list[int], software: tuple[str, str] = JAVA) -> None:
         self.asked = {}
-        self.connection = Connection(broker)
+        self.connection = Connection(broker.network)
         self.wire = Wire(passed)
         self.connection.connection_made(self.wire)
         name, version = software

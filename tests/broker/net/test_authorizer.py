@@ -36,7 +36,8 @@ from konvene.runtime.deferred import HANG_UP
 from konvene.shard.image import Topic, Topics
 
 KNOWN = Uuid(b"k" * 16)
-BROKER: Any = SimpleNamespace(topics=Topics([Topic("known", KNOWN, 1)]))
+TOPICS = Topics([Topic("known", KNOWN, 1)])
+SERVICES: Any = SimpleNamespace(catalogue=SimpleNamespace(topics=TOPICS), groups=None)
 
 ASKS_NOTHING = {17, 18, 36, 38, 39, 40, 41, 71, 72}
 """Who are you, how do you speak, tokens, which are their owner's, and a client's own metrics."""
@@ -46,7 +47,7 @@ def asked(key: int, request: Struct) -> list[tuple[str, str, str]]:
     return [
         (question.operation.name, resource.type.name, resource.name)
         for question in QUESTIONS[key]
-        for resource in resources(BROKER, question, request)
+        for resource in resources(TOPICS, question, request)
     ]
 
 
@@ -106,14 +107,14 @@ def test_a_no_closes_the_connection_and_a_yes_is_handled() -> None:
         heard.append((call.client_id, operation, resource))
         return resource.name == "mine"
 
-    handler = guarded(12, lambda broker, request, call: "handled", only_mine)
+    handler = guarded(12, lambda request, call: "handled", lambda: TOPICS, only_mine)
     call = Call(4, "me")
-    assert handler(BROKER, HeartbeatRequest(group_id="mine"), call) == "handled"
-    assert handler(BROKER, HeartbeatRequest(group_id="theirs"), call) is HANG_UP
+    assert handler(HeartbeatRequest(group_id="mine"), call) == "handled"
+    assert handler(HeartbeatRequest(group_id="theirs"), call) is HANG_UP
     assert heard[1] == ("me", Operation.READ, Resource(ResourceType.GROUP, "theirs"))
 
 
 def test_routes_ask_whom_they_are_given() -> None:
     """The table of handlers with somebody who never agrees."""
-    route = routes({12: "heartbeat"}, lambda *question: False)[12]
-    assert route.handler(BROKER, HeartbeatRequest(group_id="g"), Call()) is HANG_UP
+    route = routes({12: "heartbeat"}, SERVICES, lambda *question: False)[12]
+    assert route.handler(HeartbeatRequest(group_id="g"), Call()) is HANG_UP

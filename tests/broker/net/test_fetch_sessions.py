@@ -13,8 +13,8 @@ from konvene.broker.net.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     MAX_INT,
-    Answer,
     FetchSessions,
+    FinishedFetch,
     SessionError,
     next_epoch,
 )
@@ -46,7 +46,7 @@ def quiet(index: int, **more: Any) -> PartitionData:
 
 def fetch(
     sessions: FetchSessions, asked: FetchRequest, *told: PartitionData, now_ms: int = 0, fresh_id: int = 7
-) -> Answer:
+) -> FinishedFetch:
     """A fetch whose partitions answer as told, or are quiet."""
     begun = sessions.begin(asked, with_ids=True, now_ms=now_ms)
     answers = {data.partition_index: data for data in told}
@@ -56,7 +56,7 @@ def fetch(
     return sessions.finish(begun, found, now_ms=now_ms, fresh_id=fresh_id)
 
 
-def indexes(answer: Answer) -> list[int]:
+def indexes(answer: FinishedFetch) -> list[int]:
     return [data.partition_index for _, data in answer.found]
 
 
@@ -85,7 +85,7 @@ def test_nothing_new_is_nothing_told() -> None:
     """The empty answer of an idle consumer."""
     sessions = opened(0, 1)
     for epoch in (1, 2, 3):
-        assert Answer(Errors.NONE, 7, []) == fetch(sessions, request(7, epoch))
+        assert FinishedFetch(Errors.NONE, 7, []) == fetch(sessions, request(7, epoch))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_fetch_that_was_overtaken_is_told_so() -> None:
     slow = sessions.begin(request(7, 1), with_ids=True, now_ms=0)
     fetch(sessions, request(7, 2))
     answer = sessions.finish(slow, [], now_ms=0, fresh_id=1)
-    assert Answer(Errors.INVALID_FETCH_SESSION_EPOCH, 7, []) == answer
+    assert FinishedFetch(Errors.INVALID_FETCH_SESSION_EPOCH, 7, []) == answer
 
 
 @pytest.mark.parametrize("epoch", [INITIAL_EPOCH, FINAL_EPOCH])
@@ -185,7 +185,7 @@ def test_session_without_partitions_is_closed() -> None:
     """Once all are forgotten the answer has session id 0."""
     sessions = opened(0)
     forget = (ForgottenTopic(topic_id=TOPIC, partitions=(0,)),)
-    assert Answer(Errors.NONE, 0, []) == fetch(sessions, request(7, 1, forgotten_topics_data=forget))
+    assert FinishedFetch(Errors.NONE, 0, []) == fetch(sessions, request(7, 1, forgotten_topics_data=forget))
     assert len(sessions) == 0
 
 

@@ -142,7 +142,7 @@ async def _topic(broker: Broker) -> None:
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     configs = tuple(CreatableTopicConfig(name=k, value=v) for k, v in limit.items())
     request = CreateTopicsRequest(topics=(topic.replace(configs=configs),))
-    await exchange(broker.advertised[1], _frame(19, 5, request, 1, True)[4:])
+    await exchange(broker.catalogue.advertised[1], _frame(19, 5, request, 1, True)[4:])
 
 
 @RUNS
@@ -152,7 +152,7 @@ def test_large_and_small_frames_in_one_stream_are_answered_in_order(tmp_path: Pa
     async def main() -> None:
         async with running(tmp_path) as broker:
             await _topic(broker)
-            reader, writer = await asyncio.open_connection("127.0.0.1", broker.advertised[1])
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1])
             sizes = [1, 100_000, 70_000, 3 * MIB, 10, 9 * MIB, 65_536, 200_000, 5]
             stream = b"".join(_produce(i, size) for i, size in enumerate(sizes)) + _metadata(99, 9000)
             sending = asyncio.create_task(_send_in_pieces(writer, stream))
@@ -168,7 +168,7 @@ def test_large_and_small_frames_in_one_stream_are_answered_in_order(tmp_path: Pa
             assert partition is not None
             values = [(len(view), header.base_offset) for header, view in partition.batches()]
             assert values == [(len(build_simple([(b"k0", bytes(s))], 1)), i) for i, s in enumerate(sizes)]
-            assert broker.intake.held == 0
+            assert broker.network.frame_buffers.held == 0
             writer.close()
 
     run(main())
@@ -191,13 +191,13 @@ def test_frames_that_stop_half_way_hold_others_only_to_the_bound(tmp_path: Path,
     async def main() -> None:
         async with running(tmp_path, settings) as broker:
             await _topic(broker)
-            port = broker.advertised[1]
+            port = broker.catalogue.advertised[1]
             stuck = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
             for _, writer in stuck:
                 writer.write(_produce(1, 6 * MIB)[: 5 * MIB])
-            await _until(lambda: broker.intake.held >= 8 * MIB)
+            await _until(lambda: broker.network.frame_buffers.held >= 8 * MIB)
             await asyncio.sleep(0.1)
-            assert broker.intake.held < 16 * MIB
+            assert broker.network.frame_buffers.held < 16 * MIB
             small = await asyncio.open_connection("127.0.0.1", port)
             small[1].write(_produce(7, 100))
             assert (await _answer(small[0]))[:4] == (7).to_bytes(4, "big"), (
@@ -208,7 +208,7 @@ def test_frames_that_stop_half_way_hold_others_only_to_the_bound(tmp_path: Path,
             for _, writer in stuck:
                 writer.transport.abort()
             assert (await _answer(late[0]))[:4] == (8).to_bytes(4, "big")
-            await _until(lambda: not broker.intake.held)
+            await _until(lambda: not broker.network.frame_buffers.held)
             small[1].close()
             late[1].close()
 
@@ -223,9 +223,9 @@ def test_a_request_for_many_partitions_lets_others_in_and_keeps_its_bytes(tmp_pa
         async with running(tmp_path) as broker:
             topic = CreatableTopic(name="many", num_partitions=count, replication_factor=1)
             request = CreateTopicsRequest(topics=(topic,))
-            await exchange(broker.advertised[1], _frame(19, 5, request, 1, True)[4:])
+            await exchange(broker.catalogue.advertised[1], _frame(19, 5, request, 1, True)[4:])
             await _topic(broker)
-            port = broker.advertised[1]
+            port = broker.catalogue.advertised[1]
             batches = {i: build_simple([(b"%d" % i, bytes([i]) * 20_000)], 1) for i in range(count)}
             data = TopicProduceData(
                 name="many",
@@ -251,7 +251,7 @@ def test_a_request_for_many_partitions_lets_others_in_and_keeps_its_bytes(tmp_pa
                 assert partition is not None
                 ((_, view),) = partition.batches()
                 assert bytes(view[21:]) == batches[i][21:]
-            assert broker.intake.held == 0
+            assert broker.network.frame_buffers.held == 0
             many[1].close()
             other[1].close()
 

@@ -36,7 +36,7 @@ def test_a_new_assignment_is_told_at_once(tmp_path: Path) -> None:
         async with responsive(tmp_path) as broker:
             a, b = await Line.to(broker), await Line.to(broker, RDKAFKA)
             epoch = await held(broker, a)
-            assert repr(broker.holding) == HELD
+            assert repr(broker.heartbeat_purgatory) == HELD
             joined = await b.beat(joining("b", "orders"))
             assert (joined.member_epoch, joined.heartbeat_interval_ms) == (epoch + 1, 500)
             _, told = await a.answer()
@@ -57,7 +57,7 @@ def test_a_new_epoch_is_told_at_once(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
-            await broker.create_missing(["audit"])
+            await broker.topic_creator.create_missing(["audit"])
             a, b = await Line.to(broker), await Line.to(broker)
             epoch = await held(broker, a)
             assert (await b.beat(joining("b", "audit"))).member_epoch == epoch + 1
@@ -93,11 +93,11 @@ def test_another_group_is_no_news(tmp_path: Path) -> None:
             a, b = await Line.to(broker), await Line.to(broker)
             await held(broker, a)
             await held(broker, b, "b", group="h")
-            assert len(broker.holding) == 2
+            assert len(broker.heartbeat_purgatory) == 2
             c = await Line.to(broker)
             await c.beat(joining("c", "orders", group="h"))
             await b.answer()
-            assert repr(broker.holding) == HELD
+            assert repr(broker.heartbeat_purgatory) == HELD
 
     asyncio.run(main())
 
@@ -150,7 +150,7 @@ def test_any_other_request_comes_after_the_answer(tmp_path: Path) -> None:
             a.send(METADATA, 12, MetadataRequest(topics=None))
             assert await a.answer() == (beat, (await quiet(broker, epoch)))
             assert (await a.answer())[0] == beat + 1
-            assert len(broker.holding) == 0
+            assert len(broker.heartbeat_purgatory) == 0
 
     asyncio.run(main())
 
@@ -226,11 +226,11 @@ def test_each_heartbeat_releases_the_one_before(tmp_path: Path) -> None:
                 await a.writer.drain()
                 await asyncio.sleep(0)
             assert [(await a.answer())[0] for _ in range(100)] == list(range(first, first + 100))
-            await until(lambda: len(broker.holding) == 1)
-            assert sum(map(len, broker.holding._turns.values())) == 1
+            await until(lambda: len(broker.heartbeat_purgatory) == 1)
+            assert sum(map(len, broker.heartbeat_purgatory._turns.values())) == 1
             a.close()
-            await until(lambda: len(broker.holding) == 0)
-            assert len(broker.holding.ends) == 0
+            await until(lambda: len(broker.heartbeat_purgatory) == 0)
+            assert len(broker.heartbeat_purgatory.ends) == 0
 
     asyncio.run(main())
 

@@ -45,7 +45,7 @@ class Classic:
     def __init__(self, broker: Broker, software: tuple[str, str]) -> None:
         self.broker = broker
         self.clock = Clock(broker.loop)
-        broker.loop = self.clock  # type: ignore[assignment]
+        broker.network.loop = self.clock  # type: ignore[assignment]
         self.passed: list[int] = []
         self.line = Direct(broker, self.passed, software)
         self.request = HeartbeatRequest()
@@ -63,15 +63,15 @@ class Classic:
         self.clock.now += after_s
         self.line.send(HEARTBEAT, 4, self.request)
         if self.line.connection.is_idle:
-            assert len(self.broker.holding) == 0
+            assert len(self.broker.heartbeat_purgatory) == 0
             return 0
-        assert len(self.broker.holding) == 1
+        assert len(self.broker.heartbeat_purgatory) == 1
         loop = asyncio.get_running_loop()
-        return round(self.broker.holding.ends[self.line.connection] - loop.time(), 1)
+        return round(self.broker.heartbeat_purgatory.ends[self.line.connection] - loop.time(), 1)
 
     def release(self, after_s: float) -> None:
         self.clock.now += after_s
-        self.broker.holding.release(self.line.connection)
+        self.broker.heartbeat_purgatory.release(self.line.connection)
 
 
 def joining(protocol: str = "range") -> JoinGroupRequest:
@@ -91,7 +91,7 @@ def play(path: Path, story: Callable[[Classic], Any], software: tuple[str, str] 
             group = Classic(broker, software)
             await group.join(**more)
             await story(group)
-            broker.loop = asyncio.get_running_loop()
+            broker.network.loop = asyncio.get_running_loop()
 
     asyncio.run(main())
 
@@ -188,7 +188,7 @@ def test_a_rebalance_is_news(tmp_path: Path) -> None:
         coordinator.submit(joining(), Call(api_version=3, client_id="d", fresh_ids=("2",)))
         for _ in range(3):
             await asyncio.sleep(0)
-        assert (len(group.passed), len(group.broker.holding)) == (told + 1, 0)
+        assert (len(group.passed), len(group.broker.heartbeat_purgatory)) == (told + 1, 0)
         assert group.line.last_answer().error_code == Errors.REBALANCE_IN_PROGRESS
         assert [group.beat() for _ in range(5)] == [0] * 5
 

@@ -29,11 +29,11 @@ def test_kept_for_less_than_the_interval_told(tmp_path: Path, interval: int, ins
             stays = staying("a", told.member_epoch)  # It need not say each time that it is static.
             assert (await a.beat(stays)).heartbeat_interval_ms == interval
             a.send(HEARTBEAT, 1, stays)
-            await until(lambda: len(broker.holding) == 1)
+            await until(lambda: len(broker.heartbeat_purgatory) == 1)
             most_s = (interval - max(100, interval // 5)) / 1000
             assert 0 < hold_left(broker) <= (most_s if instance is None else min(most_s, 0.8))
             assert (await a.answer(5))[1].error_code == 0
-            assert len(broker.holding) == 0
+            assert len(broker.heartbeat_purgatory) == 0
 
     asyncio.run(main())
 
@@ -49,7 +49,7 @@ def test_an_interval_that_was_told_elsewhere_counts_for_nothing(tmp_path: Path) 
             await a.beat(stays)
             assert (await b.beat(stays)).error_code == 0
             b.send(HEARTBEAT, 1, stays)
-            await until(lambda: len(broker.holding) == 1)
+            await until(lambda: len(broker.heartbeat_purgatory) == 1)
 
     asyncio.run(main())
 
@@ -111,6 +111,6 @@ def test_unknown_clients_never_wait(tmp_path: Path, software: tuple[str, str] | 
             told = await a.beat(joining("a", "orders"))
             for _ in range(4):
                 assert (await a.beat(staying("a", told.member_epoch))).error_code == 0
-            assert len(broker.remembered) == (1 if software is None else 2)
+            assert len(broker.response_cache) == (1 if software is None else 2)
 
     asyncio.run(main())

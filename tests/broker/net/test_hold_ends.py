@@ -38,8 +38,8 @@ def test_a_lost_connection_is_forgotten(tmp_path: Path) -> None:
             a = await Line.to(broker)
             epoch = await held(broker, a)
             a.writer.transport.abort()
-            await until(lambda: not broker.connections)
-            assert (len(broker.holding), len(broker.holding.ends)) == (0, 0)
+            await until(lambda: not broker.network.connections)
+            assert (len(broker.heartbeat_purgatory), len(broker.heartbeat_purgatory.ends)) == (0, 0)
             again = await Line.to(broker)
             assert (await again.beat(staying("a", epoch))).error_code == 0
 
@@ -52,7 +52,7 @@ from types import SimpleNamespace
 from tests.broker.net.raw_connections import Direct, HEARTBEAT, Line, joining, staying
 
 async def main():
-    line = await Line.to(SimpleNamespace(advertised=("127.0.0.1", {port})))
+    line = await Line.to(SimpleNamespace(catalogue=SimpleNamespace(advertised=("127.0.0.1", {port}))))
     told = await line.beat(joining("a", "orders"))
     await line.beat(staying("a", told.member_epoch))
     line.send(HEARTBEAT, 1, staying("a", told.member_epoch))
@@ -67,15 +67,15 @@ def test_a_client_killed_while_it_is_held(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with responsive(tmp_path, konvene_session_disconnect_grace_ms="100") as broker:
-            code = CLIENT.format(port=broker.advertised[1])
+            code = CLIENT.format(port=broker.catalogue.advertised[1])
             root = Path(__file__).parents[3]
             client = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd=root)
-            await until(lambda: len(broker.holding) == 1, 20)
+            await until(lambda: len(broker.heartbeat_purgatory) == 1, 20)
             before = deadline(broker)
             client.send_signal(signal.SIGKILL)
             await client.wait()
-            await until(lambda: not broker.connections)
-            assert len(broker.holding) == 0
+            await until(lambda: not broker.network.connections)
+            assert len(broker.heartbeat_purgatory) == 0
             await until(lambda: deadline(broker) < before)
             assert deadline(broker) <= broker.loop.time() + 5.5
 
@@ -93,7 +93,7 @@ def test_who_comes_back_within_the_grace_stays(tmp_path: Path) -> None:
             long = deadline(broker, "b", "h")
             a.close()
             b.close()
-            await until(lambda: not broker.connections)
+            await until(lambda: not broker.network.connections)
             assert deadline(broker) <= broker.loop.time() + 5.5
             assert deadline(broker, "b", "h") >= long
             again = await Line.to(broker)
@@ -117,7 +117,7 @@ def test_a_coordinator_that_stops_lets_go(tmp_path: Path) -> None:
             await until(lambda: coordinator.state == "active")
             assert (await a.beat(staying("a", epoch))).error_code == 0
             a.send(HEARTBEAT, 1, staying("a", epoch))
-            await until(lambda: len(broker.holding) == 1)
+            await until(lambda: len(broker.heartbeat_purgatory) == 1)
             coordinator._fail(OSError("made up"))
             assert (await a.answer())[1].error_code in (0, Errors.COORDINATOR_LOAD_IN_PROGRESS)
 
@@ -132,8 +132,8 @@ def test_a_broker_that_stops_answers_everybody(tmp_path: Path) -> None:
             lines = [await Line.to(broker) for _ in range(3)]
             for number, line in enumerate(lines):
                 await held(broker, line, "a", group=f"g{number}")
-            broker.holding.close()
-            assert len(broker.holding) == 0
+            broker.heartbeat_purgatory.close()
+            assert len(broker.heartbeat_purgatory) == 0
             assert [(await line.answer())[1].error_code for line in lines] == [0, 0, 0]
             assert (await lines[0].beat(staying("a", 2, group="g0"))).error_code == 0
 
@@ -153,7 +153,7 @@ def test_the_policy_is_changed_while_heartbeats_are_held(tmp_path: Path) -> None
             stays = staying("a", told.member_epoch)
             assert (await a.beat(stays)).heartbeat_interval_ms == 3000
             a.send(HEARTBEAT, 1, stays)
-            await until(lambda: len(broker.holding) == 1)
+            await until(lambda: len(broker.heartbeat_purgatory) == 1)
             await alter(broker, konvene_heartbeat_policy="kafka")
             assert (await a.answer())[1].heartbeat_interval_ms == 5000
             for _ in range(3):
@@ -161,7 +161,7 @@ def test_the_policy_is_changed_while_heartbeats_are_held(tmp_path: Path) -> None
             await alter(broker, konvene_heartbeat_policy="responsive")
             assert (await a.beat(stays)).heartbeat_interval_ms == 3000
             a.send(HEARTBEAT, 1, stays)
-            await until(lambda: len(broker.holding) == 1)
+            await until(lambda: len(broker.heartbeat_purgatory) == 1)
             await alter(broker, konvene_heartbeat_hold_clients="librdkafka")
             assert (await a.answer())[1].error_code == 0
             for _ in range(3):
@@ -181,7 +181,7 @@ def test_a_shorter_interval_is_told_before_it_shortens_a_hold(tmp_path: Path) ->
             before = (await a.beat(stays)).heartbeat_interval_ms
             for interval in (1000, 3000, 500, 4000):
                 a.send(HEARTBEAT, 1, stays)
-                await until(lambda: len(broker.holding) == 1)
+                await until(lambda: len(broker.heartbeat_purgatory) == 1)
                 assert hold_left(broker) <= before * 0.8 / 1000
                 await alter(broker, konvene_heartbeat_interval_ms=str(interval))
                 before = (await a.answer())[1].heartbeat_interval_ms
@@ -202,7 +202,7 @@ async def crowd(broker: Broker, size: int) -> tuple[list[Direct], list[int]]:
     await until(lambda: len(passed) == 2 * size, 60)
     coordinator: Any = broker.groups.of("g")
     group = coordinator.core.groups["g"]
-    while len(broker.holding) < size:
+    while len(broker.heartbeat_purgatory) < size:
         await asyncio.sleep(0.1)
         for number, line in enumerate(lines):
             if line.connection.is_idle:
@@ -213,11 +213,11 @@ async def crowd(broker: Broker, size: int) -> tuple[list[Direct], list[int]]:
 
 async def in_turns(broker: Broker) -> list[int]:
     """Wait until nobody is held; how many were let go in each turn of the loop."""
-    turns, before = [], len(broker.holding)
+    turns, before = [], len(broker.heartbeat_purgatory)
     while before:
         await asyncio.sleep(0)
-        turns.append(before - len(broker.holding))
-        before = len(broker.holding)
+        turns.append(before - len(broker.heartbeat_purgatory))
+        before = len(broker.heartbeat_purgatory)
     return turns
 
 
@@ -230,22 +230,22 @@ def test_two_thousand_are_answered_in_slices(tmp_path: Path) -> None:
         more = {"group_consumer_assignment_interval_ms": "1000", "num_partitions": "1"}
         async with responsive(tmp_path, **more) as broker:
             lines, passed = await crowd(broker, size)
-            await broker.create_missing(["audit"])
+            await broker.topic_creator.create_missing(["audit"])
             assert 0 < max(await in_turns(broker)) <= AT_ONCE
             await until(lambda: len(passed) == size)
             for number, line in enumerate(lines):
                 line.send(HEARTBEAT, 1, staying(f"m{number}", size + 1))
-            assert len(broker.holding) == size
+            assert len(broker.heartbeat_purgatory) == size
             passed.clear()
             new = [Direct(broker, []) for _ in range(100)]
             for number, line in enumerate(new):
                 line.send(HEARTBEAT, 1, joining(f"n{number}", "orders"))
-            assert len(broker.holding._leaving) == size
+            assert len(broker.heartbeat_purgatory._leaving) == size
             assert 0 < max(await in_turns(broker)) <= AT_ONCE
             await until(lambda: len(passed) == size)
             for line in (*lines, *new):
                 line.end()
-            assert (len(broker.connections), len(broker.holding.ends)) == (0, 0)
+            assert (len(broker.network.connections), len(broker.heartbeat_purgatory.ends)) == (0, 0)
 
     asyncio.run(main())
 

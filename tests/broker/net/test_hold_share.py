@@ -33,7 +33,7 @@ def says(member: str, epoch: int, *names: str) -> ShareGroupHeartbeatRequest:
 
 async def held(broker: Broker, line: Line, member: str = "a") -> int:
     """Let a member join, have its partitions, and be one whose heartbeat is held; its epoch."""
-    before = len(broker.holding)
+    before = len(broker.heartbeat_purgatory)
     told = await line.ask(SHARE_HEARTBEAT, 1, says(member, 0, "orders"))
     assert (told.error_code, told.heartbeat_interval_ms) == (0, 500), "it waits for what has to begin"
     while told.heartbeat_interval_ms == 500:
@@ -41,7 +41,7 @@ async def held(broker: Broker, line: Line, member: str = "a") -> int:
         await asyncio.sleep(0.005)
     assert (told.member_epoch, told.heartbeat_interval_ms) == (3, 5000)
     line.send(SHARE_HEARTBEAT, 1, says(member, 3))
-    await until(lambda: len(broker.holding) == before + 1)
+    await until(lambda: len(broker.heartbeat_purgatory) == before + 1)
     return 3
 
 
@@ -74,7 +74,7 @@ def test_a_member_that_has_just_heard_of_one_change_hears_at_once_of_the_next(tm
             _, told = await a.answer()
             assert told.member_epoch == 4
             a.send(SHARE_HEARTBEAT, 1, says("a", 4))
-            await until(lambda: len(broker.holding) == 1)
+            await until(lambda: len(broker.heartbeat_purgatory) == 1)
             assert 3.5 < hold_left(broker) <= 4.0
             assert (await b.ask(SHARE_HEARTBEAT, 1, says("b", -1))).error_code == 0
             _, told = await a.answer()

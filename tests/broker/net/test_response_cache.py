@@ -74,11 +74,11 @@ def test_a_keep_alive_is_answered_until_something_changes(tmp_path: Path) -> Non
         async with running(tmp_path) as broker:
             member = await settled(broker)
             request = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
-            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.advertised[1]))
+            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1]))
             coordinator: Any = broker.groups.of("g")
             timers = coordinator._timers._deadlines
             assert [await talk.beat(request) for _ in range(3)] == [0, 0, 0]
-            assert repr(broker.remembered) == "<1 requests remembered>"
+            assert repr(broker.response_cache) == "<1 requests remembered>"
             before = timers["session", "g", member]
             await asyncio.sleep(0.01)
             assert await talk.beat(request) == 0
@@ -110,13 +110,13 @@ def test_what_was_never_accepted_is_not_remembered(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
             member = await settled(broker)
-            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.advertised[1]))
+            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1]))
             for _ in range(2):
                 stale = HeartbeatRequest(group_id="g", generation_id=0, member_id=member)
                 assert await talk.beat(stale) == Errors.ILLEGAL_GENERATION
                 unknown = HeartbeatRequest(group_id="g", generation_id=1, member_id="x")
                 assert await talk.beat(unknown) == Errors.UNKNOWN_MEMBER_ID
-            assert repr(broker.remembered) == "<0 requests remembered>"
+            assert repr(broker.response_cache) == "<0 requests remembered>"
             talk.writer.close()
 
     asyncio.run(main())
@@ -129,16 +129,16 @@ def test_a_settled_member_is_answered_until_something_changes(tmp_path: Path) ->
         async with running(tmp_path, {"group.consumer.assignment.interval.ms": "0"}) as broker:
             await broker.groups.make_ready()
             await asyncio.sleep(0.05)
-            await broker.create_missing(["orders"])
-            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.advertised[1]))
+            await broker.topic_creator.create_missing(["orders"])
+            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1]))
             joined = await talk.report(joining("a", "orders", "audit"))
             assert (joined.error_code, joined.member_epoch) == (0, 2)
             stays = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=2)
             quiet = await talk.report(stays)
             assert quiet.assignment is None
             assert [await talk.report(stays) for _ in range(2)] == [quiet, quiet]
-            assert repr(broker.remembered) == "<1 requests remembered>"
-            await broker.create_missing(["audit"])
+            assert repr(broker.response_cache) == "<1 requests remembered>"
+            await broker.topic_creator.create_missing(["audit"])
             told = await talk.report(stays)
             assert told.member_epoch == 3
             assert told.assignment is not None and len(told.assignment.topic_partitions) == 2
@@ -157,12 +157,12 @@ def test_refused_heartbeat_of_a_member_is_refused_again(tmp_path: Path) -> None:
         async with running(tmp_path) as broker:
             await broker.groups.make_ready()
             await asyncio.sleep(0.05)
-            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.advertised[1]))
+            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1]))
             assert (await talk.report(joining("a", "orders"))).member_epoch == 2
             wrong = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=2, rack_id="")
             for _ in range(2):
                 assert (await talk.report(wrong)).error_code == Errors.INVALID_REQUEST
-            assert repr(broker.remembered) == "<0 requests remembered>"
+            assert repr(broker.response_cache) == "<0 requests remembered>"
             talk.writer.close()
 
     asyncio.run(main())

@@ -43,9 +43,9 @@ class Slow:
         self.news: list[Any] = []
         self.core = object()
         self.wanted: Any = None
-        self.sharing = SimpleNamespace(forget=lambda key: None)
-        self.share_states = self
-        self.work = ShareStateWork(self)  # type: ignore[arg-type]
+        partitions: Any = SimpleNamespace(forget=lambda key: None)
+        this: Any = self
+        self.work = ShareStateWork(this, this, partitions)
 
     def submit(self, request: Any, call: Call | None = None) -> Deferred[Any]:
         answer = Deferred[Any]()

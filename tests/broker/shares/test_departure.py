@@ -63,7 +63,7 @@ def test_the_last_one_may_too(tmp_path: Path, short: None) -> None:
         await leaves(asking, one)
         assert errors(await one.acknowledge([(0, 1, ACCEPT)], epoch=FINAL_EPOCH)) == [0]
         await asyncio.sleep(0.6)
-        assert not asking.broker.sharing.served
+        assert not asking.broker.share_partitions.served
         await until_assigned(asking, one.member_id, 1)
         one.epoch = 0
         assert acquired(await one.fetch(wait_ms=2000)) == [(2, 2, 2)]
@@ -78,7 +78,7 @@ def test_what_nobody_answers_for_comes_to_others(tmp_path: Path, short: None) ->
         one, other = await has_three(asking, 2)
         await leaves(asking, one)
         assert acquired(await other.fetch(wait_ms=9000)) == [(0, 2, 2)]
-        assert asking.broker.sharing.sessions.get(GROUP, one.member_id) is None
+        assert asking.broker.share_partitions.sessions.get(GROUP, one.member_id) is None
 
     told(tmp_path, story, SETTINGS)
 

@@ -341,7 +341,7 @@ def test_partitions_of_which_nothing_is_said(tmp_path: Path) -> None:
         (one,) = await joined(asking, partitions=2)
         asking.write(TOPIC, b"a", b"b")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 1, 1)]
-        assert not [key for key in asking.broker.sharing.served if key.partition == 1]
+        assert not [key for key in asking.broker.share_partitions.served if key.partition == 1]
         answer = await one.acknowledge([(0, 0, ACCEPT)], unsaid=(1, 7))
         found = {p.partition_index: p.error_code for topic in answer.responses for p in topic.partitions}
         assert found == {0: 0, 1: 0, 7: Errors.UNKNOWN_TOPIC_OR_PARTITION}
@@ -445,7 +445,7 @@ def test_kafka_17483_a_fetch_that_waits_ends_with_the_broker(tmp_path: Path) -> 
             (one,) = await joined(Asking(broker))
             waiting = asyncio.ensure_future(one.fetch(wait_ms=60_000))
             await asyncio.sleep(0.1)
-            (served,) = broker.sharing.served.values()
+            (served,) = broker.share_partitions.served.values()
             assert len(served.waiting) == 1
         assert errors(await asyncio.wait_for(waiting, 5)) == [Errors.NOT_LEADER_OR_FOLLOWER]
         assert not served.waiting and not served.partition.waiting
@@ -481,7 +481,7 @@ def test_records_that_were_given_up_go_to_the_dead_letter_topic(tmp_path: Path) 
             "__dlq.errors.delivery.count": b"1",
             "__dlq.errors.message": b"Offset rejected by client.",
         }
-        served = asking.broker.sharing.served[SharePartitionKey(GROUP, one.topic_id, 0)]
+        served = asking.broker.share_partitions.served[SharePartitionKey(GROUP, one.topic_id, 0)]
         for _ in range(100):
             if served.core.start_offset == 2:
                 break

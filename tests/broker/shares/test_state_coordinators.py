@@ -33,7 +33,7 @@ QUICK = {"share.coordinator.state.topic.num.partitions": "3"}
 def test_whoever_asks_first_has_the_topic_made(tmp_path: Path) -> None:
     async def story(asking: Asking) -> None:
         key = SharePartitionKey("g", await asking.topic(TOPIC), 0)
-        states = asking.broker.share_states
+        states = asking.broker.share_coordinators
         assert await states.submit(Write(key, 0, 0, 0, 0, ())) == Answer(
             Errors.INVALID_REQUEST, "Write operation on uninitialized share partition not allowed."
         )
@@ -46,7 +46,7 @@ def test_whoever_asks_first_has_the_topic_made(tmp_path: Path) -> None:
         assert await states.submit(ReadSummary(key, 3)) == SummaryAnswer(
             state_epoch=1, leader_epoch=3, start_offset=4, delivery_complete_count=0
         )
-        assert asking.broker.topics.by_name["__share_group_state"].partitions == 3
+        assert asking.broker.catalogue.topics.by_name["__share_group_state"].partitions == 3
         assert await states.submit(Delete(key)) == Answer()
         assert await states.submit(ReadSummary(key, 3)) == SummaryAnswer()
 
@@ -59,14 +59,14 @@ def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
     async def before(asking: Asking) -> None:
         key = SharePartitionKey("g", await asking.topic(TOPIC), 0)
         keys.append(key)
-        states = asking.broker.share_states
+        states = asking.broker.share_coordinators
         await states.submit(Initialize(key, 1, 0))
         for offset in range(10):
             batch = StateBatch(offset, offset, 2, 1)
             assert await states.submit(Write(key, 1, 0, 0, offset + 1, (batch,))) == Answer()
 
     async def after(asking: Asking) -> None:
-        answer = await asking.broker.share_states.submit(Read(keys[0], 0))
+        answer = await asking.broker.share_coordinators.submit(Read(keys[0], 0))
         assert answer == StateAnswer(state_epoch=1, start_offset=0, batches=(StateBatch(0, 9, 2, 1),))
 
     told(tmp_path, before, QUICK)
@@ -100,9 +100,9 @@ class Failing:
 async def begun(asking: Asking, between: Any = None) -> SharePartitionKey:
     """A share partition that nobody has read of yet."""
     if between is not None:
-        asking.broker.share_states.between = between
+        asking.broker.share_coordinators.wrap_journal = between
     key = SharePartitionKey("g", await asking.topic(TOPIC, 3), 0)
-    assert await asking.broker.share_states.submit(Initialize(key, 1, 0)) == Answer()
+    assert await asking.broker.share_coordinators.submit(Initialize(key, 1, 0)) == Answer()
     return key
 
 
@@ -123,7 +123,7 @@ def test_what_a_disk_has_lost_is_written_again(tmp_path: Path, synced: str, fail
             return logs[-1]
 
         key = await begun(asking, between)
-        states = asking.broker.share_states
+        states = asking.broker.share_coordinators
         await states.submit(accept(key, 0, 9, 10))
         for journal in logs:
             setattr(journal, fails, 1)
@@ -140,7 +140,7 @@ def test_what_a_disk_has_lost_is_written_again(tmp_path: Path, synced: str, fail
 def test_who_comes_while_a_coordinator_loads_waits_in_line(tmp_path: Path) -> None:
     async def story(asking: Asking) -> None:
         key = await begun(asking)
-        states = asking.broker.share_states
+        states = asking.broker.share_coordinators
         coordinator = states.of(str(key))
         assert coordinator is not None
         coordinator.reload(after_ms=30)
@@ -168,7 +168,7 @@ def test_nobody_overtakes_who_waits(tmp_path: Path) -> None:
 
     async def story(asking: Asking) -> None:
         key = await begun(asking)
-        states = asking.broker.share_states
+        states = asking.broker.share_coordinators
         coordinator = states.of(str(key))
         assert coordinator is not None
         coordinator.reload()
@@ -186,10 +186,10 @@ def test_nobody_overtakes_who_waits(tmp_path: Path) -> None:
 def test_nobody_waits_for_what_cannot_come(tmp_path: Path) -> None:
     async def story(asking: Asking) -> None:
         key = await begun(asking)
-        coordinator = asking.broker.share_states.of(str(key))
+        coordinator = asking.broker.share_coordinators.of(str(key))
         assert coordinator is not None
         coordinator.state = "failed"
-        answer = asking.broker.share_states.submit(accept(key, 0, 9))
+        answer = asking.broker.share_coordinators.submit(accept(key, 0, 9))
         assert answer.done
         assert answer.value.error is Errors.COORDINATOR_NOT_AVAILABLE
 
@@ -199,7 +199,7 @@ def test_nobody_waits_for_what_cannot_come(tmp_path: Path) -> None:
 def test_nobody_waits_for_ever(tmp_path: Path) -> None:
     async def story(asking: Asking) -> None:
         key = await begun(asking)
-        states = asking.broker.share_states
+        states = asking.broker.share_coordinators
         coordinator = states.of(str(key))
         assert coordinator is not None
         coordinator.reload(after_ms=60_000)
@@ -216,7 +216,7 @@ def test_nobody_waits_for_ever(tmp_path: Path) -> None:
 def test_who_waits_when_the_broker_stops_is_told(tmp_path: Path) -> None:
     async def story(asking: Asking) -> None:
         key = await begun(asking)
-        states = asking.broker.share_states
+        states = asking.broker.share_coordinators
         coordinator = states.of(str(key))
         assert coordinator is not None
         coordinator.reload(after_ms=60_000)
@@ -232,7 +232,7 @@ def test_who_waits_when_the_broker_stops_is_told(tmp_path: Path) -> None:
 def test_what_does_not_fit_into_a_batch_changes_nothing(tmp_path: Path) -> None:
     async def story(asking: Asking) -> None:
         key = await begun(asking)
-        states = asking.broker.share_states
+        states = asking.broker.share_coordinators
         many = tuple(StateBatch(offset * 2, offset * 2, 2, 1) for offset in range(60_000))
         answer = await states.submit(Write(key, 1, 0, 0, 0, many))
         assert answer.error is Errors.UNKNOWN_SERVER_ERROR
@@ -248,9 +248,9 @@ def test_the_log_is_cut_and_loads_as_before(tmp_path: Path) -> None:
         broker, key = asking.broker, await begun(asking)
         keys.append(key)
         for first in range(0, 100, 10):
-            await broker.share_states.submit(accept(key, first, first + 9, first + 10))
-        index = broker.share_states.index_of(str(key))
-        coordinator, partition = broker.share_states.at(index), broker.partitions.get(STATE, index)
+            await broker.share_coordinators.submit(accept(key, first, first + 9, first + 10))
+        index = broker.share_coordinators.index_of(str(key))
+        coordinator, partition = broker.share_coordinators.at(index), broker.partitions.get(STATE, index)
         assert coordinator is not None and partition is not None
         assert coordinator.ring_now(PRUNE)
         await until(lambda: partition.log.start_offset == 9)
@@ -259,7 +259,7 @@ def test_the_log_is_cut_and_loads_as_before(tmp_path: Path) -> None:
         assert broker.meter.share_cut_at == {index: 9}
 
     async def after(asking: Asking) -> None:
-        answer = await asking.broker.share_states.submit(Read(keys[0], 0))
+        answer = await asking.broker.share_coordinators.submit(Read(keys[0], 0))
         assert answer.batches == (StateBatch(0, 99, 2, 1),)
 
     settings = QUICK | {
@@ -275,14 +275,14 @@ def test_what_is_superfluous_is_known_after_a_restart(tmp_path: Path) -> None:
 
     async def before(asking: Asking) -> None:
         keys.append(await begun(asking))
-        await asking.broker.share_states.submit(accept(keys[0], 0, 9, 10))
-        await asking.broker.share_states.submit(Initialize(keys[0], 2, 5))
+        await asking.broker.share_coordinators.submit(accept(keys[0], 0, 9, 10))
+        await asking.broker.share_coordinators.submit(Initialize(keys[0], 2, 5))
 
     async def after(asking: Asking) -> None:
         broker = asking.broker
-        await broker.share_states.loaded()
-        index = broker.share_states.index_of(str(keys[0]))
-        coordinator, partition = broker.share_states.at(index), broker.partitions.get(STATE, index)
+        await broker.share_coordinators.loaded()
+        index = broker.share_coordinators.index_of(str(keys[0]))
+        coordinator, partition = broker.share_coordinators.at(index), broker.partitions.get(STATE, index)
         assert coordinator is not None and partition is not None
         assert coordinator.ring_now(PRUNE)
         await until(lambda: partition.log.start_offset == 2)
@@ -300,12 +300,12 @@ def test_nothing_is_cut_before_what_makes_it_superfluous_is_on_the_disk(tmp_path
             return logs[-1]
 
         broker, key = asking.broker, await begun(asking, between)
-        index = broker.share_states.index_of(str(key))
-        coordinator, partition = broker.share_states.at(index), broker.partitions.get(STATE, index)
+        index = broker.share_coordinators.index_of(str(key))
+        coordinator, partition = broker.share_coordinators.at(index), broker.partitions.get(STATE, index)
         assert coordinator is not None and partition is not None
         for journal in logs:
             journal.goes.clear()
-        again = broker.share_states.submit(Initialize(key, 2, 5))
+        again = broker.share_coordinators.submit(Initialize(key, 2, 5))
         assert coordinator.ring_now(PRUNE)
         await asyncio.sleep(0.05)
         assert not again.done
@@ -336,7 +336,7 @@ def test_a_topic_takes_its_state_along_and_its_namesake_begins_with_nothing(tmp_
 
     async def story(asking: Asking) -> None:
         key = await begun(asking)
-        states = asking.broker.share_states
+        states = asking.broker.share_coordinators
         await states.submit(accept(key, 0, 9))
         await asking.drop(TOPIC)
         shard = states.shard_of(key)
@@ -356,15 +356,15 @@ def test_state_of_a_topic_that_went_unheard_goes_at_the_next_start(tmp_path: Pat
     async def before(asking: Asking) -> None:
         key = await begun(asking)
         keys.append(key)
-        asking.broker.share_states.topic_deleted = lambda topic_id: None  # type: ignore[method-assign]
+        asking.broker.share_coordinators.topic_deleted = lambda topic_id: None  # type: ignore[method-assign]
         await asking.drop(TOPIC)
-        shard = asking.broker.share_states.shard_of(key)
+        shard = asking.broker.share_coordinators.shard_of(key)
         assert shard is not None
         assert list(shard.states) == [key]
 
     async def after(asking: Asking) -> None:
-        await asking.broker.share_states.loaded()
-        shard = asking.broker.share_states.shard_of(keys[0])
+        await asking.broker.share_coordinators.loaded()
+        shard = asking.broker.share_coordinators.shard_of(keys[0])
         assert shard is not None
         await until(lambda: not shard.states)
 
@@ -376,7 +376,7 @@ def test_the_topic_has_kafkas_settings(tmp_path: Path) -> None:
     async def story(asking: Asking) -> None:
         await begun(asking)
         broker = asking.broker
-        assert dict(broker.settings_of(ResourceType.TOPIC, STATE)) == {
+        assert dict(broker.catalogue.settings_of(ResourceType.TOPIC, STATE)) == {
             "cleanup.policy": "delete",
             "compression.type": "producer",
             "min.insync.replicas": "1",
@@ -406,13 +406,13 @@ def test_a_topic_that_cannot_be_made_is_not_tried_all_the_time(
             if len(tried) == 1:
                 raise OSError("no space")
 
-        monkeypatch.setattr(asking.broker, "create_internal", fails)
+        monkeypatch.setattr(asking.broker.topic_creator, "create_internal", fails)
         key = SharePartitionKey("g", await asking.topic(TOPIC), 0)
-        answers = [asking.broker.share_states.submit(ReadSummary(key, 0)) for _ in range(3)]
+        answers = [asking.broker.share_coordinators.submit(ReadSummary(key, 0)) for _ in range(3)]
         for answer in answers:
             assert (await answer).error is Errors.COORDINATOR_NOT_AVAILABLE
         assert 2 <= len(tried) <= 10
         monkeypatch.undo()
-        assert await asking.broker.share_states.submit(ReadSummary(key, 0)) == SummaryAnswer()
+        assert await asking.broker.share_coordinators.submit(ReadSummary(key, 0)) == SummaryAnswer()
 
     told(tmp_path, story, QUICK | {"share.coordinator.write.timeout.ms": "200"})

@@ -53,12 +53,12 @@ class Heard(Told):
 
 
 def key_of(broker: Broker) -> SharePartitionKey | None:
-    topic = broker.topics.by_name.get("t")
+    topic = broker.catalogue.topics.by_name.get("t")
     return None if topic is None else SharePartitionKey("g", topic.id, 0)
 
 
 async def initialise(broker: Broker, heard: Heard, key: SharePartitionKey) -> None:
-    if heard.said(await broker.share_states.submit(Initialize(key, 1, 0))):
+    if heard.said(await broker.share_coordinators.submit(Initialize(key, 1, 0))):
         heard.begun = 1
     small(broker)
 
@@ -67,7 +67,7 @@ async def accept(broker: Broker, heard: Heard, key: SharePartitionKey, offset: i
     heard.sent_offsets.add(offset)
     heard.sent_start = max(heard.sent_start, start)
     batch = StateBatch(offset, offset, 2, 1)
-    if heard.said(await broker.share_states.submit(Write(key, 1, 0, start, 0, (batch,)))):
+    if heard.said(await broker.share_coordinators.submit(Write(key, 1, 0, start, 0, (batch,)))):
         heard.accepted.add(offset)
         heard.moved_to = max(heard.moved_to, start)
 
@@ -75,7 +75,7 @@ async def accept(broker: Broker, heard: Heard, key: SharePartitionKey, offset: i
 async def life(disk: MemoryDisk, heard: Heard) -> None:
     for turn in range(2):
         broker = await started(disk, SETTINGS)
-        await broker.share_states.loaded()
+        await broker.share_coordinators.loaded()
         if turn == 0:
             await create(broker, heard)
         key = key_of(broker)
@@ -93,25 +93,25 @@ async def live(broker: Broker, heard: Heard, key: SharePartitionKey, turn: int) 
         offset = turn * 20 + number * 2
         await accept(broker, heard, key, offset, offset // 2)
         if number % 4 == 3:
-            coordinator = broker.share_states.at(0)
+            coordinator = broker.share_coordinators.at(0)
             if coordinator is not None:
                 coordinator.ring_now(PRUNE)
-    heard.said(await broker.share_states.submit(Read(key, 0)))
-    await broker.checkpoint()
+    heard.said(await broker.share_coordinators.submit(Read(key, 0)))
+    await broker.log_maintenance.checkpoint()
 
 
 async def look(disk: MemoryDisk, heard: Heard) -> None:
     """Start again on what is there, and compare it with what was answered."""
     broker = await started(disk, SETTINGS)
     assert not broker.partitions.offline
-    await broker.share_states.loaded()
+    await broker.share_coordinators.loaded()
     key = key_of(broker)
     assert key is not None or not heard.begun
     if key is not None and heard.begun:
-        summary = await broker.share_states.submit(ReadSummary(key, 0))
+        summary = await broker.share_coordinators.submit(ReadSummary(key, 0))
         assert (summary.error, summary.state_epoch) == (Errors.NONE, 1)
         assert heard.moved_to <= summary.start_offset <= heard.sent_start
-        answer = await broker.share_states.submit(Read(key, 0))
+        answer = await broker.share_coordinators.submit(Read(key, 0))
         found = {o for b in answer.batches for o in range(b.first_offset, b.last_offset + 1)}
         assert {o for o in heard.accepted if o >= summary.start_offset} <= found <= heard.sent_offsets
         assert all(batch[2:] == (2, 1) for batch in answer.batches)

@@ -29,7 +29,7 @@ class Keeper:
     """Stands before the share coordinators: writes fail, or wait until they are let go."""
 
     def __init__(self, asking: Asking) -> None:
-        self._states: Any = asking.broker.share_states
+        self._states: Any = asking.broker.share_coordinators
         self._submit = self._states.submit
         self._states.submit = self.submit
         self.error = Errors.NONE
@@ -143,7 +143,7 @@ def test_a_dead_letter_topic_that_cannot_be_used_stops_nobody(
         asking.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
         assert errors(await one.acknowledge([(0, 0, REJECT)])) == [0]
-        sharing = asking.broker.sharing
+        sharing = asking.broker.share_partitions
         served = sharing.served[SharePartitionKey(GROUP, one.topic_id, 0)]
         for _ in range(100):
             if served.core.start_offset == 1:
@@ -151,7 +151,7 @@ def test_a_dead_letter_topic_that_cannot_be_used_stops_nobody(
             await asyncio.sleep(0.02)
         assert served.core.start_offset == 1
         assert (sharing.dead_letters.failed[GROUP], sharing.dead_letters.written[GROUP]) == (1, 0)
-        assert topic not in asking.broker.topics.by_name
+        assert topic not in asking.broker.catalogue.topics.by_name
 
     told(tmp_path, story, QUICK | settings)
 

@@ -44,7 +44,7 @@ def run(path: Path, story: Story, settings: dict[str, str] | None = None, **conf
 
     async def main() -> None:
         async with running(path, SETTINGS | (settings or {})) as broker:
-            if "t" not in broker.topics.by_name:
+            if "t" not in broker.catalogue.topics.by_name:
                 await create(broker, **configs)
             await story(broker, the_partition(broker))
 
@@ -68,12 +68,12 @@ def the_partition(broker: Broker) -> Partition:
 
 async def fill(broker: Broker, partition: Partition, rounds: int = 20, keys: int = 50) -> None:
     """Each key again and again, so many times as a segment may grow for, and all of it on the disk."""
-    now_ms = broker.wall_clock_ms() - 10 * rounds
+    now_ms = broker.environment.wall_clock_ms() - 10 * rounds
     for turn in range(rounds):
         pairs = [(b"key-%d" % key, b"%d" % turn + bytes(40)) for key in range(keys)]
         partition.append(list(pairs), now_ms + 10 * turn)
     await partition.sync()
-    await broker.checkpoint()
+    await broker.log_maintenance.checkpoint()
 
 
 def found(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -111,7 +111,7 @@ async def cleaned(broker: Broker, partition: Partition) -> None:
     name = TopicPartition(partition.topic, partition.index)
     directory = broker.directory
     await until(lambda: directory.cleaned_to(name) == partition.log.active_segment.base_offset)
-    await until(lambda: not broker.cleaning.in_progress)
+    await until(lambda: not broker.cleaner.in_progress)
 
 
 async def alter(broker: Broker, name: str, value: str) -> str | None:
@@ -136,7 +136,7 @@ async def stopped(broker: Broker) -> int:
 
 
 def worker_of(broker: Broker) -> int | None:
-    way = broker.cleaning.cleaners[0].way
+    way = broker.cleaner.cleaners[0].way
     return way.pid if isinstance(way, cleaner_executor.WorkerProcess) else None
 
 

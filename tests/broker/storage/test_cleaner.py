@@ -63,7 +63,7 @@ def test_of_each_key_the_last_record_is_kept(
         assert of.end_offset == 20 * 50
         await until(lambda: not of.replaced)
         assert endings(of) <= ENDINGS
-        assert broker.cleaning.removed["t"].records == 20 * 50 - len(found(of))
+        assert broker.cleaner.removed["t"].records == 20 * 50 - len(found(of))
         kept.update(before)
 
     run(tmp_path, story, settings)
@@ -114,7 +114,7 @@ def test_offsets_that_are_committed_again_and_again_are_answered_as_before(tmp_p
             for group in groups:
                 await commit(broker, group, turn)
             if turn % 10 == 9:
-                partition.log.roll(broker.wall_clock_ms())
+                partition.log.roll(broker.environment.wall_clock_ms())
                 await partition.sync()
         assert partition.end_offset >= turns * 100
         await cleaned(broker, partition)
@@ -147,7 +147,7 @@ def test_a_log_is_cleaned_while_it_grows(tmp_path: Path, settings: dict[str, str
             assert offsets == sorted(set(offsets))
             assert offsets[-30:] == list(range(partition.end_offset - 30, partition.end_offset))
             await asyncio.sleep(0.002 * (turn % 3))
-        assert broker.cleaning.removed["t"].cleanings > 0
+        assert broker.cleaner.removed["t"].cleanings > 0
         await cleaned(broker, partition)
         assert {key: offset for key, (offset, _) in latest(partition.log).items()} == expected
 
@@ -163,7 +163,7 @@ def test_a_topic_is_deleted_while_it_is_cleaned(
 
     async def story(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
-        await until(lambda: T in broker.cleaning.in_progress)
+        await until(lambda: T in broker.cleaner.in_progress)
         if settings is PROCESS:
             await stopped(broker)
         await Asking(broker).drop("t")
@@ -176,7 +176,7 @@ def test_a_topic_is_deleted_while_it_is_cleaned(
         await cleaned(broker, successor)
         assert latest(successor.log) == before
         assert broker.directory.health.failure is None
-        assert not broker.cleaning.uncleanable
+        assert not broker.cleaner.uncleanable
 
     run(tmp_path, story, settings)
     assert "t-0: the cleaning was given up: it was deleted" in [each.message for each in caplog.records]
@@ -195,13 +195,13 @@ def test_a_process_that_is_lost_has_a_successor_and_no_more(
         os.kill(first, signal.SIGKILL)
         await until(lambda: worker_of(broker) not in (None, first))
         os.kill(await stopped(broker), signal.SIGKILL)
-        await until(lambda: T in broker.cleaning.uncleanable)
+        await until(lambda: T in broker.cleaner.uncleanable)
         assert found(partition.log) == before
         assert partition.log.cleaning is None
         assert "cleaned" not in endings(partition.log)
         partition.append([(b"key-1", b"new")], 1)
         assert partition.online
-        assert broker.cleaning.uncleanable_bytes() == sum(each.size for each in partition.log.segments[:-1])
+        assert broker.cleaner.uncleanable_bytes() == sum(each.size for each in partition.log.segments[:-1])
 
     run(tmp_path, story, PROCESS | {"log.cleaner.backoff.ms": "200"})
     told = [each.message for each in caplog.records if each.name == "konvene.cleaner"]

@@ -116,7 +116,7 @@ def test_a_damaged_log_is_left_alone(
         damage(Path(partition.log.segments[1].path))
         before = [header for header, _ in partition.log.batches_from()]
         await partition.sync()
-        await until(lambda: T in broker.cleaning.uncleanable)
+        await until(lambda: T in broker.cleaner.uncleanable)
         assert [header for header, _ in partition.log.batches_from()] == before
         other = broker.partitions.get("u", 0)
         assert other is not None
@@ -138,10 +138,10 @@ def test_what_nobody_foresaw_makes_a_log_uncleanable(
 
     async def story(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
-        await until(lambda: T in broker.cleaning.uncleanable)
-        assert not broker.cleaning.cleaners[0].dead
+        await until(lambda: T in broker.cleaner.uncleanable)
+        assert not broker.cleaner.cleaners[0].dead
         await Asking(broker).drop("t")
-        assert not broker.cleaning.uncleanable
+        assert not broker.cleaner.uncleanable
         await create(broker)
         await fill(broker, the_partition(broker))
         await cleaned(broker, the_partition(broker))
@@ -155,7 +155,7 @@ def test_cleaners_come_and_go_with_their_number(tmp_path: Path) -> None:
     """As far as Kafka lets it be altered; two logs are then cleaned at a time."""
 
     async def story(broker: Broker, partition: Partition) -> None:
-        cleaning = broker.cleaning
+        cleaning = broker.cleaner
         assert [cleaner.number for cleaner in cleaning.cleaners] == [0]
         refusal = await alter(broker, "log.cleaner.threads", "3")
         assert refusal == "Log cleaner threads cannot be increased to more than double the current value 1"
@@ -175,11 +175,11 @@ def test_a_cleaner_that_is_off_says_so(tmp_path: Path, caplog: pytest.LogCapture
         before = found(partition.log)
         await asyncio.sleep(0.1)
         assert found(partition.log) == before
-        assert broker.cleaning.cleaners == []
+        assert broker.cleaner.cleaners == []
         partition.log.config = replace(
             partition.log.config, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=0
         )
-        await broker.retain()
+        await broker.log_maintenance.retain()
         assert found(partition.log) == []
 
     run(tmp_path, story, {"log.cleaner.enable": "false"})
@@ -193,7 +193,7 @@ def test_retention_of_a_compacted_log_is_the_cleaners(tmp_path: Path) -> None:
     async def story(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         assert len(partition.log.segments) > 3
-        await broker.retain()
+        await broker.log_maintenance.retain()
         assert partition.start_offset == 0
         row = DeleteRecordsPartition(partition_index=0, offset=700)
         topic = DeleteRecordsTopic(name="t", partitions=(row,))
@@ -236,10 +236,10 @@ from tests.broker.running import running
 async def main():
     async with running(pathlib.Path(sys.argv[1]), {"log.cleaner.backoff.ms": "20"}) as broker:
         await broker.groups.make_ready()
-        last = broker.cleaning.last_run_ms
-        while broker.cleaning.last_run_ms < last + 100:
+        last = broker.cleaner.last_run_ms
+        while broker.cleaner.last_run_ms < last + 100:
             await asyncio.sleep(0.02)
-        assert broker.cleaning.cleaners[0].worker is None
+        assert broker.cleaner.cleaners[0].worker is None
 asyncio.run(main())
 names = ("cleaning", "filtering", "offset_map", "worker", "lines", "choosing", "swapping")
 print([name for name in names if "konvene.log.cleaner." + name in sys.modules])

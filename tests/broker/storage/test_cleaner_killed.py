@@ -28,13 +28,13 @@ from tests.broker.running import running
 async def main():
     process = sys.argv[2] == "process"
     async with running(Path(sys.argv[1]), SETTINGS | (PROCESS if process else {})) as broker:
-        if "t" not in broker.topics.by_name:
+        if "t" not in broker.catalogue.topics.by_name:
             await create(broker)
         partition = the_partition(broker)
         while True:
-            before = broker.cleaning.removed["t"].cleanings
+            before = broker.cleaner.removed["t"].cleanings
             await fill(broker, partition)
-            await until(lambda: worker_of(broker) or broker.cleaning.removed["t"].cleanings > before)
+            await until(lambda: worker_of(broker) or broker.cleaner.removed["t"].cleanings > before)
             print(json.dumps([partition.end_offset, worker_of(broker)]), flush=True)
 
 asyncio.run(main())

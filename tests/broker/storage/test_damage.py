@@ -13,6 +13,7 @@ from tests.broker.storage.test_disk_faults import write as write_durably
 
 from konvene.broker.broker import Broker
 from konvene.broker.handlers import find_coordinator, metadata, produce
+from konvene.broker.services import bind
 from konvene.cli.app import konvene
 from konvene.codec.batches import build_simple, records
 from konvene.errors import Errors
@@ -48,21 +49,21 @@ def test_a_damaged_partition_is_offline_and_says_so(tmp_path: Path) -> None:
 
     async def before() -> None:
         async with running(tmp_path, {"num.partitions": "2"}) as broker:
-            await broker.create_missing(["t"])
+            await broker.topic_creator.create_missing(["t"])
             for text in (b"one", b"two", b"three"):
-                produce.handle(broker, write(0, text), Call(api_version=9))
+                bind(produce.handle, broker.services)(write(0, text), Call(api_version=9))
 
     async def after() -> None:
         async with running(tmp_path) as broker:
             v9 = Call(api_version=9)
             asked = MetadataRequest(topics=(MetadataRequestTopic(name="t"),))
-            told = metadata.handle(broker, asked, v9).topics[0].partitions
+            told = bind(metadata.handle, broker.services)(asked, v9).topics[0].partitions
             assert [(p.error_code, p.leader_id) for p in told] == [
                 (Errors.LEADER_NOT_AVAILABLE, -1),
-                (Errors.NONE, broker.node_id),
+                (Errors.NONE, broker.catalogue.node_id),
             ]
             for index, error in ((0, Errors.KAFKA_STORAGE_ERROR), (1, Errors.NONE)):
-                answer = produce.handle(broker, write(index, b"more"), v9)
+                answer = bind(produce.handle, broker.services)(write(index, b"more"), v9)
                 assert answer.responses[0].partition_responses[0].error_code == error
 
     asyncio.run(before())
@@ -84,8 +85,8 @@ def test_a_damaged_coordinator_log_takes_only_its_groups_down(tmp_path: Path) ->
     async def after() -> None:
         async with running(tmp_path) as broker:
             await asyncio.sleep(0.1)
-            found = find_coordinator.handle(
-                broker, FindCoordinatorRequest(coordinator_keys=("a", "b")), Call(api_version=4)
+            found = bind(find_coordinator.handle, broker.services)(
+                FindCoordinatorRequest(coordinator_keys=("a", "b")), Call(api_version=4)
             )
             assert len(found.coordinators) == 2
             served = [broker.groups.of(group) is not None for group in ("a", "b")]
@@ -105,9 +106,9 @@ def test_verify_names_the_place_that_takes_a_partition_offline(tmp_path: Path) -
 
     async def main() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_missing(["t"])
+            await broker.topic_creator.create_missing(["t"])
             for text in (b"one", b"two", b"three"):
-                produce.handle(broker, write(0, text), Call(api_version=9))
+                bind(produce.handle, broker.services)(write(0, text), Call(api_version=9))
         path = tmp_path / "t-0" / "00000000000000000000.log"
         spoil(path, 100)
         async with running(tmp_path) as broker:
@@ -122,7 +123,7 @@ def test_verify_names_the_place_that_takes_a_partition_offline(tmp_path: Path) -
         done = CliRunner().invoke(konvene, ["log", "repair", str(tmp_path), "--execute"])
         assert done.exit_code == 0
         async with running(tmp_path) as broker:
-            answer = produce.handle(broker, write(0, b"more"), Call(api_version=9))
+            answer = bind(produce.handle, broker.services)(write(0, b"more"), Call(api_version=9))
             assert answer.responses[0].partition_responses[0].base_offset == 1
 
     asyncio.run(main())
@@ -140,7 +141,7 @@ async def three_batches(*, checkpoint: bool) -> MemoryDisk:
         await write_durably(broker, told, 0)
     assert told.refusals == set()
     if checkpoint:
-        await broker.checkpoint()
+        await broker.log_maintenance.checkpoint()
     return disk.copy()
 
 

@@ -26,6 +26,7 @@ from konvene.broker.handlers import (
     offset_fetch,
     produce,
 )
+from konvene.broker.services import bind
 from konvene.codec import batches
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
@@ -98,8 +99,7 @@ class Told:
 async def started(disk: MemoryDisk, settings: dict[str, str] | None = None) -> Broker:
     config, _ = BrokerConfig.load(overrides=list((SETTINGS | (settings or {})).items()))
     directory = LogDirectory.open(disk, "/d", Identity("cluster", 1, "here"))
-    broker = Broker(config, directory, asyncio.get_running_loop())
-    broker.disk = AtOnce()
+    broker = Broker(config, directory, asyncio.get_running_loop(), disk=AtOnce())
     await broker.start()
     small(broker)
     for _ in range(3):  # The coordinators load.
@@ -127,7 +127,7 @@ async def when_there(answer: Any) -> Any:
 
 async def create(broker: Broker, told: Told) -> None:
     request = CreateTopicsRequest(topics=(CreatableTopic(name="t", num_partitions=2, replication_factor=1),))
-    answer = await create_topics.handle(broker, request, Call(api_version=7))
+    answer = await bind(create_topics.handle, broker.services)(request, Call(api_version=7))
     told.created = told.hear(answer.topics[0].error_code) or told.created
     small(broker)
 
@@ -135,10 +135,12 @@ async def create(broker: Broker, told: Told) -> None:
 async def create_and_delete(broker: Broker, told: Told) -> None:
     """Another topic comes and goes."""
     topics = (CreatableTopic(name="brief", num_partitions=2, replication_factor=1),)
-    made = await create_topics.handle(broker, CreateTopicsRequest(topics=topics), Call(api_version=7))
+    made = await bind(create_topics.handle, broker.services)(
+        CreateTopicsRequest(topics=topics), Call(api_version=7)
+    )
     if told.hear(made.topics[0].error_code):
         request = DeleteTopicsRequest(topic_names=("brief",))
-        gone = await delete_topics.handle(broker, request, Call(api_version=5))
+        gone = await bind(delete_topics.handle, broker.services)(request, Call(api_version=5))
         told.deleted = told.hear(gone.responses[0].error_code)
 
 
@@ -147,7 +149,7 @@ async def write(broker: Broker, told: Told, index: int) -> None:
     told.sent[index].append(value)
     data = PartitionProduceData(index=index, records=batches.build_simple([(None, value)], NOW))
     request = ProduceRequest(acks=-1, topic_data=(TopicProduceData(name="t", partition_data=(data,)),))
-    answer = await when_there(produce.handle(broker, request, Call(api_version=9)))
+    answer = await when_there(bind(produce.handle, broker.services)(request, Call(api_version=9)))
     response = answer.responses[0].partition_responses[0]
     if told.hear(response.error_code):
         told.acknowledged[index][response.base_offset] = value
@@ -164,7 +166,7 @@ async def commit(broker: Broker, told: Told) -> None:
     at = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="m" * 80)
     topics = (OffsetCommitRequestTopic(name="t", partitions=(at,)),)
     request = OffsetCommitRequest(group_id="g", topics=topics)
-    answer = await when_there(offset_commit.handle(broker, request, Call(api_version=8)))
+    answer = await when_there(bind(offset_commit.handle, broker.services)(request, Call(api_version=8)))
     if told.hear(answer.topics[0].partitions[0].error_code):
         told.committed = offset
 
@@ -172,7 +174,7 @@ async def commit(broker: Broker, told: Told) -> None:
 async def delete_before(broker: Broker, told: Told, offset: int) -> None:
     wanted = DeleteRecordsPartition(partition_index=1, offset=offset)
     request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="t", partitions=(wanted,)),))
-    answer = delete_records.handle(broker, request, Call()).topics[0].partitions[0]
+    answer = bind(delete_records.handle, broker.services)(request, Call()).topics[0].partitions[0]
     if told.hear(answer.error_code):
         told.start[1] = max(told.start[1], answer.low_watermark)
 
@@ -188,12 +190,12 @@ async def life(disk: MemoryDisk, told: Told) -> None:
             await write(broker, told, 1)
             await commit(broker, told)
         await delete_before(broker, told, 4 + turn)
-        await broker.checkpoint()
+        await broker.log_maintenance.checkpoint()
         for index in (0, 1):
             partition = broker.partitions.get("t", index)
             if partition is not None:  # Retention may go so far.
                 told.start[index] = max(told.start[index], partition.log.active_segment.base_offset)
-        await broker.retain()
+        await broker.log_maintenance.retain()
         await write(broker, told, 0)
         await commit(broker, told)
         if turn == 0:
@@ -205,10 +207,10 @@ async def look(disk: MemoryDisk, told: Told) -> None:
     """Start again on what is there, compare it with what was told, and go on writing."""
     broker = await started(disk)
     assert not broker.partitions.offline
-    assert ("t" in broker.topics.by_name) or not told.created
-    assert not (told.deleted and "brief" in broker.topics.by_name)
+    assert ("t" in broker.catalogue.topics.by_name) or not told.created
+    assert not (told.deleted and "brief" in broker.catalogue.topics.by_name)
     folders = {name.rpartition("-")[0] for name in disk.folders("/d")}
-    assert folders == {*broker.topics.by_name, CLUSTER_METADATA_TOPIC}
+    assert folders == {*broker.catalogue.topics.by_name, CLUSTER_METADATA_TOPIC}
     for index in (0, 1):
         partition = broker.partitions.get("t", index)
         if partition is None:
@@ -224,7 +226,7 @@ async def look(disk: MemoryDisk, told: Told) -> None:
             assert offset < partition.start_offset or found[offset] == value
         values = list(found.values())
         assert [value for value in told.sent[index] if value in values] == values
-    if "t" in broker.topics.by_name:
+    if "t" in broker.catalogue.topics.by_name:
         if told.committed >= 0:
             assert await committed(broker) in told.commits[told.committed :]
         again = Told()
@@ -238,7 +240,7 @@ async def look(disk: MemoryDisk, told: Told) -> None:
 async def committed(broker: Broker) -> int:
     topics = (OffsetFetchRequestTopics(name="t", partition_indexes=(0,)),)
     request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),))
-    answer = await when_there(offset_fetch.handle(broker, request, Call(api_version=8)))
+    answer = await when_there(bind(offset_fetch.handle, broker.services)(request, Call(api_version=8)))
     offset: int = answer.groups[0].topics[0].partitions[0].committed_offset
     return offset
 
@@ -266,7 +268,9 @@ def test_topics_are_refused_for_the_disk_and_not_for_a_coordinator() -> None:
         disk.fail[disk.calls + 1] = errno.EIO
         for name in ("waits", "comes"):
             topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-            answer = await create_topics.handle(broker, CreateTopicsRequest(topics=(topic,)), Call())
+            answer = await bind(create_topics.handle, broker.services)(
+                CreateTopicsRequest(topics=(topic,)), Call()
+            )
             assert answer.topics[0].error_code == Errors.KAFKA_STORAGE_ERROR
         await broker.stop()
 
@@ -346,7 +350,7 @@ def test_a_roll_of_the_coordinators_log_waits_for_the_disk_only_if_its_answers_d
         partition = broker.partitions.get(OFFSETS_TOPIC, 0)
         assert partition is not None
         assert len(partition.log.segments) > 2
-        await broker.checkpoint()
+        await broker.log_maintenance.checkpoint()
         assert partition.synced_offset >= partition.log.active_segment.base_offset
         await broker.stop()
 

@@ -24,6 +24,7 @@ WRITER = """
 import asyncio, json, sys
 from pathlib import Path
 from tests.broker.running import running
+from konvene.broker.services import bind
 from konvene.runtime.coordinator import Call
 from konvene.broker.handlers import produce
 from konvene.codec.batches import build_simple
@@ -31,12 +32,13 @@ from konvene.messages.produce import PartitionProduceData, ProduceRequest, Topic
 
 async def main():
     async with running(Path(sys.argv[1]), {"konvene.log.fsync.topics": "true"}) as broker:
-        await broker.create_missing(["t"])
+        await broker.topic_creator.create_missing(["t"])
         for at in range(1000):
             batch = build_simple([(b"%d" % at, b"v" * 500)], 1_700_000_000_000)
             data = PartitionProduceData(index=0, records=batch)
             topic = TopicProduceData(name="t", partition_data=(data,))
-            answer = produce.handle(broker, ProduceRequest(acks=-1, topic_data=(topic,)), Call(api_version=9))
+            request = ProduceRequest(acks=-1, topic_data=(topic,))
+            answer = bind(produce.handle, broker.services)(request, Call(api_version=9))
             if asyncio.iscoroutine(answer):
                 answer = await answer
             told = answer.responses[0].partition_responses[0]

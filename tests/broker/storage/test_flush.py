@@ -11,6 +11,7 @@ from tests.broker.handlers.asking import Asking
 from tests.broker.running import running
 
 from konvene.broker.handlers import produce
+from konvene.broker.services import bind
 from konvene.broker.storage.partitions import Partition
 from konvene.codec.batches import build_simple
 from konvene.codec.compile import encode
@@ -82,7 +83,7 @@ def test_a_broker_that_syncs_topics_does_so_before_any_answer(tmp_path: Path, ac
 
 def test_who_expects_no_answer_has_its_records_flushed_as_well(tmp_path: Path) -> None:
     async def story(client: Asking, partition: Partition) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", client.broker.advertised[1])
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.broker.catalogue.advertised[1])
         records = build_simple([(None, b"v")], 1)
         data = TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=records),))
         body = b"\0\0\0\x09\0\0\0\1\0\1c\0" + encode(ProduceRequest(acks=0, topic_data=(data,)), 9)
@@ -156,7 +157,7 @@ def test_a_client_that_hangs_up_leaves_nothing_that_readers_wait_for(
         )
         request = ProduceRequest(acks=-1, topic_data=(TopicProduceData(name="u", partition_data=rows),))
         call = Call(9)
-        answering = produce.handle(broker, request, call)
+        answering = bind(produce.handle, broker.services)(request, call)
         if not at_once:
             task = asyncio.ensure_future(answering)
             await asyncio.sleep(0)

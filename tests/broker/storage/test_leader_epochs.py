@@ -58,7 +58,7 @@ async def end_of(client: Asking, epoch: int, current: int = -1) -> tuple[int, in
 
 
 async def fetch(client: Asking, offset: int, **says: int) -> Any:
-    topic = client.broker.topics.by_name["t"].id
+    topic = client.broker.catalogue.topics.by_name["t"].id
     asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **says)
     topics = (FetchTopic(topic_id=topic, partitions=(asked,)),)
     answer = await client.ask(FetchRequest(topics=topics, min_bytes=0, max_bytes=1 << 20))

@@ -73,7 +73,7 @@ class Client:
         return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     async def write(self, *values: bytes, partition: int = 0, name: str | None = NAME) -> int:
-        now_ms = self.asking.broker.wall_clock_ms()
+        now_ms = self.asking.broker.environment.wall_clock_ms()
         data = bytes(
             build_simple(
                 [(None, value) for value in values], now_ms, producer_id=self.producer_id,

@@ -88,7 +88,7 @@ def play(tmp_path: Path, job: Callable[[Room], Awaitable[None]], partitions: int
     async def whole() -> None:
         settings = QUICK | {name.replace("_", "."): value for name, value in more.items()}
         async with running(tmp_path, settings) as broker:
-            address = f"127.0.0.1:{broker.advertised[1]}"
+            address = f"127.0.0.1:{broker.catalogue.advertised[1]}"
             async with Cluster(address) as cluster:
                 room = Room(address, cluster)
                 await room.admin.create_topic("t", partitions=partitions)

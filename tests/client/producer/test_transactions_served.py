@@ -37,7 +37,7 @@ both_generations = pytest.mark.parametrize("version", [1, 2])
 @asynccontextmanager
 async def cluster_in(path: Path, settings: dict[str, str]) -> AsyncIterator[Cluster]:
     async with running(path, SETTINGS | settings) as broker:
-        host, port = broker.advertised
+        host, port = broker.catalogue.advertised
         async with Cluster(f"{host}:{port}") as cluster:
             for topic in ("in", "out"):
                 if topic not in (await cluster.refresh()).topics:

@@ -80,7 +80,7 @@ class Room:
 async def room(path: Path, **settings: str) -> AsyncIterator[Room]:
     named = {name.replace("_", "."): value for name, value in settings.items()}
     async with running(path, SETTINGS | named) as broker:
-        address = f"127.0.0.1:{broker.advertised[1]}"
+        address = f"127.0.0.1:{broker.catalogue.advertised[1]}"
         async with Cluster(address) as cluster:
             made = Room(address, cluster)
             try:

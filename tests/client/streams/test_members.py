@@ -98,7 +98,7 @@ class Room:
 @asynccontextmanager
 async def room(path: Path, *, lines: int = 2, **settings: str) -> AsyncIterator[Room]:
     async with running(path, QUICK | settings) as broker:
-        address = f"127.0.0.1:{broker.advertised[1]}"
+        address = f"127.0.0.1:{broker.catalogue.advertised[1]}"
         async with Cluster(address) as cluster:
             made = Room(address, cluster)
             if lines:

@@ -76,7 +76,7 @@ def test_bug_19_errors_of_the_offset_apis_stood_elsewhere(tmp_path: Path) -> Non
 
 async def _offset_errors(tmp_path: Path) -> None:
     async with running(tmp_path, {"konvene.heartbeat.policy": "kafka"}) as broker:
-        connection = await Connection.open("127.0.0.1", broker.advertised[1])
+        connection = await Connection.open("127.0.0.1", broker.catalogue.advertised[1])
         try:
             await _fetches_too_early(connection)
             made = CreatableTopic(name="orders", num_partitions=2, replication_factor=1)

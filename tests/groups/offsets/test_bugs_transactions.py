@@ -26,6 +26,7 @@ from tests.groups.offsets.transacting import (
 from konvene.broker.broker import Broker
 from konvene.broker.groups.record_serde import GROUP_SPEECH
 from konvene.broker.handlers import create_topics
+from konvene.broker.services import bind
 from konvene.codec import batches as rb
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
@@ -294,9 +295,9 @@ def test_bug_65_a_fetch_of_what_is_stable_timed_out() -> None:
 
 async def with_orders(broker: Broker) -> Coordinator:
     """The coordinator of group g, and a topic to commit for."""
-    if "orders" not in broker.topics.by_name:
+    if "orders" not in broker.catalogue.topics.by_name:
         topic = CreatableTopic(name="orders", num_partitions=2, replication_factor=1)
-        await create_topics.handle(broker, CreateTopicsRequest(topics=(topic,)), Call(7))
+        await bind(create_topics.handle, broker.services)(CreateTopicsRequest(topics=(topic,)), Call(7))
     await broker.groups.make_ready()
     await broker.groups.loaded()
     coordinator = broker.groups.of("g")

@@ -23,10 +23,10 @@ def _served(lock_ms: int) -> tuple[World, SharePartitionServer]:
     node.begin()
     topic_id: Uuid = world.topics.by_name["orders"].id
     key = SharePartitionKey("g1", topic_id, 0)
-    node.deliveries.share_states.submit(Initialize(key, 1, 0))
+    node.deliveries.share_coordinators.submit(Initialize(key, 1, 0))
     world.ends["orders", 0] = 16
     node.grow()
-    served = node.deliveries.sharing.serve(key, "orders")
+    served = node.deliveries.share_partitions.serve(key, "orders")
     assert isinstance(served, SharePartitionServer)
     for _ in range(200):
         world.step()

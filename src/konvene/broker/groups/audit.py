@@ -25,7 +25,8 @@ from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Rebalance
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.node_services import NodeServices
+    from konvene.log.directory import LogDirectory
     from konvene.runtime.ports import RecordObserver
 
 log = logging.getLogger("konvene.rebalance")
@@ -38,8 +39,9 @@ BESIDE_A_ROW = 100
 class Audit:
     """The one writer of `__konvene_audit`."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: NodeServices, directory: LogDirectory) -> None:
+        self._node = node
+        self._directory = directory
         self.is_new = False
         """Whether there are groups whose past nobody has told so far."""
         self._explained: dict[int, int] | None = None
@@ -54,15 +56,15 @@ class Audit:
             base_offset=explained.base_offset,
             last_offset=explained.last_offset,
         )
-        if self._broker.meter is not None:
-            self._broker.meter.rebalance(group_id, story)
+        if self._node.meter is not None:
+            self._node.meter.rebalance(group_id, story)
         self._write(group_id, story)
         if log.isEnabledFor(logging.INFO):
             log.info("%s", _line(group_id, story))
 
     def _write(self, group_id: str, story: RebalanceValue) -> None:
-        partition = self._broker.partitions.get(AUDIT_TOPIC, 0)
-        if partition is None or not self._broker.config["konvene.audit.enable"]:
+        partition = self._node.partitions.get(AUDIT_TOPIC, 0)
+        if partition is None or not self._node.settings.config["konvene.audit.enable"]:
             return
         key, room = RebalanceKey(group=group_id), partition.max_message_bytes - BESIDE_A_ROW
         pair = encode_record(Record(key, story), AUDIT_RECORDS)
@@ -70,7 +72,7 @@ class Audit:
             story = shortened(story)
             pair = encode_record(Record(key, story), AUDIT_RECORDS)
         try:
-            partition.append([pair], self._broker.wall_clock_ms())
+            partition.append([pair], self._node.environment.wall_clock_ms())
         except LogError as error:
             noun = epoch_noun(story)
             log.error("the row of group %s %s %d is lost: %s", group_id, noun, story.epoch, error)
@@ -83,8 +85,8 @@ class Audit:
 
     def observe(self, partition: int, header: batches.BatchHeader) -> RecordObserver | None:
         """A batch is being loaded. What is to be shown its records, if rows are to be derived from them."""
-        is_told = self._broker.directory.clean and not self.is_new
-        if is_told or not self._broker.config["konvene.audit.enable"]:
+        is_told = self._directory.clean and not self.is_new
+        if is_told or not self._node.settings.config["konvene.audit.enable"]:
             return None
         history = self._histories.get(partition)
         if history is None or header.base_offset <= history.begins:
@@ -115,14 +117,14 @@ class Audit:
 
     def _oldest_ms(self) -> int:
         """Rows of what happened before would be let go of at once."""
-        kept_ms: int = self._broker.config["konvene.audit.retention.ms"]
-        return self._broker.wall_clock_ms() - kept_ms if kept_ms >= 0 else 0
+        kept_ms: int = self._node.settings.config["konvene.audit.retention.ms"]
+        return self._node.environment.wall_clock_ms() - kept_ms if kept_ms >= 0 else 0
 
     def _rows(self) -> dict[int, int]:
         """The last offset that a row explains, by partition of `__consumer_offsets`."""
         if self._explained is None:
             self._explained = {}
-            partition = self._broker.partitions.get(AUDIT_TOPIC, 0)
+            partition = self._node.partitions.get(AUDIT_TOPIC, 0)
             for header, batch in partition.batches() if partition is not None else ():
                 for row in batches.records(batch, header):
                     record = decode_record(row.key or b"", row.value, AUDIT_RECORDS)

@@ -43,7 +43,7 @@ from konvene.runtime.coordinator import Call, Coordinator
 from konvene.shard.contract import Core, Effect
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.node_services import NodeServices
 
 log = logging.getLogger("konvene.groups")
 
@@ -53,15 +53,15 @@ BROKER = Call(client_id="broker")
 class GroupWork:
     """What is being worked on, for all coordinators of groups."""
 
-    def __init__(self, broker: Broker, asked: Allows = allows) -> None:
-        self._broker = broker
-        self._loop = broker.loop
+    def __init__(self, node: NodeServices, share_state_work: ShareStateWork, asked: Allows = allows) -> None:
+        self._node = node
+        self._loop = node.loop
         self._asked = asked
         self._threads = ThreadPoolExecutor(
-            broker.config["group.coordinator.background.threads"], thread_name_prefix="konvene-groups"
+            node.settings.config["group.coordinator.background.threads"], thread_name_prefix="konvene-groups"
         )
-        self._topics = InternalTopics(broker, asked)
-        self.share_states = ShareStateWork(broker)
+        self._topics = InternalTopics(node, asked)
+        self._share_state_work = share_state_work
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class GroupWork:
 
     def perform(self, coordinator: Coordinator, effect: Effect) -> None:
         """Begin with what a coordinator asks for."""
-        if self.share_states.perform(coordinator, effect):
+        if self._share_state_work.perform(coordinator, effect):
             return
         if effect.verb == CREATE_TOPICS:
             task = self._loop.create_task(self._create(coordinator, coordinator.core, effect.subject))
@@ -89,7 +89,7 @@ class GroupWork:
             coordinator.inform(failed)
 
     async def _look_up(self, coordinator: Coordinator, core: Core, wanted: EndsToLookUp) -> None:
-        found = await changelog_ends.look_up(self._broker.partitions, wanted)
+        found = await changelog_ends.look_up(self._node.partitions, wanted)
         if coordinator.core is core:
             coordinator.inform(found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from konvene.broker.groups.assignors import load_assignors, offered_task_assignors
 from konvene.broker.groups.background_work import GroupWork
 from konvene.broker.groups.internal_topic_warnings import TopicRemarks
 from konvene.broker.groups.record_serde import GROUP_SPEECH
@@ -22,7 +23,11 @@ from konvene.runtime.ports import Ports
 from konvene.shard.contract import Effect, Outcome
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.audit import Audit
+    from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
+    from konvene.broker.net.response_cache import ResponseCache
+    from konvene.broker.node_services import NodeServices
+    from konvene.broker.shares.background_work import ShareStateWork
 
 MOST_MS = 1_000_000
 """Longer than any interval: what members are told depends on how many there are."""
@@ -31,11 +36,24 @@ MOST_MS = 1_000_000
 class GroupCoordinators(Coordinators):
     """Which coordinator has which group."""
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker, OFFSETS_TOPIC)
-        self._work = GroupWork(broker)
-        self.share_states = self._work.share_states
-        self.topic_remarks = TopicRemarks(broker)
+    def __init__(
+        self,
+        node: NodeServices,
+        audit: Audit,
+        heartbeat_purgatory: HeartbeatPurgatory,
+        response_cache: ResponseCache,
+        share_state_work: ShareStateWork,
+    ) -> None:
+        super().__init__(OFFSETS_TOPIC, node.loop, node.topic_creator)
+        config = node.settings.static_config
+        self.assignors = load_assignors(config["group.consumer.assignors"])
+        self.task_assignors = offered_task_assignors(config)
+        self._node = node
+        self._audit = audit
+        self._heartbeat_purgatory = heartbeat_purgatory
+        self._response_cache = response_cache
+        self._work = GroupWork(node, share_state_work)
+        self.topic_remarks = TopicRemarks(node)
         self._told: asyncio.Task[None] | None = None
         """Whoever is told when all have read their logs."""
         self.members = 0
@@ -45,20 +63,19 @@ class GroupCoordinators(Coordinators):
         self._members_of: dict[object, dict[tuple[str, str], None]] = {}
 
     async def _make_ready(self) -> None:
-        broker = self._broker
-        await broker.create_internal(OFFSETS_TOPIC)
-        if broker.config["konvene.audit.enable"]:
-            await broker.create_internal(AUDIT_TOPIC)
+        await self._node.topic_creator.create_internal(OFFSETS_TOPIC)
+        if self._node.settings.config["konvene.audit.enable"]:
+            await self._node.topic_creator.create_internal(AUDIT_TOPIC)
         self.start()
 
     async def resume(self) -> None:
         """At the broker's start: go on with the groups that there are. A directory that was Kafka's, or one
         without the audit, has no topic for that yet."""
-        broker = self._broker
-        topics = broker.topics.by_name
-        if OFFSETS_TOPIC in topics and AUDIT_TOPIC not in topics and broker.config["konvene.audit.enable"]:
-            await broker.create_internal(AUDIT_TOPIC)
-            broker.audit.is_new = True
+        topics = self._node.catalogue.topics.by_name
+        audit_enabled = self._node.settings.config["konvene.audit.enable"]
+        if OFFSETS_TOPIC in topics and AUDIT_TOPIC not in topics and audit_enabled:
+            await self._node.topic_creator.create_internal(AUDIT_TOPIC)
+            self._audit.is_new = True
         self.start()
 
     def start(self) -> None:
@@ -66,7 +83,7 @@ class GroupCoordinators(Coordinators):
         super().start()
         if self.ready and not before:
             self._count()
-            self._told = self._broker.loop.create_task(self._when_loaded())
+            self._told = self._node.loop.create_task(self._when_loaded())
 
     async def loaded(self) -> None:
         """Return when the coordinators that are there have read their logs, and the audit knows it."""
@@ -75,40 +92,40 @@ class GroupCoordinators(Coordinators):
 
     async def _when_loaded(self) -> None:
         await super().loaded()
-        self._broker.audit.loaded()
+        self._audit.loaded()
 
     def _coordinator(self, index: int) -> Coordinator | None:
         """None where the partition's log is damaged: its groups have no coordinator, the others do."""
-        broker = self._broker
-        partition = broker.partitions.get(OFFSETS_TOPIC, index)
+        node, settings = self._node, self._node.settings
+        partition = node.partitions.get(OFFSETS_TOPIC, index)
         if partition is None:
             return None
         return Coordinator(
             f"{OFFSETS_TOPIC}-{index}",
-            GroupShard if broker.meter is None else broker.meter.make_shard,
+            GroupShard if node.meter is None else node.meter.make_shard,
             GROUP_SPEECH,
             Ports(
-                journal=self.between(
-                    Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])
+                journal=self.wrap_journal(
+                    Journal(partition, durable=settings.config["konvene.log.fsync.internal"])
                 ),
-                config=lambda: broker.config,
-                loop=broker.loop,
-                wall_clock_ms=broker.wall_clock_ms,
-                topics=lambda: broker.topics,
-                group_configs=lambda: broker.group_configs,
-                assignors=broker.assignors,
-                task_assignors=broker.task_assignors,
+                config=lambda: settings.config,
+                loop=node.loop,
+                wall_clock_ms=node.environment.wall_clock_ms,
+                topics=lambda: node.catalogue.topics,
+                group_configs=lambda: settings.group_configs,
+                assignors=self.assignors,
+                task_assignors=self.task_assignors,
                 perform=lambda effect: self._perform(index, effect),
-                on_rebalance=lambda explained: broker.audit.tell(index, explained),
-                observe_batch=lambda header: broker.audit.observe(index, header),
+                on_rebalance=lambda explained: self._audit.tell(index, explained),
+                observe_batch=lambda header: self._audit.observe(index, header),
                 member_count=lambda: self.members,
                 on_outcome=self._changed,
-                on_stop=broker.holding.release_all,
+                on_stop=self._heartbeat_purgatory.release_all,
             ),
         )
 
     def _changed(self, outcome: Outcome) -> None:
-        self._broker.holding.look(outcome)
+        self._heartbeat_purgatory.look(outcome)
         if outcome.soft_records:
             self.topic_remarks.look(outcome)
 
@@ -121,18 +138,18 @@ class GroupCoordinators(Coordinators):
 
     def _count(self) -> None:
         """Count the members that are told when to heartbeat, as long as that matters, every second."""
-        broker = self._broker
-        if broker.config["konvene.heartbeat.policy"] == RESPONSIVE:
-            before = heartbeat_interval_ms(MOST_MS, broker.config, self.members, waits=False)
+        config = self._node.settings.config
+        if config["konvene.heartbeat.policy"] == RESPONSIVE:
+            before = heartbeat_interval_ms(MOST_MS, config, self.members, waits=False)
             shards = (coordinator.core for coordinator in self.all())
             self.members = sum(shard.members for shard in shards if isinstance(shard, GroupShard))
-            if heartbeat_interval_ms(MOST_MS, broker.config, self.members, waits=False) != before:
-                broker.remembered.forget()
-        self._counting = broker.loop.call_later(1, self._count)
+            if heartbeat_interval_ms(MOST_MS, config, self.members, waits=False) != before:
+                self._response_cache.forget()
+        self._counting = self._node.loop.call_later(1, self._count)
 
     def heard(self, group_id: str, member_id: str, connection: object) -> None:
         """A member of a consumer group spoke on this connection."""
-        if self._broker.config["konvene.session.disconnect.grace.ms"]:
+        if self._node.settings.config["konvene.session.disconnect.grace.ms"]:
             self._heard_on[group_id, member_id] = connection
             self._members_of.setdefault(connection, {})[group_id, member_id] = None
 

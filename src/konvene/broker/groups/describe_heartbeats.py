@@ -22,42 +22,59 @@ from konvene.messages.share_group_describe import DescribedGroup as ShareDescrib
 from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
+    from konvene.broker.settings import BrokerSettings
 
 Described = TypeVar("Described", ClassicDescribed, ConsumerDescribed, ShareDescribed)
 
 Asked = ConsumerGroupDescribeRequest | DescribeGroupsRequest | ShareGroupDescribeRequest
 
 
-def with_notes(broker: Broker, request: Asked, groups: list[Described]) -> list[Described]:
+def with_notes(
+    settings: BrokerSettings,
+    heartbeat_purgatory: HeartbeatPurgatory,
+    groups: GroupCoordinators,
+    request: Asked,
+    described: list[Described],
+) -> list[Described]:
     """The same groups; with a note on each that could be described, if the request has the tag."""
     if all(tag != HEARTBEAT_NOTES for tag, _ in request.unknown_tags):
-        return groups
+        return described
     return [
-        group.replace(unknown_tags=((HEARTBEAT_NOTES, encode(_notes(broker, group.group_id), 0)),))
+        group.replace(
+            unknown_tags=(
+                (HEARTBEAT_NOTES, encode(_notes(settings, heartbeat_purgatory, groups, group.group_id), 0)),
+            )
+        )
         if group.error_code == Errors.NONE
         else group
-        for group in groups
+        for group in described
     ]
 
 
-def _notes(broker: Broker, group_id: str) -> HeartbeatNotes:
-    coordinator = broker.groups.of(group_id)
+def _notes(
+    settings: BrokerSettings,
+    heartbeat_purgatory: HeartbeatPurgatory,
+    groups: GroupCoordinators,
+    group_id: str,
+) -> HeartbeatNotes:
+    coordinator = groups.of(group_id)
     shard = coordinator.core if coordinator is not None else None
     group = shard.groups.get(group_id) if isinstance(shard, GroupShard) else None
-    held = broker.holding.held_of(group_id)
+    held = heartbeat_purgatory.held_of(group_id)
     members = () if group is None else tuple(
         HeartbeatNote(
             member_id=member.member_id,
-            told_ms=_told_ms(broker, group, member),
+            told_ms=_told_ms(settings, groups, group, member),
             is_held=member.member_id in held,
         )
         for member in group.members.values()
     )  # fmt: skip
-    return HeartbeatNotes(policy=str(broker.config["konvene.heartbeat.policy"]), members=members)
+    return HeartbeatNotes(policy=str(settings.config["konvene.heartbeat.policy"]), members=members)
 
 
-def _told_ms(broker: Broker, group: Group, member: Any) -> int:
+def _told_ms(settings: BrokerSettings, groups: GroupCoordinators, group: Group, member: Any) -> int:
     """-1 for who is told nothing, as members of the classic protocol are."""
     if isinstance(group, ConsumerGroup) and member.classic is None:
         kind, waits = "consumer", is_waiting(member, group.epoch, group.assignment_epoch)
@@ -66,9 +83,9 @@ def _told_ms(broker: Broker, group: Group, member: Any) -> int:
     else:
         return -1
     return heartbeat_interval_ms(
-        broker.group_configs.of(group.group_id)[f"{kind}.heartbeat.interval.ms"],
-        broker.config,
-        broker.groups.members,
+        settings.group_configs.of(group.group_id)[f"{kind}.heartbeat.interval.ms"],
+        settings.config,
+        groups.members,
         waits=waits,
         member_id=member.member_id,
     )

@@ -18,32 +18,36 @@ from konvene.messages.streams_group_describe import DescribedGroup, StreamsGroup
 from konvene.messages.streams_notes import STREAMS_NOTES, PlacementNote, StreamsNote, StreamsNotes
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.settings import BrokerSettings
     from konvene.groups.assignors.tasks.contract import Tasks
 
 
 def with_owed(
-    broker: Broker, request: StreamsGroupDescribeRequest, groups: list[DescribedGroup]
+    settings: BrokerSettings,
+    groups: GroupCoordinators,
+    request: StreamsGroupDescribeRequest,
+    described: list[DescribedGroup],
 ) -> list[DescribedGroup]:
     """The same groups; with a note on each that could be described, if the request has the tag."""
     if all(tag != STREAMS_NOTES for tag, _ in request.unknown_tags):
-        return groups
+        return described
     return [
-        group.replace(unknown_tags=((STREAMS_NOTES, encode(_notes(broker, group.group_id), 0)),))
+        group.replace(unknown_tags=((STREAMS_NOTES, encode(_notes(settings, groups, group.group_id), 0)),))
         if group.error_code == Errors.NONE
         else group
-        for group in groups
+        for group in described
     ]
 
 
-def _notes(broker: Broker, group_id: str) -> StreamsNotes:
-    coordinator = broker.groups.of(group_id)
+def _notes(settings: BrokerSettings, groups: GroupCoordinators, group_id: str) -> StreamsNotes:
+    coordinator = groups.of(group_id)
     shard = coordinator.core if coordinator is not None else None
     group = shard.groups.get(group_id) if isinstance(shard, GroupShard) else None
     if not isinstance(group, StreamsGroup):
         return StreamsNotes()
     owing = ((m.member_id, m.current.pending_revocation) for m in group.members.values())
-    config = broker.group_configs.of(group_id)
+    config = settings.group_configs.of(group_id)
     return StreamsNotes(
         members=tuple(_note(member_id, owed) for member_id, owed in owing if owed),
         acceptable_recovery_lag=config["streams.acceptable.recovery.lag"],

@@ -28,7 +28,7 @@ from konvene.groups.streams.topology.configure import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.node_services import NodeServices
     from konvene.shard.contract import Outcome
 
 log = logging.getLogger("konvene.groups")
@@ -43,8 +43,8 @@ REPLICAS = 1
 class TopicRemarks:
     """What was seen and said of each group."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: NodeServices) -> None:
+        self._node = node
         self._seen: dict[str, ConfiguredTopology] = {}
         self._said: dict[str, tuple[str, ...]] = {}
 
@@ -70,7 +70,7 @@ class TopicRemarks:
             self._seen.clear()
             self._said.clear()
         self._seen[group_id] = configured
-        there = self._broker.topics.by_name
+        there = self._node.catalogue.topics.by_name
         existing = {
             name: self._existing(wanted)
             for name, wanted in configured.internal_topics.items()
@@ -86,8 +86,8 @@ class TopicRemarks:
 
     def _existing(self, wanted: InternalTopic) -> ExistingTopic:
         """The topic as it is. A value that the topology writes in other words is told in its words."""
-        told = self._broker.settings_of(ResourceType.TOPIC, wanted.name)
-        values = topic_values(self._broker.config, told)
+        told = self._node.catalogue.settings_of(ResourceType.TOPIC, wanted.name)
+        values = topic_values(self._node.settings.config, told)
         configs = {}
         for name, text in wanted.configs.items():
             row = TOPIC.get(name)

@@ -25,7 +25,7 @@ from konvene.messages.create_topics import (
 from konvene.runtime.coordinator import Call
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.node_services import NodeServices
 
 log = logging.getLogger("konvene.groups")
 
@@ -37,8 +37,8 @@ DEFAULT = -1
 class InternalTopics:
     """What is being made, and what is left alone for a while."""
 
-    def __init__(self, broker: Broker, asked: Allows = allows) -> None:
-        self._broker = broker
+    def __init__(self, node: NodeServices, asked: Allows = allows) -> None:
+        self._node = node
         self._asked = asked
         self._making: set[str] = set()
         self._not_before: dict[str, float] = {}
@@ -48,8 +48,8 @@ class InternalTopics:
 
     async def create(self, wanted: TopicsToCreate) -> TopicsNotCreated | None:
         """Make those that nobody is making; what went wrong, None if nothing did."""
-        now = self._broker.loop.time()
-        there = self._broker.topics.by_name
+        now = self._node.loop.time()
+        there = self._node.catalogue.topics.by_name
         topics = [
             topic
             for topic in wanted.topics
@@ -73,7 +73,7 @@ class InternalTopics:
         if not errors:
             log.info("group %s: made its internal topics %s", wanted.group_id, ", ".join(names))
             return None
-        settings = self._broker.group_configs.of(wanted.group_id)
+        settings = self._node.settings.group_configs.of(wanted.group_id)
         until = now + settings["streams.heartbeat.interval.ms"] / 1000
         self._not_before.update(dict.fromkeys(errors, until))
         for name, error in errors.items():
@@ -95,8 +95,8 @@ class InternalTopics:
     async def _create(self, topics: list[InternalTopic]) -> dict[str, str]:
         """Why which of them were not made."""
         request = CreateTopicsRequest(topics=tuple(map(_creatable, topics)))
-        call = BROKER._replace(fresh_ids=self._broker.fresh_ids(len(topics)))
-        answer = await self._broker.catalogue.submit(request, call)
+        call = BROKER._replace(fresh_ids=self._node.environment.fresh_ids(len(topics)))
+        answer = await self._node.catalogue.submit(request, call)
         if isinstance(answer, Errors):
             return dict.fromkeys((topic.name for topic in topics), answer.name)
         assert isinstance(answer, CreateTopicsResponse)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.transaction_requests import ask
 from konvene.errors import Errors
 from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.deferred import Answer
 
 
-def handle(broker: Broker, request: AddOffsetsToTxnRequest, call: Call) -> Any:
-    return ask(broker, request.transactional_id, request, call, _refused)
+def handle(
+    transactions: TransactionCoordinators, request: AddOffsetsToTxnRequest, call: Call
+) -> Answer[AddOffsetsToTxnResponse]:
+    return ask(transactions, request.transactional_id, request, call, _refused)
 
 
 def _refused(error: Errors) -> AddOffsetsToTxnResponse:

@@ -21,49 +21,58 @@ from konvene.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from konvene.runtime.deferred import Deferred
+from konvene.runtime.deferred import Answer, Deferred
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.runtime.coordinator import Call
 
 FIRST_BETWEEN_BROKERS = 4
 
 
-def handle(broker: Broker, request: AddPartitionsToTxnRequest, call: Call) -> Any:
+def handle(
+    catalogue: ClusterCatalogue,
+    transactions: TransactionCoordinators,
+    request: AddPartitionsToTxnRequest,
+    call: Call,
+) -> Answer[AddPartitionsToTxnResponse]:
     if call.api_version >= FIRST_BETWEEN_BROKERS:
-        return _of_a_broker(broker, request, call)
+        return _of_a_broker(catalogue, transactions, request, call)
 
     def refused(error: Errors) -> AddPartitionsToTxnResponse:
         return AddPartitionsToTxnResponse(
             results_by_topic_v3_and_below=_all(request.v3_and_below_topics, error)
         )
 
-    wrong = _wrong(broker, request.v3_and_below_topics, of_client=True)
+    wrong = _wrong(catalogue, request.v3_and_below_topics, of_client=True)
     if wrong:
         results = _some(request.v3_and_below_topics, wrong)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-    return ask(broker, request.v3_and_below_transactional_id, request, call, refused)
+    return ask(transactions, request.v3_and_below_transactional_id, request, call, refused)
 
 
 async def _of_a_broker(
-    broker: Broker, request: AddPartitionsToTxnRequest, call: Call
+    catalogue: ClusterCatalogue,
+    transactions: TransactionCoordinators,
+    request: AddPartitionsToTxnRequest,
+    call: Call,
 ) -> AddPartitionsToTxnResponse:
     results: list[AddPartitionsToTxnResult] = []
     for asked in request.transactions:
-        wrong = _wrong(broker, asked.topics, of_client=False)
+        wrong = _wrong(catalogue, asked.topics, of_client=False)
         if wrong:
             told = _some(asked.topics, wrong)
             results.append(
                 AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=told)
             )
             continue
-        answer = enlist(broker, asked, call)
+        answer = enlist(transactions, asked, call)
         results += (await answer if isinstance(answer, Deferred) else answer).results_by_transaction
     return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
 
 
-def enlist(broker: Broker, asked: AddPartitionsToTxnTransaction, call: Call) -> Any:
+def enlist(transactions: TransactionCoordinators, asked: AddPartitionsToTxnTransaction, call: Call) -> Any:
     """Ask the coordinator of one transaction, in the words of brokers."""
 
     def refused(error: Errors) -> AddPartitionsToTxnResponse:
@@ -73,11 +82,11 @@ def enlist(broker: Broker, asked: AddPartitionsToTxnTransaction, call: Call) -> 
         return AddPartitionsToTxnResponse(results_by_transaction=(told,))
 
     request = AddPartitionsToTxnRequest(transactions=(asked,))
-    return ask(broker, asked.transactional_id, request, call, refused)
+    return ask(transactions, asked.transactional_id, request, call, refused)
 
 
 def _wrong(
-    broker: Broker, topics: tuple[AddPartitionsToTxnTopic, ...], *, of_client: bool
+    catalogue: ClusterCatalogue, topics: tuple[AddPartitionsToTxnTopic, ...], *, of_client: bool
 ) -> dict[tuple[str, int], Errors]:
     """Partitions that cannot take part, and why. One of them, and no other is attempted."""
     wrong: dict[tuple[str, int], Errors] = {}
@@ -85,7 +94,7 @@ def _wrong(
         for index in topic.partitions:
             if of_client and topic.name in INTERNAL_TOPICS:
                 wrong[topic.name, index] = Errors.TOPIC_AUTHORIZATION_FAILED
-            elif not broker.topics.has(topic.name, index):
+            elif not catalogue.topics.has(topic.name, index):
                 wrong[topic.name, index] = Errors.UNKNOWN_TOPIC_OR_PARTITION
     return wrong
 

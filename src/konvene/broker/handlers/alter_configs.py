@@ -12,12 +12,14 @@ from konvene.messages.alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
     from konvene.runtime.coordinator import Call
 
 
-async def handle(broker: Broker, request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:
-    answer = await broker.catalogue.submit(request, call)
+async def handle(
+    catalogue: ClusterCatalogue, request: AlterConfigsRequest, call: Call
+) -> AlterConfigsResponse:
+    answer = await catalogue.submit(request, call)
     if isinstance(answer, Errors):
         return AlterConfigsResponse(
             responses=tuple(

@@ -14,37 +14,41 @@ from konvene.messages.alter_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
     from konvene.runtime.coordinator import Call
 
 
 def handle(
-    broker: Broker, request: AlterPartitionReassignmentsRequest, call: Call
+    catalogue: ClusterCatalogue, request: AlterPartitionReassignmentsRequest, call: Call
 ) -> AlterPartitionReassignmentsResponse:
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
         responses=tuple(
             ReassignableTopicResponse(
-                name=t.name, partitions=tuple(_reassign(broker, t.name, p) for p in t.partitions)
+                name=t.name, partitions=tuple(_reassign(catalogue, t.name, p) for p in t.partitions)
             )
             for t in request.topics
         ),
     )
 
 
-def _reassign(broker: Broker, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponse:
-    error, why = _what_is_wrong(broker, topic, wanted)
+def _reassign(
+    catalogue: ClusterCatalogue, topic: str, wanted: ReassignablePartition
+) -> ReassignablePartitionResponse:
+    error, why = _what_is_wrong(catalogue, topic, wanted)
     return ReassignablePartitionResponse(
         partition_index=wanted.partition_index, error_code=error, error_message=why
     )
 
 
-def _what_is_wrong(broker: Broker, topic: str, wanted: ReassignablePartition) -> tuple[Errors, str | None]:
+def _what_is_wrong(
+    catalogue: ClusterCatalogue, topic: str, wanted: ReassignablePartition
+) -> tuple[Errors, str | None]:
     index, replicas = wanted.partition_index, wanted.replicas
-    if topic not in broker.topics.by_name:
+    if topic not in catalogue.topics.by_name:
         return Errors.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."
-    if not broker.topics.has(topic, index):
+    if not catalogue.topics.has(topic, index):
         return Errors.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}."
     if replicas is None:
         return Errors.NO_REASSIGNMENT_IN_PROGRESS, None
@@ -52,9 +56,9 @@ def _what_is_wrong(broker: Broker, topic: str, wanted: ReassignablePartition) ->
     if not replicas:
         return Errors.INVALID_REPLICA_ASSIGNMENT, f"{assigned} an empty replica list."
     for replica in sorted(replicas):
-        if replica != broker.node_id:
+        if replica != catalogue.node_id:
             why = f"{assigned} broker {replica}, but no such broker is registered."
             return Errors.INVALID_REPLICA_ASSIGNMENT, why
     if len(replicas) > 1:
-        return Errors.INVALID_REPLICA_ASSIGNMENT, f"{assigned} the broker {broker.node_id} more than once."
+        return Errors.INVALID_REPLICA_ASSIGNMENT, f"{assigned} the broker {catalogue.node_id} more than once."
     return Errors.NONE, None

@@ -16,18 +16,21 @@ from konvene.messages.alter_replica_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.storage.partitions import Partitions
+    from konvene.log.directory import LogDirectory
     from konvene.runtime.coordinator import Call
 
 
-def handle(broker: Broker, request: AlterReplicaLogDirsRequest, call: Call) -> AlterReplicaLogDirsResponse:
+def handle(
+    directory: LogDirectory, partitions: Partitions, request: AlterReplicaLogDirsRequest, call: Call
+) -> AlterReplicaLogDirsResponse:
     answers: dict[str, dict[int, Errors]] = defaultdict(dict)
     for wanted in request.dirs:
-        here = Path(wanted.path).is_absolute() and Path(wanted.path) == Path(log_dir(broker))
+        here = Path(wanted.path).is_absolute() and Path(wanted.path) == Path(log_dir(directory))
         for topic in wanted.topics:
             for index in topic.partitions:
                 answers[topic.name][index] = (
-                    _stay(broker, topic.name, index) if here else Errors.LOG_DIR_NOT_FOUND
+                    _stay(partitions, topic.name, index) if here else Errors.LOG_DIR_NOT_FOUND
                 )
     return AlterReplicaLogDirsResponse(
         results=tuple(
@@ -35,15 +38,15 @@ def handle(broker: Broker, request: AlterReplicaLogDirsRequest, call: Call) -> A
                 topic_name=name,
                 partitions=tuple(
                     AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error)
-                    for index, error in partitions.items()
+                    for index, error in errors.items()
                 ),
             )
-            for name, partitions in answers.items()
+            for name, errors in answers.items()
         )
     )
 
 
-def _stay(broker: Broker, topic: str, index: int) -> Errors:
-    if broker.partitions.get(topic, index) is not None:
+def _stay(partitions: Partitions, topic: str, index: int) -> Errors:
+    if partitions.get(topic, index) is not None:
         return Errors.NONE
-    return broker.partitions.why_not(topic, index, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+    return partitions.why_not(topic, index, Errors.UNKNOWN_TOPIC_OR_PARTITION)

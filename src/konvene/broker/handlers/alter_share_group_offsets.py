@@ -20,14 +20,24 @@ from konvene.messages.alter_share_group_offsets import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.shares.background_work import ShareStateWork
     from konvene.runtime.coordinator import Call
 
 
 async def handle(
-    broker: Broker, request: AlterShareGroupOffsetsRequest, call: Call, *, asked: Allows = allows
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    groups: GroupCoordinators,
+    share_state_work: ShareStateWork,
+    request: AlterShareGroupOffsetsRequest,
+    call: Call,
+    *,
+    asked: Allows = allows,
 ) -> AlterShareGroupOffsetsResponse:
-    if not share_groups_are_on(broker):
+    if not share_groups_are_on(catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
     if not asked(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
         return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
@@ -38,24 +48,24 @@ async def handle(
         for topic in request.topics
         if not asked(call, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
     }
-    coordinator = broker.groups.of(request.group_id)
+    coordinator = groups.of(request.group_id)
     if coordinator is None:
         return _refused(Errors.NOT_COORDINATOR)
-    if not has_room(broker, request.group_id):
+    if not has_room(settings, groups, request.group_id):
         return _refused(Errors.GROUP_MAX_SIZE_REACHED, NO_ROOM)
     seen = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in hidden))
-    answer = await broker.groups.share_states.alter(coordinator, seen, call)
+    answer = await share_state_work.alter(coordinator, seen, call)
     if isinstance(answer, Errors):
         return _refused(answer)
     if not hidden or answer.error_code:
         return answer
-    return answer.replace(responses=(*_hidden(broker, request, hidden), *answer.responses))
+    return answer.replace(responses=(*_hidden(catalogue, request, hidden), *answer.responses))
 
 
 def _hidden(
-    broker: Broker, request: AlterShareGroupOffsetsRequest, hidden: set[str]
+    catalogue: ClusterCatalogue, request: AlterShareGroupOffsetsRequest, hidden: set[str]
 ) -> list[AlterShareGroupOffsetsResponseTopic]:
-    known = broker.topics.by_name
+    known = catalogue.topics.by_name
     answers = []
     for topic in request.topics:
         if topic.topic_name not in hidden:

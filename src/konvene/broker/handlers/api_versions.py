@@ -9,20 +9,23 @@ from konvene.errors import Errors
 from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.supported_apis import SupportedApis
     from konvene.runtime.coordinator import Call
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_SOFTWARE = 3
 
 
-def handle(broker: Broker, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
+def handle(
+    catalogue: ClusterCatalogue, supported_apis: SupportedApis, request: ApiVersionsRequest, call: Call
+) -> ApiVersionsResponse:
     if call.api_version >= FIRST_VERSION_WITH_SOFTWARE:
         name, version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
             return ApiVersionsResponse(error_code=Errors.INVALID_REQUEST)
-    if request.cluster_id is not None and request.cluster_id != broker.cluster_id:
+    if request.cluster_id is not None and request.cluster_id != catalogue.cluster_id:
         return ApiVersionsResponse(error_code=Errors.REBOOTSTRAP_REQUIRED)
-    if request.node_id != -1 and request.node_id != broker.node_id:
+    if request.node_id != -1 and request.node_id != catalogue.node_id:
         return ApiVersionsResponse(error_code=Errors.REBOOTSTRAP_REQUIRED)
-    return broker.api_versions(call.api_version)
+    return supported_apis.response(call.api_version)

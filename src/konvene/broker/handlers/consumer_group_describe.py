@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.groups.describe_heartbeats import with_notes
-from konvene.broker.handlers.describe_modern_groups import Kind, described
+from konvene.broker.handlers.describe_modern_groups import Kind, described_groups, disabled
 from konvene.broker.handlers.group_requests import consumer_groups_are_on
 from konvene.broker.net.authorizer import Allows, allows
 from konvene.messages.consumer_group_describe import (
@@ -15,15 +15,30 @@ from konvene.messages.consumer_group_describe import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
+    from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import Call
 
 
 async def handle(
-    broker: Broker, request: ConsumerGroupDescribeRequest, call: Call, *, asked: Allows = allows
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    heartbeat_purgatory: HeartbeatPurgatory,
+    groups: GroupCoordinators,
+    request: ConsumerGroupDescribeRequest,
+    call: Call,
+    *,
+    asked: Allows = allows,
 ) -> ConsumerGroupDescribeResponse:
-    answer: ConsumerGroupDescribeResponse = await described(KIND, broker, request, call, asked)
-    return answer
+    if not consumer_groups_are_on(settings, catalogue):
+        response: ConsumerGroupDescribeResponse = disabled(KIND, request)
+        return response
+    described = await described_groups(KIND, groups, request, call, asked)
+    return ConsumerGroupDescribeResponse(
+        groups=tuple(with_notes(settings, heartbeat_purgatory, groups, request, described))
+    )
 
 
 def _topics(group: DescribedGroup) -> list[str]:
@@ -38,10 +53,8 @@ def _topics(group: DescribedGroup) -> list[str]:
 
 
 KIND = Kind(
-    is_on=consumer_groups_are_on,
     response=ConsumerGroupDescribeResponse,
     group=DescribedGroup,
     topics=_topics,
     hidden="The group has described topic(s) that the client is not authorized to describe.",
-    annotated=with_notes,
 )

@@ -6,7 +6,7 @@ the topics that it names is told so, as by Kafka.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask, consumer_groups_are_on
 from konvene.broker.net.authorizer import Allows, allows, denied
@@ -17,25 +17,36 @@ from konvene.messages.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.deferred import Answer
+    from konvene.runtime.environment import Environment
 
 CONSUMER_GROUP_HEARTBEAT = 68
 
 
 def handle(
-    broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call, *, asked: Allows = allows
-) -> Any:
-    if not consumer_groups_are_on(broker):
+    environment: Environment,
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    groups: GroupCoordinators,
+    request: ConsumerGroupHeartbeatRequest,
+    call: Call,
+    *,
+    asked: Allows = allows,
+) -> Answer[ConsumerGroupHeartbeatResponse]:
+    if not consumer_groups_are_on(settings, catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
     if asked is not allows:
-        for resource in denied(broker, CONSUMER_GROUP_HEARTBEAT, request, call, asked):
+        for resource in denied(catalogue.topics, CONSUMER_GROUP_HEARTBEAT, request, call, asked):
             return _refused(resource.authorization_failed)
     if not request.member_id:
-        call = call._replace(fresh_ids=broker.fresh_ids(1))
+        call = call._replace(fresh_ids=environment.fresh_ids(1))
     if request.member_epoch >= 0:
-        broker.groups.heard(request.group_id, request.member_id or call.fresh_ids[0], call.connection)
-    return ask(broker, request.group_id, request, call, _refused)
+        groups.heard(request.group_id, request.member_id or call.fresh_ids[0], call.connection)
+    return ask(groups, request.group_id, request, call, _refused)
 
 
 def _refused(error: Errors) -> ConsumerGroupHeartbeatResponse:

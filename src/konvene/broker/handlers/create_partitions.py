@@ -12,12 +12,14 @@ from konvene.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
     from konvene.runtime.coordinator import Call
 
 
-async def handle(broker: Broker, request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse:
-    answer = await broker.catalogue.submit(request, call)
+async def handle(
+    catalogue: ClusterCatalogue, request: CreatePartitionsRequest, call: Call
+) -> CreatePartitionsResponse:
+    answer = await catalogue.submit(request, call)
     if isinstance(answer, Errors):
         return CreatePartitionsResponse(
             results=tuple(CreatePartitionsTopicResult(name=t.name, error_code=answer) for t in request.topics)

@@ -12,13 +12,16 @@ from konvene.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.environment import Environment
 
 
-async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
-    fresh = call._replace(fresh_ids=broker.fresh_ids(len(request.topics)))
-    answer = await broker.catalogue.submit(request, fresh)
+async def handle(
+    environment: Environment, catalogue: ClusterCatalogue, request: CreateTopicsRequest, call: Call
+) -> CreateTopicsResponse:
+    fresh = call._replace(fresh_ids=environment.fresh_ids(len(request.topics)))
+    answer = await catalogue.submit(request, fresh)
     if isinstance(answer, Errors):
         return CreateTopicsResponse(
             topics=tuple(CreatableTopicResult(name=t.name, error_code=answer) for t in request.topics)

@@ -20,7 +20,6 @@ from konvene.messages.expire_delegation_token import (
 from konvene.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
     from konvene.runtime.coordinator import Call
 
 NO = Errors.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -28,7 +27,7 @@ NEVER = -1
 
 
 def handle_create_delegation_token(
-    broker: Broker, request: CreateDelegationTokenRequest, call: Call
+    request: CreateDelegationTokenRequest, call: Call
 ) -> CreateDelegationTokenResponse:
     return CreateDelegationTokenResponse(
         error_code=NO,
@@ -43,18 +42,18 @@ def handle_create_delegation_token(
 
 
 def handle_renew_delegation_token(
-    broker: Broker, request: RenewDelegationTokenRequest, call: Call
+    request: RenewDelegationTokenRequest, call: Call
 ) -> RenewDelegationTokenResponse:
     return RenewDelegationTokenResponse(error_code=NO, expiry_timestamp_ms=NEVER)
 
 
 def handle_expire_delegation_token(
-    broker: Broker, request: ExpireDelegationTokenRequest, call: Call
+    request: ExpireDelegationTokenRequest, call: Call
 ) -> ExpireDelegationTokenResponse:
     return ExpireDelegationTokenResponse(error_code=NO, expiry_timestamp_ms=NEVER)
 
 
 def handle_describe_delegation_token(
-    broker: Broker, request: DescribeDelegationTokenRequest, call: Call
+    request: DescribeDelegationTokenRequest, call: Call
 ) -> DescribeDelegationTokenResponse:
     return DescribeDelegationTokenResponse(error_code=NO)

@@ -8,11 +8,10 @@ from konvene.errors import Errors
 from konvene.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
     from konvene.runtime.coordinator import Call
 
 
-def handle(broker: Broker, request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse:
+def handle(request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse:
     refused = DeleteAclsFilterResult(
         error_code=Errors.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )

@@ -8,14 +8,17 @@ from konvene.errors import Errors
 from konvene.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.shares.background_work import ShareStateWork
     from konvene.runtime.coordinator import Call
 
 
-async def handle(broker: Broker, request: DeleteGroupsRequest, call: Call) -> DeleteGroupsResponse:
+async def handle(
+    groups: GroupCoordinators, share_state_work: ShareStateWork, request: DeleteGroupsRequest, call: Call
+) -> DeleteGroupsResponse:
     results: list[DeletableGroupResult] = []
     for group_id in dict.fromkeys(request.groups_names):
-        answer = await _deleted(broker, group_id, call)
+        answer = await _deleted(groups, share_state_work, group_id, call)
         if isinstance(answer, Errors):
             results.append(DeletableGroupResult(group_id=group_id, error_code=answer))
             continue
@@ -24,12 +27,14 @@ async def handle(broker: Broker, request: DeleteGroupsRequest, call: Call) -> De
     return DeleteGroupsResponse(results=tuple(results))
 
 
-async def _deleted(broker: Broker, group_id: str, call: Call) -> Any:
+async def _deleted(
+    groups: GroupCoordinators, share_state_work: ShareStateWork, group_id: str, call: Call
+) -> Any:
     """A share group goes when the share coordinator has forgotten all of it."""
-    coordinator = broker.groups.of(group_id)
+    coordinator = groups.of(group_id)
     if coordinator is None:
         return Errors.NOT_COORDINATOR
-    error = await broker.groups.share_states.delete_state(coordinator, group_id, call)
+    error = await share_state_work.delete_state(coordinator, group_id, call)
     if error is not Errors.NONE:
         return error
     return await coordinator.submit(DeleteGroupsRequest(groups_names=(group_id,)), call)

@@ -16,32 +16,34 @@ from konvene.messages.delete_records import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.storage.partitions import Partitions
     from konvene.runtime.coordinator import Call
 
 HIGH_WATERMARK = -1
 
 
-def handle(broker: Broker, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+def handle(partitions: Partitions, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=tuple(
             DeleteRecordsTopicResult(
-                name=t.name, partitions=tuple(_delete(broker, t.name, p) for p in t.partitions)
+                name=t.name, partitions=tuple(_delete(partitions, t.name, p) for p in t.partitions)
             )
             for t in request.topics
         )
     )
 
 
-def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete(
+    partitions: Partitions, topic: str, wanted: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
     index = wanted.partition_index
     try:
         if topic in INTERNAL_TOPICS:
             raise Refused(Errors.INVALID_TOPIC_EXCEPTION)
-        partition = broker.partitions.get(topic, index)
+        partition = partitions.get(topic, index)
         if partition is None:
             missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-            raise Refused(broker.partitions.why_not(topic, index, missing))
+            raise Refused(partitions.why_not(topic, index, missing))
         offset = partition.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
         start = partition.delete_before(offset)
     except Refused as refused:

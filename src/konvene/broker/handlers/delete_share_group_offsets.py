@@ -17,22 +17,30 @@ from konvene.messages.delete_share_group_offsets import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.shares.background_work import ShareStateWork
     from konvene.runtime.coordinator import Call
 
 HIDDEN = Errors.TOPIC_AUTHORIZATION_FAILED
 
 
 async def handle(
-    broker: Broker, request: DeleteShareGroupOffsetsRequest, call: Call, *, asked: Allows = allows
+    catalogue: ClusterCatalogue,
+    groups: GroupCoordinators,
+    share_state_work: ShareStateWork,
+    request: DeleteShareGroupOffsetsRequest,
+    call: Call,
+    *,
+    asked: Allows = allows,
 ) -> DeleteShareGroupOffsetsResponse:
-    if not share_groups_are_on(broker):
+    if not share_groups_are_on(catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
     if not asked(call, Operation.DELETE, Resource(ResourceType.GROUP, request.group_id)):
         return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id.strip():
         return _refused(Errors.INVALID_GROUP_ID)
-    coordinator = broker.groups.of(request.group_id)
+    coordinator = groups.of(request.group_id)
     if coordinator is None:
         return _refused(Errors.NOT_COORDINATOR)
     hidden = {
@@ -41,7 +49,7 @@ async def handle(
         if not asked(call, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
     }
     seen = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in hidden))
-    answer = await broker.groups.share_states.delete_offsets(coordinator, seen, call)
+    answer = await share_state_work.delete_offsets(coordinator, seen, call)
     if isinstance(answer, Errors):
         return _refused(answer)
     if not hidden or answer.error_code:

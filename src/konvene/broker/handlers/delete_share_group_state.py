@@ -14,16 +14,18 @@ from konvene.messages.delete_share_group_state import (
 from konvene.share_state.requests import Delete
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.runtime.coordinator import Call
 
 
 async def handle(
-    broker: Broker, request: DeleteShareGroupStateRequest, call: Call
+    share_coordinators: ShareCoordinators, request: DeleteShareGroupStateRequest, call: Call
 ) -> DeleteShareGroupStateResponse:
     if is_empty(request) or has_an_empty_topic(request):
         return DeleteShareGroupStateResponse()
-    results = await ask(broker, request, "delete share group state", lambda key, partition: Delete(key))
+    results = await ask(
+        share_coordinators, request, "delete share group state", lambda key, partition: Delete(key)
+    )
     return DeleteShareGroupStateResponse(
         results=tuple(
             DeleteStateResult(

@@ -8,12 +8,14 @@ from konvene.errors import Errors
 from konvene.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
     from konvene.runtime.coordinator import Call
 
 
-async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
-    answer = await broker.catalogue.submit(request, call)
+async def handle(
+    catalogue: ClusterCatalogue, request: DeleteTopicsRequest, call: Call
+) -> DeleteTopicsResponse:
+    answer = await catalogue.submit(request, call)
     if isinstance(answer, Errors):
         asked = [(t.name, t.topic_id) for t in request.topics]
         named = [DeletableTopicResult(name=name, error_code=answer) for name in request.topic_names]

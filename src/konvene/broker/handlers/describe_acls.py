@@ -8,11 +8,10 @@ from konvene.errors import Errors
 from konvene.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
     from konvene.runtime.coordinator import Call
 
 
-def handle(broker: Broker, request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
+def handle(request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
     return DescribeAclsResponse(
         error_code=Errors.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
     )

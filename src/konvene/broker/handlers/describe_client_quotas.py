@@ -12,7 +12,6 @@ from konvene.messages.describe_client_quotas import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
     from konvene.runtime.coordinator import Call
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
@@ -27,7 +26,7 @@ class _Odd(Exception):
         self.error = error
 
 
-def handle(broker: Broker, request: DescribeClientQuotasRequest, call: Call) -> DescribeClientQuotasResponse:
+def handle(request: DescribeClientQuotasRequest, call: Call) -> DescribeClientQuotasResponse:
     try:
         _check(request.components)
     except _Odd as odd:

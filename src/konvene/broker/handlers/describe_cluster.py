@@ -13,28 +13,31 @@ from konvene.messages.describe_cluster import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import Call
 
 BROKERS = 1
 
 
-def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
+def handle(
+    settings: BrokerSettings, catalogue: ClusterCatalogue, request: DescribeClusterRequest, call: Call
+) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(
             error_code=Errors.MISMATCHED_ENDPOINT_TYPE,
             error_message="The request was sent to an endpoint of type BROKER, but we wanted an endpoint of"
             " type CONTROLLER",
             endpoint_type=request.endpoint_type,
-            cluster_id=broker.cluster_id,
+            cluster_id=catalogue.cluster_id,
         )
-    host, port = broker.advertised
+    host, port = catalogue.advertised
     return DescribeClusterResponse(
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        cluster_id=catalogue.cluster_id,
+        controller_id=catalogue.node_id,
         brokers=(
             DescribeClusterBroker(
-                broker_id=broker.node_id, host=host, port=port, rack=broker.config["broker.rack"]
+                broker_id=catalogue.node_id, host=host, port=port, rack=settings.config["broker.rack"]
             ),
         ),
         cluster_authorized_operations=(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.cluster.names import invalid_name_message
@@ -26,17 +25,20 @@ from konvene.messages.describe_configs import (
 from konvene.shard.errors import ClusterError
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import Call
 
 
-def handle(broker: Broker, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
+def handle(
+    settings: BrokerSettings, catalogue: ClusterCatalogue, request: DescribeConfigsRequest, call: Call
+) -> DescribeConfigsResponse:
     results = []
     for resource in request.resources:
         error, why = Errors.NONE, None
         entries: tuple[Described, ...] = ()
         try:
-            entries = _entries(broker, resource)
+            entries = _entries(settings, catalogue, resource)
         except ClusterError as refused:
             error, why = refused.error, refused.message
         results.append(
@@ -51,44 +53,50 @@ def handle(broker: Broker, request: DescribeConfigsRequest, call: Call) -> Descr
     return DescribeConfigsResponse(results=tuple(results))
 
 
-def _entries(broker: Broker, resource: DescribeConfigsResource) -> tuple[Described, ...]:
-    describe = _DESCRIBE.get(resource.resource_type)
-    if describe is None:
-        raise ClusterError(Errors.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
-    # An empty list of keys asks for all of them, as none at all does.
-    return describe(broker, resource.resource_name, resource.configuration_keys or None)
+def _entries(
+    settings: BrokerSettings, catalogue: ClusterCatalogue, resource: DescribeConfigsResource
+) -> tuple[Described, ...]:
+    # An empty list of keys asks for all of them, as a null list does.
+    name, keys = resource.resource_name, resource.configuration_keys or None
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            return _topic(settings, catalogue, name, keys)
+        case ResourceType.BROKER:
+            return _broker(settings, catalogue, name, keys)
+        case ResourceType.GROUP:
+            return _group(settings, catalogue, name, keys)
+    raise ClusterError(Errors.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 
-def _topic(broker: Broker, name: str, keys: tuple[str, ...] | None) -> tuple[Described, ...]:
+def _topic(
+    settings: BrokerSettings, catalogue: ClusterCatalogue, name: str, keys: tuple[str, ...] | None
+) -> tuple[Described, ...]:
     if invalid_name_message(name) is not None:
         raise ClusterError(Errors.INVALID_TOPIC_EXCEPTION, invalid_name_message(name))
-    if name not in broker.topics.by_name:
+    if name not in catalogue.topics.by_name:
         raise ClusterError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
-    return describe_topic(broker.config, broker.settings_of(ResourceType.TOPIC, name), keys)
+    return describe_topic(settings.config, catalogue.settings_of(ResourceType.TOPIC, name), keys)
 
 
-def _group(broker: Broker, name: str, keys: tuple[str, ...] | None) -> tuple[Described, ...]:
+def _group(
+    settings: BrokerSettings, catalogue: ClusterCatalogue, name: str, keys: tuple[str, ...] | None
+) -> tuple[Described, ...]:
     if not name:
         raise ClusterError(Errors.INVALID_REQUEST, "Group name must not be empty")
-    return describe_group(broker.config, broker.settings_of(ResourceType.GROUP, name), keys)
+    return describe_group(settings.config, catalogue.settings_of(ResourceType.GROUP, name), keys)
 
 
-def _broker(broker: Broker, name: str, keys: tuple[str, ...] | None) -> tuple[Described, ...]:
+def _broker(
+    settings: BrokerSettings, catalogue: ClusterCatalogue, name: str, keys: tuple[str, ...] | None
+) -> tuple[Described, ...]:
     if not name:
-        return describe_cluster(broker.config, keys)
-    if name != str(broker.node_id):
+        return describe_cluster(settings.config, keys)
+    if name != str(catalogue.node_id):
         raise ClusterError(
             Errors.INVALID_REQUEST,
-            f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}",
+            f"Unexpected broker id, expected {catalogue.node_id} or empty string, but received {name}",
         )
-    return describe_broker(broker.config, keys)
-
-
-_DESCRIBE: dict[int, Callable[[Broker, str, tuple[str, ...] | None], tuple[Described, ...]]] = {
-    ResourceType.TOPIC: _topic,
-    ResourceType.BROKER: _broker,
-    ResourceType.GROUP: _group,
-}
+    return describe_broker(settings.config, keys)
 
 
 def _told(entry: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

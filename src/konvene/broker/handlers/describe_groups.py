@@ -10,27 +10,37 @@ from konvene.errors import Errors
 from konvene.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
+    from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import Call
 
 
-async def handle(broker: Broker, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
-    groups: list[DescribedGroup] = []
+async def handle(
+    settings: BrokerSettings,
+    heartbeat_purgatory: HeartbeatPurgatory,
+    groups: GroupCoordinators,
+    request: DescribeGroupsRequest,
+    call: Call,
+) -> DescribeGroupsResponse:
+    described: list[DescribedGroup] = []
     for group_id in request.groups:
-        coordinator = broker.groups.of(group_id)
+        coordinator = groups.of(group_id)
         answer = (
             await coordinator.submit(DescribeGroupsRequest(groups=(group_id,)), call)
             if coordinator is not None
             else Errors.NOT_COORDINATOR
         )
         if isinstance(answer, Errors):
-            groups.append(DescribedGroup(group_id=group_id, error_code=answer))
+            described.append(DescribedGroup(group_id=group_id, error_code=answer))
             continue
         assert isinstance(answer, DescribeGroupsResponse)
-        groups += answer.groups
+        described += answer.groups
     if request.include_authorized_operations:
-        groups = [
+        described = [
             g.replace(authorized_operations=GROUP_OPERATIONS) if g.error_code == Errors.NONE else g
-            for g in groups
+            for g in described
         ]
-    return DescribeGroupsResponse(groups=tuple(with_notes(broker, request, groups)))
+    return DescribeGroupsResponse(
+        groups=tuple(with_notes(settings, heartbeat_purgatory, groups, request, described))
+    )

@@ -20,20 +20,28 @@ from konvene.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.storage.partitions import Partitions
+    from konvene.log.directory import LogDirectory
     from konvene.runtime.coordinator import Call
 
 
-def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
-    path = log_dir(broker)
-    if broker.directory.health.failure is not None:
+def handle(
+    settings: BrokerSettings,
+    directory: LogDirectory,
+    partitions: Partitions,
+    request: DescribeLogDirsRequest,
+    call: Call,
+) -> DescribeLogDirsResponse:
+    path = log_dir(directory)
+    if directory.health.failure is not None:
         failed = DescribeLogDirsResult(error_code=Errors.KAFKA_STORAGE_ERROR, log_dir=path)
         return DescribeLogDirsResponse(results=(failed,))
     asked = None
     if request.topics is not None:
         asked = {(t.topic, index) for t in request.topics for index in t.partitions}
     topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
-    for partition in broker.partitions:
+    for partition in partitions:
         if asked is None or (partition.topic, partition.index) in asked:
             told = DescribeLogDirsPartition(
                 partition_index=partition.index, partition_size=partition.log.size
@@ -43,19 +51,18 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> Descr
     result = DescribeLogDirsResult(
         log_dir=path,
         topics=tuple(
-            DescribeLogDirsTopic(name=name, partitions=tuple(partitions))
-            for name, partitions in topics.items()
+            DescribeLogDirsTopic(name=name, partitions=tuple(found)) for name, found in topics.items()
         ),
         total_bytes=total,
         usable_bytes=usable,
-        is_cordoned=path in (broker.config["cordoned.log.dirs"] or ()),
+        is_cordoned=path in (settings.config["cordoned.log.dirs"] or ()),
     )
     return DescribeLogDirsResponse(results=(result,))
 
 
-def log_dir(broker: Broker) -> str:
+def log_dir(directory: LogDirectory) -> str:
     """The directory as its absolute path."""
-    return str(Path(broker.directory.path).absolute())
+    return str(Path(directory.path).absolute())
 
 
 def _room(path: str) -> tuple[int, int]:

@@ -14,48 +14,50 @@ from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceT
 from konvene.errors import Errors
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.runtime.coordinator import Call
 
 
 class Kind(NamedTuple):
     """One kind of group."""
 
-    is_on: Callable[[Broker], bool]
     response: type[Any]
     group: type[Any]
     topics: Callable[[Any], list[str]]
     """Of a described group, all that are named in it."""
     hidden: str
     """To who may not see one of them."""
-    annotated: Callable[[Broker, Any, list[Any]], list[Any]]
-    """The groups with what is told beside Kafka's fields."""
 
 
-async def described(kind: Kind, broker: Broker, request: Any, call: Call, asked: Allows) -> Any:
-    """The response to a description's request."""
-    if not kind.is_on(broker):
-        groups = [_error(kind, group_id, Errors.UNSUPPORTED_VERSION) for group_id in request.group_ids]
-        return kind.response(groups=tuple(groups))
-    groups = [
-        await _described(kind, broker, request, group_id, call, asked) for group_id in request.group_ids
+def disabled(kind: Kind, request: Any) -> Any:
+    """Return the response for a cluster in which groups of this kind are switched off."""
+    groups = [_error(kind, group_id, Errors.UNSUPPORTED_VERSION) for group_id in request.group_ids]
+    return kind.response(groups=tuple(groups))
+
+
+async def described_groups(
+    kind: Kind, groups: GroupCoordinators, request: Any, call: Call, asked: Allows
+) -> list[Any]:
+    """Describe each requested group by its own coordinator."""
+    described = [
+        await _described(kind, groups, request, group_id, call, asked) for group_id in request.group_ids
     ]
     if request.include_authorized_operations:
-        groups = [
+        described = [
             g.replace(authorized_operations=GROUP_OPERATIONS) if g.error_code == Errors.NONE else g
-            for g in groups
+            for g in described
         ]
-    return kind.response(groups=tuple(kind.annotated(broker, request, groups)))
+    return described
 
 
 async def _described(
-    kind: Kind, broker: Broker, request: Any, group_id: str, call: Call, asked: Allows
+    kind: Kind, groups: GroupCoordinators, request: Any, group_id: str, call: Call, asked: Allows
 ) -> Any:
     if not asked(call, Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id)):
         return _error(kind, group_id, Errors.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         return _error(kind, group_id, Errors.INVALID_GROUP_ID)
-    coordinator = broker.groups.of(group_id)
+    coordinator = groups.of(group_id)
     if coordinator is None:
         return _error(kind, group_id, Errors.NOT_COORDINATOR)
     answer = await coordinator.submit(request.replace(group_ids=(group_id,)), call)

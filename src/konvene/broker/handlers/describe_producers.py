@@ -16,19 +16,24 @@ from konvene.messages.describe_producers import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.storage.partitions import Partitions
     from konvene.runtime.coordinator import Call
 
 
-def handle(broker: Broker, request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
-    return DescribeProducersResponse(topics=tuple(_topic(broker, topic) for topic in request.topics))
+def handle(
+    catalogue: ClusterCatalogue, partitions: Partitions, request: DescribeProducersRequest, call: Call
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=tuple(_topic(catalogue, partitions, topic) for topic in request.topics)
+    )
 
 
-def _topic(broker: Broker, asked: TopicRequest) -> TopicResponse:
+def _topic(catalogue: ClusterCatalogue, partitions: Partitions, asked: TopicRequest) -> TopicResponse:
     error, why = Errors.NONE, invalid_name_message(asked.name)
     if why is not None:
         error = Errors.INVALID_TOPIC_EXCEPTION
-    elif asked.name not in broker.topics.by_name:
+    elif asked.name not in catalogue.topics.by_name:
         error, why = Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION]
     if error is not Errors.NONE:
         failed = tuple(
@@ -36,14 +41,14 @@ def _topic(broker: Broker, asked: TopicRequest) -> TopicResponse:
             for index in asked.partition_indexes
         )
         return TopicResponse(name=asked.name, partitions=failed)
-    told = tuple(_partition(broker, asked.name, index) for index in asked.partition_indexes)
+    told = tuple(_partition(partitions, asked.name, index) for index in asked.partition_indexes)
     return TopicResponse(name=asked.name, partitions=told)
 
 
-def _partition(broker: Broker, topic: str, index: int) -> PartitionResponse:
-    partition = broker.partitions.get(topic, index)
+def _partition(partitions: Partitions, topic: str, index: int) -> PartitionResponse:
+    partition = partitions.get(topic, index)
     if partition is None:
-        error = broker.partitions.why_not(topic, index, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+        error = partitions.why_not(topic, index, Errors.UNKNOWN_TOPIC_OR_PARTITION)
         return PartitionResponse(partition_index=index, error_code=error)
     return PartitionResponse(
         partition_index=index,

@@ -19,36 +19,39 @@ from konvene.messages.describe_quorum import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.environment import Environment
 
 FIRST_VERSION_WITH_NODES = 2
 THE_ONLY = (TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(PartitionData(partition_index=0),)),)
 
 
-def handle(broker: Broker, request: DescribeQuorumRequest, call: Call) -> DescribeQuorumResponse:
+def handle(
+    environment: Environment, catalogue: ClusterCatalogue, request: DescribeQuorumRequest, call: Call
+) -> DescribeQuorumResponse:
     if request.topics != THE_ONLY:
         return DescribeQuorumResponse(topics=tuple(_not_here(topic) for topic in request.topics))
-    now_ms = broker.wall_clock_ms()
-    end = broker.metadata_end_offset
+    now_ms = environment.wall_clock_ms()
+    end = catalogue.end_offset
     voter = ReplicaState(
-        replica_id=broker.node_id,
+        replica_id=catalogue.node_id,
         log_end_offset=end,
         last_fetch_timestamp=now_ms,
         last_caught_up_timestamp=now_ms,
     )
     quorum = ResponsePartitionData(
-        leader_id=broker.node_id, leader_epoch=0, high_watermark=end, current_voters=(voter,)
+        leader_id=catalogue.node_id, leader_epoch=0, high_watermark=end, current_voters=(voter,)
     )
     return DescribeQuorumResponse(
         topics=(ResponseTopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(quorum,)),),
-        nodes=(_node(broker),) if call.api_version >= FIRST_VERSION_WITH_NODES else (),
+        nodes=(_node(catalogue),) if call.api_version >= FIRST_VERSION_WITH_NODES else (),
     )
 
 
-def _node(broker: Broker) -> Node:
-    host, port = broker.advertised
-    return Node(node_id=broker.node_id, listeners=(Listener(name="PLAINTEXT", host=host, port=port),))
+def _node(catalogue: ClusterCatalogue) -> Node:
+    host, port = catalogue.advertised
+    return Node(node_id=catalogue.node_id, listeners=(Listener(name="PLAINTEXT", host=host, port=port),))
 
 
 def _not_here(topic: TopicData) -> ResponseTopicData:

@@ -29,7 +29,11 @@ from konvene.share_state.requests import ReadSummary, SharePartitionKey
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.shares.share_partitions import SharePartitions
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
+    from konvene.broker.storage.partitions import Partitions
     from konvene.runtime.coordinator import Call
 
 UNKNOWN = -1
@@ -37,30 +41,55 @@ HIDDEN = Errors.TOPIC_AUTHORIZATION_FAILED
 
 
 async def handle(
-    broker: Broker, request: DescribeShareGroupOffsetsRequest, call: Call, *, asked: Allows = allows
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    groups: GroupCoordinators,
+    share_coordinators: ShareCoordinators,
+    share_partitions: SharePartitions,
+    request: DescribeShareGroupOffsetsRequest,
+    call: Call,
+    *,
+    asked: Allows = allows,
 ) -> DescribeShareGroupOffsetsResponse:
     with_notes = describe_in_flight.wanted(request)
-    groups = [await _group(broker, group, call, asked, with_notes) for group in request.groups]
-    return DescribeShareGroupOffsetsResponse(groups=tuple(groups))
+    described = [
+        await _group(
+            catalogue,
+            partitions,
+            groups,
+            share_coordinators,
+            share_partitions,
+            group,
+            call,
+            asked,
+            with_notes,
+        )
+        for group in request.groups
+    ]
+    return DescribeShareGroupOffsetsResponse(groups=tuple(described))
 
 
 async def _group(
-    broker: Broker,
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    groups: GroupCoordinators,
+    share_coordinators: ShareCoordinators,
+    share_partitions: SharePartitions,
     group: DescribeShareGroupOffsetsRequestGroup,
     call: Call,
     asked: Allows,
     with_notes: bool,
 ) -> DescribeShareGroupOffsetsResponseGroup:
-    if not share_groups_are_on(broker):
+    if not share_groups_are_on(catalogue):
         return _refused(group.group_id, Errors.UNSUPPORTED_VERSION)
     if not asked(call, Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)):
         return _refused(group.group_id, Errors.GROUP_AUTHORIZATION_FAILED)
     topics = group.topics
     if topics is None:
-        found = await _initialized(broker, group.group_id, call)
+        found = await _initialized(groups, group.group_id, call)
         if isinstance(found, Errors):
             return _refused(group.group_id, found)
-        topics = _by_topic(broker, found)
+        topics = _by_topic(catalogue, found)
         topics = tuple(t for t in topics if _is_seen(asked, call, t.topic_name))
     read: list[DescribeShareGroupOffsetsResponseTopic] = []
     absent: list[DescribeShareGroupOffsetsResponseTopic] = []
@@ -68,10 +97,20 @@ async def _group(
     for topic in topics:
         if not _is_seen(asked, call, topic.topic_name):
             hidden.append(_not_told(topic, HIDDEN))
-        elif topic.topic_name not in broker.topics.by_name:
+        elif topic.topic_name not in catalogue.topics.by_name:
             absent.append(_not_told(topic, Errors.NONE))
         else:
-            read.append(await _topic(broker, group.group_id, topic, with_notes))
+            read.append(
+                await _topic(
+                    catalogue,
+                    partitions,
+                    share_coordinators,
+                    share_partitions,
+                    group.group_id,
+                    topic,
+                    with_notes,
+                )
+            )
     return DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=(*read, *absent, *hidden))
 
 
@@ -79,8 +118,10 @@ def _is_seen(asked: Allows, call: Call, topic: str) -> bool:
     return asked(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic))
 
 
-async def _initialized(broker: Broker, group_id: str, call: Call) -> tuple[SharePartitionKey, ...] | Errors:
-    coordinator = broker.groups.of(group_id)
+async def _initialized(
+    groups: GroupCoordinators, group_id: str, call: Call
+) -> tuple[SharePartitionKey, ...] | Errors:
+    coordinator = groups.of(group_id)
     if coordinator is None:
         return Errors.NOT_COORDINATOR
     found: tuple[SharePartitionKey, ...] | Errors
@@ -89,10 +130,10 @@ async def _initialized(broker: Broker, group_id: str, call: Call) -> tuple[Share
 
 
 def _by_topic(
-    broker: Broker, keys: Iterable[SharePartitionKey]
+    catalogue: ClusterCatalogue, keys: Iterable[SharePartitionKey]
 ) -> tuple[DescribeShareGroupOffsetsRequestTopic, ...]:
     """The topics that there are, with these partitions."""
-    known = broker.topics.by_id
+    known = catalogue.topics.by_id
     partitions: dict[str, list[int]] = {}
     for key in keys:
         if key.topic_id in known:
@@ -104,31 +145,45 @@ def _by_topic(
 
 
 async def _topic(
-    broker: Broker, group_id: str, topic: DescribeShareGroupOffsetsRequestTopic, with_notes: bool
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    share_coordinators: ShareCoordinators,
+    share_partitions: SharePartitions,
+    group_id: str,
+    topic: DescribeShareGroupOffsetsRequestTopic,
+    with_notes: bool,
 ) -> DescribeShareGroupOffsetsResponseTopic:
-    topic_id = broker.topics.by_name[topic.topic_name].id
+    topic_id = catalogue.topics.by_name[topic.topic_name].id
     keys = [SharePartitionKey(group_id, topic_id, partition) for partition in topic.partitions]
-    partitions = [await _partition(broker, topic.topic_name, key, with_notes) for key in keys]
+    described = [
+        await _partition(partitions, share_coordinators, share_partitions, topic.topic_name, key, with_notes)
+        for key in keys
+    ]
     return DescribeShareGroupOffsetsResponseTopic(
-        topic_name=topic.topic_name, topic_id=topic_id, partitions=tuple(partitions)
+        topic_name=topic.topic_name, topic_id=topic_id, partitions=tuple(described)
     )
 
 
 async def _partition(
-    broker: Broker, topic: str, key: SharePartitionKey, with_notes: bool
+    partitions: Partitions,
+    share_coordinators: ShareCoordinators,
+    share_partitions: SharePartitions,
+    topic: str,
+    key: SharePartitionKey,
+    with_notes: bool,
 ) -> DescribeShareGroupOffsetsResponsePartition:
-    known = await broker.share_states.submit(ReadSummary(key, 0))
+    known = await share_coordinators.submit(ReadSummary(key, 0))
     told = DescribeShareGroupOffsetsResponsePartition(partition_index=key.partition, start_offset=UNKNOWN)
     if known.error is not Errors.NONE:
         return told
     told = told.replace(start_offset=known.start_offset, leader_epoch=known.leader_epoch)
     if with_notes:
-        told = told.replace(unknown_tags=describe_in_flight.note(broker, key))
+        told = told.replace(unknown_tags=describe_in_flight.note(share_partitions, key))
     if UNKNOWN in (known.start_offset, known.delivery_complete_count):
         return told
-    partition = broker.partitions.get(topic, key.partition)
+    partition = partitions.get(topic, key.partition)
     if partition is None:
-        error = broker.partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+        error = partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION)
         return DescribeShareGroupOffsetsResponsePartition(
             partition_index=key.partition, error_code=error, error_message=MESSAGES.get(error)
         )

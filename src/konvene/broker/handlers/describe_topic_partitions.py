@@ -18,16 +18,17 @@ from konvene.messages.describe_topic_partitions import (
 from konvene.shard.image import Topic
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import Call
 
 
 def handle(
-    broker: Broker, request: DescribeTopicPartitionsRequest, call: Call
+    settings: BrokerSettings, catalogue: ClusterCatalogue, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
-    most: int = broker.config["max.request.partition.size.limit"]
+    most: int = settings.config["max.request.partition.size.limit"]
     left = max(min(request.response_partition_limit, most), 1)
-    names = sorted({t.name for t in request.topics} or broker.topics.by_name)
+    names = sorted({t.name for t in request.topics} or catalogue.topics.by_name)
     first = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
@@ -35,7 +36,7 @@ def handle(
     told = []
     for name in names:
         start = first if request.cursor is not None and name == request.cursor.topic_name else 0
-        topic = broker.topics.by_name.get(name)
+        topic = catalogue.topics.by_name.get(name)
         if topic is None:
             wrong = invalid_name_message(name) is not None
             error = Errors.INVALID_TOPIC_EXCEPTION if wrong else Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -48,7 +49,7 @@ def handle(
         if left == 0:
             return _response(told, Cursor(topic_name=name, partition_index=start))
         stop = min(start + left, topic.partitions)
-        told.append(_topic(broker, topic, range(start, stop)))
+        told.append(_topic(catalogue, topic, range(start, stop)))
         left -= stop - start
         if stop < topic.partitions:
             return _response(told, Cursor(topic_name=name, partition_index=stop))
@@ -61,8 +62,8 @@ def _response(
     return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=cursor)
 
 
-def _topic(broker: Broker, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
-    node, epoch = (broker.node_id,), broker.state.leader_epoch(topic.name)
+def _topic(catalogue: ClusterCatalogue, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+    node, epoch = (catalogue.node_id,), catalogue.state.leader_epoch(topic.name)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -70,7 +71,7 @@ def _topic(broker: Broker, topic: Topic, indexes: range) -> DescribeTopicPartiti
         partitions=tuple(
             DescribeTopicPartitionsResponsePartition(
                 partition_index=index,
-                leader_id=broker.node_id,
+                leader_id=catalogue.node_id,
                 leader_epoch=epoch,
                 replica_nodes=node,
                 isr_nodes=node,

@@ -11,15 +11,15 @@ from konvene.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
-from konvene.runtime.deferred import Deferred
+from konvene.runtime.deferred import value_of
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.runtime.coordinator import Call
 
 
 async def handle(
-    broker: Broker, request: DescribeTransactionsRequest, call: Call
+    transactions: TransactionCoordinators, request: DescribeTransactionsRequest, call: Call
 ) -> DescribeTransactionsResponse:
     states: list[TransactionState] = []
     for transactional_id in request.transactional_ids:
@@ -29,6 +29,6 @@ async def handle(
             return DescribeTransactionsResponse(transaction_states=(state,))
 
         asked = DescribeTransactionsRequest(transactional_ids=(transactional_id,))
-        answer = ask(broker, transactional_id, asked, call, refused)
-        states += (await answer if isinstance(answer, Deferred) else answer).transaction_states
+        answer = ask(transactions, transactional_id, asked, call, refused)
+        states += (await value_of(answer)).transaction_states
     return DescribeTransactionsResponse(transaction_states=tuple(states))

@@ -13,13 +13,10 @@ from konvene.messages.describe_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
     from konvene.runtime.coordinator import Call
 
 
-def handle(
-    broker: Broker, request: DescribeUserScramCredentialsRequest, call: Call
-) -> DescribeUserScramCredentialsResponse:
+def handle(request: DescribeUserScramCredentialsRequest, call: Call) -> DescribeUserScramCredentialsResponse:
     named = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
         results=tuple(_result(user, times) for user, times in named.items())

@@ -13,16 +13,16 @@ from konvene.messages.elect_leaders import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
     from konvene.runtime.coordinator import Call
 
 PREFERRED, UNCLEAN = 0, 1
 
 
-def handle(broker: Broker, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
+def handle(catalogue: ClusterCatalogue, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
     if request.topic_partitions is None:
         # Of all partitions only those are told where something was done.
-        nothing = tuple(ReplicaElectionResult(topic=name) for name in broker.topics.by_name)
+        nothing = tuple(ReplicaElectionResult(topic=name) for name in catalogue.topics.by_name)
         return ElectLeadersResponse(replica_election_results=nothing)
     known = request.election_type in (PREFERRED, UNCLEAN)
     return ElectLeadersResponse(
@@ -32,7 +32,7 @@ def handle(broker: Broker, request: ElectLeadersRequest, call: Call) -> ElectLea
             ReplicaElectionResult(
                 topic=t.topic,
                 partition_result=tuple(
-                    _elect(broker, t.topic, index)
+                    _elect(catalogue, t.topic, index)
                     if known
                     else _result(
                         index, Errors.INVALID_REQUEST, f"Unknown election type {request.election_type}"
@@ -45,10 +45,10 @@ def handle(broker: Broker, request: ElectLeadersRequest, call: Call) -> ElectLea
     )
 
 
-def _elect(broker: Broker, topic: str, index: int) -> PartitionResult:
-    if topic not in broker.topics.by_name:
+def _elect(catalogue: ClusterCatalogue, topic: str, index: int) -> PartitionResult:
+    if topic not in catalogue.topics.by_name:
         return _result(index, Errors.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
-    if not broker.topics.has(topic, index):
+    if not catalogue.topics.has(topic, index):
         return _result(index, Errors.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
     return _result(index, Errors.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 

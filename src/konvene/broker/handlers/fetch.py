@@ -14,10 +14,11 @@ There are no followers here, so whoever says that it is one is refused.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from konvene.broker.net.fetch_sessions import MAX_INT, Fetch, Found, Interest, SessionError
+from konvene.broker.net.fetch_sessions import MAX_INT, Fetch, FinishedFetch, Found, Interest, SessionError
 from konvene.broker.storage.partitions import Partition, Refused
 from konvene.codec.batches import batches
 from konvene.errors import Errors
@@ -32,11 +33,17 @@ from konvene.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
-from konvene.runtime.deferred import Deferred
+from konvene.runtime.deferred import Answer, Deferred
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    import asyncio
+
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.fetch_sessions import FetchSessions
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.storage.partitions import Partitions
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.environment import Environment
 
 FIRST_VERSION_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -46,19 +53,35 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NO_EPOCH = -1
 
 
-def handle(broker: Broker, request: FetchRequest, call: Call) -> Any:
+def handle(
+    loop: asyncio.AbstractEventLoop,
+    environment: Environment,
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    fetch_sessions: FetchSessions,
+    request: FetchRequest,
+    call: Call,
+) -> Answer[FetchResponse]:
     with_ids = call.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     try:
-        fetch = broker.fetch_sessions.begin(request, with_ids=with_ids, now_ms=_now_ms(broker))
+        fetch = fetch_sessions.begin(request, with_ids=with_ids, now_ms=_now_ms(loop))
     except SessionError as refused:
         return FetchResponse(error_code=refused.error)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _unknown_isolation(request, with_ids=with_ids)
-    reader = _Reader(broker, request, call, fetch)
+    reader = _Reader(catalogue, partitions, request, call, fetch, settings.config["fetch.max.bytes"])
     seen = reader.read()
+
+    def respond(seen: _Seen) -> FetchResponse:
+        finished = fetch_sessions.finish(
+            fetch, seen.found, now_ms=_now_ms(loop), fresh_id=environment.random_int(1, MAX_INT)
+        )
+        return _response(finished, call.api_version)
+
     if seen.at_once or not seen.readable or seen.size >= reader.min_bytes or request.max_wait_ms <= 0:
-        return reader.response(seen)
-    return _Wait(reader, seen).later
+        return respond(seen)
+    return _Wait(loop, reader, seen, respond).deferred
 
 
 def _unknown_isolation(request: FetchRequest, *, with_ids: bool) -> FetchResponse:
@@ -94,21 +117,24 @@ class _Reader:
     """What a fetch asks for, said once."""
 
     __slots__ = (
-        "broker",
-        "call",
-        "committed",
-        "fetch",
-        "max_bytes",
-        "max_wait_ms",
-        "min_bytes",
+        "call", "catalogue", "committed", "fetch", "max_bytes", "max_wait_ms", "min_bytes", "partitions",
         "replica_id",
-    )
+    )  # fmt: skip
 
-    def __init__(self, broker: Broker, request: FetchRequest, call: Call, fetch: Fetch) -> None:
-        self.broker, self.call, self.fetch = broker, call, fetch
+    def __init__(
+        self,
+        catalogue: ClusterCatalogue,
+        partitions: Partitions,
+        request: FetchRequest,
+        call: Call,
+        fetch: Fetch,
+        max_bytes: int,
+    ) -> None:
+        self.catalogue, self.partitions = catalogue, partitions
+        self.call, self.fetch = call, fetch
         self.max_wait_ms = request.max_wait_ms
-        self.max_bytes: int = min(request.max_bytes, broker.config["fetch.max.bytes"])
-        self.min_bytes: int = min(request.min_bytes, self.max_bytes)
+        self.max_bytes = min(request.max_bytes, max_bytes)
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.committed = request.isolation_level == READ_COMMITTED
         stated = call.api_version >= FIRST_VERSION_WITH_REPLICA_STATE
         self.replica_id = request.replica_state.replica_id if stated else request.replica_id
@@ -141,16 +167,16 @@ class _Reader:
 
     def _find(self, interest: Interest) -> Partition | None:
         """The partition; None where its log is offline. Raises `Refused` where there is none."""
-        broker = self.broker
+        topics = self.catalogue.topics
         if interest.topic is None:
-            topic = broker.topics.by_id.get(interest.topic_id) if interest.topic_id else None
+            topic = topics.by_id.get(interest.topic_id) if interest.topic_id else None
             if topic is None:
                 raise Refused(Errors.UNKNOWN_TOPIC_ID)
             interest.topic = topic.name
         index = interest.wanted.partition
-        if not broker.topics.has(interest.topic, index):
+        if not topics.has(interest.topic, index):
             raise Refused(Errors.UNKNOWN_TOPIC_OR_PARTITION)
-        return broker.partitions.get(interest.topic, index)
+        return self.partitions.get(interest.topic, index)
 
     def _partition(
         self, partition: Partition | None, interest: Interest, left: int, *, first: bool
@@ -158,7 +184,7 @@ class _Reader:
         wanted = interest.wanted
         if partition is None:
             raise Refused(Errors.KAFKA_STORAGE_ERROR)
-        if interest.topic_id not in (None, self.broker.topics.by_name[partition.topic].id):
+        if interest.topic_id not in (None, self.catalogue.topics.by_name[partition.topic].id):
             raise Refused(Errors.INCONSISTENT_TOPIC_ID)
         known_epoch = wanted.current_leader_epoch > NO_EPOCH
         if known_epoch:
@@ -198,39 +224,45 @@ class _Reader:
         data = _error(interest, error)
         moved = error in (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH)
         if moved and version >= FIRST_VERSION_WITH_LEADER:
-            epoch = self.broker.state.leader_epoch(interest.topic or "")
-            leader = LeaderIdAndEpoch(leader_id=self.broker.node_id, leader_epoch=epoch)
+            epoch = self.catalogue.state.leader_epoch(interest.topic or "")
+            leader = LeaderIdAndEpoch(leader_id=self.catalogue.node_id, leader_epoch=epoch)
             return data.replace(current_leader=leader)
         return data
 
-    def response(self, seen: _Seen) -> FetchResponse:
-        answer = self.broker.fetch_sessions.finish(
-            self.fetch, seen.found, now_ms=_now_ms(self.broker), fresh_id=self.broker.random_int(1, MAX_INT)
+
+def _response(finished: FinishedFetch, version: int) -> FetchResponse:
+    """Group the partitions of a fetch by topic, in the order in which they were read."""
+    if version < FIRST_VERSION_WITH_TOPIC_IDS:
+        topics = tuple(
+            FetchableTopicResponse(topic=name, partitions=tuple(data for _, data in group))
+            for name, group in groupby(finished.found, key=lambda pair: pair[0].topic or "")
         )
-        if self.call.api_version < FIRST_VERSION_WITH_TOPIC_IDS:
-            topics = tuple(
-                FetchableTopicResponse(topic=name, partitions=tuple(data for _, data in group))
-                for name, group in groupby(answer.found, key=lambda pair: pair[0].topic or "")
-            )
-        else:
-            topics = tuple(
-                FetchableTopicResponse(topic_id=topic_id, partitions=tuple(data for _, data in group))
-                for topic_id, group in groupby(answer.found, key=lambda pair: pair[0].topic_id)
-                if topic_id is not None
-            )
-        return FetchResponse(error_code=answer.error, session_id=answer.session_id, responses=topics)
+    else:
+        topics = tuple(
+            FetchableTopicResponse(topic_id=topic_id, partitions=tuple(data for _, data in group))
+            for topic_id, group in groupby(finished.found, key=lambda pair: pair[0].topic_id)
+            if topic_id is not None
+        )
+    return FetchResponse(error_code=finished.error, session_id=finished.session_id, responses=topics)
 
 
 class _Wait:
     """A fetch that waits until its partitions have enough, or time is up."""
 
-    __slots__ = ("alarm", "later", "reader", "size", "watches")
+    __slots__ = ("alarm", "deferred", "reader", "respond", "size", "watches")
 
-    def __init__(self, reader: _Reader, seen: _Seen) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        reader: _Reader,
+        seen: _Seen,
+        respond: Callable[[_Seen], FetchResponse],
+    ) -> None:
         self.reader = reader
+        self.respond = respond
         self.size = seen.size
-        self.later: Deferred[FetchResponse] = Deferred()
-        self.alarm = reader.broker.loop.call_later(min(reader.max_wait_ms, MAX_INT) / 1000, self.finish)
+        self.deferred: Deferred[FetchResponse] = Deferred()
+        self.alarm = loop.call_later(min(reader.max_wait_ms, MAX_INT) / 1000, self.finish)
         self.watches = [_Watch(self, partition, interest) for partition, interest in seen.readable]
         for watch in self.watches:
             watch.partition.waiting[watch] = None
@@ -240,7 +272,7 @@ class _Wait:
         self.alarm.cancel()
         for watch in self.watches:
             watch.partition.waiting.pop(watch, None)
-        self.later.resolve(self.reader.response(self.reader.read()))
+        self.deferred.resolve(self.respond(self.reader.read()))
 
 
 class _Watch:
@@ -261,12 +293,12 @@ class _Watch:
 
     def look(self) -> None:
         wait = self.wait
-        if not wait.later.done and self._is_enough():
+        if not wait.deferred.done and self._is_enough():
             wait.finish()
 
     def _is_enough(self) -> bool:
         wait, partition, log = self.wait, self.partition, self.partition.log
-        if wait.reader.broker.partitions.get(partition.topic, partition.index) is not partition:
+        if wait.reader.partitions.get(partition.topic, partition.index) is not partition:
             return True  # It is gone, and the client should know.
         upto = self._upto()
         if upto <= self.seen_to:
@@ -320,6 +352,6 @@ def _error(
     )
 
 
-def _now_ms(broker: Broker) -> int:
-    """A clock that nobody sets back."""
-    return int(broker.loop.time() * 1000)
+def _now_ms(loop: asyncio.AbstractEventLoop) -> int:
+    """Return the monotonic time in ms."""
+    return int(loop.time() * 1000)

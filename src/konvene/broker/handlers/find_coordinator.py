@@ -7,15 +7,19 @@ for what cannot be one nothing is made.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.errors import MESSAGES, Errors
 from konvene.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
+    from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.runtime.coordinator import Call
     from konvene.runtime.coordinators import Coordinators
+    from konvene.runtime.deferred import Answer
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_KEYS = 4
@@ -29,28 +33,47 @@ _NUMBER = re.compile(r"([+-]?)0*(\d{1,10})")
 """As Java reads a number: any digits that Unicode has."""
 
 
-def handle(broker: Broker, request: FindCoordinatorRequest, call: Call) -> Any:
-    kind = _kind(broker, request.key_type, call)
+def handle(
+    catalogue: ClusterCatalogue,
+    groups: GroupCoordinators,
+    share_coordinators: ShareCoordinators,
+    transactions: TransactionCoordinators,
+    request: FindCoordinatorRequest,
+    call: Call,
+) -> Answer[FindCoordinatorResponse]:
+    kind = _kind(groups, share_coordinators, transactions, request.key_type, call)
     if kind is None or kind.ready or not any(_can_be(request.key_type, key) for key in _keys(request, call)):
-        return _answer(broker, request, call)
-    return _make_ready(broker, kind, request, call)
+        return _answer(catalogue, groups, share_coordinators, transactions, request, call)
+    return _make_ready(catalogue, groups, share_coordinators, transactions, kind, request, call)
 
 
 async def _make_ready(
-    broker: Broker, kind: Coordinators, request: FindCoordinatorRequest, call: Call
+    catalogue: ClusterCatalogue,
+    groups: GroupCoordinators,
+    share_coordinators: ShareCoordinators,
+    transactions: TransactionCoordinators,
+    kind: Coordinators,
+    request: FindCoordinatorRequest,
+    call: Call,
 ) -> FindCoordinatorResponse:
     await kind.make_ready()
-    return _answer(broker, request, call)
+    return _answer(catalogue, groups, share_coordinators, transactions, request, call)
 
 
-def _kind(broker: Broker, key_type: int, call: Call) -> Coordinators | None:
+def _kind(
+    groups: GroupCoordinators,
+    share_coordinators: ShareCoordinators,
+    transactions: TransactionCoordinators,
+    key_type: int,
+    call: Call,
+) -> Coordinators | None:
     """The coordinators that are asked for; None where there is no such kind."""
     if key_type == GROUP:
-        return broker.groups
+        return groups
     if key_type == TRANSACTION:
-        return broker.transactions
+        return transactions
     if key_type == SHARE and call.api_version >= FIRST_VERSION_WITH_SHARE:
-        return broker.share_states
+        return share_coordinators
     return None
 
 
@@ -76,16 +99,23 @@ def is_share_key(key: str) -> bool:
     return -(1 << 31) <= int("".join(number.groups())) < 1 << 31
 
 
-def _answer(broker: Broker, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
-    host, port = broker.advertised
-    kind = _kind(broker, request.key_type, call)
+def _answer(
+    catalogue: ClusterCatalogue,
+    groups: GroupCoordinators,
+    share_coordinators: ShareCoordinators,
+    transactions: TransactionCoordinators,
+    request: FindCoordinatorRequest,
+    call: Call,
+) -> FindCoordinatorResponse:
+    host, port = catalogue.advertised
+    kind = _kind(groups, share_coordinators, transactions, request.key_type, call)
     if call.api_version >= FIRST_VERSION_WITH_KEYS:
         # Of what goes wrong only a kind that is none is put into words.
         why = MESSAGES[Errors.INVALID_REQUEST] if request.key_type not in (GROUP, TRANSACTION, SHARE) else ""
         found = {
             error: Coordinator(node_id=-1, port=-1, error_code=error, error_message=why) for error in REFUSALS
         }
-        found[Errors.NONE] = Coordinator(node_id=broker.node_id, host=host, port=port)
+        found[Errors.NONE] = Coordinator(node_id=catalogue.node_id, host=host, port=port)
         return FindCoordinatorResponse(
             coordinators=tuple(
                 found[_error(kind, request.key_type, key)].replace(key=key)
@@ -94,7 +124,9 @@ def _answer(broker: Broker, request: FindCoordinatorRequest, call: Call) -> Find
         )
     error = _error(kind, request.key_type, request.key)
     if error is Errors.NONE:
-        return FindCoordinatorResponse(error_message=error.name, node_id=broker.node_id, host=host, port=port)
+        return FindCoordinatorResponse(
+            error_message=error.name, node_id=catalogue.node_id, host=host, port=port
+        )
     return FindCoordinatorResponse(error_code=error, error_message=MESSAGES[error], node_id=-1, port=-1)
 
 

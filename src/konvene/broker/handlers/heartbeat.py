@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask
 from konvene.errors import Errors
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.deferred import Answer
 
 
-def handle(broker: Broker, request: HeartbeatRequest, call: Call) -> Any:
-    return ask(broker, request.group_id, request, call, _refused)
+def handle(groups: GroupCoordinators, request: HeartbeatRequest, call: Call) -> Answer[HeartbeatResponse]:
+    return ask(groups, request.group_id, request, call, _refused)
 
 
 def _refused(error: Errors) -> HeartbeatResponse:

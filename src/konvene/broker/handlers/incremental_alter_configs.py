@@ -12,14 +12,14 @@ from konvene.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
     from konvene.runtime.coordinator import Call
 
 
 async def handle(
-    broker: Broker, request: IncrementalAlterConfigsRequest, call: Call
+    catalogue: ClusterCatalogue, request: IncrementalAlterConfigsRequest, call: Call
 ) -> IncrementalAlterConfigsResponse:
-    answer = await broker.catalogue.submit(request, call)
+    answer = await catalogue.submit(request, call)
     if isinstance(answer, Errors):
         return IncrementalAlterConfigsResponse(
             responses=tuple(

@@ -3,7 +3,7 @@ it is the coordinator's word, which ends what an older instance left open and fe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.transaction_requests import ask
 from konvene.codec.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -11,20 +11,27 @@ from konvene.errors import Errors
 from konvene.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.producer_ids import ProducerIds
+    from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.deferred import Answer
 
 
-def handle(broker: Broker, request: InitProducerIdRequest, call: Call) -> Any:
+def handle(
+    producer_ids: ProducerIds,
+    transactions: TransactionCoordinators,
+    request: InitProducerIdRequest,
+    call: Call,
+) -> Answer[InitProducerIdResponse]:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(Errors.INVALID_REQUEST)
     if request.transactional_id is None:
-        return _fresh(broker)
-    return ask(broker, request.transactional_id, request, call, _refused)
+        return _fresh(producer_ids)
+    return ask(transactions, request.transactional_id, request, call, _refused)
 
 
-async def _fresh(broker: Broker) -> InitProducerIdResponse:
-    producer_id = await broker.next_producer_id()
+async def _fresh(producer_ids: ProducerIds) -> InitProducerIdResponse:
+    producer_id = await producer_ids.next_id()
     if producer_id is None:
         return _refused(Errors.COORDINATOR_NOT_AVAILABLE)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

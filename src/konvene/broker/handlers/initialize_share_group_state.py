@@ -14,17 +14,17 @@ from konvene.messages.initialize_share_group_state import (
 from konvene.share_state.requests import Initialize
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.runtime.coordinator import Call
 
 
 async def handle(
-    broker: Broker, request: InitializeShareGroupStateRequest, call: Call
+    share_coordinators: ShareCoordinators, request: InitializeShareGroupStateRequest, call: Call
 ) -> InitializeShareGroupStateResponse:
     if is_empty(request):
         return InitializeShareGroupStateResponse()
     results = await ask(
-        broker,
+        share_coordinators,
         request,
         "initialize share group state",
         lambda key, partition: Initialize(key, partition.state_epoch, partition.start_offset),

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from konvene.broker.handlers.group_requests import ask
 from konvene.errors import Errors
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from konvene.runtime.deferred import then
+from konvene.runtime.deferred import Answer, then
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.environment import Environment
 
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 
@@ -26,14 +27,16 @@ WITH_MEMBER_ID = frozenset(
 """Refusals that are told to the member that asked; the others are told to whom it may concern."""
 
 
-def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> Any:
-    fresh = call._replace(fresh_ids=(str(broker.fresh_uuid()),))
+def handle(
+    environment: Environment, groups: GroupCoordinators, request: JoinGroupRequest, call: Call
+) -> Answer[JoinGroupResponse]:
+    fresh = call._replace(fresh_ids=(str(environment.fresh_uuid()),))
 
     def refused(error: Errors) -> JoinGroupResponse:
         member_id = request.member_id if error in WITH_MEMBER_ID else ""
         return JoinGroupResponse(member_id=member_id, error_code=error, protocol_name=None)
 
-    answer = ask(broker, request.group_id, request, fresh, refused)
+    answer = ask(groups, request.group_id, request, fresh, refused)
     if call.api_version >= FIRST_VERSION_WITH_NULL_PROTOCOL:
         return answer
     return then(answer, _older)

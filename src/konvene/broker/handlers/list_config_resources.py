@@ -5,7 +5,7 @@ Version 0 knew client metrics only; nothing here subscribes to any, so there are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from konvene.cluster.state import ResourceType
@@ -17,13 +17,23 @@ from konvene.messages.list_config_resources import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
     from konvene.runtime.coordinator import Call
 
 FIRST_VERSION_WITH_TYPES = 1
 
+_LISTED = (
+    ResourceType.GROUP,
+    ResourceType.CLIENT_METRICS,
+    ResourceType.BROKER_LOGGER,
+    ResourceType.BROKER,
+    ResourceType.TOPIC,
+)
 
-def handle(broker: Broker, request: ListConfigResourcesRequest, call: Call) -> ListConfigResourcesResponse:
+
+def handle(
+    catalogue: ClusterCatalogue, request: ListConfigResourcesRequest, call: Call
+) -> ListConfigResourcesResponse:
     known = set(_LISTED) if call.api_version >= FIRST_VERSION_WITH_TYPES else {ResourceType.CLIENT_METRICS}
     asked = set(request.resource_types) or known
     if not asked <= known:
@@ -31,29 +41,17 @@ def handle(broker: Broker, request: ListConfigResourcesRequest, call: Call) -> L
     return ListConfigResourcesResponse(
         config_resources=tuple(
             ConfigResource(resource_name=name, resource_type=kind)
-            for kind, names in _LISTED.items()
+            for kind in _LISTED
             if kind in asked
-            for name in names(broker)
+            for name in _names(catalogue, kind)
         )
     )
 
 
-def _configured(kind: ResourceType) -> Callable[[Broker], Iterable[str]]:
-    return lambda broker: sorted(name for of, name in broker.state.configs if of == kind)
-
-
-def _this_node(broker: Broker) -> Iterable[str]:
-    return (str(broker.node_id),)
-
-
-def _topics(broker: Broker) -> Iterable[str]:
-    return broker.topics.by_name
-
-
-_LISTED: dict[int, Callable[[Broker], Iterable[str]]] = {
-    ResourceType.GROUP: _configured(ResourceType.GROUP),
-    ResourceType.CLIENT_METRICS: _configured(ResourceType.CLIENT_METRICS),
-    ResourceType.BROKER_LOGGER: _this_node,
-    ResourceType.BROKER: _this_node,
-    ResourceType.TOPIC: _topics,
-}
+def _names(catalogue: ClusterCatalogue, kind: int) -> Iterable[str]:
+    """Return the names of the resources of one type, in the order of Kafka's response."""
+    if kind == ResourceType.TOPIC:
+        return catalogue.topics.by_name
+    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        return (str(catalogue.node_id),)
+    return sorted(name for of, name in catalogue.state.configs if of == kind)

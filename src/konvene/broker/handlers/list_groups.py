@@ -8,16 +8,16 @@ from konvene.errors import Errors
 from konvene.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.runtime.coordinator import Call
 
 
-async def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
-    groups: list[ListedGroup] = []
-    for coordinator in broker.groups.all():
+async def handle(groups: GroupCoordinators, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+    listed: list[ListedGroup] = []
+    for coordinator in groups.all():
         answer = await coordinator.submit(request, call)
         if isinstance(answer, Errors):
             return ListGroupsResponse(error_code=answer)
         assert isinstance(answer, ListGroupsResponse)
-        groups += answer.groups
-    return ListGroupsResponse(groups=tuple(groups))
+        listed += answer.groups
+    return ListGroupsResponse(groups=tuple(listed))

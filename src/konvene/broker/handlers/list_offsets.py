@@ -19,7 +19,7 @@ from konvene.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.storage.partitions import Partitions
     from konvene.runtime.coordinator import Call
 
 FIRST_VERSION_WITH_EPOCH = 4
@@ -30,7 +30,7 @@ READ_COMMITTED = 1
 _FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+def handle(partitions: Partitions, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     topics = []
     named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     committed = request.isolation_level == READ_COMMITTED
@@ -38,7 +38,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
         answers = []
         # A partition that is named twice is answered once.
         for p in {p.partition_index: p for p in t.partitions}.values():
-            partition = broker.partitions.get(t.name, p.partition_index)
+            partition = partitions.get(t.name, p.partition_index)
             try:
                 if named[t.name, p.partition_index] > 1:
                     raise Refused(Errors.INVALID_REQUEST)
@@ -46,7 +46,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
                     raise Refused(Errors.UNSUPPORTED_VERSION)
                 if partition is None:
                     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-                    raise Refused(broker.partitions.why_not(t.name, p.partition_index, missing))
+                    raise Refused(partitions.why_not(t.name, p.partition_index, missing))
                 partition.check_leader_epoch(p.current_leader_epoch)
                 answers.append(_find(partition, p, call.api_version, committed=committed))
             except Refused as refused:

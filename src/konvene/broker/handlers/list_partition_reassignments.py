@@ -10,11 +10,8 @@ from konvene.messages.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
     from konvene.runtime.coordinator import Call
 
 
-def handle(
-    broker: Broker, request: ListPartitionReassignmentsRequest, call: Call
-) -> ListPartitionReassignmentsResponse:
+def handle(request: ListPartitionReassignmentsRequest, call: Call) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(error_message=None)

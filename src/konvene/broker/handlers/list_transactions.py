@@ -15,16 +15,22 @@ from konvene.shard.errors import Refusal
 from konvene.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.runtime.coordinator import Call
 
 
-async def handle(broker: Broker, request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:
-    if not broker.transactions.all():
-        return _of_nobody(broker, request)
+async def handle(
+    settings: BrokerSettings,
+    transactions: TransactionCoordinators,
+    request: ListTransactionsRequest,
+    call: Call,
+) -> ListTransactionsResponse:
+    if not transactions.all():
+        return _of_nobody(settings, request)
     states: list[TransactionState] = []
     unknown: dict[str, None] = {}
-    for coordinator in broker.transactions.all():
+    for coordinator in transactions.all():
         answer = await coordinator.submit(request, call)
         if isinstance(answer, Errors):
             return ListTransactionsResponse(error_code=answer)
@@ -36,10 +42,10 @@ async def handle(broker: Broker, request: ListTransactionsRequest, call: Call) -
     return ListTransactionsResponse(unknown_state_filters=tuple(unknown), transaction_states=tuple(states))
 
 
-def _of_nobody(broker: Broker, request: ListTransactionsRequest) -> ListTransactionsResponse:
+def _of_nobody(settings: BrokerSettings, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """Where no transaction was ever begun: what is wrong with the request is told all the same."""
     try:
-        (reply,) = TransactionShard().handle(request, Context(0, broker.config)).replies
+        (reply,) = TransactionShard().handle(request, Context(0, settings.config)).replies
     except Refusal as refused:
         return ListTransactionsResponse(error_code=refused.error)
     assert isinstance(reply.response, ListTransactionsResponse)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from konvene.cluster.names import invalid_name_message
@@ -20,21 +20,34 @@ from konvene.messages.metadata import (
 from konvene.shard.image import Topic
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.storage.partitions import Partitions
+    from konvene.broker.topic_creator import TopicCreator
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.deferred import Answer
 
 FIRST_VERSION_WHERE_NULL_IS_ALL = 1
 FIRST_VERSION_WITH_NULL_NAME = 12
 
 
-def handle(broker: Broker, request: MetadataRequest, call: Call) -> Any:
+def handle(
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    topic_creator: TopicCreator,
+    partitions: Partitions,
+    request: MetadataRequest,
+    call: Call,
+) -> Answer[MetadataResponse]:
     asked = _asked_for(request, call.api_version)
-    if asked and request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"]:
+    if asked and request.allow_auto_topic_creation and settings.config["auto.create.topics.enable"]:
         names = [t.name for t in asked if t.name is not None and t.topic_id == ZERO_UUID]
-        missing = [name for name in names if name not in broker.topics.by_name]
+        missing = [name for name in names if name not in catalogue.topics.by_name]
         if missing:
-            return _create_then_answer(broker, request, call, asked, missing)
-    return _answer(broker, request, call, asked)
+            return _create_then_answer(
+                settings, catalogue, topic_creator, partitions, request, call, asked, missing
+            )
+    return _answer(settings, catalogue, partitions, request, call, asked)
 
 
 def _asked_for(request: MetadataRequest, version: int) -> tuple[MetadataRequestTopic, ...] | None:
@@ -47,33 +60,43 @@ def _asked_for(request: MetadataRequest, version: int) -> tuple[MetadataRequestT
 
 
 async def _create_then_answer(
-    broker: Broker,
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    topic_creator: TopicCreator,
+    partitions: Partitions,
     request: MetadataRequest,
     call: Call,
     asked: tuple[MetadataRequestTopic, ...],
     names: list[str],
 ) -> MetadataResponse:
-    await broker.create_missing([name for name in names if invalid_name_message(name) is None])
-    return _answer(broker, request, call, asked)
+    await topic_creator.create_missing([name for name in names if invalid_name_message(name) is None])
+    return _answer(settings, catalogue, partitions, request, call, asked)
 
 
 def _answer(
-    broker: Broker, request: MetadataRequest, call: Call, asked: tuple[MetadataRequestTopic, ...] | None
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    request: MetadataRequest,
+    call: Call,
+    asked: tuple[MetadataRequestTopic, ...] | None,
 ) -> MetadataResponse:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if asked is None:
-        topics = tuple(_topic(broker, topic, operations) for topic in broker.topics.by_name.values())
+        topics = tuple(
+            _topic(catalogue, partitions, topic, operations) for topic in catalogue.topics.by_name.values()
+        )
     else:
-        topics = tuple(_asked(broker, t, operations, call.api_version) for t in asked)
-    host, port = broker.advertised
+        topics = tuple(_asked(catalogue, partitions, t, operations, call.api_version) for t in asked)
+    host, port = catalogue.advertised
     return MetadataResponse(
         brokers=(
             MetadataResponseBroker(
-                node_id=broker.node_id, host=host, port=port, rack=broker.config["broker.rack"]
+                node_id=catalogue.node_id, host=host, port=port, rack=settings.config["broker.rack"]
             ),
         ),
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        cluster_id=catalogue.cluster_id,
+        controller_id=catalogue.node_id,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
@@ -82,20 +105,24 @@ def _answer(
 
 
 def _asked(
-    broker: Broker, asked: MetadataRequestTopic, operations: int, version: int
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    asked: MetadataRequestTopic,
+    operations: int,
+    version: int,
 ) -> MetadataResponseTopic:
     if asked.topic_id != ZERO_UUID or asked.name is None:  # Java's client asks by id under an empty name
-        topic = broker.topics.by_id.get(asked.topic_id)
+        topic = catalogue.topics.by_id.get(asked.topic_id)
         if topic is None:
             return MetadataResponseTopic(
                 error_code=Errors.UNKNOWN_TOPIC_ID,
                 name=None if version >= FIRST_VERSION_WITH_NULL_NAME else "",
                 topic_id=asked.topic_id,
             )
-        return _topic(broker, topic, operations)
-    topic = broker.topics.by_name.get(asked.name)
+        return _topic(catalogue, partitions, topic, operations)
+    topic = catalogue.topics.by_name.get(asked.name)
     if topic is not None:
-        return _topic(broker, topic, operations)
+        return _topic(catalogue, partitions, topic, operations)
     wrong = invalid_name_message(asked.name) is not None
     error = Errors.INVALID_TOPIC_EXCEPTION if wrong else Errors.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataResponseTopic(
@@ -103,22 +130,27 @@ def _asked(
     )
 
 
-def _topic(broker: Broker, topic: Topic, operations: int) -> MetadataResponseTopic:
-    epoch = broker.state.leader_epoch(topic.name)
-    partitions = tuple(_partition(broker, topic.name, index, epoch) for index in range(topic.partitions))
+def _topic(
+    catalogue: ClusterCatalogue, partitions: Partitions, topic: Topic, operations: int
+) -> MetadataResponseTopic:
+    epoch = catalogue.state.leader_epoch(topic.name)
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=partitions,
+        partitions=tuple(
+            _partition(catalogue, partitions, topic.name, index, epoch) for index in range(topic.partitions)
+        ),
         topic_authorized_operations=operations,
     )
 
 
-def _partition(broker: Broker, topic: str, index: int, epoch: int) -> MetadataResponsePartition:
+def _partition(
+    catalogue: ClusterCatalogue, partitions: Partitions, topic: str, index: int, epoch: int
+) -> MetadataResponsePartition:
     """A partition that this node leads, unless its log is damaged: then nobody does."""
-    node = (broker.node_id,)
-    if (topic, index) in broker.partitions.offline:
+    node = (catalogue.node_id,)
+    if (topic, index) in partitions.offline:
         return MetadataResponsePartition(
             error_code=Errors.LEADER_NOT_AVAILABLE,
             partition_index=index,
@@ -128,7 +160,7 @@ def _partition(broker: Broker, topic: str, index: int, epoch: int) -> MetadataRe
         )
     return MetadataResponsePartition(
         partition_index=index,
-        leader_id=broker.node_id,
+        leader_id=catalogue.node_id,
         leader_epoch=epoch,
         replica_nodes=node,
         isr_nodes=node,

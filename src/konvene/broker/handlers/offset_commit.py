@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask
 from konvene.errors import Errors
@@ -16,17 +16,21 @@ from konvene.messages.offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.deferred import Answer
     from konvene.shard.image import Topics
 
 
-def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Any:
+def handle(
+    catalogue: ClusterCatalogue, groups: GroupCoordinators, request: OffsetCommitRequest, call: Call
+) -> Answer[OffsetCommitResponse]:
     def refused(error: Errors) -> OffsetCommitResponse:
-        topics = tuple(_refused(broker.topics, t, call.api_version, error) for t in request.topics)
+        topics = tuple(_refused(catalogue.topics, t, call.api_version, error) for t in request.topics)
         return OffsetCommitResponse(topics=topics)
 
-    return ask(broker, request.group_id, request, call, refused)
+    return ask(groups, request.group_id, request, call, refused)
 
 
 def _refused(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask
 from konvene.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.deferred import Answer
 
 
-def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> Any:
-    return ask(broker, request.group_id, request, call, lambda error: OffsetDeleteResponse(error_code=error))
+def handle(
+    groups: GroupCoordinators, request: OffsetDeleteRequest, call: Call
+) -> Answer[OffsetDeleteResponse]:
+    return ask(groups, request.group_id, request, call, lambda error: OffsetDeleteResponse(error_code=error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask
 from konvene.errors import Errors
@@ -17,21 +17,21 @@ from konvene.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from konvene.runtime.deferred import Deferred, then
+from konvene.runtime.deferred import Answer, Deferred, then
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.runtime.coordinator import Call
 
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_ERROR = 2
 
 
-def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> Any:
+def handle(groups: GroupCoordinators, request: OffsetFetchRequest, call: Call) -> Answer[OffsetFetchResponse]:
     if call.api_version >= FIRST_VERSION_WITH_GROUPS:
         if len(request.groups) == 1:
-            return _fetch(broker, request.groups[0], request.require_stable, call)
-        return _fetch_all(broker, request, call)
+            return _fetch(groups, request.groups[0], request.require_stable, call)
+        return _fetch_all(groups, request, call)
     asked = None
     if request.topics is not None:
         asked = tuple(
@@ -39,21 +39,25 @@ def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> Any:
             for t in request.topics
         )
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=asked)
-    return then(_fetch(broker, group, request.require_stable, call), _older)
+    return then(_fetch(groups, group, request.require_stable, call), _older)
 
 
-def _fetch(broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, call: Call) -> Any:
+def _fetch(
+    groups: GroupCoordinators, group: OffsetFetchRequestGroup, require_stable: bool, call: Call
+) -> OffsetFetchResponse | Deferred[OffsetFetchResponse]:
     request = OffsetFetchRequest(groups=(group,), require_stable=require_stable)
-    return ask(broker, group.group_id, request, call, lambda error: _refused(group, error, call.api_version))
+    return ask(groups, group.group_id, request, call, lambda error: _refused(group, error, call.api_version))
 
 
-async def _fetch_all(broker: Broker, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
-    groups = []
+async def _fetch_all(
+    groups: GroupCoordinators, request: OffsetFetchRequest, call: Call
+) -> OffsetFetchResponse:
+    fetched: list[OffsetFetchResponseGroup] = []
     for group in request.groups:
-        answer = _fetch(broker, group, request.require_stable, call)
+        answer = _fetch(groups, group, request.require_stable, call)
         response = await answer if isinstance(answer, Deferred) else answer
-        groups += response.groups
-    return OffsetFetchResponse(groups=tuple(groups))
+        fetched += response.groups
+    return OffsetFetchResponse(groups=tuple(fetched))
 
 
 def _refused(group: OffsetFetchRequestGroup, error: Errors, version: int) -> OffsetFetchResponse:

@@ -15,27 +15,29 @@ from konvene.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.storage.partitions import Partitions
     from konvene.runtime.coordinator import Call
 
 
-def handle(broker: Broker, request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
+def handle(
+    partitions: Partitions, request: OffsetForLeaderEpochRequest, call: Call
+) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=tuple(
             OffsetForLeaderTopicResult(
-                topic=t.topic, partitions=tuple(_end(broker, t.topic, p) for p in t.partitions)
+                topic=t.topic, partitions=tuple(_end(partitions, t.topic, p) for p in t.partitions)
             )
             for t in request.topics
         )
     )
 
 
-def _end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _end(partitions: Partitions, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = broker.partitions.get(topic, wanted.partition)
+        partition = partitions.get(topic, wanted.partition)
         if partition is None:
             missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-            raise Refused(broker.partitions.why_not(topic, wanted.partition, missing))
+            raise Refused(partitions.why_not(topic, wanted.partition, missing))
         partition.check_leader_epoch(wanted.current_leader_epoch)
         epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
     except Refused as refused:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.storage.partitions import Partition, Refused, is_transactional, the_batch
 from konvene.broker.transactions import verification
@@ -26,10 +26,15 @@ from konvene.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from konvene.runtime.deferred import HANG_UP
+from konvene.runtime.deferred import HANG_UP, Answer, HangUp, value_of
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    import asyncio
+
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.storage.partitions import Partitions
+    from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.runtime.coordinator import Call
 
 NO_ACKS, ALL_ACKS = 0, -1
@@ -44,6 +49,9 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_GENERIC_ERROR = 11
 FIRST_VERSION_THAT_ENLISTS = 12
+
+Produced = ProduceResponse | HangUp | None
+"""What a request is answered: nothing with acks=0, and then an error closes the connection."""
 
 Key = tuple[str, Uuid, int]
 """How a partition was asked for: the topic's name, or its id, and the index."""
@@ -71,74 +79,88 @@ STARTS_UNTOLD = frozenset(
 """Refusals of an append with which Kafka does not tell where the log starts."""
 
 
-def handle(broker: Broker, request: ProduceRequest, call: Call) -> Any:
+def handle(
+    loop: asyncio.AbstractEventLoop,
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    transactions: TransactionCoordinators,
+    request: ProduceRequest,
+    call: Call,
+) -> Answer[Produced]:
     wanted = _wanted(request)
     try:
         _check_transactions(request, wanted)
-        found, refused = _find_all(broker, wanted, call)
-        ours = _transaction(broker, request, call, found)
+        found, refused = _find_all(catalogue, partitions, wanted, call)
+        ours = _transaction(settings, transactions, request, call, found)
     except Refused as error:
         answers = {key: _refused(key, error.error, error.message) for key, _ in wanted}
         return _finish(request, answers, {})
     state: _State = found, refused, {}, {}
     if ours is not None and ours.unknown:
-        errors = verification.ask(broker, ours.writer, list(ours.unknown), ours.generation)
+        errors = verification.ask(
+            loop, settings, transactions, ours.writer, list(ours.unknown), ours.generation
+        )
         if not isinstance(errors, dict):
-            return _enlisted(broker, request, ours, call, state, errors)
+            return _enlisted(loop, request, ours, call, state, errors)
         ours.learn(errors)
-    return _go_on(broker, request, ours, call, state)
+    return _go_on(loop, request, ours, call, state)
 
 
 def _go_on(
-    broker: Broker, request: ProduceRequest, ours: _Transaction | None, call: Call, state: _State
-) -> Any:
+    loop: asyncio.AbstractEventLoop,
+    request: ProduceRequest,
+    ours: _Transaction | None,
+    call: Call,
+    state: _State,
+) -> Answer[Produced]:
     found, _, answers, unsynced = state
     steps = _write(request, ours, call, state)
     if len(found) > AT_ONCE:
-        return _slowly(broker, request, steps, answers, unsynced)
+        return _slowly(loop, request, steps, answers, unsynced)
     for _ in steps:
         pass
     return _finish(request, answers, unsynced)
 
 
 async def _enlisted(
-    broker: Broker,
+    loop: asyncio.AbstractEventLoop,
     request: ProduceRequest,
     ours: _Transaction,
     call: Call,
     state: _State,
     errors: Awaitable[Places],
-) -> Any:
+) -> Produced:
     """The coordinator's answer is waited for."""
     ours.learn(await errors)
-    answer = _go_on(broker, request, ours, call, state)
-    return await answer if asyncio.iscoroutine(answer) else answer
+    answer = _go_on(loop, request, ours, call, state)
+    return await value_of(answer)
 
 
 async def _slowly(
-    broker: Broker,
+    loop: asyncio.AbstractEventLoop,
     request: ProduceRequest,
     steps: Iterator[None],
     answers: dict[Key, PartitionProduceResponse],
     unsynced: dict[Key, Partition],
-) -> Any:
+) -> Produced:
     """Others are served in between: each batch may be unpacked, and that may take its time."""
-    until = broker.loop.time() + SLICE_S
+    until = loop.time() + SLICE_S
     try:
         for _ in steps:
-            if broker.loop.time() > until:
+            if loop.time() > until:
                 await asyncio.sleep(0)
-                until = broker.loop.time() + SLICE_S
+                until = loop.time() + SLICE_S
     except asyncio.CancelledError:
         _begin(unsynced)  # The client hung up; what it wrote so far is there to be read.
         raise
     answer = _finish(request, answers, unsynced)
-    return await answer if asyncio.iscoroutine(answer) else answer
+    return await value_of(answer)
 
 
 def _finish(
     request: ProduceRequest, answers: dict[Key, PartitionProduceResponse], unsynced: dict[Key, Partition]
-) -> Any:
+) -> Answer[Produced]:
     if request.acks == NO_ACKS:
         if any(answer.error_code for answer in answers.values()):
             return HANG_UP
@@ -161,14 +183,14 @@ def _check_transactions(request: ProduceRequest, wanted: list[tuple[Key, Buffer]
 
 
 def _find_all(
-    broker: Broker, wanted: list[tuple[Key, Buffer]], call: Call
+    catalogue: ClusterCatalogue, partitions: Partitions, wanted: list[tuple[Key, Buffer]], call: Call
 ) -> tuple[dict[Key, tuple[Partition, Buffer]], dict[Key, PartitionProduceResponse]]:
     """The partitions that can be found, and what is told of the others. Who is named twice takes the last."""
     found: dict[Key, tuple[Partition, Buffer]] = {}
     refused: dict[Key, PartitionProduceResponse] = {}
     for key, data in wanted:
         try:
-            found[key] = _find(broker, key, data, call)
+            found[key] = _find(catalogue, partitions, key, data, call)
         except Refused as error:
             refused[key] = _refused(key, error.error)
     return found, refused
@@ -177,10 +199,10 @@ def _find_all(
 class _Transaction:
     """The transaction of which a request brings records."""
 
-    __slots__ = ("_broker", "errors", "generation", "unknown", "writer")
+    __slots__ = ("_transactions", "errors", "generation", "unknown", "writer")
 
-    def __init__(self, broker: Broker, writer: Writer, generation: Generation) -> None:
-        self._broker = broker
+    def __init__(self, transactions: TransactionCoordinators, writer: Writer, generation: Generation) -> None:
+        self._transactions = transactions
         self.writer = writer
         self.generation = generation
         self.unknown: dict[tuple[str, int], None] = {}
@@ -201,14 +223,18 @@ class _Transaction:
         place = partition.topic, partition.index
         begins = False
         if is_transactional(batch) and not verification.is_open(partition, self.writer):
-            if not verification.still(self._broker, self.writer, place):
+            if not verification.still(self._transactions, self.writer, place):
                 return _refused(key, *verification.as_told(Errors.INVALID_TXN_STATE, self.generation))
             begins = self.generation is Generation.ADD_PARTITION
         return _append(partition, batch, key, begins=begins)
 
 
 def _transaction(
-    broker: Broker, request: ProduceRequest, call: Call, found: dict[Key, tuple[Partition, Buffer]]
+    settings: BrokerSettings,
+    transactions: TransactionCoordinators,
+    request: ProduceRequest,
+    call: Call,
+    found: dict[Key, tuple[Partition, Buffer]],
 ) -> _Transaction | None:
     """Whose transaction the request is about, and what of it is not known. Raises `Refused`."""
     if request.transactional_id is None:
@@ -218,7 +244,7 @@ def _transaction(
         generation = Generation.ADD_PARTITION
     elif call.api_version >= FIRST_VERSION_WITH_GENERIC_ERROR:
         generation = Generation.GENERIC_ERROR_SUPPORTED
-    verifies = broker.config["transaction.partition.verification.enable"]
+    verifies = settings.config["transaction.partition.verification.enable"]
     if generation is not Generation.ADD_PARTITION and not verifies:
         return None
     ours: _Transaction | None = None
@@ -230,7 +256,7 @@ def _transaction(
             continue
         writer = Writer(request.transactional_id, header.producer_id, header.producer_epoch)
         if ours is None:
-            ours = _Transaction(broker, writer, generation)
+            ours = _Transaction(transactions, writer, generation)
         elif writer != ours.writer:
             raise Refused(Errors.INVALID_PRODUCER_ID_MAPPING)
         place = partition.topic, partition.index
@@ -276,18 +302,20 @@ def _wanted(request: ProduceRequest) -> list[tuple[Key, Buffer]]:
     ]
 
 
-def _find(broker: Broker, key: Key, data: Buffer, call: Call) -> tuple[Partition, Buffer]:
+def _find(
+    catalogue: ClusterCatalogue, partitions: Partitions, key: Key, data: Buffer, call: Call
+) -> tuple[Partition, Buffer]:
     """The partition and the batch for it. Raises `Refused`."""
     name, topic_id, index = key
     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
     if call.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        topic = broker.topics.by_id.get(topic_id)
+        topic = catalogue.topics.by_id.get(topic_id)
         if topic is None:
             raise Refused(Errors.UNKNOWN_TOPIC_ID)
         name = topic.name
-    partition = broker.partitions.get(name, index)
+    partition = partitions.get(name, index)
     if partition is None:
-        raise Refused(broker.partitions.why_not(name, index, missing))
+        raise Refused(partitions.why_not(name, index, missing))
     return partition, the_batch(data, zstd=call.api_version >= FIRST_VERSION_WITH_ZSTD)
 
 
@@ -318,7 +346,7 @@ def _append(
     )
 
 
-async def _sync_untold(begun: dict[Key, asyncio.Task[None]]) -> Any:
+async def _sync_untold(begun: dict[Key, asyncio.Task[None]]) -> HangUp | None:
     """Nobody waits for an answer, but the next request waits."""
     for syncing in begun.values():
         try:

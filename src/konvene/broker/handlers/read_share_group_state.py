@@ -14,17 +14,20 @@ from konvene.messages.read_share_group_state import (
 from konvene.share_state.requests import Read
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.runtime.coordinator import Call
 
 
 async def handle(
-    broker: Broker, request: ReadShareGroupStateRequest, call: Call
+    share_coordinators: ShareCoordinators, request: ReadShareGroupStateRequest, call: Call
 ) -> ReadShareGroupStateResponse:
     if is_empty(request) or has_an_empty_topic(request):
         return ReadShareGroupStateResponse()
     results = await ask(
-        broker, request, "read share group state", lambda key, partition: Read(key, partition.leader_epoch)
+        share_coordinators,
+        request,
+        "read share group state",
+        lambda key, partition: Read(key, partition.leader_epoch),
     )
     return ReadShareGroupStateResponse(
         results=tuple(

@@ -14,17 +14,17 @@ from konvene.messages.read_share_group_state_summary import (
 from konvene.share_state.requests import ReadSummary
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.runtime.coordinator import Call
 
 
 async def handle(
-    broker: Broker, request: ReadShareGroupStateSummaryRequest, call: Call
+    share_coordinators: ShareCoordinators, request: ReadShareGroupStateSummaryRequest, call: Call
 ) -> ReadShareGroupStateSummaryResponse:
     if is_empty(request) or has_an_empty_topic(request):
         return ReadShareGroupStateSummaryResponse()
     results = await ask(
-        broker,
+        share_coordinators,
         request,
         "read share group state summary",
         lambda key, partition: ReadSummary(key, partition.leader_epoch),

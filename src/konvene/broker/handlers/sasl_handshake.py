@@ -8,9 +8,8 @@ from konvene.errors import Errors
 from konvene.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
     from konvene.runtime.coordinator import Call
 
 
-def handle(broker: Broker, request: SaslHandshakeRequest, call: Call) -> SaslHandshakeResponse:
+def handle(request: SaslHandshakeRequest, call: Call) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=Errors.ILLEGAL_SASL_STATE)

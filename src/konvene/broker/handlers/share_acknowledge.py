@@ -23,44 +23,62 @@ from konvene.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
-from konvene.runtime.deferred import Deferred
+from konvene.runtime.deferred import Answer, Deferred
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.shares.share_partitions import SharePartitions
     from konvene.runtime.coordinator import Call
 
 
-def handle(broker: Broker, request: ShareAcknowledgeRequest, call: Call) -> Any:
+def handle(
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    share_partitions: SharePartitions,
+    request: ShareAcknowledgeRequest,
+    call: Call,
+) -> Answer[ShareAcknowledgeResponse]:
     try:
-        check(broker, request)
+        check(catalogue, request)
         assert request.group_id is not None and request.member_id is not None
-        broker.sharing.sessions.acknowledge(request.group_id, request.member_id, request.share_session_epoch)
+        share_partitions.sessions.acknowledge(
+            request.group_id, request.member_id, request.share_session_epoch
+        )
     except (Refused, SessionError) as refused:
         return ShareAcknowledgeResponse(error_code=refused.error)
-    return _Answer(broker, request, call).later
+    return _Answer(settings, catalogue, share_partitions, request, call).deferred
 
 
 class _Answer:
     """An answer that waits for its acknowledgements."""
 
-    __slots__ = ("acknowledging", "broker", "later", "request")
+    __slots__ = ("acknowledging", "catalogue", "deferred", "request", "settings", "share_partitions")
 
-    def __init__(self, broker: Broker, request: ShareAcknowledgeRequest, call: Call) -> None:
-        self.broker, self.request = broker, request
-        self.later: Deferred[ShareAcknowledgeResponse] = Deferred()
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        catalogue: ClusterCatalogue,
+        share_partitions: SharePartitions,
+        request: ShareAcknowledgeRequest,
+        call: Call,
+    ) -> None:
+        self.settings, self.catalogue, self.share_partitions = settings, catalogue, share_partitions
+        self.request = request
+        self.deferred: Deferred[ShareAcknowledgeResponse] = Deferred()
         self.acknowledging = Acknowledging(self._done)
         places: list[tuple[Place, Any]] = [
             ((topic.topic_id, partition.partition_index), partition.acknowledgement_batches)
             for topic in request.topics
             for partition in topic.partitions
         ]
-        self.acknowledging.take(broker, request, call, places)
+        self.acknowledging.take(catalogue, share_partitions, request, call, places)
 
     def _done(self) -> None:
-        request, broker = self.request, self.broker
+        request, catalogue = self.request, self.catalogue
         assert request.group_id is not None and request.member_id is not None
         if request.share_session_epoch == FINAL_EPOCH:
-            broker.sharing.release(request.group_id, request.member_id)
+            self.share_partitions.release(request.group_id, request.member_id)
         results = self.acknowledging.results
         moved = any(error in MOVED for error, _ in results.values())
         topics = tuple(
@@ -70,12 +88,14 @@ class _Answer:
             )
             for topic_id, group in groupby(results.items(), key=lambda item: item[0][0])
         )
-        host, port = broker.advertised
-        self.later.resolve(
+        host, port = catalogue.advertised
+        self.deferred.resolve(
             ShareAcknowledgeResponse(
-                acquisition_lock_timeout_ms=lock_timeout_ms(broker, request.group_id),
+                acquisition_lock_timeout_ms=lock_timeout_ms(self.settings, request.group_id),
                 responses=topics,
-                node_endpoints=(NodeEndpoint(node_id=broker.node_id, host=host, port=port),) if moved else (),
+                node_endpoints=(NodeEndpoint(node_id=catalogue.node_id, host=host, port=port),)
+                if moved
+                else (),
             )
         )
 
@@ -85,6 +105,6 @@ class _Answer:
         if error not in MOVED:
             return data
         leader = LeaderIdAndEpoch(
-            leader_id=self.broker.node_id, leader_epoch=leader_epoch(self.broker, place)
+            leader_id=self.catalogue.node_id, leader_epoch=leader_epoch(self.catalogue, place)
         )
         return data.replace(current_leader=leader)

@@ -40,30 +40,41 @@ from konvene.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from konvene.runtime.deferred import Deferred
+from konvene.runtime.deferred import Answer, Deferred
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    import asyncio
+
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.shares.share_partitions import SharePartitions
     from konvene.runtime.coordinator import Call
 
 log = logging.getLogger("konvene.sharing")
 
 
-def handle(broker: Broker, request: ShareFetchRequest, call: Call) -> Any:
+def handle(
+    loop: asyncio.AbstractEventLoop,
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    share_partitions: SharePartitions,
+    request: ShareFetchRequest,
+    call: Call,
+) -> Answer[ShareFetchResponse]:
     try:
-        check(broker, request)
+        check(catalogue, request)
         _check_renewal(request, call)
-        return _Fetch(broker, request, call).later
+        return _Fetch(loop, settings, catalogue, share_partitions, request, call).deferred
     except Refused as refused:
         return ShareFetchResponse(error_code=refused.error)
     except SessionError as refused:
         answer = ShareFetchResponse(error_code=refused.error)
         if refused.error is not Errors.SHARE_SESSION_LIMIT_REACHED or request.max_wait_ms <= 0:
             return answer
-        later: Deferred[ShareFetchResponse] = Deferred()
-        broker.loop.call_later(min(request.max_wait_ms, MAX_INT) / 1000, later.resolve, answer)
-        return later
+        deferred: Deferred[ShareFetchResponse] = Deferred()
+        loop.call_later(min(request.max_wait_ms, MAX_INT) / 1000, deferred.resolve, answer)
+        return deferred
 
 
 def _check_renewal(request: ShareFetchRequest, call: Call) -> None:
@@ -86,13 +97,23 @@ class _Fetch:
     """One request until it is answered."""
 
     __slots__ = (
-        "acknowledging", "alarm", "broker", "found", "is_fetched", "later", "member_id", "request", "turn",
-        "watches", "written",
+        "acknowledging", "alarm", "catalogue", "deferred", "found", "is_fetched", "loop", "member_id",
+        "request", "settings", "share_partitions", "turn", "watches", "written",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker, request: ShareFetchRequest, call: Call) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        settings: BrokerSettings,
+        catalogue: ClusterCatalogue,
+        share_partitions: SharePartitions,
+        request: ShareFetchRequest,
+        call: Call,
+    ) -> None:
         assert request.group_id is not None and request.member_id is not None
-        self.broker, self.request, self.member_id = broker, request, request.member_id
+        self.loop, self.settings = loop, settings
+        self.catalogue, self.share_partitions = catalogue, share_partitions
+        self.request, self.member_id = request, request.member_id
         said: list[tuple[Place, Any]] = []
         wanted: list[Place] = []
         for topic in request.topics:
@@ -102,7 +123,7 @@ class _Fetch:
                 said.append((place, partition.acknowledgement_batches))
         if not any(batches for _, batches in said):
             said.clear()
-        self.turn = broker.sharing.sessions.fetch(
+        self.turn = share_partitions.sessions.fetch(
             request.group_id,
             self.member_id,
             request.share_session_epoch,
@@ -115,7 +136,7 @@ class _Fetch:
             acknowledges=bool(said),
             connection=call.connection,
         )
-        self.later: Deferred[ShareFetchResponse] = Deferred()
+        self.deferred: Deferred[ShareFetchResponse] = Deferred()
         self.found: dict[Place, _Found] = {}
         self.watches: list[_Watch] = []
         self.alarm: Any = None
@@ -123,7 +144,7 @@ class _Fetch:
         self.written = not said
         self.acknowledging = Acknowledging(self._acknowledged)
         if said:
-            self.acknowledging.take(broker, request, call, said)
+            self.acknowledging.take(catalogue, share_partitions, request, call, said)
         renews = call.api_version >= FIRST_VERSION_WITH_RENEW and request.is_renew_ack
         self._begin(() if renews else self.turn.places)
 
@@ -140,7 +161,7 @@ class _Fetch:
             self._take(served, enough=0)
             self._fetched()
             return
-        self.alarm = self.broker.loop.call_later(min(request.max_wait_ms, MAX_INT) / 1000, self._timed_out)
+        self.alarm = self.loop.call_later(min(request.max_wait_ms, MAX_INT) / 1000, self._timed_out)
         for place, partition in served:
             watch = _Watch(self, place, partition)
             self.watches.append(watch)
@@ -149,19 +170,19 @@ class _Fetch:
 
     def _served(self, places: tuple[Place, ...]) -> list[tuple[Place, SharePartitionServer]]:
         """The share partitions that can be fetched, or will be when they are loaded. The others are found."""
-        broker, group_id = self.broker, self.request.group_id
+        topics, group_id = self.catalogue.topics, self.request.group_id
         assert group_id is not None
         served: list[tuple[Place, SharePartitionServer]] = []
         at = self.request.share_session_epoch % len(places) if places else 0
         for place in places[at:] + places[:at]:
-            topic = broker.topics.by_id.get(place[0])
+            topic = topics.by_id.get(place[0])
             if topic is None:
                 self.found[place] = _Found((Errors.UNKNOWN_TOPIC_ID, None))
                 continue
             if not 0 <= place[1] < topic.partitions:
                 self.found[place] = _Found((Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
                 continue
-            one = broker.sharing.serve(SharePartitionKey(group_id, *place), topic.name)
+            one = self.share_partitions.serve(SharePartitionKey(group_id, *place), topic.name)
             if not isinstance(one, SharePartitionServer):
                 self.found[place] = _Found(one)
             else:
@@ -180,7 +201,7 @@ class _Fetch:
         if min_bytes > 1 and _size(ready, min_bytes) < min_bytes:
             return False
         left = request.max_records
-        max_bytes = min(request.max_bytes, self.broker.config["fetch.max.bytes"]) // len(ready)
+        max_bytes = min(request.max_bytes, self.settings.config["fetch.max.bytes"]) // len(ready)
         is_something = False
         found: dict[Place, _Found] = {}
         for place, one in ready:
@@ -245,13 +266,13 @@ class _Fetch:
     def _answer(self) -> None:
         if not self.is_fetched or not self.written:
             return
-        broker, request = self.broker, self.request
+        catalogue, request = self.catalogue, self.request
         assert request.group_id is not None
         error, found = self.turn.answer(
             {place: (bool(one.records), bool(one.told[0])) for place, one in self.found.items()}
         )
         if self.turn.is_final:
-            broker.sharing.release(request.group_id, self.member_id)
+            self.share_partitions.release(request.group_id, self.member_id)
         acknowledged = self.acknowledging.results
         topics: dict[Uuid, list[PartitionData]] = {}
         moved = False
@@ -259,16 +280,18 @@ class _Fetch:
             one = self.found[place] if place in found else _Found()
             moved = moved or one.told[0] in MOVED
             topics.setdefault(place[0], []).append(self._partition(place, one, acknowledged.get(place, FINE)))
-        host, port = broker.advertised
-        self.later.resolve(
+        host, port = catalogue.advertised
+        self.deferred.resolve(
             ShareFetchResponse(
                 error_code=error,
-                acquisition_lock_timeout_ms=lock_timeout_ms(broker, request.group_id),
+                acquisition_lock_timeout_ms=lock_timeout_ms(self.settings, request.group_id),
                 responses=tuple(
                     ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
                     for topic_id, partitions in topics.items()
                 ),
-                node_endpoints=(NodeEndpoint(node_id=broker.node_id, host=host, port=port),) if moved else (),
+                node_endpoints=(NodeEndpoint(node_id=catalogue.node_id, host=host, port=port),)
+                if moved
+                else (),
             )
         )
 
@@ -289,7 +312,7 @@ class _Fetch:
         if error not in MOVED:
             return data
         leader = LeaderIdAndEpoch(
-            leader_id=self.broker.node_id, leader_epoch=leader_epoch(self.broker, place)
+            leader_id=self.catalogue.node_id, leader_epoch=leader_epoch(self.catalogue, place)
         )
         return data.replace(current_leader=leader)
 

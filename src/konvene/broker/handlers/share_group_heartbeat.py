@@ -6,7 +6,7 @@ topics that it names is told so, as by Kafka.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask, share_groups_are_on
 from konvene.broker.handlers.share_group_limit import NO_ROOM, has_room
@@ -15,27 +15,38 @@ from konvene.errors import Errors
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.deferred import Answer
 
 SHARE_GROUP_HEARTBEAT = 76
 
 LONGEST_MEMBER_ID = 36
 
 
-def handle(broker: Broker, request: ShareGroupHeartbeatRequest, call: Call, *, asked: Allows = allows) -> Any:
-    if not share_groups_are_on(broker):
+def handle(
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    groups: GroupCoordinators,
+    request: ShareGroupHeartbeatRequest,
+    call: Call,
+    *,
+    asked: Allows = allows,
+) -> Answer[ShareGroupHeartbeatResponse]:
+    if not share_groups_are_on(catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
     if asked is not allows:
-        for resource in denied(broker, SHARE_GROUP_HEARTBEAT, request, call, asked):
+        for resource in denied(catalogue.topics, SHARE_GROUP_HEARTBEAT, request, call, asked):
             return _refused(resource.authorization_failed)
     if not request.member_id or len(request.member_id) > LONGEST_MEMBER_ID:
         return _refused(Errors.INVALID_REQUEST)
-    if request.member_epoch == 0 and not has_room(broker, request.group_id):
+    if request.member_epoch == 0 and not has_room(settings, groups, request.group_id):
         return _refused(Errors.GROUP_MAX_SIZE_REACHED, NO_ROOM)
     if request.member_epoch >= 0:
-        broker.groups.heard(request.group_id, request.member_id, call.connection)
-    return ask(broker, request.group_id, request, call, _refused)
+        groups.heard(request.group_id, request.member_id, call.connection)
+    return ask(groups, request.group_id, request, call, _refused)
 
 
 def _refused(error: Errors, why: str | None = None) -> ShareGroupHeartbeatResponse:

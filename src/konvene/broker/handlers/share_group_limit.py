@@ -12,17 +12,18 @@ from konvene.groups.shard import GroupShard
 from konvene.groups.share.group import ShareGroup
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.settings import BrokerSettings
 
 NO_ROOM: Final = "There are as many share groups as there may be."
 
 
-def has_room(broker: Broker, group_id: str) -> bool:
+def has_room(settings: BrokerSettings, groups: GroupCoordinators, group_id: str) -> bool:
     """Whether the group is there already, or one more may be."""
-    most: int = broker.config["group.share.max.groups"]
+    most: int = settings.config["group.share.max.groups"]
     if not most:
         return True
-    shards = [c.core for c in broker.groups.all() if isinstance(c.core, GroupShard)]
+    shards = [c.core for c in groups.all() if isinstance(c.core, GroupShard)]
     there = [
         name for shard in shards for name, group in shard.groups.items() if isinstance(group, ShareGroup)
     ]

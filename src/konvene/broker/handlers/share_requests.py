@@ -14,7 +14,9 @@ from konvene.runtime.deferred import Deferred
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.shares.share_partitions import SharePartitions
     from konvene.runtime.coordinator import Call
 
 LONGEST_MEMBER_ID = 36
@@ -45,24 +47,24 @@ class Batch(Protocol):
     def acknowledge_types(self) -> tuple[int, ...]: ...
 
 
-def check(broker: Broker, request: Any) -> None:
+def check(catalogue: ClusterCatalogue, request: Any) -> None:
     """What is asked of both requests before anything else. Raises `Refused`."""
-    if not share_groups_are_on(broker):
+    if not share_groups_are_on(catalogue):
         raise Refused(Errors.UNSUPPORTED_VERSION)
     if request.group_id is None or not request.member_id or len(request.member_id) > LONGEST_MEMBER_ID:
         raise Refused(Errors.INVALID_REQUEST)
 
 
-def lock_timeout_ms(broker: Broker, group_id: str) -> int:
+def lock_timeout_ms(settings: BrokerSettings, group_id: str) -> int:
     """How long the group's members may keep a record, which every answer tells."""
-    timeout: int = broker.group_configs.of(group_id)["share.record.lock.duration.ms"]
+    timeout: int = settings.group_configs.of(group_id)["share.record.lock.duration.ms"]
     return timeout
 
 
-def leader_epoch(broker: Broker, place: Place) -> int:
+def leader_epoch(catalogue: ClusterCatalogue, place: Place) -> int:
     """Of the partition's leader, which is this broker; -1 where there is none."""
-    topic = broker.topics.by_id.get(place[0])
-    return broker.state.leader_epoch(topic.name) if topic is not None else -1
+    topic = catalogue.topics.by_id.get(place[0])
+    return catalogue.state.leader_epoch(topic.name) if topic is not None else -1
 
 
 class Acknowledging:
@@ -75,7 +77,14 @@ class Acknowledging:
         self._missing = 1  # The taking itself: nothing is done before all partitions were taken.
         self._done = done
 
-    def take(self, broker: Broker, request: Any, call: Call, places: Iterable[tuple[Place, Any]]) -> None:
+    def take(
+        self,
+        catalogue: ClusterCatalogue,
+        share_partitions: SharePartitions,
+        request: Any,
+        call: Call,
+        places: Iterable[tuple[Place, Any]],
+    ) -> None:
         """Do what the request says of these partitions, each of which has an answer of its own.
 
         A partition of which nothing is said is fine, served or not; as by Kafka it is left out where nothing
@@ -85,7 +94,7 @@ class Acknowledging:
         unsaid: list[Place] = []
         is_said = False
         for place, batches in places:
-            topic = broker.topics.by_id.get(place[0])
+            topic = catalogue.topics.by_id.get(place[0])
             if topic is None:
                 self.results[place] = (Errors.UNKNOWN_TOPIC_ID, None)
             elif not is_sound(batches, renews=renews, is_renew_ack=renews and request.is_renew_ack):
@@ -96,7 +105,7 @@ class Acknowledging:
                 unsaid.append(place)
             else:
                 is_said = True
-                served = broker.sharing.served.get(SharePartitionKey(group_id, *place))
+                served = share_partitions.served.get(SharePartitionKey(group_id, *place))
                 if served is None:
                     self.results[place] = UNKNOWN
                     continue

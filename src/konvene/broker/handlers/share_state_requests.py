@@ -17,7 +17,7 @@ from konvene.errors import MESSAGES, Errors
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.runtime.deferred import Deferred
 
 MANY = 200
@@ -43,14 +43,17 @@ class Failed(NamedTuple):
 
 
 async def ask(
-    broker: Broker, request: Any, verb: str, question: Callable[[SharePartitionKey, Any], Any]
+    share_coordinators: ShareCoordinators,
+    request: Any,
+    verb: str,
+    question: Callable[[SharePartitionKey, Any], Any],
 ) -> Results:
     """The answers, by topic and partition: what is named twice is asked twice, and answered once."""
     waiting: list[tuple[Uuid, int, Deferred[Any]]] = []
     for topic in request.topics:
         for partition in topic.partitions:
             key = SharePartitionKey(request.group_id, topic.topic_id, partition.partition)
-            answer = broker.share_states.submit_once(question(key, partition))
+            answer = share_coordinators.submit_once(question(key, partition))
             waiting.append((topic.topic_id, partition.partition, answer))
             if len(waiting) % MANY == 0:
                 await asyncio.sleep(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.groups.describe_pending_tasks import with_owed
-from konvene.broker.handlers.describe_modern_groups import Kind, described
+from konvene.broker.handlers.describe_modern_groups import Kind, described_groups, disabled
 from konvene.broker.handlers.group_requests import streams_groups_are_on
 from konvene.broker.net.authorizer import Allows, allows
 from konvene.messages.streams_group_describe import (
@@ -15,15 +15,26 @@ from konvene.messages.streams_group_describe import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import Call
 
 
 async def handle(
-    broker: Broker, request: StreamsGroupDescribeRequest, call: Call, *, asked: Allows = allows
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    groups: GroupCoordinators,
+    request: StreamsGroupDescribeRequest,
+    call: Call,
+    *,
+    asked: Allows = allows,
 ) -> StreamsGroupDescribeResponse:
-    answer: StreamsGroupDescribeResponse = await described(KIND, broker, request, call, asked)
-    return answer
+    if not streams_groups_are_on(settings, catalogue):
+        response: StreamsGroupDescribeResponse = disabled(KIND, request)
+        return response
+    described = await described_groups(KIND, groups, request, call, asked)
+    return StreamsGroupDescribeResponse(groups=tuple(with_owed(settings, groups, request, described)))
 
 
 def _topics(group: DescribedGroup) -> list[str]:
@@ -36,10 +47,8 @@ def _topics(group: DescribedGroup) -> list[str]:
 
 
 KIND = Kind(
-    is_on=streams_groups_are_on,
     response=StreamsGroupDescribeResponse,
     group=DescribedGroup,
     topics=_topics,
     hidden="The described group uses topics that the client is not authorized to describe.",
-    annotated=with_owed,
 )

@@ -6,7 +6,7 @@ broker's own or what is no name of a topic, and a client that may not see one of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask, streams_groups_are_on
 from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
@@ -19,14 +19,23 @@ from konvene.messages.streams_group_heartbeat import (
 from konvene.shard.errors import GroupError
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.deferred import Answer
 
 
 def handle(
-    broker: Broker, request: StreamsGroupHeartbeatRequest, call: Call, *, asked: Allows = allows
-) -> Any:
-    if not streams_groups_are_on(broker):
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    groups: GroupCoordinators,
+    request: StreamsGroupHeartbeatRequest,
+    call: Call,
+    *,
+    asked: Allows = allows,
+) -> Answer[StreamsGroupHeartbeatResponse]:
+    if not streams_groups_are_on(settings, catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
     if not asked(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
         return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
@@ -39,8 +48,8 @@ def handle(
             if not asked(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
                 return _refused(Errors.TOPIC_AUTHORIZATION_FAILED)
     if request.member_epoch >= 0:
-        broker.groups.heard(request.group_id, request.member_id, call.connection)
-    return ask(broker, request.group_id, request, call, _refused)
+        groups.heard(request.group_id, request.member_id, call.connection)
+    return ask(groups, request.group_id, request, call, _refused)
 
 
 def _refused(error: Errors, why: str | None = None) -> StreamsGroupHeartbeatResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask, streams_groups_are_on
 from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
@@ -13,22 +13,27 @@ from konvene.messages.streams_group_topology_description_update import (
 )
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.deferred import Answer
 
 
 def handle(
-    broker: Broker,
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    groups: GroupCoordinators,
     request: StreamsGroupTopologyDescriptionUpdateRequest,
     call: Call,
     *,
     asked: Allows = allows,
-) -> Any:
-    if not streams_groups_are_on(broker):
+) -> Answer[StreamsGroupTopologyDescriptionUpdateResponse]:
+    if not streams_groups_are_on(settings, catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
     if not asked(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
         return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
-    return ask(broker, request.group_id, request, call, _refused)
+    return ask(groups, request.group_id, request, call, _refused)
 
 
 def _refused(error: Errors) -> StreamsGroupTopologyDescriptionUpdateResponse:

@@ -4,24 +4,25 @@ Since version 5 a request names its group's protocol; one that does not is refus
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask
 from konvene.errors import Errors
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.runtime.coordinator import Call
+    from konvene.runtime.deferred import Answer
 
 
 FIRST_VERSION_WITH_PROTOCOL = 5
 
 
-def handle(broker: Broker, request: SyncGroupRequest, call: Call) -> Any:
+def handle(groups: GroupCoordinators, request: SyncGroupRequest, call: Call) -> Answer[SyncGroupResponse]:
     if call.api_version >= FIRST_VERSION_WITH_PROTOCOL and None in (
         request.protocol_type,
         request.protocol_name,
     ):
         return SyncGroupResponse(error_code=Errors.INCONSISTENT_GROUP_PROTOCOL)
-    return ask(broker, request.group_id, request, call, lambda error: SyncGroupResponse(error_code=error))
+    return ask(groups, request.group_id, request, call, lambda error: SyncGroupResponse(error_code=error))

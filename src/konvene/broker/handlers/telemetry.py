@@ -12,15 +12,17 @@ from konvene.messages.get_telemetry_subscriptions import (
 from konvene.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.net.client_metrics import Telemetry
     from konvene.runtime.coordinator import Call
 
 
 def handle_get_telemetry_subscriptions(
-    broker: Broker, request: GetTelemetrySubscriptionsRequest, call: Call
+    telemetry: Telemetry, request: GetTelemetrySubscriptionsRequest, call: Call
 ) -> GetTelemetrySubscriptionsResponse:
-    return broker.telemetry.subscriptions(Uuid(request.client_instance_id), call.connection)
+    return telemetry.subscriptions(Uuid(request.client_instance_id), call.connection)
 
 
-def handle_push_telemetry(broker: Broker, request: PushTelemetryRequest, call: Call) -> PushTelemetryResponse:
-    return broker.telemetry.push(request, call.connection)
+def handle_push_telemetry(
+    telemetry: Telemetry, request: PushTelemetryRequest, call: Call
+) -> PushTelemetryResponse:
+    return telemetry.push(request, call.connection)

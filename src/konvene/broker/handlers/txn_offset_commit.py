@@ -21,10 +21,16 @@ from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from konvene.runtime.deferred import Deferred
+from konvene.runtime.deferred import Answer, Deferred
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    import asyncio
+
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.storage.partitions import Partitions
+    from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.runtime.coordinator import Call
 
 FIRST_VERSION_WITH_LOADING = 2
@@ -32,37 +38,46 @@ FIRST_VERSION_WITH_GENERIC_ERROR = 4
 FIRST_VERSION_THAT_ENLISTS = 5
 
 
-def handle(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> Any:
+def handle(
+    loop: asyncio.AbstractEventLoop,
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    groups: GroupCoordinators,
+    transactions: TransactionCoordinators,
+    request: TxnOffsetCommitRequest,
+    call: Call,
+) -> Answer[TxnOffsetCommitResponse]:
     def refused(error: Errors) -> TxnOffsetCommitResponse:
-        return _refused(broker, request, call, error)
+        return _refused(catalogue, request, call, error)
 
     if not request.group_id:
         return refused(Errors.INVALID_GROUP_ID)
-    if not _has_any(broker, request, call):
+    if not _has_any(catalogue, request, call):
         return refused(Errors.NONE)
-    coordinator = broker.groups.of(request.group_id)
+    coordinator = groups.of(request.group_id)
     if coordinator is None:
         return refused(Errors.NOT_COORDINATOR)
-    index = broker.groups.index_of(request.group_id)
-    partition = broker.partitions.get(OFFSETS_TOPIC, index)
+    index = groups.index_of(request.group_id)
+    partition = partitions.get(OFFSETS_TOPIC, index)
     if partition is None:
         return refused(Errors.NOT_COORDINATOR)
     writer = Writer(request.transactional_id, request.producer_id, request.producer_epoch)
     generation = _generation(call)
-    if verification.is_open(partition, writer) or not _is_verified(broker, generation):
-        return ask(broker, request.group_id, request, call, refused)
+    if verification.is_open(partition, writer) or not _is_verified(settings, generation):
+        return ask(groups, request.group_id, request, call, refused)
     if verification.is_fenced(partition, writer):
         return refused(Errors.INVALID_PRODUCER_EPOCH)
     place = OFFSETS_TOPIC, index
-    errors = verification.ask(broker, writer, [place], generation)
+    errors = verification.ask(loop, settings, transactions, writer, [place], generation)
 
     def enlisted(errors: Places) -> Any:
         error = Errors(errors[place])
-        if error is Errors.NONE and not verification.still(broker, writer, place):
+        if error is Errors.NONE and not verification.still(transactions, writer, place):
             error = Errors.INVALID_TXN_STATE
         if error is not Errors.NONE:
             return refused(_as_told(error, generation))
-        return ask(broker, request.group_id, request, call, refused)
+        return ask(groups, request.group_id, request, call, refused)
 
     return enlisted(errors) if isinstance(errors, dict) else _when_known(errors, enlisted)
 
@@ -72,10 +87,10 @@ async def _when_known(errors: Awaitable[Places], enlisted: Callable[[Places], An
     return await answer if isinstance(answer, Deferred) else answer
 
 
-def _is_verified(broker: Broker, generation: Generation) -> bool:
+def _is_verified(settings: BrokerSettings, generation: Generation) -> bool:
     if generation is Generation.ADD_PARTITION:
         return True
-    return bool(broker.config["transaction.partition.verification.enable"])
+    return bool(settings.config["transaction.partition.verification.enable"])
 
 
 def _generation(call: Call) -> Generation:
@@ -97,24 +112,24 @@ def _as_told(error: Errors, generation: Generation) -> Errors:
     return error
 
 
-def _has_any(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> bool:
+def _has_any(catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, call: Call) -> bool:
     """Whether there is a partition of which an offset could be committed at all."""
     for topic in request.topics:
-        known, _ = resolve_topic(broker.topics, topic, call.api_version)
+        known, _ = resolve_topic(catalogue.topics, topic, call.api_version)
         if known is not None and any(0 <= p.partition_index < known.partitions for p in topic.partitions):
             return True
     return False
 
 
 def _refused(
-    broker: Broker, request: TxnOffsetCommitRequest, call: Call, error: Errors
+    catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, call: Call, error: Errors
 ) -> TxnOffsetCommitResponse:
     """The same for every partition, but for those that do not exist."""
     if call.api_version < FIRST_VERSION_WITH_LOADING and error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
         error = Errors.COORDINATOR_NOT_AVAILABLE
     topics = []
     for topic in request.topics:
-        known, missing = resolve_topic(broker.topics, topic, call.api_version)
+        known, missing = resolve_topic(catalogue.topics, topic, call.api_version)
         there = 0
         if known is not None:
             there, missing = known.partitions, Errors.UNKNOWN_TOPIC_OR_PARTITION

@@ -8,12 +8,14 @@ from konvene.errors import Errors
 from konvene.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
     from konvene.runtime.coordinator import Call
 
 
-async def handle(broker: Broker, request: UpdateFeaturesRequest, call: Call) -> UpdateFeaturesResponse:
-    answer = await broker.catalogue.submit(request, call)
+async def handle(
+    catalogue: ClusterCatalogue, request: UpdateFeaturesRequest, call: Call
+) -> UpdateFeaturesResponse:
+    answer = await catalogue.submit(request, call)
     if isinstance(answer, Errors):
         return UpdateFeaturesResponse(error_code=answer, error_message=None)
     assert isinstance(answer, UpdateFeaturesResponse)

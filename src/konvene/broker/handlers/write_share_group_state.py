@@ -15,16 +15,16 @@ from konvene.messages.write_share_group_state import (
 from konvene.share_state.requests import SharePartitionKey, StateBatch, Write
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.runtime.coordinator import Call
 
 
 async def handle(
-    broker: Broker, request: WriteShareGroupStateRequest, call: Call
+    share_coordinators: ShareCoordinators, request: WriteShareGroupStateRequest, call: Call
 ) -> WriteShareGroupStateResponse:
     if is_empty(request) or has_an_empty_topic(request):
         return WriteShareGroupStateResponse()
-    results = await ask(broker, request, "write share group state", _write)
+    results = await ask(share_coordinators, request, "write share group state", _write)
     return WriteShareGroupStateResponse(
         results=tuple(
             WriteStateResult(

@@ -24,7 +24,9 @@ from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Ending
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.storage.partitions import Partitions
+    from konvene.runtime.environment import Environment
 
 NOT_READY = frozenset(
     (Errors.COORDINATOR_NOT_AVAILABLE, Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.NOT_COORDINATOR)
@@ -32,20 +34,35 @@ NOT_READY = frozenset(
 """What a coordinator that asks does not expect of a partition: it is told to ask its leader again."""
 
 
-async def handle(broker: Broker, request: WriteTxnMarkersRequest, call: Call) -> WriteTxnMarkersResponse:
+async def handle(
+    environment: Environment,
+    partitions: Partitions,
+    groups: GroupCoordinators,
+    request: WriteTxnMarkersRequest,
+    call: Call,
+) -> WriteTxnMarkersResponse:
     results: dict[int, dict[tuple[str, int], int]] = {}
     for marker in request.markers:
         errors = results.setdefault(marker.producer_id, {})
         for topic in marker.topics:
             for index in topic.partition_indexes:
-                errors[topic.name, index] = await _write(broker, marker, topic.name, index)
+                errors[topic.name, index] = await _write(
+                    environment, partitions, groups, marker, topic.name, index
+                )
     return WriteTxnMarkersResponse(
         markers=tuple(_result(producer_id, errors) for producer_id, errors in results.items())
     )
 
 
-async def _write(broker: Broker, marker: WritableTxnMarker, topic: str, index: int) -> int:
-    partition = broker.partitions.get(topic, index)
+async def _write(
+    environment: Environment,
+    partitions: Partitions,
+    groups: GroupCoordinators,
+    marker: WritableTxnMarker,
+    topic: str,
+    index: int,
+) -> int:
+    partition = partitions.get(topic, index)
     if partition is None:
         return Errors.UNKNOWN_TOPIC_OR_PARTITION
     ending = Ending(
@@ -53,7 +70,7 @@ async def _write(broker: Broker, marker: WritableTxnMarker, topic: str, index: i
         marker.transaction_version,
     )  # fmt: skip
     if topic == OFFSETS_TOPIC:
-        coordinator = broker.groups.at(index)
+        coordinator = groups.at(index)
         answer: Any = Errors.NOT_LEADER_OR_FOLLOWER
         if coordinator is not None:
             later: Deferred[Any] = coordinator.submit(ending, Call(client_id="broker"))
@@ -62,7 +79,7 @@ async def _write(broker: Broker, marker: WritableTxnMarker, topic: str, index: i
             return Errors.NOT_LEADER_OR_FOLLOWER
         return answer if isinstance(answer, Errors) else Errors.NONE
     try:
-        partition.append_marker(ending, broker.wall_clock_ms())
+        partition.append_marker(ending, environment.wall_clock_ms())
         if partition.syncs:
             await partition.sync()
     except LogError as error:

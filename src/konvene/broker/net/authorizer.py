@@ -29,8 +29,8 @@ from konvene.errors import Errors
 from konvene.runtime.deferred import HANG_UP
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
     from konvene.runtime.coordinator import Call
+    from konvene.shard.image import Topics
 
 CLUSTER_NAME = "kafka-cluster"
 
@@ -96,30 +96,30 @@ Handler = Callable[..., Any]
 Allows = Callable[["Call", Operation, Resource], bool]
 
 
-def guarded(api_key: int, handler: Handler, asked: Allows = allows) -> Handler:
+def guarded(api_key: int, handler: Handler, topics: Callable[[], Topics], asked: Allows = allows) -> Handler:
     """The handler behind its questions; itself, where the answer is known before."""
     if asked is allows or not QUESTIONS[api_key]:
         return handler
     if "asked" in signature(handler).parameters:
         return partial(handler, asked=asked)
 
-    def ask_first(broker: Broker, request: Any, call: Call) -> Any:
-        for _ in denied(broker, api_key, request, call, asked):
+    def ask_first(request: Any, call: Call) -> Any:
+        for _ in denied(topics(), api_key, request, call, asked):
             return HANG_UP
-        return handler(broker, request, call)
+        return handler(request, call)
 
     return ask_first
 
 
-def denied(broker: Broker, api_key: int, request: Any, call: Call, asked: Allows) -> Iterator[Resource]:
+def denied(topics: Topics, api_key: int, request: Any, call: Call, asked: Allows) -> Iterator[Resource]:
     """What is not allowed to the caller, of all that the API asks about a request."""
     for question in QUESTIONS[api_key]:
-        for resource in resources(broker, question, request):
+        for resource in resources(topics, question, request):
             if not asked(call, question.operation, resource):
                 yield resource
 
 
-def resources(broker: Broker, question: Question, request: Any) -> Iterator[Resource]:
+def resources(topics: Topics, question: Question, request: Any) -> Iterator[Resource]:
     """The resources of which a question is about a request."""
     if question.type is ResourceType.CLUSTER and not question.path:
         yield Resource(ResourceType.CLUSTER, CLUSTER_NAME)
@@ -129,7 +129,7 @@ def resources(broker: Broker, question: Question, request: Any) -> Iterator[Reso
             is_cluster = question.type is ResourceType.CLUSTER
             yield Resource(question.type, CLUSTER_NAME if is_cluster else found)
         elif isinstance(found, Uuid):
-            topic = broker.topics.by_id.get(found)
+            topic = topics.by_id.get(found)
             if topic is not None:
                 yield Resource(question.type, topic.name)
         elif found is not None:

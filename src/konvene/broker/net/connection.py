@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from konvene.broker.net.frames import Route, read_head, skip_tags
 from konvene.broker.net.heartbeat_purgatory import may_be_held
 from konvene.broker.net.response_cache import LONGEST, CachedResponse
+from konvene.broker.net.supported_apis import unsupported_version
 from konvene.codec.errors import CannotEncode, CodecError
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.heartbeat_intervals import HeartbeatSpacing, max_classic_hold_ms, max_hold_ms
@@ -27,7 +28,7 @@ from konvene.runtime.coordinator import Call
 from konvene.runtime.deferred import HANG_UP, Deferred
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.net.network import Network
 
 log = logging.getLogger("konvene.connection")
 
@@ -57,13 +58,13 @@ class Connection(asyncio.BufferedProtocol):
     """Speaks with one client."""
 
     __slots__ = (
-        "_ahead", "_at", "_broker", "_busy", "_filled", "_filling", "_going", "_heard", "_holds", "_host",
-        "_need", "_paused", "_software", "_spacing", "_task", "_told", "_transport", "_write_full",
-        "active_at",
+        "_ahead", "_at", "_busy", "_filled", "_filling", "_going", "_heard", "_holds", "_host",
+        "_need", "_network", "_paused", "_software", "_spacing", "_task", "_told", "_transport",
+        "_write_full", "active_at",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, network: Network) -> None:
+        self._network = network
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._ahead: bytes | bytearray = b""
         self._at = 0  # Up to where `_ahead` has been answered.
@@ -107,28 +108,28 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self._host = f"/{peer[0]}" if isinstance(peer, tuple) else "/local"
-        self.active_at = self._broker.loop.time()
-        why_not = self._broker.admission.refusal(self._host)
+        self.active_at = self._network.loop.time()
+        why_not = self._network.admission.refusal(self._host)
         if why_not is not None:
             log.warning("%s: refused: %s", self._host, why_not)
             self._transport.abort()
             return
-        self._broker.admission.enter(self._host)
-        self._broker.connections[self] = None
+        self._network.admission.enter(self._host)
+        self._network.connections[self] = None
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._broker.turns.at_once(self)
-        if self in self._broker.connections:
-            del self._broker.connections[self]
-            self._broker.admission.leave(self._host)
-            self._broker.telemetry.forget(self)
-            self._broker.holding.drop(self)
-            self._broker.groups.disconnected(self)
-            self._broker.sharing.disconnected(self)
+        self._network.request_scheduler.at_once(self)
+        if self in self._network.connections:
+            del self._network.connections[self]
+            self._network.admission.leave(self._host)
+            self._network.telemetry.forget(self)
+            self._network.heartbeat_purgatory.drop(self)
+            self._network.groups.disconnected(self)
+            self._network.share_partitions.disconnected(self)
         self._ahead = b""
         if self._filling is not None:
-            self._broker.intake.done(self)
-            self._broker.intake.give_back(self._filling)
+            self._network.frame_buffers.done(self)
+            self._network.frame_buffers.give_back(self._filling)
             self._filling = None
         self._busy = True  # Whatever is answered from now on is answered to nobody.
         if self._task is not None:
@@ -145,20 +146,20 @@ class Connection(asyncio.BufferedProtocol):
         """Where the next bytes go: no further than to the end of a large frame."""
         filling = self._filling
         if filling is None:
-            return self._broker.intake.view
+            return self._network.frame_buffers.view
         if self._filled == len(filling):
-            self._filling = self._broker.intake.exchange(filling, self._need)
+            self._filling = self._network.frame_buffers.exchange(filling, self._need)
             return self.get_buffer(sizehint)
         return memoryview(filling)[self._filled : self._need]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._filling is not None:
             self._filled += nbytes
-            self._broker.intake.came(self, nbytes)
+            self._network.frame_buffers.came(self, nbytes)
             if self._filled == self._need:
                 self._whole(self._filling)
             return
-        data = self._broker.intake.view[:nbytes].tobytes()
+        data = self._network.frame_buffers.view[:nbytes].tobytes()
         if self._ahead:
             if not isinstance(self._ahead, bytearray):
                 self._ahead = bytearray(self._ahead)
@@ -166,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._ahead = data
         if self._holds:
-            self._broker.holding.release(self)
+            self._network.heartbeat_purgatory.release(self)
         if not self._busy and not self._write_full:
             self._go_on()
         elif len(self._ahead) > READ_AHEAD and not self._paused:
@@ -177,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fill(self, start: int, need: int) -> None:
         """Read the rest of the frame that begins there into a buffer of its own."""
-        intake, have = self._broker.intake, len(self._ahead) - start
+        intake, have = self._network.frame_buffers, len(self._ahead) - start
         buffer = intake.lend(need, min(need, have + LARGE))
         buffer[:have] = memoryview(self._ahead)[start:]
         self._filling, self._filled, self._need = buffer, have, need
@@ -191,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._request(buffer if lent else bytes(memoryview(buffer)[: self._need]), self._need)
         finally:
-            intake = self._broker.intake
+            intake = self._network.frame_buffers
             intake.done(self)
             if lent and self._task is not None:
                 self._task.add_done_callback(lambda _task: intake.give_back(buffer))
@@ -217,10 +218,10 @@ class Connection(asyncio.BufferedProtocol):
             if len(ahead) - start < 4:
                 break
             size = int.from_bytes(ahead[start : start + 4], "big", signed=True)
-            if not 0 < size <= self._broker.max_request_bytes:
+            if not 0 < size <= self._network.max_request_bytes:
                 self._hang_up(
                     f"it announced a request of {size} bytes, and socket.request.max.bytes is"
-                    f" {self._broker.max_request_bytes}"
+                    f" {self._network.max_request_bytes}"
                 )
                 break
             stop = start + 4 + size
@@ -242,14 +243,14 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _request(self, frame: bytes | bytearray, end: int) -> None:
-        self.active_at = self._broker.loop.time()
+        self.active_at = self._network.loop.time()
         if 5 < end <= LONGEST and frame[5] in REMEMBERED:
-            known = self._broker.remembered.find(frame)  # type: ignore[arg-type]
+            known = self._network.response_cache.find(frame)  # type: ignore[arg-type]
             if known is not None:
                 self._again(known, frame)  # type: ignore[arg-type]
                 return
             self._told = None
-        if end > LARGE or self._broker.turns.take(self, frame):  # type: ignore[arg-type]
+        if end > LARGE or self._network.request_scheduler.take(self, frame):  # type: ignore[arg-type]
             self._decide(frame, end)
 
     def decide(self, frame: bytes) -> None:
@@ -258,17 +259,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _again(self, known: CachedResponse, frame: bytes) -> None:
         """Answer what was answered before, or keep the answer for a while."""
-        broker = self._broker
+        network = self._network
         if known.coordinator is None:
             self._software = known.software
         else:
-            broker.groups.heard(known.group_id, known.member_id, self)
+            network.groups.heard(known.group_id, known.member_id, self)
             max_hold_ms = self._hold_ms(known)
             self._told = known
             if max_hold_ms and self._hold(known, frame, max_hold_ms):
                 return
-        if broker.meter is not None:
-            broker.meter.answered_again(known)
+        if network.meter is not None:
+            network.meter.answered_again(known)
         self._transport.write(known.answer(frame))
         self._busy = False
 
@@ -277,7 +278,7 @@ class Connection(asyncio.BufferedProtocol):
 
         It must have been told here by how much later an answer may come, or have shown it; and it must not
         have asked for more already."""
-        again, max_hold_ms, config = self._told is known, known.hold_ms, self._broker.config
+        again, max_hold_ms, config = self._told is known, known.hold_ms, self._network.settings.config
         if known.is_learnt:
             self._spacing = spacing = self._spacing or HeartbeatSpacing()
             spacing.came(int(self.active_at * 1000), again=again)
@@ -296,13 +297,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             return
         if self._spacing is not None:
-            self._spacing.answered(int(self._broker.loop.time() * 1000))
+            self._spacing.answered(int(self._network.loop.time() * 1000))
         if not known.again(before=True):
             self._told = self._heard = None
             self._decide(frame, len(frame))
             return
-        if self._broker.meter is not None:
-            self._broker.meter.answered_again(known)
+        if self._network.meter is not None:
+            self._network.meter.answered_again(known)
         self._transport.write(known.answer(frame))
         self._busy = False
         if self._ahead and not self._going:
@@ -311,14 +312,14 @@ class Connection(asyncio.BufferedProtocol):
     def _decide(self, frame: bytes | bytearray, end: int) -> None:
         try:
             head = read_head(frame, 4, end)
-            route = self._broker.routes.get(head.api_key)
+            route = self._network.routes.get(head.api_key)
             if route is None:
                 raise CannotEncode(f"API key {head.api_key} is not served")
             version = head.api_version
             if not route.first <= version <= route.last:
                 if head.api_key != API_VERSIONS:
                     raise CannotEncode(f"{route.api.name} has no version {version}")
-                self._send(route, 0, head.correlation_id, self._broker.unsupported_api_versions())
+                self._send(route, 0, head.correlation_id, unsupported_version())
                 return
             body = skip_tags(frame, head.body, end) if version >= route.first_flexible else head.body
             request = route.read(version, frame, body, end)
@@ -327,14 +328,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         call = Call(version, head.client_id, self._host, connection=self)
         try:
-            answer = route.handler(self._broker, request, call)
+            answer = route.handler(request, call)
         except Exception:
             self._broken(route)
             return
         if isinstance(answer, Deferred):
             answer.listen(lambda response: self._send(route, version, head.correlation_id, response))
         elif asyncio.iscoroutine(answer):
-            self._task = self._broker.loop.create_task(
+            self._task = self._network.loop.create_task(
                 self._send_later(route, version, head.correlation_id, answer)
             )
         else:
@@ -354,27 +355,27 @@ class Connection(asyncio.BufferedProtocol):
             return False
         held_ms = min(known.hold_ms, max_hold_ms(heard[1], is_static=False))
         if not held_ms or not may_be_held(
-            self._software, self._broker.config["konvene.heartbeat.hold.clients"]
+            self._software, self._network.settings.config["konvene.heartbeat.hold.clients"]
         ):
             return False
         return self._hold(known, frame, held_ms)
 
     def _hold(self, known: CachedResponse, frame: bytes, held_ms: int) -> bool:
         """Keep the answer for so long; False where the broker keeps none any more."""
-        self._holds = self._broker.holding.hold(self, known, frame, held_ms)
-        if self._holds and self._broker.meter is not None:
-            self._broker.meter.held += 1
+        self._holds = self._network.heartbeat_purgatory.hold(self, known, frame, held_ms)
+        if self._holds and self._network.meter is not None:
+            self._network.meter.held += 1
         return self._holds
 
     def _remember(self, frame: bytes, route: Route, request: Any, answer: Any) -> None:
         """The same request may be answered alike next time."""
-        remembered = self._broker.remembered
+        remembered = self._network.response_cache
         if isinstance(answer, ApiVersionsResponse):
             if isinstance(request, ApiVersionsRequest):
                 self._software = request.client_software_name, request.client_software_version
                 remembered.constant(frame, route, answer, self._software)
             return
-        coordinator = self._broker.groups.of(request.group_id)
+        coordinator = self._network.groups.of(request.group_id)
         if coordinator is None or any(getattr(answer, name, None) is not None for name in TOLD_ONCE):
             return
         if getattr(answer, "topology_description_required", False):
@@ -384,7 +385,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._told = known
         known.group_id, known.member_id = request.group_id, request.member_id
-        if self._broker.holds_heartbeats:
+        if self._network.settings.holds_heartbeats:
             _may_wait(known, answer)
 
     async def _send_later(self, route: Route, version: int, correlation_id: int, answer: Any) -> None:
@@ -415,8 +416,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(b"".join(parts))
             else:
                 self._transport.writelines(parts)
-        if self._broker.meter is not None:
-            self._broker.meter.answered(route.api.key, response)
+        if self._network.meter is not None:
+            self._network.meter.answered(route.api.key, response)
         if route.api.key == SHARE_HEARTBEAT:
             self._heard = (response.member_id or "", response.heartbeat_interval_ms)
         self._busy = False

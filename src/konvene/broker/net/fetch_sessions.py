@@ -103,7 +103,7 @@ class Fetch(NamedTuple):
     with_ids: bool = False
 
 
-class Answer(NamedTuple):
+class FinishedFetch(NamedTuple):
     """What a fetch is answered: in full, or what is new."""
 
     error: Errors
@@ -190,15 +190,15 @@ class FetchSessions:
         self._sessions[session.id] = self._sessions.pop(session.id)
         return Fetch(session.interests, session, session.epoch)
 
-    def finish(self, fetch: Fetch, found: Found, *, now_ms: int, fresh_id: int) -> Answer:
+    def finish(self, fetch: Fetch, found: Found, *, now_ms: int, fresh_id: int) -> FinishedFetch:
         """What the client is told. `fresh_id`: a random id from 1 to `MAX_INT`, for a session that opens."""
         session = fetch.session
         if session is not None:
             if session.epoch != fetch.epoch:
-                return Answer(Errors.INVALID_FETCH_SESSION_EPOCH, session.id, [])
-            return Answer(Errors.NONE, session.id, session.news(found))
+                return FinishedFetch(Errors.INVALID_FETCH_SESSION_EPOCH, session.id, [])
+            return FinishedFetch(Errors.NONE, session.id, session.news(found))
         if not fetch.opens or not self._has_room(len(found), now_ms):
-            return Answer(Errors.NONE, NO_SESSION, found)
+            return FinishedFetch(Errors.NONE, NO_SESSION, found)
         while fresh_id in self._sessions:
             fresh_id = fresh_id % MAX_INT + 1
         for interest, data in found:
@@ -206,7 +206,7 @@ class FetchSessions:
         interests = {interest.key: interest for interest, _ in found}
         self._sessions[fresh_id] = _Session(fresh_id, interests, fetch.with_ids, now_ms)
         self._partitions += len(interests)
-        return Answer(Errors.NONE, fresh_id, found)
+        return FinishedFetch(Errors.NONE, fresh_id, found)
 
     def _has_room(self, size: int, now_ms: int) -> bool:
         """Whether one more session may be, having let one go if need be."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from konvene.broker.net.authorizer import Allows, allows, guarded
+from konvene.broker.services import Services, bind
 from konvene.codec.compile import decode_from, encode_into
 from konvene.codec.errors import Malformed, Truncated
 from konvene.codec.schema import Struct
@@ -20,8 +22,8 @@ from konvene.messages import API_KEYS, API_VERSIONS, Api
 _HEADER = struct.Struct(">hhih")
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 
-Handler = Callable[[Any, Any, Any], Any]
-"""handler(broker, request, call) -> response, `Later`, awaitable, or None for no answer at all."""
+Handler = Callable[..., Any]
+"""handler(*services, request, call) -> Answer (`konvene.broker.services.bind`)."""
 
 
 class Head(NamedTuple):
@@ -66,7 +68,9 @@ def skip_tags(frame: bytes | bytearray, position: int, end: int) -> int:
 class Route:
     """One API as this broker serves it."""
 
-    __slots__ = ("_asked", "_handler", "_home", "_request", "api", "first", "first_flexible", "last")
+    __slots__ = (
+        "_asked", "_handler", "_home", "_request", "_services", "api", "first", "first_flexible", "last",
+    )  # fmt: skip
 
     def __init__(self, api: Api, home: str, asked: Allows = allows) -> None:
         self.api = api
@@ -75,11 +79,16 @@ class Route:
         self.first_flexible = api.first_flexible
         self._home = home
         self._asked = asked
+        self._services: Services | None = None
         self._handler: Handler | None = None
         self._request: type[Struct] | None = None
 
     def __repr__(self) -> str:
         return f"<route {self.api.name} {self.first}-{self.last}>"
+
+    def use(self, services: Services) -> None:
+        """Serve with these services. Required before `handler`."""
+        self._services = services
 
     @property
     def handler(self) -> Handler:
@@ -87,7 +96,12 @@ class Route:
         if self._handler is None:
             module = import_module(f"konvene.broker.handlers.{self._home}")
             handle = getattr(module, "handle_" + self.api.module, None) or module.handle
-            self._handler = guarded(self.api.key, handle, self._asked)
+            services = self._services
+            assert services is not None, f"{self!r} has no services"
+            topics = attrgetter("catalogue.topics")
+            self._handler = guarded(
+                self.api.key, bind(handle, services), lambda: topics(services), self._asked
+            )
         return self._handler
 
     def read(self, version: int, frame: bytes | bytearray, position: int, end: int) -> Struct:
@@ -108,6 +122,14 @@ class Route:
         return parts
 
 
-def routes(table: dict[int, str], asked: Allows = allows) -> dict[int, Route]:
-    """API key to route, for a table of API key to the handler's file; `asked` is who says yes or no."""
-    return {key: Route(API_KEYS[key], home, asked) for key, home in table.items()}
+def routes(
+    table: dict[int, str], services: Services | None = None, asked: Allows = allows
+) -> dict[int, Route]:
+    """Return the route of each API, for a table of API key to the name of the handler's module.
+
+    `asked` is the authorizer. Without `services` the routes only encode and decode."""
+    made = {key: Route(API_KEYS[key], home, asked) for key, home in table.items()}
+    if services is not None:
+        for route in made.values():
+            route.use(services)
+    return made

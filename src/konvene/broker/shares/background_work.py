@@ -51,7 +51,9 @@ from konvene.shard.contract import Effect
 from konvene.share_state.requests import Answer, Delete, Initialize, SharePartitionKey
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.shares.share_partitions import SharePartitions
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
 
 Answers = dict[SharePartitionKey, Answer]
 
@@ -64,8 +66,15 @@ OVERTAKEN = Answer(
 class ShareStateWork:
     """See the top of this file."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        catalogue: ClusterCatalogue,
+        share_coordinators: ShareCoordinators,
+        share_partitions: SharePartitions,
+    ) -> None:
+        self._catalogue = catalogue
+        self._share_coordinators = share_coordinators
+        self._share_partitions = share_partitions
         self._last: dict[SharePartitionKey, Initialize | Delete] = {}
         """What was asked last of a share partition, until all that was asked with it is answered."""
 
@@ -103,13 +112,13 @@ class ShareStateWork:
         self._ask_all(wanted.requests).listen(heard)
 
     def _member_gone(self, coordinator: Coordinator, who: tuple[str, str]) -> None:
-        self._broker.sharing.member_gone(*who)
+        self._share_partitions.member_gone(*who)
 
     def _member_left(self, coordinator: Coordinator, who: tuple[str, str]) -> None:
-        self._broker.sharing.member_left(*who)
+        self._share_partitions.member_left(*who)
 
     def _group_empty(self, coordinator: Coordinator, group_id: str) -> None:
-        self._broker.sharing.group_empty(group_id)
+        self._share_partitions.group_empty(group_id)
 
     # --- in two steps ---
 
@@ -158,7 +167,7 @@ class ShareStateWork:
         return wanted.response.replace(responses=(*self._deleted(answers), *wanted.response.responses))
 
     def _deleted(self, answers: Answers) -> list[DeleteShareGroupOffsetsResponseTopic]:
-        topics = self._broker.topics.by_id
+        topics = self._catalogue.topics.by_id
         errors: dict[Any, Errors] = {}
         messages: dict[Any, str | None] = {}
         for key, answer in answers.items():
@@ -197,7 +206,7 @@ class ShareStateWork:
             key = request.key
             answers[key] = answer
             if answer.error is Errors.NONE:
-                self._broker.sharing.forget(key)
+                self._share_partitions.forget(key)
             if len(answers) == len(requests):
                 stale = self._not_the_last(requests)
                 if overtaken is not None:
@@ -206,7 +215,7 @@ class ShareStateWork:
 
         for request in requests:
             self._last[request.key] = request
-            self._broker.share_states.submit(request).listen(partial(heard, request))
+            self._share_coordinators.submit(request).listen(partial(heard, request))
         return all_there
 
     def _not_the_last(self, requests: Sequence[Initialize | Delete]) -> set[SharePartitionKey]:

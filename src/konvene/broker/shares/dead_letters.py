@@ -24,7 +24,7 @@ from konvene.messages.create_topics import CreatableTopic, CreatableTopicConfig,
 from konvene.runtime.coordinator import Call
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.node_services import NodeServices
     from konvene.broker.shares.share_partition import SharePartitionServer
 
 log = logging.getLogger("konvene.sharing")
@@ -43,8 +43,8 @@ class NoQueue(Exception):
 class DeadLetters:
     """The copies that are being made."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: NodeServices) -> None:
+        self._node = node
         self._sending: dict[asyncio.Task[None], None] = {}
         self.written: Counter[str] = Counter()
         """Records that were copied, by group."""
@@ -58,7 +58,7 @@ class DeadLetters:
 
     def send(self, served: SharePartitionServer, letters: Iterable[DeadLetter]) -> None:
         """Copy them, and tell the share partition of each when that is done."""
-        sending = self._broker.loop.create_task(self._send(served, tuple(letters)))
+        sending = self._node.loop.create_task(self._send(served, tuple(letters)))
         self._sending[sending] = None
         sending.add_done_callback(self._sending.pop)
 
@@ -78,29 +78,29 @@ class DeadLetters:
 
     async def _queue(self, served: SharePartitionServer) -> Partition:
         """The partition that the copies go to. Raises `NoQueue`."""
-        broker, group_id = self._broker, served.key.group_id
-        name: str = broker.group_configs.of(group_id)["errors.deadletterqueue.topic.name"]
+        node, group_id = self._node, served.key.group_id
+        name: str = node.settings.group_configs.of(group_id)["errors.deadletterqueue.topic.name"]
         if not name or name.startswith("__"):
             raise NoQueue(f"the group's errors.deadletterqueue.topic.name is {name!r}")
-        prefix: str = broker.config["errors.deadletterqueue.topic.name.prefix"]
+        prefix: str = node.settings.config["errors.deadletterqueue.topic.name.prefix"]
         if prefix and not name.startswith(prefix):
             raise NoQueue(f"the topic {name!r} does not start with {prefix!r}")
-        if name not in broker.topics.by_name:
-            if not broker.config["errors.deadletterqueue.auto.create.topics.enable"]:
+        if name not in node.catalogue.topics.by_name:
+            if not node.settings.config["errors.deadletterqueue.auto.create.topics.enable"]:
                 raise NoQueue(f"there is no topic {name!r}, and the broker may not create it")
             await self._create(name)
         elif not self._is_for_dead_letters(name):
             raise NoQueue(f"the topic {name!r} does not have {ENABLED}")
-        topic = broker.topics.by_name.get(name)
+        topic = node.catalogue.topics.by_name.get(name)
         index = served.key.partition % topic.partitions if topic is not None else 0
-        queue = broker.partitions.get(name, index)
+        queue = node.partitions.get(name, index)
         if queue is None:
             raise NoQueue(f"{name}-{index} is not there")
         return queue
 
     def _is_for_dead_letters(self, topic: str) -> bool:
-        told = self._broker.settings_of(ResourceType.TOPIC, topic)
-        return bool(topic_values(self._broker.config, told)["errors.deadletterqueue.group.enable"])
+        told = self._node.catalogue.settings_of(ResourceType.TOPIC, topic)
+        return bool(topic_values(self._node.settings.config, told)["errors.deadletterqueue.group.enable"])
 
     async def _create(self, name: str) -> None:
         configs = (
@@ -108,8 +108,8 @@ class DeadLetters:
             CreatableTopicConfig(name="message.timestamp.type", value="CreateTime"),
         )
         topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, configs=configs)
-        call = Call(api_version=7, fresh_ids=self._broker.fresh_ids(1))
-        await self._broker.catalogue.submit(CreateTopicsRequest(topics=(topic,)), call)
+        call = Call(api_version=7, fresh_ids=self._node.environment.fresh_ids(1))
+        await self._node.catalogue.submit(CreateTopicsRequest(topics=(topic,)), call)
 
     def _copy(self, queue: Partition, served: SharePartitionServer, letter: DeadLetter) -> None:
         """Write the copies, in as many batches as the topic's `max.message.bytes` asks for."""
@@ -132,8 +132,8 @@ class DeadLetters:
 
     def _copies(self, served: SharePartitionServer, letter: DeadLetter) -> Iterator[Record]:
         """One for each offset, as it is to be written; the offset is the source's."""
-        now_ms = self._broker.wall_clock_ms()
-        wanted = self._broker.group_configs.of(served.key.group_id)
+        now_ms = self._node.environment.wall_clock_ms()
+        wanted = self._node.settings.group_configs.of(served.key.group_id)
         source = (
             self._source(served.partition, letter)
             if wanted["errors.deadletterqueue.copy.record.enable"]

@@ -9,7 +9,7 @@ from konvene.messages.in_flight_notes import IN_FLIGHT_NOTES, InFlightNote, InFl
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.shares.share_partitions import SharePartitions
     from konvene.delivery.contract import InFlight
 
 Tags = tuple[tuple[int, bytes], ...]
@@ -20,10 +20,10 @@ def wanted(request: Any) -> bool:
     return any(tag == IN_FLIGHT_NOTES for tag, _ in request.unknown_tags)
 
 
-def note(broker: Broker, key: SharePartitionKey) -> Tags:
+def note(share_partitions: SharePartitions, key: SharePartitionKey) -> Tags:
     """The tagged field for a share partition."""
-    now_ms = int(broker.loop.time() * 1000)
-    notes = InFlightNotes(records=tuple(_note(one, now_ms) for one in broker.sharing.in_flight(key)))
+    now_ms = share_partitions.now_ms
+    notes = InFlightNotes(records=tuple(_note(one, now_ms) for one in share_partitions.in_flight(key)))
     return ((IN_FLIGHT_NOTES, encode(notes, 0)),)
 
 

@@ -35,7 +35,11 @@ from konvene.runtime.deferred import Deferred
 from konvene.share_state.requests import Answer, Read, SharePartitionKey, StateAnswer, Write
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.node_services import NodeServices
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.shares.dead_letters import DeadLetters
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
 
 log = logging.getLogger("konvene.sharing")
 
@@ -89,18 +93,22 @@ class SharePartitionServer:
     """One share partition. `failed` is what fetches are told once it cannot be served; None while it can."""
 
     __slots__ = (
-        "_alarm", "_began_s", "_broker", "_drop", "_rings_ms", "_terms_of", "core", "failed", "key", "loaded",
-        "partition", "topic", "waiting", "was_loaded",
+        "_alarm", "_began_s", "_dead_letters", "_drop", "_node", "_rings_ms", "_share_coordinators",
+        "_terms_of", "core", "failed", "key", "loaded", "partition", "topic", "waiting", "was_loaded",
     )  # fmt: skip
 
     def __init__(
         self,
-        broker: Broker,
+        node: NodeServices,
+        share_coordinators: ShareCoordinators,
+        dead_letters: DeadLetters,
         key: SharePartitionKey,
         partition: Partition,
         drop: Callable[[SharePartitionServer], None],
     ) -> None:
-        self._broker = broker
+        self._node = node
+        self._share_coordinators = share_coordinators
+        self._dead_letters = dead_letters
         self._drop = drop
         self.key = key
         self.topic = partition.topic
@@ -122,8 +130,8 @@ class SharePartitionServer:
 
     def load(self) -> None:
         """Ask the keeper; fetches wait meanwhile."""
-        self._began_s = self._broker.loop.time()
-        asked = self._broker.share_states.submit(Read(self.key, self.partition.leader_epoch))
+        self._began_s = self._node.loop.time()
+        asked = self._share_coordinators.submit(Read(self.key, self.partition.leader_epoch))
         asked.listen(self._load)
 
     def _load(self, answer: StateAnswer) -> None:
@@ -141,24 +149,24 @@ class SharePartitionServer:
             self.fail((Errors.UNKNOWN_SERVER_ERROR, str(error)))
             return
         self.loaded = self.was_loaded = True
-        if self._broker.meter is not None:
-            self._broker.meter.share_partition_load_s.add(self._broker.loop.time() - self._began_s)
+        if self._node.meter is not None:
+            self._node.meter.share_partition_load_s.add(self._node.loop.time() - self._began_s)
         self._write_behind(follow)
         if self.core.dead_letters:
-            self._broker.sharing.dead_letters.send(self, self.core.dead_letters)
+            self._dead_letters.send(self, self.core.dead_letters)
         self.wake()
 
     def _first_offset(self) -> int:
         """Where a group begins that has not read this partition: `share.auto.offset.reset`."""
         partition, reset = (
             self.partition,
-            self._broker.group_configs.of(self.key.group_id)["share.auto.offset.reset"],
+            self._node.settings.group_configs.of(self.key.group_id)["share.auto.offset.reset"],
         )
         if reset == "earliest":
             return partition.start_offset
         if reset != "latest":
             ago_ms = duration_ms(reset.partition(":")[2]) or 0
-            found = partition.at_timestamp(self._broker.wall_clock_ms() - ago_ms)
+            found = partition.at_timestamp(self._node.environment.wall_clock_ms() - ago_ms)
             if found is not None:
                 return found[1]
         return partition.high_watermark
@@ -179,10 +187,10 @@ class SharePartitionServer:
             waiting.look()
 
     def _take_terms(self) -> None:
-        broker = self._broker
-        if self._terms_of is not broker.group_configs:
-            self._terms_of = broker.group_configs
-            self.core.terms = terms(broker, self.key.group_id)
+        group_configs = self._node.settings.group_configs
+        if self._terms_of is not group_configs:
+            self._terms_of = group_configs
+            self.core.terms = terms(self._node.settings, self._node.catalogue, self.key.group_id)
 
     def forget_terms(self) -> None:
         """What records are delivered by may be something else now."""
@@ -324,7 +332,7 @@ class SharePartitionServer:
             self.key, core.state_epoch, core.leader_epoch, change.start_offset,
             change.delivery_complete_count, change.batches,
         )  # fmt: skip
-        self._broker.share_states.submit(request).listen(lambda answer: self._written(change, waiter, answer))
+        self._share_coordinators.submit(request).listen(lambda answer: self._written(change, waiter, answer))
 
     def _written(self, change: Change, waiter: Deferred[Told] | None, answer: Answer) -> None:
         follow = self.core.finished(change, answer.error)
@@ -332,7 +340,7 @@ class SharePartitionServer:
             self.fail(told(answer))
         elif self.failed is None:
             if not answer.error and change.dead_letters:
-                self._broker.sharing.dead_letters.send(self, change.dead_letters)
+                self._dead_letters.send(self, change.dead_letters)
             self._write_behind(follow)
         if waiter is not None:
             waiter.resolve(told(answer))
@@ -347,7 +355,7 @@ class SharePartitionServer:
 
     def _now_ms(self) -> int:
         """Rounded: a timer that rings when it should is not a moment early."""
-        return round(self._broker.loop.time() * 1000)
+        return round(self._node.loop.time() * 1000)
 
     def _set_alarm(self) -> None:
         ends = self.core.lock_end_ms
@@ -356,7 +364,7 @@ class SharePartitionServer:
         if self._alarm is not None:
             self._alarm.cancel()  # Locks are shorter by now than they were.
         self._rings_ms = ends
-        self._alarm = self._broker.loop.call_at(ends / 1000, self._ring)
+        self._alarm = self._node.loop.call_at(ends / 1000, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
@@ -367,17 +375,17 @@ class SharePartitionServer:
         self.wake()
 
 
-def terms(broker: Broker, group_id: str) -> Terms:
+def terms(settings: BrokerSettings, catalogue: ClusterCatalogue, group_id: str) -> Terms:
     """What a group's settings say of how its records are delivered."""
-    settings = broker.group_configs.of(group_id)
+    configs = settings.group_configs.of(group_id)
     return Terms(
-        lock_ms=settings["share.record.lock.duration.ms"],
-        delivery_count_limit=settings["share.delivery.count.limit"],
-        max_record_locks=settings["share.partition.max.record.locks"],
-        renew=settings["share.renew.acknowledge.enable"],
-        read_committed=settings["share.isolation.level"] == "read_committed",
-        dead_letters=broker.level(SHARE_VERSION) >= DEAD_LETTERS
-        and bool(settings["errors.deadletterqueue.topic.name"]),
+        lock_ms=configs["share.record.lock.duration.ms"],
+        delivery_count_limit=configs["share.delivery.count.limit"],
+        max_record_locks=configs["share.partition.max.record.locks"],
+        renew=configs["share.renew.acknowledge.enable"],
+        read_committed=configs["share.isolation.level"] == "read_committed",
+        dead_letters=catalogue.feature_level(SHARE_VERSION) >= DEAD_LETTERS
+        and bool(configs["errors.deadletterqueue.topic.name"]),
     )
 
 

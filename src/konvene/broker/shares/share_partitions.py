@@ -20,7 +20,9 @@ from konvene.errors import Errors
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.node_services import NodeServices
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
+    from konvene.broker.storage.partitions import Partition
 
 FAREWELL_S = 1.0
 """How long a member that has left may still answer for its records: librdkafka leaves its group on one
@@ -30,10 +32,11 @@ connection while it closes its share session on another."""
 class SharePartitions:
     """See the top of this file."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.sessions = ShareSessions(broker.config["group.share.max.share.sessions"])
-        self.dead_letters = DeadLetters(broker)
+    def __init__(self, node: NodeServices, share_coordinators: ShareCoordinators) -> None:
+        self._node = node
+        self._share_coordinators = share_coordinators
+        self.sessions = ShareSessions(node.settings.config["group.share.max.share.sessions"])
+        self.dead_letters = DeadLetters(node)
         self.served: dict[SharePartitionKey, SharePartitionServer] = {}
         self._by_group: dict[str, dict[SharePartitionKey, None]] = {}
 
@@ -47,20 +50,30 @@ class SharePartitions:
         served = self.served.get(key)
         if served is not None:
             return served
-        broker = self._broker
-        partition = broker.partitions.get(topic, key.partition)
+        partitions = self._node.partitions
+        partition = partitions.get(topic, key.partition)
         if partition is None:
-            return broker.partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION), None
-        served = self.served[key] = SharePartitionServer(broker, key, partition, self._drop)
+            return partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION), None
+        served = self.served[key] = self._make_server(key, partition)
         self._by_group.setdefault(key.group_id, {})[key] = None
         served.load()
         return served
 
+    def _make_server(self, key: SharePartitionKey, partition: Partition) -> SharePartitionServer:
+        return SharePartitionServer(
+            self._node, self._share_coordinators, self.dead_letters, key, partition, self._drop
+        )
+
+    @property
+    def now_ms(self) -> int:
+        """Time of acquisition locks in ms: the event loop's clock."""
+        return int(self._node.loop.time() * 1000)
+
     def _drop(self, served: SharePartitionServer) -> None:
         if self.served.get(served.key) is served:
             del self.served[served.key]
-            if self._broker.meter is not None:
-                self._broker.meter.share_partition_done(served.key.group_id, served.core.counts)
+            if self._node.meter is not None:
+                self._node.meter.share_partition_done(served.key.group_id, served.core.counts)
             others = self._by_group[served.key.group_id]
             del others[served.key]
             if not others:
@@ -91,7 +104,7 @@ class SharePartitions:
         if session is None:
             self.member_gone(group_id, member_id)
         else:
-            self._broker.loop.call_later(FAREWELL_S, self._farewell_is_over, session, session.epoch)
+            self._node.loop.call_later(FAREWELL_S, self._farewell_is_over, session, session.epoch)
 
     def _farewell_is_over(self, session: ShareSession, epoch: int) -> None:
         """Nothing, where the member is back: it has begun another session, or goes on with the one it had."""
@@ -113,7 +126,7 @@ class SharePartitions:
     def group_empty(self, group_id: str) -> None:
         """The last member is gone: nobody fetches these share partitions, when those who left are done."""
         if self.sessions.of_group(group_id):
-            self._broker.loop.call_later(2 * FAREWELL_S, self._drop_unused, group_id)
+            self._node.loop.call_later(2 * FAREWELL_S, self._drop_unused, group_id)
         else:
             self._drop_unused(group_id)
 
@@ -137,7 +150,9 @@ class SharePartitions:
         """Share groups may have been switched off, or their dead letter topics."""
         for served in self.served.values():
             served.forget_terms()
-        if self._broker.level(SHARE_VERSION) < SHARE_GROUPS and (self.served or self.sessions):
+        if self._node.catalogue.feature_level(SHARE_VERSION) < SHARE_GROUPS and (
+            self.served or self.sessions
+        ):
             self.sessions.clear()
             for served in tuple(self.served.values()):
                 served.fail((Errors.NOT_LEADER_OR_FOLLOWER, None))

@@ -51,7 +51,7 @@ from konvene.share_state.state import At
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from konvene.broker.broker import Broker
+    from konvene.broker.node_services import NodeServices
 
 log = logging.getLogger("konvene.share_states")
 
@@ -112,8 +112,9 @@ class Asked:
 class ShareCoordinators(Coordinators):
     """Which coordinator has which share partition, and who waits for one."""
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker, SHARE_STATE_TOPIC)
+    def __init__(self, node: NodeServices) -> None:
+        super().__init__(SHARE_STATE_TOPIC, node.loop, node.topic_creator)
+        self._node = node
         self._indexes: dict[SharePartitionKey, int] = {}
         self._waiting: dict[SharePartitionKey, deque[Asked]] = {}
         self._again: asyncio.TimerHandle | None = None
@@ -129,7 +130,7 @@ class ShareCoordinators(Coordinators):
 
     def submit(self, request: Request) -> Deferred[Any]:
         """What the coordinator of its share partition answers: a value of `share_state.requests`."""
-        meter = self._broker.meter
+        meter = self._node.meter
         asked = Asked(request, 0.0 if meter is None else meter.now_s)
         if self._coordinators and request.key not in self._waiting:
             self._ask(asked)
@@ -171,13 +172,13 @@ class ShareCoordinators(Coordinators):
 
     def _answered(self, asked: Asked, told: Any) -> None:
         if not isinstance(told, Errors):
-            meter = self._broker.meter
+            meter = self._node.meter
             if meter is not None and type(asked.request) is Write:
                 meter.share_write_s.add(meter.now_s - asked.began_s)
             asked.answer.resolve(told)
         elif told not in NOT_READY:
             self._tell(asked, told)
-        elif asked.deadline is not None and asked.deadline <= self._broker.loop.time():
+        elif asked.deadline is not None and asked.deadline <= self._node.loop.time():
             self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE if told is Errors.NOT_COORDINATOR else told)
         else:
             self._wait(asked)
@@ -188,12 +189,12 @@ class ShareCoordinators(Coordinators):
     # --- waiting ---
 
     def _wait(self, asked: Asked) -> None:
-        loop = self._broker.loop
+        loop = self._node.loop
         if self._closed:
             self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)
             return
         if asked.deadline is None:
-            within_ms = self._broker.config["share.coordinator.write.timeout.ms"]
+            within_ms = self._node.settings.config["share.coordinator.write.timeout.ms"]
             asked.deadline = loop.time() + within_ms / 1000
         self._waiting.setdefault(asked.request.key, deque()).append(asked)
         if not self._coordinators and (self._making is None or self._making.done()):
@@ -222,7 +223,7 @@ class ShareCoordinators(Coordinators):
             for asked in those:
                 if self._coordinators:
                     self._ask(asked)
-                elif asked.deadline is not None and asked.deadline <= self._broker.loop.time():
+                elif asked.deadline is not None and asked.deadline <= self._node.loop.time():
                     self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)
                 else:
                     self._wait(asked)
@@ -231,8 +232,8 @@ class ShareCoordinators(Coordinators):
 
     def _coordinator(self, index: int) -> Coordinator | None:
         """None where the partition's log is damaged."""
-        broker = self._broker
-        partition = broker.partitions.get(SHARE_STATE_TOPIC, index)
+        node, settings = self._node, self._node.settings
+        partition = node.partitions.get(SHARE_STATE_TOPIC, index)
         if partition is None:
             return None
         return Coordinator(
@@ -240,25 +241,25 @@ class ShareCoordinators(Coordinators):
             self._make_shard,
             SHARE_STATE_SPEECH,
             Ports(
-                journal=self.between(
-                    Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])
+                journal=self.wrap_journal(
+                    Journal(partition, durable=settings.config["konvene.log.fsync.internal"])
                 ),
-                config=lambda: broker.config,
-                loop=broker.loop,
-                wall_clock_ms=broker.wall_clock_ms,
-                topics=lambda: broker.topics,
+                config=lambda: settings.config,
+                loop=node.loop,
+                wall_clock_ms=node.environment.wall_clock_ms,
+                topics=lambda: node.catalogue.topics,
                 perform=lambda effect: self._perform(index, effect),
             ),
         )
 
     def _make_shard(self) -> ShareStateShard:
-        updates = self._broker.config["share.coordinator.snapshot.update.records.per.snapshot"]
-        meter = self._broker.meter
+        updates = self._node.settings.config["share.coordinator.snapshot.update.records.per.snapshot"]
+        meter = self._node.meter
         return ShareStateShard(updates) if meter is None else meter.make_share_states(updates)
 
     def _perform(self, index: int, effect: Effect) -> None:
         assert effect.verb == CUT
-        partition = self._broker.partitions.get(SHARE_STATE_TOPIC, index)
+        partition = self._node.partitions.get(SHARE_STATE_TOPIC, index)
         if partition is None or effect.subject <= partition.log.start_offset:
             return
         try:
@@ -266,8 +267,8 @@ class ShareCoordinators(Coordinators):
         except LogError as error:
             log.error("%r could not be cut at offset %d: %s", partition, effect.subject, error)
             return
-        if self._broker.meter is not None:
-            self._broker.meter.share_cut_at[index] = effect.subject
+        if self._node.meter is not None:
+            self._node.meter.share_cut_at[index] = effect.subject
 
     async def close(self) -> None:
         """Serve no more; who waits is told that there is no coordinator."""

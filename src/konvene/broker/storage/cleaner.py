@@ -36,11 +36,14 @@ from konvene.log.disk.files import RealDisk
 from konvene.log.errors import DamagedLog, LogError
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.node_services import NodeServices
+    from konvene.broker.storage.archive import Archive
     from konvene.broker.storage.cleaner_executor import CleanerExecutor
+    from konvene.broker.storage.disk_threads import DiskThreads
     from konvene.broker.storage.partitions import Partition
     from konvene.log.cleaner.contract import CleaningTask
     from konvene.log.cleaner.selection import LogToClean
+    from konvene.log.directory import LogDirectory
     from konvene.log.partition import PartitionLog
 
 __all__ = ["Cleaner", "LogCleaner"]
@@ -62,10 +65,15 @@ class GivenUp(Exception):
 class LogCleaner:
     """See the top of this file. One of a broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self, node: NodeServices, directory: LogDirectory, disk: DiskThreads, archive: Archive
+    ) -> None:
+        self._node = node
+        self._directory = directory
+        self._disk = disk
+        self._archive = archive
         self._wake = asyncio.Event()
-        self._throttle = Throttle(broker.config["log.cleaner.io.max.bytes.per.second"])
+        self._throttle = Throttle(node.settings.config["log.cleaner.io.max.bytes.per.second"])
         self._tidying: asyncio.Task[None] | None = None
         self._running = False
         self._lost: dict[TopicPartition, PartitionLog] = {}
@@ -76,7 +84,7 @@ class LogCleaner:
         self.in_progress: dict[TopicPartition, Cleaner] = {}
         self.uncleanable: dict[TopicPartition, PartitionLog] = {}
         self.dirtiest_ratio = 0.0
-        self.last_run_ms = broker.wall_clock_ms()
+        self.last_run_ms = node.environment.wall_clock_ms()
         self.removed: defaultdict[str, Removed] = defaultdict(Removed)
 
     def __repr__(self) -> str:
@@ -87,12 +95,12 @@ class LogCleaner:
 
     @property
     def is_enabled(self) -> bool:
-        return bool(self._broker.static_config["log.cleaner.enable"])
+        return bool(self._node.settings.static_config["log.cleaner.enable"])
 
     @property
     def threads(self) -> int:
         """How many logs may be cleaned at a time."""
-        return int(self._broker.config["log.cleaner.threads"]) if self._running else 0
+        return int(self._node.settings.config["log.cleaner.threads"]) if self._running else 0
 
     def start(self) -> None:
         """Look after the logs from now on."""
@@ -117,11 +125,11 @@ class LogCleaner:
             if number not in taken:
                 cleaner = Cleaner(number)
                 self.cleaners.append(cleaner)
-                cleaner.task = self._broker.loop.create_task(self._run(cleaner), name=f"cleaner-{number}")
+                cleaner.task = self._node.loop.create_task(self._run(cleaner), name=f"cleaner-{number}")
 
     def reconfigured(self) -> None:
         """Settings of the broker have changed."""
-        self._throttle.become(self._broker.config["log.cleaner.io.max.bytes.per.second"])
+        self._throttle.become(self._node.settings.config["log.cleaner.io.max.bytes.per.second"])
         if self._running:
             self._staff()
             self._wake.set()
@@ -179,7 +187,7 @@ class LogCleaner:
 
     async def _rest(self) -> None:
         """Until it is time to look again, or settings have changed."""
-        backoff_s = max(self._broker.config["log.cleaner.backoff.ms"] / 1000, LEAST_BACKOFF_S)
+        backoff_s = max(self._node.settings.config["log.cleaner.backoff.ms"] / 1000, LEAST_BACKOFF_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(backoff_s):
                 await self._wake.wait()
@@ -203,7 +211,7 @@ class LogCleaner:
 
     def _compacted(self) -> Iterator[Partition]:
         """Those that may be looked at: nobody cleans them, and nothing is known against it."""
-        for partition in list(self._broker.partitions):
+        for partition in list(self._node.partitions):
             if partition.log.config.compacts and partition.online:
                 name = _name(partition)
                 if name not in self.in_progress and self.uncleanable.get(name) is not partition.log:
@@ -211,7 +219,7 @@ class LogCleaner:
 
     async def _dirtiest(self, cleaner: Cleaner) -> tuple[Partition, LogToClean] | None:
         """The log that most needs to be cleaned, if one does."""
-        self.last_run_ms = self._broker.wall_clock_ms()
+        self.last_run_ms = self._node.environment.wall_clock_ms()
         looks: list[tuple[Partition, LogToClean]] = []
         for at, partition in enumerate(self._compacted()):
             if at % LOOKS_A_TURN == LOOKS_A_TURN - 1:
@@ -233,7 +241,7 @@ class LogCleaner:
             and _name(partition) not in self.in_progress
         ]
         # Those that the archive could not take come last: they would keep all others from being cleaned.
-        taken = [each for each in due if _name(each[0][0]) not in self._broker.archive.failing]
+        taken = [each for each in due if _name(each[0][0]) not in self._archive.failing]
         chosen = filthiest_log(taken or due)
         if chosen is not None:
             cleaner.delay_ms = max(seen.compaction_delay_ms for _, seen in looks)
@@ -243,8 +251,8 @@ class LogCleaner:
         """What cleaning this log would give; None if it cannot be said."""
         from konvene.log.cleaner.selection import log_to_clean
 
-        of, name, directory = partition.log, _name(partition), self._broker.directory
-        cleaned_to, now_ms = directory.cleaned_to(name), self._broker.wall_clock_ms()
+        of, name, directory = partition.log, _name(partition), self._directory
+        cleaned_to, now_ms = directory.cleaned_to(name), self._node.environment.wall_clock_ms()
         try:
             seen = log_to_clean(of, cleaned_to, partition.high_watermark, now_ms)
             if seen.must_reset_checkpoint:
@@ -264,16 +272,16 @@ class LogCleaner:
     def uncleanable_bytes(self) -> int:
         """How much of what cannot be cleaned is dirty."""
         count = 0
-        for partition in self._broker.partitions:
+        for partition in self._node.partitions:
             of = partition.log
             if self.uncleanable.get(_name(partition)) is of:
-                cleaned_to = self._broker.directory.cleaned_to(_name(partition)) or of.start_offset
+                cleaned_to = self._directory.cleaned_to(_name(partition)) or of.start_offset
                 count += sum(each.size for each in of.segments[:-1] if each.next_offset > cleaned_to)
         return count
 
     def _is_ours(self, partition: Partition) -> bool:
         """It has not been deleted, or deleted and made again."""
-        return self._broker.partitions.get(partition.topic, partition.index) is partition
+        return self._node.partitions.get(partition.topic, partition.index) is partition
 
     def _leave_alone(self, partition: Partition, why: BaseException) -> None:
         known = isinstance(why, LogError)
@@ -334,16 +342,16 @@ class LogCleaner:
         from konvene.log.cleaner import segment_swap as swapping
         from konvene.log.cleaner import selection
 
-        broker, of = self._broker, partition.log
+        node, of = self._node, partition.log
         if not await self._handed_over(partition, seen):
             raise GivenUp("its segments cannot be handed over")
-        began_s, now_ms = broker.loop.time(), broker.wall_clock_ms()
+        began_s, now_ms = node.loop.time(), node.environment.wall_clock_ms()
         task = selection.cleaning_task(of, seen, partition.high_watermark, now_ms, self._map_bytes())
-        swapping.begin_cleaning(broker.directory, _name(partition), task)
+        swapping.begin_cleaning(self._directory, _name(partition), task)
         try:
             stats = await self._work_off(cleaner, partition, task)
             self._check(partition, of.cleaning is task)
-            broker.directory.set_cleaned_offset(_name(partition), stats.end_offset)
+            self._directory.set_cleaned_offset(_name(partition), stats.end_offset)
         except Exception:
             if of.cleaning is task and of.health.failure is None:
                 await self._discard(of)
@@ -352,12 +360,12 @@ class LogCleaner:
             cleaner.way = None
             if of.cleaning is task:
                 swapping.finish_cleaning(of)
-        stats.elapsed_s = broker.loop.time() - began_s
+        stats.elapsed_s = node.loop.time() - began_s
         return stats
 
     async def _handed_over(self, partition: Partition, seen: LogToClean) -> bool:
         """Whether what will be replaced may be."""
-        archive, of = self._broker.archive, partition.log
+        archive, of = self._archive, partition.log
         if not archive.wants(of):
             return True
         segments = [each for each in of.segments[:-1] if each.base_offset < seen.first_uncleanable_offset]
@@ -367,13 +375,13 @@ class LogCleaner:
 
     def _map_bytes(self) -> int:
         """Each cleaner's part of the memory for keys, as full as it may become."""
-        config = self._broker.config
+        config = self._node.settings.config
         part = config["log.cleaner.dedupe.buffer.size"] // max(config["log.cleaner.threads"], 1)
         return int(min(part, LARGEST_MAP) * config["log.cleaner.io.buffer.load.factor"])
 
     async def _work_off(self, cleaner: Cleaner, partition: Partition, task: CleaningTask) -> CleanerStats:
         """Clean, and put in place what has become of it."""
-        of, loop = partition.log, self._broker.loop
+        of, loop = partition.log, self._node.loop
         way = cleaner.way = self._way(cleaner, task)
         try:
             await way.begin(task)
@@ -395,16 +403,16 @@ class LogCleaner:
     def _way(self, cleaner: Cleaner, task: CleaningTask) -> CleanerExecutor:
         from konvene.broker.storage.cleaner_executor import InSlices, WorkerProcess, can_have_processes
 
-        broker = self._broker
+        node = self._node
         size = sum(source.size for source in task.sources)
         if (
-            size < broker.config["konvene.log.cleaner.process.min.bytes"]
-            or not isinstance(broker.directory.disk, RealDisk)
+            size < node.settings.config["konvene.log.cleaner.process.min.bytes"]
+            or not isinstance(self._directory.disk, RealDisk)
             or not (self.processes and can_have_processes())
         ):
-            return InSlices(broker.directory.disk, broker.disk, broker.loop)
+            return InSlices(self._directory.disk, self._disk, node.loop)
         if cleaner.worker is None:
-            cleaner.worker = WorkerProcess(broker.loop)
+            cleaner.worker = WorkerProcess(node.loop)
         return cleaner.worker
 
     def _check(self, partition: Partition, goes_on: bool) -> None:
@@ -420,7 +428,7 @@ class LogCleaner:
         """Put a new segment in the place of old ones. Before the last step nothing of the log has changed."""
         from konvene.log.cleaner import segment_swap as swapping
 
-        of, disk = partition.log, self._broker.directory.disk
+        of, disk = partition.log, self._directory.disk
         try:
             await self._in_thread(partial(swapping.prepare_swap, disk, of.directory, group))
         except OSError as error:
@@ -434,7 +442,7 @@ class LogCleaner:
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         """Do it in a thread of the disk. Who is cancelled meanwhile goes when it is done."""
-        job = self._broker.disk.run(work)
+        job = self._disk.run(work)
         try:
             return await asyncio.shield(job)
         except asyncio.CancelledError:
@@ -446,9 +454,7 @@ class LogCleaner:
         from konvene.log.cleaner import segment_swap as swapping
 
         try:
-            await self._in_thread(
-                partial(swapping.remove_cleaned_files, self._broker.directory.disk, of.directory)
-            )
+            await self._in_thread(partial(swapping.remove_cleaned_files, self._directory.disk, of.directory))
         except OSError as error:
             with contextlib.suppress(LogError):
                 of.health.fail(f"cannot tidy {of.directory}", error)
@@ -458,17 +464,17 @@ class LogCleaner:
     def _tidy(self) -> None:
         """Remove replaced segments when they have been so for long enough."""
         if self._tidying is None and self._running:
-            self._tidying = self._broker.loop.create_task(self._tidy_up(), name="cleaner-tidying")
+            self._tidying = self._node.loop.create_task(self._tidy_up(), name="cleaner-tidying")
 
     async def _tidy_up(self) -> None:
         from konvene.log.cleaner.segment_swap import remove_deleted
 
-        broker = self._broker
+        node = self._node
         try:
-            while waiting := [partition.log for partition in broker.partitions if partition.log.replaced]:
+            while waiting := [partition.log for partition in node.partitions if partition.log.replaced]:
                 for of in waiting:
                     with contextlib.suppress(LogError):  # Whose disk failed is offline, and has said so.
-                        await self._in_thread(partial(remove_deleted, of, broker.wall_clock_ms()))
+                        await self._in_thread(partial(remove_deleted, of, node.environment.wall_clock_ms()))
                 waiting = [of for of in waiting if of.replaced and of.health.failure is None]
                 if not waiting:
                     return
@@ -479,13 +485,13 @@ class LogCleaner:
 
     async def _retain(self) -> None:
         """Retention of compacted logs; who is being cleaned waits until that is over."""
-        now_ms = self._broker.wall_clock_ms()
+        now_ms = self._node.environment.wall_clock_ms()
         for at, partition in enumerate(self._compacted()):
             if at % LOOKS_A_TURN == LOOKS_A_TURN - 1:
                 await asyncio.sleep(0)
             if self._is_ours(partition):
                 try:
-                    await retain(self._broker, partition, now_ms)
+                    await retain(self._disk, self._archive, partition, now_ms)
                 except LogError as error:
                     log.error("retention of %s could not be done: %s", partition, error)
 

@@ -20,7 +20,9 @@ from konvene.log.partition import Appended, PartitionLog, TimestampOffset
 from konvene.shard.contract import Ending
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.metrics.meter import Meter
+    from konvene.broker.storage.disk_threads import DiskThreads
+    from konvene.runtime.environment import Environment
 
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xb")
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 22
@@ -54,28 +56,32 @@ class Partition:
     """One partition on this node, which leads it."""
 
     __slots__ = (
-        "_broker",
-        "_shows_synced",
-        "_syncs",
-        "index",
-        "leader_epoch",
-        "log",
-        "synced_ms",
-        "topic",
-        "waiting",
-    )
+        "_disk", "_meter", "_shows_synced", "_syncs", "_wall_clock_ms", "index", "leader_epoch", "log",
+        "synced_ms", "topic", "waiting",
+    )  # fmt: skip
 
     def __init__(
-        self, broker: Broker, topic: str, index: int, log: PartitionLog, *, leader_epoch: int, syncs: bool
+        self,
+        topic: str,
+        index: int,
+        log: PartitionLog,
+        *,
+        environment: Environment,
+        disk: DiskThreads,
+        meter: Meter | None,
+        leader_epoch: int,
+        syncs: bool,
     ) -> None:
-        self._broker = broker
+        self._wall_clock_ms = environment.wall_clock_ms
+        self._disk = disk
+        self._meter = meter
         self.topic = topic
         self.index = index
         self.log = log
         self.leader_epoch = leader_epoch
         self._syncs = syncs
         self._shows_synced = syncs and topic not in INTERNAL_TOPICS
-        self.synced_ms = broker.wall_clock_ms()
+        self.synced_ms = environment.wall_clock_ms()
         self.waiting: dict[Waiting, None] = {}
 
     def __repr__(self) -> str:
@@ -128,7 +134,7 @@ class Partition:
         """Check and append a producer's batch (`the_batch`). Raises `Refused`."""
         try:
             done = self.log.append_as_leader(
-                data, self.leader_epoch, self._broker.wall_clock_ms(), sequence_zero=sequence_zero
+                data, self.leader_epoch, self._wall_clock_ms(), sequence_zero=sequence_zero
             )
         except CodecError as error:
             raise Refused(Errors.CORRUPT_MESSAGE, str(error)) from None
@@ -137,8 +143,8 @@ class Partition:
         except LogError as error:
             raise Refused(Errors(error.code), str(error)) from None
         if not done.duplicate:
-            if self._broker.meter is not None:
-                self._broker.meter.appended(self.topic, done.size)
+            if self._meter is not None:
+                self._meter.appended(self.topic, done.size)
             self._grown()
         return done
 
@@ -168,8 +174,8 @@ class Partition:
         return self._appended(done)
 
     def _appended(self, done: Appended) -> Appended:
-        if self._broker.meter is not None:
-            self._broker.meter.appended(self.topic, done.size)
+        if self._meter is not None:
+            self._meter.appended(self.topic, done.size)
         self._grown()
         return done
 
@@ -180,11 +186,11 @@ class Partition:
 
     async def sync(self) -> None:
         """Make what is written durable. Raises `LogError`."""
-        self.synced_ms = self._broker.wall_clock_ms()
+        self.synced_ms = self._wall_clock_ms()
         began_s = perf_counter()
-        await self._broker.disk.sync(self.log)
-        if self._broker.meter is not None:
-            self._broker.meter.synced(self.topic, perf_counter() - began_s)
+        await self._disk.sync(self.log)
+        if self._meter is not None:
+            self._meter.synced(self.topic, perf_counter() - began_s)
         if self._shows_synced:
             self._grown()
 

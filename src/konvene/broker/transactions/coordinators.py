@@ -28,7 +28,9 @@ from konvene.transactions.markers import FETCH_PRODUCER_ID, Markers, MarkersWrit
 from konvene.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.node_services import NodeServices
+    from konvene.broker.producer_ids import ProducerIds
     from konvene.broker.storage.partitions import Partition
 
 log = logging.getLogger("konvene.transactions")
@@ -54,8 +56,11 @@ TopicPartition = tuple[str, int]
 class TransactionCoordinators(Coordinators):
     """Which coordinator has which transactional id, and how its transactions end."""
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker, TRANSACTION_TOPIC)
+    def __init__(self, node: NodeServices, groups: GroupCoordinators, producer_ids: ProducerIds) -> None:
+        super().__init__(TRANSACTION_TOPIC, node.loop, node.topic_creator)
+        self._node = node
+        self._groups = groups
+        self._producer_ids = producer_ids
         self._deliveries: dict[Delivery, None] = {}
         self._fetching: dict[asyncio.Task[None], None] = {}
         self._awaited: dict[str, dict[Deferred[None], None]] = {}
@@ -69,8 +74,8 @@ class TransactionCoordinators(Coordinators):
         return coordinator.core
 
     def _coordinator(self, index: int) -> Coordinator | None:
-        broker = self._broker
-        partition = broker.partitions.get(TRANSACTION_TOPIC, index)
+        node, settings = self._node, self._node.settings
+        partition = node.partitions.get(TRANSACTION_TOPIC, index)
         if partition is None:
             return None
         epoch = partition.leader_epoch
@@ -79,14 +84,14 @@ class TransactionCoordinators(Coordinators):
             TransactionShard,
             TRANSACTION_SPEECH,
             Ports(
-                journal=self.between(
-                    Journal(broker, partition, durable=broker.config["konvene.log.fsync.internal"])
+                journal=self.wrap_journal(
+                    Journal(partition, durable=settings.config["konvene.log.fsync.internal"])
                 ),
-                config=lambda: broker.config,
-                loop=broker.loop,
-                wall_clock_ms=broker.wall_clock_ms,
-                topics=lambda: broker.topics,
-                features=lambda: broker.state.features,
+                config=lambda: settings.config,
+                loop=node.loop,
+                wall_clock_ms=node.environment.wall_clock_ms,
+                topics=lambda: node.catalogue.topics,
+                features=lambda: node.catalogue.state.features,
                 perform=lambda effect: self._perform(index, epoch, effect),
                 on_stop=lambda: self._stopped(index),
             ),
@@ -98,18 +103,24 @@ class TransactionCoordinators(Coordinators):
         coordinator = self._coordinators[index]
         assert coordinator is not None
         if effect.verb == FETCH_PRODUCER_ID:
-            fetching = self._broker.loop.create_task(self._fetch_producer_id(coordinator, effect.subject))
+            fetching = self._node.loop.create_task(self._fetch_producer_id(coordinator, effect.subject))
             self._fetching[fetching] = None
             fetching.add_done_callback(self._fetching.pop)
             return
-        delivery = Delivery(self._broker, coordinator, effect.subject, coordinator_epoch, self._delivered)
+        delivery = Delivery(
+            self._node, self._groups, coordinator, effect.subject, coordinator_epoch, self._delivered
+        )
         self._deliveries[delivery] = None
         delivery.begin()
 
     async def _fetch_producer_id(self, coordinator: Coordinator, transactional_id: str) -> None:
-        producer_id = await self._broker.next_producer_id()
+        producer_id = await self.next_producer_id()
         if producer_id is not None:
             coordinator.inform(ProducerIdFetched(transactional_id, producer_id))
+
+    async def next_producer_id(self) -> int | None:
+        """Return a producer id that was never used, or None while the catalogue cannot be written."""
+        return await self._producer_ids.next_id()
 
     def _stopped(self, index: int) -> None:
         """A coordinator that begins anew sends its markers anew: an old one must not come behind those."""
@@ -120,8 +131,8 @@ class TransactionCoordinators(Coordinators):
     def _delivered(self, delivery: Delivery) -> None:
         self._deliveries.pop(delivery, None)
         markers = delivery.markers
-        if self._broker.meter is not None:
-            self._broker.meter.ended["commit" if markers.committed else "abort"] += 1
+        if self._node.meter is not None:
+            self._node.meter.ended["commit" if markers.committed else "abort"] += 1
         told = MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch)
         delivery.coordinator.inform(told)
         for waiting in self._awaited.pop(markers.transactional_id, ()):
@@ -131,7 +142,7 @@ class TransactionCoordinators(Coordinators):
         """Resolved when the markers of a transaction that ends are written, or when time is up."""
         waiting: Deferred[None] = Deferred()
         self._awaited.setdefault(transactional_id, {})[waiting] = None
-        self._broker.loop.call_later(within_ms / 1000, self._wait_no_more, transactional_id, waiting)
+        self._node.loop.call_later(within_ms / 1000, self._wait_no_more, transactional_id, waiting)
         return waiting
 
     def _wait_no_more(self, transactional_id: str, waiting: Deferred[None]) -> None:
@@ -151,7 +162,8 @@ class Delivery:
 
     def __init__(
         self,
-        broker: Broker,
+        node: NodeServices,
+        groups: GroupCoordinators,
         coordinator: Coordinator,
         markers: Markers,
         coordinator_epoch: int,
@@ -159,7 +171,8 @@ class Delivery:
     ) -> None:
         self.coordinator = coordinator
         self.markers = markers
-        self._broker = broker
+        self._node = node
+        self._groups = groups
         self._done = done
         self._missing = dict.fromkeys(markers.partitions)
         self._failed: list[TopicPartition] = []
@@ -196,17 +209,17 @@ class Delivery:
 
     def _write(self, place: TopicPartition) -> None:
         topic, index = place
-        if topic == OFFSETS_TOPIC and self._broker.topics.has(topic, index):
-            coordinator = self._broker.groups.at(index)
+        if topic == OFFSETS_TOPIC and self._node.catalogue.topics.has(topic, index):
+            coordinator = self._groups.at(index)
             if coordinator is None:
                 self._later(place)
             else:
                 answer = coordinator.submit(self._ending, Call(client_id="broker"))
                 answer.listen(lambda value: self._answered(place, value))
             return
-        partition = self._broker.partitions.get(topic, index)
+        partition = self._node.partitions.get(topic, index)
         if partition is None:
-            if place in self._broker.partitions.offline:
+            if place in self._node.partitions.offline:
                 self._later(place)
             else:
                 self._written(place)  # The topic is gone, and the transaction's part in it.
@@ -215,7 +228,7 @@ class Delivery:
 
     def _append(self, place: TopicPartition, partition: Partition) -> None:
         try:
-            partition.append_marker(self._ending, self._broker.wall_clock_ms())
+            partition.append_marker(self._ending, self._node.environment.wall_clock_ms())
         except Refused as refused:
             self._answered(place, Errors(refused.code))
         except LogError:
@@ -224,7 +237,7 @@ class Delivery:
             if not partition.syncs:
                 self._written(place)
                 return
-            syncing = self._broker.loop.create_task(partition.sync())
+            syncing = self._node.loop.create_task(partition.sync())
             self._syncing[syncing] = None
             syncing.add_done_callback(lambda task: self._synced(place, task))
 
@@ -256,4 +269,4 @@ class Delivery:
     def _later(self, place: TopicPartition) -> None:
         self._failed.append(place)
         if self._again is None and not self._stopped:
-            self._again = self._broker.loop.call_later(AGAIN_S, self._write_again)
+            self._again = self._node.loop.call_later(AGAIN_S, self._write_again)

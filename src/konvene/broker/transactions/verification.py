@@ -26,7 +26,10 @@ from konvene.runtime.coordinator import Call
 from konvene.runtime.deferred import Deferred
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    import asyncio
+
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.transactions.coordinators import TransactionCoordinators
 
 BROKER = Call(api_version=5, client_id="broker")
 """How brokers ask a coordinator to add partitions."""
@@ -76,37 +79,50 @@ def is_fenced(partition: Partition, writer: Writer) -> bool:
     return known is not None and writer.producer_epoch < known.epoch
 
 
-def still(broker: Broker, writer: Writer, place: tuple[str, int]) -> bool:
+def still(transactions: TransactionCoordinators, writer: Writer, place: tuple[str, int]) -> bool:
     """Whether the transaction is open with the partition in it, at this very moment."""
-    shard = broker.transactions.shard_of(writer.transactional_id)
+    shard = transactions.shard_of(writer.transactional_id)
     return shard is not None and shard.is_enlisted(*writer, *place)
 
 
-def ask(broker: Broker, writer: Writer, places: list[tuple[str, int]], generation: Generation) -> Any:
+def ask(
+    loop: asyncio.AbstractEventLoop,
+    settings: BrokerSettings,
+    transactions: TransactionCoordinators,
+    writer: Writer,
+    places: list[tuple[str, int]],
+    generation: Generation,
+) -> Any:
     """Have partitions verified, or added by the newer generation: `Places`, at once or something to await.
 
     While the last transaction of the producer is being completed, it is waited for."""
-    if not broker.transactions.ready:
+    if not transactions.ready:
         return dict.fromkeys(places, int(Errors.COORDINATOR_NOT_AVAILABLE))
     asked = _asked(writer, places, verify_only=generation is not Generation.ADD_PARTITION)
-    answer = enlist(broker, asked, BROKER)
+    answer = enlist(transactions, asked, BROKER)
     if isinstance(answer, AddPartitionsToTxnResponse):
         errors = _errors(answer)
         if asked.verify_only or Errors.CONCURRENT_TRANSACTIONS not in errors.values():
             return errors
-    return _until_known(broker, asked, answer)
+    return _until_known(loop, settings, transactions, asked, answer)
 
 
-async def _until_known(broker: Broker, asked: AddPartitionsToTxnTransaction, answer: Any) -> Places:
-    until = broker.loop.time() + broker.config["add.partitions.to.txn.retry.backoff.max.ms"] / 1000
+async def _until_known(
+    loop: asyncio.AbstractEventLoop,
+    settings: BrokerSettings,
+    transactions: TransactionCoordinators,
+    asked: AddPartitionsToTxnTransaction,
+    answer: Any,
+) -> Places:
+    until = loop.time() + settings.config["add.partitions.to.txn.retry.backoff.max.ms"] / 1000
     while True:
         errors = _errors(await answer if isinstance(answer, Deferred) else answer)
-        left_ms = int((until - broker.loop.time()) * 1000)
+        left_ms = int((until - loop.time()) * 1000)
         ending = Errors.CONCURRENT_TRANSACTIONS in errors.values()
         if asked.verify_only or left_ms <= 0 or not ending:
             return errors
-        await broker.transactions.completed(asked.transactional_id, left_ms)
-        answer = enlist(broker, asked, BROKER)
+        await transactions.completed(asked.transactional_id, left_ms)
+        answer = enlist(transactions, asked, BROKER)
 
 
 def _asked(

@@ -14,6 +14,9 @@ from typing import Any
 
 from konvene.broker.broker import Broker
 from konvene.broker.net.listener import Listener
+from konvene.broker.node_services import NodeServices
+from konvene.broker.shares.share_partitions import SharePartitions
+from konvene.broker.shares.state_coordinators import ShareCoordinators
 from konvene.broker.storage.disk_threads import DiskThreads
 from konvene.configs import BrokerConfig
 from konvene.log.directory import Identity, LogDirectory
@@ -63,8 +66,10 @@ class BrokerHost:
         self.disk_failed = False
         """Whether this life's disk ever failed: its errors are then no surprise."""
         self.on_release: OnRelease = lambda coordinator, held: None
-        self.on_made: Callable[[Broker], None] = lambda broker: None
-        """Is told of a broker before it begins."""
+        self.make_share_partitions: Callable[[NodeServices, ShareCoordinators], SharePartitions] = (
+            SharePartitions
+        )
+        """Makes the share partitions of each life's broker."""
         self.on_ready: Callable[[], None] = lambda: None
         self.on_end: Callable[[str], None] = lambda why: None
         self.told_of: dict[Coordinator, None] = {}
@@ -114,15 +119,16 @@ class BrokerHost:
     async def _serve(self, disk: SimDisk) -> None:
         directory = LogDirectory.open(disk, DATA, Identity("simulated-cluster", 1, "simulated-directory"))
         chance = Random(f"{self.seed} {self.lives}")
-        broker = Broker(self.config, directory, self.loop, Environment.seeded(self.wall_ms, chance))
-        broker.disk = SimThreads(self.loop)
-        self.on_made(broker)
-        self.broker, self.server = broker, Listener(broker)
+        broker = Broker(
+            self.config, directory, self.loop, Environment.seeded(self.wall_ms, chance),
+            SimThreads(self.loop), self.make_share_partitions,
+        )  # fmt: skip
+        self.broker, self.server = broker, broker.listener()
         self._stop = asyncio.Event()
         try:
             await broker.start()
             await self.server.listen(BROKER, PORT)
-            broker.advertised = (BROKER, PORT)
+            broker.catalogue.advertised = (BROKER, PORT)
             self.ready = True
             self.served.set()
             self.on_ready()
@@ -170,7 +176,11 @@ class BrokerHost:
         """The group coordinators, the share coordinators, and the catalogue's."""
         if self.broker is None:
             return []
-        return [*self.broker.groups.all(), *self.broker.share_states.all(), self.broker.catalogue]
+        return [
+            *self.broker.groups.all(),
+            *self.broker.share_coordinators.all(),
+            self.broker.catalogue.coordinator,
+        ]
 
     def watch(self) -> None:
         """Have each coordinator's releases passed through `on_release`, from now on."""

@@ -337,15 +337,15 @@ class NothingIsLeft(Invariant):
         broker = self.run.host.broker
         assert broker is not None
         left = {
-            "connections": len(broker.connections),
-            "bytes being read": broker.intake.held,
+            "connections": len(broker.network.connections),
+            "bytes being read": broker.network.frame_buffers.held,
             "fetches that wait": sum(len(p.waiting) for p in broker.partitions),
             "requests that wait": sum(len(c._waiting) for c in self.run.host.coordinators()),
             "replies held": sum(len(c._held) for c in self.run.host.coordinators()),
-            "share sessions": len(broker.sharing.sessions),
-            "share partitions": len(broker.sharing.served),
-            "requests for share state": len(broker.share_states._waiting),
-            "dead letters": len(broker.sharing.dead_letters._sending),
+            "share sessions": len(broker.share_partitions.sessions),
+            "share partitions": len(broker.share_partitions.served),
+            "requests for share state": len(broker.share_coordinators._waiting),
+            "dead letters": len(broker.share_partitions.dead_letters._sending),
         }
         for coordinator in broker.groups.all():
             shard = coordinator.core

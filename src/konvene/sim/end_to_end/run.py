@@ -56,7 +56,7 @@ __all__ = ["Violation", "Whole", "WholeReport", "groups_option", "run_whole"]
 LAST_EVENTS = 30
 CALLS = (
     "began", "started", "settled", "came", "read", "offsets", "released", "failed", "liveness", "ended",
-    "made", "answered", "shared", "acknowledged",
+    "answered", "shared", "acknowledged",
 )  # fmt: skip
 """What an invariant may have; see `invariants.whole`."""
 COLLECT_EVERY = 20_000
@@ -156,7 +156,6 @@ class Whole:
         self.history.on_offsets = lambda place, offset, began: self.ask("offsets", place, offset, began)
         self.host.on_release = lambda coordinator, held: self.ask("released", coordinator, held)
         self.history.on_answer = lambda asked, answer: self.ask("answered", asked, answer)
-        self.host.on_made = lambda broker: self.ask("made", broker)
         self.host.on_ready = self._ready
         self.host.on_end = self._broker_ended
         self.asleep: dict[str, float] = {}
@@ -210,7 +209,7 @@ class Whole:
         assert coordinator is not None
         journal = coordinator._journal
         assert isinstance(journal, Journal)
-        return bool(journal.kept)
+        return bool(journal.buffered)
 
     def groups(self) -> list[tuple[str, tuple[str, ...]]]:
         """Every group of this run that commits offsets, and its topics."""
@@ -220,7 +219,7 @@ class Whole:
     def places(self, topics: tuple[str, ...]) -> list[TopicPartition]:
         """The partitions of topics, as the broker has them."""
         assert self.host.broker is not None
-        known = self.host.broker.topics.by_name
+        known = self.host.broker.catalogue.topics.by_name
         return [TopicPartition(t, i) for t in topics if t in known for i in range(known[t].partitions)]
 
     def look(self, place: TopicPartition) -> None:

@@ -15,9 +15,10 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.broker import Broker
+from konvene.broker.node_services import NodeServices
 from konvene.broker.shares.share_partition import SharePartitionServer
-from konvene.broker.shares.state_coordinators import SHARE_STATE_SPEECH
+from konvene.broker.shares.share_partitions import SharePartitions
+from konvene.broker.shares.state_coordinators import SHARE_STATE_SPEECH, ShareCoordinators
 from konvene.client.net.cluster import TopicPartition
 from konvene.client.share.consumer import ShareRecord
 from konvene.codec.batches import read_end_marker, records
@@ -152,20 +153,22 @@ class BooksAreKept(Invariant):
         super().__init__(run)
         self.books: dict[SharePartitionKey, KeptBook] = {}
         self._awake_s = 0.0
+        if run.parameters.share.groups:
+            run.host.make_share_partitions = self._make_share_partitions
 
-    def made(self, broker: Broker) -> None:
-        """A broker is about to begin: its share partitions are watched."""
-        if not self.run.parameters.share.groups:
-            return
+    def _make_share_partitions(
+        self, node: NodeServices, share_coordinators: ShareCoordinators
+    ) -> SharePartitions:
+        """Make recorded share partitions for a broker that is about to begin."""
 
         def book_of(key: SharePartitionKey) -> Book:
             if key not in self.books:
-                self.books[key] = KeptBook(self.run, key, broker.topics.by_id[key.topic_id].name)
+                self.books[key] = KeptBook(self.run, key, node.catalogue.topics.by_id[key.topic_id].name)
             return self.books[key]
 
-        broker.sharing = WatchedSharing(broker, book_of, self._gone)
         for book in self.books.values():
             book.contents = None
+        return WatchedSharing(node, share_coordinators, book_of, self._gone)
 
     def _gone(self, group_id: str, member_id: str) -> None:
         for served in serving(self.run):
@@ -364,7 +367,7 @@ class ShareStateIsItsLog(Invariant):
         disk, broker = self.run.host.disk, self.run.host.broker
         if disk.dead or self.run.host.is_sick or broker is None or not self.run.parameters.share.groups:
             return
-        for coordinator in broker.share_states.all():
+        for coordinator in broker.share_coordinators.all():
             index = int(coordinator.name.rpartition("-")[2])
             if coordinator.state != "active" or kept(coordinator):
                 continue
@@ -409,7 +412,7 @@ def serving(run: Whole) -> Iterator[SharePartitionServer]:
     """The share partitions that serve."""
     broker = run.host.broker
     if broker is not None and run.host.is_up and run.parameters.share.groups:
-        for served in broker.sharing.served.values():
+        for served in broker.share_partitions.served.values():
             if served.loaded:
                 yield served
 
@@ -418,7 +421,7 @@ def state_shards(run: Whole) -> Iterator[ShareStateShard]:
     """The share coordinators that serve."""
     broker = run.host.broker
     if broker is not None and run.host.is_up:
-        for coordinator in broker.share_states.all():
+        for coordinator in broker.share_coordinators.all():
             if coordinator.state == "active" and isinstance(coordinator.core, ShareStateShard):
                 yield coordinator.core
 
@@ -427,7 +430,7 @@ def kept(coordinator: Coordinator) -> bool:
     """Whether it has taken in what is not in its log yet."""
     journal = coordinator._journal
     assert isinstance(journal, Journal)
-    return bool(journal.kept)
+    return bool(journal.buffered)
 
 
 def unread(run: Whole) -> list[str]:
@@ -437,8 +440,8 @@ def unread(run: Whole) -> list[str]:
         return ["there is no broker"] if run.parameters.share.groups else []
     for group, topics in run.parameters.share.topics.items():
         for place in run.places(topics):
-            key = SharePartitionKey(group, broker.topics.by_name[place.topic].id, place.partition)
-            served, partition = broker.sharing.served.get(key), broker.partitions.get(*place)
+            key = SharePartitionKey(group, broker.catalogue.topics.by_name[place.topic].id, place.partition)
+            served, partition = broker.share_partitions.served.get(key), broker.partitions.get(*place)
             if partition is None:
                 found.append(f"{key} has no partition")
             elif served is None or not served.loaded or served.core.start_offset < partition.end_offset:

@@ -94,7 +94,7 @@ class Administration:
             if not gone and (known is None or (known.state_epoch, known.start_offset) < wanted):
                 why = f"{request} is answered, and there is {known}"
                 self.node.broken(InvariantViolation("AlteredOffsetsHold", why))
-            served = self.deliveries.sharing.served.get(request.key)
+            served = self.deliveries.share_partitions.served.get(request.key)
             if served is not None and served.loaded and served.core.state_epoch < request.state_epoch:
                 why = f"{request} is answered, and {served!r} serves at {served.core.state_epoch}"
                 self.node.broken(InvariantViolation("AlteredOffsetsHold", why))

@@ -14,19 +14,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from konvene.broker.handlers import share_acknowledge, share_fetch
-from konvene.broker.shares.background_work import ShareStateWork
-from konvene.broker.shares.share_partition import SharePartitionServer
-from konvene.broker.shares.state_coordinators import ShareCoordinators
-from konvene.cluster.features import SHARE_VERSION
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
-from konvene.configs.group_configs import GroupConfigs
-from konvene.delivery.contract import DeadLetter
 from konvene.errors import Errors
 from konvene.groups.share.work import TopicsGone
-from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
-from konvene.messages.share_fetch import ShareFetchRequest
 from konvene.runtime.coordinator import Call
 from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Effect
@@ -42,27 +33,18 @@ from konvene.sim.share.admin import BEGIN, Administration
 from konvene.sim.share.invariants import ShareStateInvariant, share_state_invariants
 from konvene.sim.share.ledger import Book
 from konvene.sim.share.logs import NOBODY, ReadPartition
-from konvene.sim.share.recording import WatchedSharing
 from konvene.sim.share.runtime import ShareStateRuntime, StateEvent
+from konvene.sim.share.share_services import HANDLE, Connection, Deliveries
 from konvene.sim.share.state_log import StateLog
 from konvene.sim.world import fault_actions
 from konvene.sim.world.event import InvariantViolation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from konvene.sim.event_queue import Entry
     from konvene.sim.group_runtime import GroupRuntime
     from konvene.sim.world.process import Process
     from konvene.sim.world.world import World
-
-HANDLE: dict[type, Callable[[Any, Any, Call], Any]] = {
-    ShareFetchRequest: share_fetch.handle,
-    ShareAcknowledgeRequest: share_acknowledge.handle,
-}
-
-Connection = tuple[str, int, int]
-"""Whose, in which life, and which one."""
 
 LOOK_EVERY = 20
 """Steps between two looks at all locks."""
@@ -70,37 +52,6 @@ MOST_SESSIONS = 1_000
 """Once it is calm: who has none of few sessions reads nothing, and nobody else reads it for him."""
 LATE_MS = 1_000
 """A lock that ended is noticed within this time."""
-
-
-class _Loop:
-    """The agenda as deliveries see it: when they die, nothing of them happens any more."""
-
-    def __init__(self, node: ShareNode) -> None:
-        self.alive = True
-        self._event_queue = node.world.event_queue
-        self.time = self._event_queue.time
-
-    def call_later(self, delay: float, call: Callable[..., Any], *args: Any) -> Entry:
-        return self.call_at(self.time() + delay, call, *args)
-
-    def call_at(self, when: float, call: Callable[..., Any], *args: Any) -> Entry:
-        return self._event_queue.call_at(when, self._call, call, *args)
-
-    def _call(self, call: Callable[..., Any], *args: Any) -> None:
-        if self.alive:
-            call(*args)
-
-
-class _States(ShareCoordinators):
-    """The broker's queue before a share coordinator, of which there is one."""
-
-    def __init__(self, broker: Deliveries) -> None:
-        super().__init__(broker)  # type: ignore[arg-type]  # As much of one as this needs.
-        self._node = broker.node
-        self._coordinators = [cast("Any", broker.node)]
-
-    def _of(self, key: SharePartitionKey) -> Any:
-        return self._node
 
 
 class _Group:
@@ -118,69 +69,6 @@ class _Group:
         world = self._deliveries.node.world
         if self._deliveries.loop.alive and self._runtime in (world.runtime, *world.deposed):
             self._runtime.coordinator.inform(news)
-
-
-class _DeadLetters:
-    """Copies are made after a while."""
-
-    def __init__(self, node: ShareNode, loop: _Loop) -> None:
-        self._node = node
-        self._loop = loop
-
-    def send(self, served: SharePartitionServer, letters: Iterable[DeadLetter]) -> None:
-        for letter in letters:
-            takes_ms = self._node.world.latency_ms("work.ms")
-            self._loop.call_later(takes_ms / 1000, served.archived, letter)
-
-
-class Deliveries:
-    """One life of who delivers: as much of a broker as share partitions, sessions and handlers ask for."""
-
-    meter = None
-    node_id = 0
-    advertised = ("localhost", 9092)
-
-    def __init__(self, node: ShareNode) -> None:
-        self.node = node
-        self.loop = _Loop(node)
-        self._config: Any = None
-        self._group_configs: Any = None
-        self.sharing = WatchedSharing(self, node.book, node.has_nothing)
-        self.sharing.sessions.limit = node.world.options["share.sessions"]
-        if node.world.options["dead.letters"]:
-            self.sharing.dead_letters = cast("Any", _DeadLetters(node, self.loop))
-        self.share_states = _States(self)
-        self.work = ShareStateWork(cast("Any", self))
-        self.state = self.partitions = node
-        self.known: dict[Connection, Process] = {}
-
-    @property
-    def config(self) -> Any:
-        return self.node.world.config
-
-    @property
-    def topics(self) -> Any:
-        return self.node.world.topics
-
-    @property
-    def group_configs(self) -> GroupConfigs:
-        """The same value as long as nothing changes."""
-        if self._config is not self.config:
-            world, self._config = self.node.world, self.config
-            told = {"share.auto.offset.reset": "earliest"}
-            if world.options["read.committed"]:
-                told["share.isolation.level"] = "read_committed"
-            if world.options["dead.letters"]:
-                told["errors.deadletterqueue.topic.name"] = "dlq.lost"
-            names = {f"g{number + 1}": told for number in range(world.options["groups"])}
-            self._group_configs = GroupConfigs(self.config, names)
-        return cast("GroupConfigs", self._group_configs)
-
-    def level(self, feature: str) -> int:
-        return 2 if feature == SHARE_VERSION else 0
-
-    def wall_clock_ms(self) -> int:
-        return self.node.world.event_queue.wall_clock_ms()
 
 
 class ShareNode:
@@ -202,7 +90,7 @@ class ShareNode:
         self.grow()
 
     def __repr__(self) -> str:
-        return f"<{self.runtime!r}, {self.deliveries.sharing!r}>"
+        return f"<{self.runtime!r}, {self.deliveries.share_partitions!r}>"
 
     # --- the share coordinator ---
 
@@ -271,7 +159,7 @@ class ShareNode:
             world.event_queue.after(world.latency_ms("sync.ms"), self._synced, runtime)
         deliveries = self.deliveries
         if world.faults_disabled:
-            deliveries.sharing.sessions.limit = MOST_SESSIONS
+            deliveries.share_partitions.sessions.limit = MOST_SESSIONS
         gone = [c for c, client in deliveries.known.items() if c[1:] != (client.life, client.connection)]
         for connection in gone:
             del deliveries.known[connection]
@@ -281,7 +169,7 @@ class ShareNode:
 
     def _lost(self, deliveries: Deliveries, connection: Connection) -> None:
         if deliveries.loop.alive:
-            deliveries.sharing.disconnected(connection)
+            deliveries.share_partitions.disconnected(connection)
 
     def _synced(self, runtime: ShareStateRuntime) -> None:
         runtime.disk_busy = False
@@ -340,9 +228,9 @@ class ShareNode:
             return  # The broker has closed it.
         deliveries.known[connection] = client
         call = Call(version, client.name, "/10.0.0.1", connection=connection)
-        sessions = deliveries.sharing.sessions
+        sessions = deliveries.share_partitions.sessions
         full = len(sessions) >= sessions.limit
-        answer = HANDLE[type(request)](deliveries, request, call)
+        answer = deliveries.handlers[type(request)](request, call)
         if len(sessions) > sessions.limit:
             self.broken(
                 InvariantViolation("ShareSessionsAreLimited", f"{sessions!r}, and {sessions.limit} may be")
@@ -422,7 +310,7 @@ class ShareNode:
         for topic_id in gone:
             self.world.runtime.inform(TopicsGone(frozenset((topic_id,))))
             self.runtime.inform(TopicsDeleted(frozenset((topic_id,))))
-            self.deliveries.sharing.topic_deleted(topic_id)
+            self.deliveries.share_partitions.topic_deleted(topic_id)
             for key in [key for key in self.books if key.topic_id == topic_id]:
                 del self.books[key]
 
@@ -442,7 +330,7 @@ class ShareNode:
 
     def has_nothing(self, group_id: str, member_id: str) -> None:
         """SH12: whoever is gone has nothing any more."""
-        for served in self.deliveries.sharing.of_group(group_id):
+        for served in self.deliveries.share_partitions.of_group(group_id):
             book = self.book(served.key)
             held = book.held_by(member_id)
             if held is not None and book.owner is served.core and book.released_last != member_id:
@@ -457,7 +345,7 @@ class ShareNode:
     def _nothing_is_late(self) -> None:
         """SH2: a lock that ended is taken off; and who has what is what the books say."""
         now_ms = self.world.event_queue.now_ms
-        for key, served in self.deliveries.sharing.served.items():
+        for key, served in self.deliveries.share_partitions.served.items():
             if not served.loaded:
                 continue
             book = self.book(key)
@@ -482,7 +370,7 @@ class ShareNode:
                 for index in range(known.partitions):
                     key, partition = SharePartitionKey(group, known.id, index), self.get(topic, index)
                     assert partition is not None
-                    served = self.deliveries.sharing.served.get(key)
+                    served = self.deliveries.share_partitions.served.get(key)
                     start = served.core.start_offset if served is not None and served.loaded else -1
                     if start < partition.high_watermark:
                         yield f"{key} is at {start} of {partition.log!r}: {served and served.core!r}"

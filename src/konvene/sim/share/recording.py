@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from konvene.broker.node_services import NodeServices
 from konvene.broker.shares.share_partition import SharePartitionServer, Told
 from konvene.broker.shares.share_partitions import SharePartitions
+from konvene.broker.shares.state_coordinators import ShareCoordinators
+from konvene.broker.storage.partitions import Partition
 from konvene.codec.batches import BatchHeader
 from konvene.delivery.contract import Acknowledged, Change, DeliveryError, Terms
 from konvene.delivery.partition import Acquisitions, SharePartition
@@ -130,11 +133,12 @@ class WatchedSharing(SharePartitions):
 
     def __init__(
         self,
-        broker: Any,
+        node: NodeServices,
+        share_coordinators: ShareCoordinators,
         book_of: Callable[[SharePartitionKey], Book],
         gone: Callable[[str, str], None] = lambda group_id, member_id: None,
     ) -> None:
-        super().__init__(broker)
+        super().__init__(node, share_coordinators)
         self._book_of = book_of
         self._gone = gone
 
@@ -142,16 +146,9 @@ class WatchedSharing(SharePartitions):
         super().member_gone(group_id, member_id)
         self._gone(group_id, member_id)
 
-    def serve(self, key: SharePartitionKey, topic: str) -> SharePartitionServer | Told:
-        served = self.served.get(key)
-        if served is not None:
-            return served
-        broker = self._broker
-        partition = broker.partitions.get(topic, key.partition)
-        if partition is None:
-            return broker.partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION), None
-        served = self.served[key] = WatchedServed(broker, key, partition, self._drop)
+    def _make_server(self, key: SharePartitionKey, partition: Partition) -> SharePartitionServer:
+        served = WatchedServed(
+            self._node, self._share_coordinators, self.dead_letters, key, partition, self._drop
+        )
         served.core = WatchedPartition(key, served.core.terms, self._book_of(key), partition.log)
-        self._by_group.setdefault(key.group_id, {})[key] = None
-        served.load()
         return served

@@ -159,7 +159,7 @@ def _share(
 
 
 def _share_partitions(seen: Seen) -> Lines:
-    states = Counter(coordinator.state for coordinator in seen.broker.share_states.all())
+    states = Counter(coordinator.state for coordinator in seen.broker.share_coordinators.all())
     for state in _PARTITION_STATES:
         yield (state,), states[state]
 
@@ -236,7 +236,13 @@ def _transactions(seen: Seen) -> Lines:
 
 
 def _policy(seen: Seen) -> Lines:
-    yield (seen.broker.config["konvene.heartbeat.policy"], str(seen.broker.holds_heartbeats).lower()), 1
+    yield (
+        (
+            seen.broker.settings.config["konvene.heartbeat.policy"],
+            str(seen.broker.settings.holds_heartbeats).lower(),
+        ),
+        1,
+    )
 
 
 def _plain(counts: Callable[[Seen], Mapping[Any, int]]) -> Callable[[Seen], Lines]:
@@ -287,7 +293,7 @@ OURS: Final[tuple[Metric, ...]] = (
            "The intervals that members were told by the answers to their heartbeats.",
            lambda seen: (((), seen.meter.told()),)),
     Metric("konvene_held_heartbeats", GAUGE, "Heartbeats whose answers are held at this moment.",
-           _one(lambda seen: len(seen.broker.holding))),
+           _one(lambda seen: len(seen.broker.heartbeat_purgatory))),
     Metric("konvene_heartbeats_held_total", COUNTER, "Heartbeats whose answers were held.",
            _one(lambda seen: seen.meter.held)),
     Metric("konvene_transactions", GAUGE, "Transactional ids by the state of their last transaction.",
@@ -299,7 +305,7 @@ OURS: Final[tuple[Metric, ...]] = (
            "Requests that were answered, by the first error in the answer; NONE where there is none.",
            _requests, ("api", "error")),
     Metric("konvene_connections", GAUGE, "Connections of clients.",
-           _one(lambda seen: len(seen.broker.connections))),
+           _one(lambda seen: len(seen.broker.network.connections))),
     Metric("konvene_coordinator_decision_seconds", HISTOGRAM,
            "How long the coordinator took to decide, by request or timer. Heartbeats that are answered "
            "unread, for nothing has changed, are not decided.",

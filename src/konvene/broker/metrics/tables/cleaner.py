@@ -17,7 +17,7 @@ MANAGER_MBEAN: Final = "kafka.log:type=LogCleanerManager"
 
 
 def _cleaner(seen: Seen) -> Lines:
-    cleaners = seen.broker.cleaning.cleaners
+    cleaners = seen.broker.cleaner.cleaners
     done = [cleaner.stats for cleaner in cleaners]
     read = sum(stats.bytes_read for stats in done)
     written = sum(stats.bytes_written for stats in done)
@@ -30,16 +30,19 @@ def _cleaner(seen: Seen) -> Lines:
 
 
 def _manager(seen: Seen) -> Lines:
-    cleaning, where = seen.broker.cleaning, seen.broker.directory.path
+    cleaning, where = seen.broker.cleaner, seen.broker.directory.path
     yield ("uncleanable-partitions-count", where), len(cleaning.uncleanable)
     yield ("uncleanable-bytes", where), cleaning.uncleanable_bytes()
     yield ("max-dirty-percent", ""), int(100 * cleaning.dirtiest_ratio)
-    yield ("time-since-last-run-ms", ""), max(0, seen.broker.wall_clock_ms() - cleaning.last_run_ms)
+    yield (
+        ("time-since-last-run-ms", ""),
+        max(0, seen.broker.environment.wall_clock_ms() - cleaning.last_run_ms),
+    )
 
 
 def _removed(count: Callable[[Removed], int]) -> Callable[[Seen], Lines]:
     return lambda seen: [
-        ((topic,), count(removed)) for topic, removed in sorted(seen.broker.cleaning.removed.items())
+        ((topic,), count(removed)) for topic, removed in sorted(seen.broker.cleaner.removed.items())
     ]
 
 

@@ -31,7 +31,7 @@ def totals(seen: Seen) -> dict[str, Counts]:
     found: dict[str, Counts] = {}
     for label, counts in seen.meter.share_done.items():
         found.setdefault(label, Counts()).add(counts)
-    for served in seen.broker.sharing.served.values():
+    for served in seen.broker.share_partitions.served.values():
         found.setdefault(seen.meter.labels.of(served.key.group_id), Counts()).add(served.core.counts)
     return found
 
@@ -44,7 +44,7 @@ def _counts(seen: Seen) -> Lines:
     for kind in AcknowledgeType:
         if kind is not AcknowledgeType.GAP:  # Nobody says so of a record.
             yield (_ACKNOWLEDGED, kind.name.capitalize(), ""), said[kind]
-    letters = seen.broker.sharing.dead_letters
+    letters = seen.broker.share_partitions.dead_letters
     for name, by_group in (
         ("DeadLetterQueueRecordCount", letters.written),
         ("DeadLetterQueueTotalProduceRequestsPerSec", letters.batches),
@@ -64,7 +64,7 @@ def _labelled(seen: Seen, by_group: dict[str, int]) -> Counter[str]:
 
 def _of_partitions(seen: Seen) -> Iterator[tuple[tuple[str, str, str], SharePartitionServer]]:
     """The share partitions of groups that have lines of their own."""
-    for key, served in sorted(seen.broker.sharing.served.items()):
+    for key, served in sorted(seen.broker.share_partitions.served.items()):
         if seen.meter.labels.of(key.group_id) != OTHER:
             yield (key.group_id, served.topic, str(key.partition)), served
 
@@ -90,7 +90,7 @@ def _of_groups(count: Callable[[Counts], int]) -> Callable[[Seen], Lines]:
 
 def _in_flight_of_groups(seen: Seen) -> Lines:
     found: Counter[str] = Counter()
-    for served in seen.broker.sharing.served.values():
+    for served in seen.broker.share_partitions.served.values():
         found[seen.meter.labels.of(served.key.group_id)] += served.core.in_flight_records
     for label, records in sorted(found.items()):
         yield (label,), records
@@ -135,5 +135,5 @@ OURS_OF_DELIVERIES: Final[tuple[Metric, ...]] = (
            "Records that were not acknowledged before their lock ended.",
            _of_groups(lambda counts: counts.lock_timeouts), _GROUP),
     Metric("konvene_share_sessions", GAUGE, "Share sessions that are open.",
-           lambda seen: (((), len(seen.broker.sharing.sessions)),)),
+           lambda seen: (((), len(seen.broker.share_partitions.sessions)),)),
 )  # fmt: skip

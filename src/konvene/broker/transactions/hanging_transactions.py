@@ -28,8 +28,10 @@ from konvene.transactions.shard import TransactionShard
 from konvene.transactions.state import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, Transaction
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
-    from konvene.broker.storage.partitions import Partition
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.storage.partitions import Partition, Partitions
+    from konvene.broker.transactions.coordinators import TransactionCoordinators
+    from konvene.runtime.environment import Environment
 
 log = logging.getLogger("konvene.transactions")
 
@@ -46,9 +48,9 @@ class Hanging(NamedTuple):
     """It is under way, and does not know of this partition."""
 
 
-def has_open(broker: Broker) -> bool:
+def has_open_transactions(partitions: Partitions) -> bool:
     """Whether any transaction is open at all."""
-    return any(_open(partition) for partition in broker.partitions)
+    return any(_open(partition) for partition in partitions)
 
 
 def _open(partition: Partition) -> list[tuple[int, Producer]]:
@@ -56,35 +58,40 @@ def _open(partition: Partition) -> list[tuple[int, Producer]]:
     return [(of, producer) for of, producer in producers if producer.transaction_start is not None]
 
 
-async def end_hanging(broker: Broker) -> None:
+async def end_hanging_transactions(
+    environment: Environment,
+    partitions: Partitions,
+    groups: GroupCoordinators,
+    transactions: TransactionCoordinators,
+) -> None:
     """End what hangs, if all coordinators are there to be asked."""
-    found = list(hanging(broker))
+    found = list(hanging_transactions(partitions, transactions))
     for partition, ending, goes_on in found:
         what = "committed" if ending.committed else "aborted"
         log.warning(
             "%s: the transaction of producer %d was left open and is %s", partition, ending.producer_id, what
         )
         if goes_on is not None:
-            await _abort(broker, goes_on)
+            await _abort(transactions, goes_on)
         if partition.topic == OFFSETS_TOPIC:
-            coordinator = broker.groups.at(partition.index)
+            coordinator = groups.at(partition.index)
             if coordinator is not None:
                 await coordinator.submit(ending, Call(client_id="broker"))
             continue
         try:
-            partition.append_marker(ending, broker.wall_clock_ms())
+            partition.append_marker(ending, environment.wall_clock_ms())
         except LogError as error:
             log.error("%s: its transaction stays open: %s", partition, error)
 
 
-def hanging(broker: Broker) -> Iterator[Hanging]:
+def hanging_transactions(partitions: Partitions, transactions: TransactionCoordinators) -> Iterator[Hanging]:
     """All of them. Whoever is in several partitions is named for each."""
     known: dict[int, Transaction] = {}
-    for coordinator in broker.transactions.all():
+    for coordinator in transactions.all():
         if coordinator.state != "active" or not isinstance(coordinator.core, TransactionShard):
             return
         known.update((t.producer_id, t) for t in coordinator.core.transactions.values())
-    for partition in broker.partitions:
+    for partition in partitions:
         yield from _in_partition(partition, known)
 
 
@@ -110,9 +117,9 @@ def _in_partition(partition: Partition, known: dict[int, Transaction]) -> Iterat
         yield Hanging(partition, ending, goes_on)
 
 
-async def _abort(broker: Broker, transaction: Transaction) -> None:
+async def _abort(transactions: TransactionCoordinators, transaction: Transaction) -> None:
     """End it for its producer as well, who is told so when it wants to commit."""
-    coordinator = broker.transactions.of(transaction.transactional_id)
+    coordinator = transactions.of(transaction.transactional_id)
     assert coordinator is not None
     request = EndTxnRequest(
         transactional_id=transaction.transactional_id,

@@ -1,0 +1,93 @@
+"""The cluster's catalogue: topics, configs, features and this node, as the broker's services read them.
+
+The state is the shard `konvene.cluster.catalogue.Catalogue`, replayed from the log of `__cluster_metadata`,
+which no client reads or writes. Changes are submitted as requests; their effects (logs to create, configs to
+apply) go to the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from konvene.broker.settings import BrokerSettings
+from konvene.broker.storage.partitions import Partition
+from konvene.cluster.catalogue import Catalogue
+from konvene.cluster.state import CatalogueState, ResourceType
+from konvene.errors import Errors
+from konvene.internal_topics import CLUSTER_METADATA_TOPIC
+from konvene.records.cluster_log import decode_cluster_record, encode_cluster_record
+from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.deferred import Deferred
+from konvene.runtime.environment import Environment
+from konvene.runtime.journal import Journal
+from konvene.runtime.ports import EventLoop, Ports, RecordSerde, one_by_one
+from konvene.shard.contract import Effect
+from konvene.shard.image import Topics
+
+CLUSTER_SERDE = RecordSerde(encode_cluster_record, one_by_one(decode_cluster_record))
+
+MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
+"""Kafka's limit for a batch of the metadata log."""
+
+
+class ClusterCatalogue:
+    """Topics, configs and features of the cluster, and the identity of its only node."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        environment: Environment,
+        settings: BrokerSettings,
+        metadata: Partition,
+        cluster_id: str,
+        perform: Callable[[Effect], None],
+    ) -> None:
+        self.node_id: int = settings.static_config["node.id"]
+        self.cluster_id = cluster_id
+        self.advertised: tuple[str, int] = ("localhost", 0)
+        """Host and port that clients are to connect to."""
+        self._metadata = metadata
+        self.coordinator = Coordinator(
+            CLUSTER_METADATA_TOPIC,
+            Catalogue,
+            CLUSTER_SERDE,
+            Ports(
+                journal=Journal(metadata, durable=True),
+                config=lambda: settings.config,
+                loop=loop,
+                wall_clock_ms=environment.wall_clock_ms,
+                perform=perform,
+            ),
+            unavailable=Errors.KAFKA_STORAGE_ERROR,
+        )
+
+    def __repr__(self) -> str:
+        return f"<catalogue of {len(self.topics.by_name)} topics>"
+
+    @property
+    def state(self) -> CatalogueState:
+        catalogue = self.coordinator.core
+        assert isinstance(catalogue, Catalogue)
+        return catalogue.state
+
+    @property
+    def topics(self) -> Topics:
+        return self.state.image
+
+    @property
+    def end_offset(self) -> int:
+        """End offset of the metadata log; Kafka's epoch of the finalized features."""
+        return self._metadata.end_offset
+
+    def settings_of(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
+        """Return the configs that were set for a resource, without defaults."""
+        return self.state.configs.get((resource_type, name), {})
+
+    def feature_level(self, feature: str) -> int:
+        """Return the finalized level of a feature, 0 if it is not finalized."""
+        return self.state.features.get(feature, 0)
+
+    def submit(self, request: Any, call: Call) -> Deferred[Any]:
+        """Decide a request that changes the catalogue; resolved with its response or with `Errors`."""
+        return self.coordinator.submit(request, call)

@@ -1,0 +1,42 @@
+"""What all connections of a broker share."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.metrics.meter import Meter
+    from konvene.broker.net.admission import Admission
+    from konvene.broker.net.client_metrics import Telemetry
+    from konvene.broker.net.connection import Connection
+    from konvene.broker.net.frame_buffers import FrameBufferPool
+    from konvene.broker.net.frames import Route
+    from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
+    from konvene.broker.net.request_scheduler import RequestScheduler
+    from konvene.broker.net.response_cache import ResponseCache
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.shares.share_partitions import SharePartitions
+
+
+@dataclass(slots=True, kw_only=True)
+class Network:
+    """The services that connections use, and the connections that are open."""
+
+    loop: asyncio.AbstractEventLoop
+    settings: BrokerSettings
+    routes: dict[int, Route]
+    """API key to route."""
+    admission: Admission
+    request_scheduler: RequestScheduler
+    response_cache: ResponseCache
+    heartbeat_purgatory: HeartbeatPurgatory
+    frame_buffers: FrameBufferPool
+    telemetry: Telemetry
+    groups: GroupCoordinators
+    share_partitions: SharePartitions
+    meter: Meter | None
+    max_request_bytes: int
+    connections: dict[Connection, None] = field(default_factory=dict)

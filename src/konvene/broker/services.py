@@ -1,0 +1,75 @@
+"""The services that handlers can name in their signatures.
+
+A handler takes the services that it uses, then the request and its context:
+
+    def handle(catalogue: ClusterCatalogue, partitions: Partitions, request: ListOffsetsRequest, call: Call)
+
+`bind` looks its parameters up by name, once, when its API is first used (`docs/decisions`). A test holds that
+the annotations are those of `Services`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.client_metrics import Telemetry
+    from konvene.broker.net.fetch_sessions import FetchSessions
+    from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
+    from konvene.broker.net.supported_apis import SupportedApis
+    from konvene.broker.producer_ids import ProducerIds
+    from konvene.broker.settings import BrokerSettings
+    from konvene.broker.shares.background_work import ShareStateWork
+    from konvene.broker.shares.share_partitions import SharePartitions
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
+    from konvene.broker.storage.partitions import Partitions
+    from konvene.broker.topic_creator import TopicCreator
+    from konvene.broker.transactions.coordinators import TransactionCoordinators
+    from konvene.log.directory import LogDirectory
+    from konvene.runtime.environment import Environment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Services of one broker, by the names of handlers' parameters."""
+
+    loop: asyncio.AbstractEventLoop
+    environment: Environment
+    settings: BrokerSettings
+    catalogue: ClusterCatalogue
+    topic_creator: TopicCreator
+    producer_ids: ProducerIds
+    directory: LogDirectory
+    partitions: Partitions
+    supported_apis: SupportedApis
+    fetch_sessions: FetchSessions
+    telemetry: Telemetry
+    heartbeat_purgatory: HeartbeatPurgatory
+    groups: GroupCoordinators
+    share_state_work: ShareStateWork
+    share_coordinators: ShareCoordinators
+    share_partitions: SharePartitions
+    transactions: TransactionCoordinators
+
+
+def service_parameters(handler: Callable[..., Any]) -> tuple[Parameter, ...]:
+    """Return the parameters of a handler that stand for services: all positional ones but the last two."""
+    positional = [p for p in signature(handler).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return tuple(positional[:-2])
+
+
+def bind(handler: Callable[..., Any], services: object) -> Callable[..., Any]:
+    """Return the handler as a function of a request and its context, with the services that it names.
+
+    `services` is a `Services`, or anything that has those attributes which the handler names. Positional
+    arguments make the call of the result as fast as that of the handler itself."""
+    names = [parameter.name for parameter in service_parameters(handler)]
+    return partial(handler, *(getattr(services, name) for name in names)) if names else handler

@@ -1,0 +1,150 @@
+"""The services of a simulated broker that share partitions and the handlers of share groups use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from konvene.broker.handlers import share_acknowledge, share_fetch
+from konvene.broker.node_services import NodeServices
+from konvene.broker.services import bind
+from konvene.broker.shares.background_work import ShareStateWork
+from konvene.broker.shares.share_partition import SharePartitionServer
+from konvene.broker.shares.state_coordinators import ShareCoordinators
+from konvene.cluster.features import SHARE_VERSION
+from konvene.configs.group_configs import GroupConfigs
+from konvene.delivery.contract import DeadLetter
+from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
+from konvene.messages.share_fetch import ShareFetchRequest
+from konvene.runtime.environment import Environment
+from konvene.share_state.requests import (
+    SharePartitionKey,
+)
+from konvene.sim.share.recording import WatchedSharing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from konvene.sim.event_queue import Entry
+    from konvene.sim.share.node import ShareNode
+    from konvene.sim.world.process import Process
+
+HANDLE: dict[type, Callable[..., Any]] = {
+    ShareFetchRequest: share_fetch.handle,
+    ShareAcknowledgeRequest: share_acknowledge.handle,
+}
+
+Connection = tuple[str, int, int]
+"""Whose, in which life, and which one."""
+
+
+class _Loop:
+    """The agenda as deliveries see it: when they die, nothing of them happens any more."""
+
+    def __init__(self, node: ShareNode) -> None:
+        self.alive = True
+        self._event_queue = node.world.event_queue
+        self.time = self._event_queue.time
+
+    def call_later(self, delay: float, call: Callable[..., Any], *args: Any) -> Entry:
+        return self.call_at(self.time() + delay, call, *args)
+
+    def call_at(self, when: float, call: Callable[..., Any], *args: Any) -> Entry:
+        return self._event_queue.call_at(when, self._call, call, *args)
+
+    def _call(self, call: Callable[..., Any], *args: Any) -> None:
+        if self.alive:
+            call(*args)
+
+
+class _States(ShareCoordinators):
+    """The broker's queue before a share coordinator, of which there is one."""
+
+    def __init__(self, services: NodeServices, share_node: ShareNode) -> None:
+        super().__init__(services)
+        self._share_node = share_node
+        self._coordinators = [cast("Any", share_node)]
+
+    def _of(self, key: SharePartitionKey) -> Any:
+        return self._share_node
+
+
+class _DeadLetters:
+    """Copies are made after a while."""
+
+    def __init__(self, node: ShareNode, loop: _Loop) -> None:
+        self._node = node
+        self._loop = loop
+
+    def send(self, served: SharePartitionServer, letters: Iterable[DeadLetter]) -> None:
+        for letter in letters:
+            takes_ms = self._node.world.latency_ms("work.ms")
+            self._loop.call_later(takes_ms / 1000, served.archived, letter)
+
+
+class _Catalogue:
+    """The simulated cluster as share partitions and their handlers see it."""
+
+    node_id = 0
+    advertised = ("localhost", 9092)
+
+    def __init__(self, node: ShareNode) -> None:
+        self._node = node
+        self.state = node
+
+    @property
+    def topics(self) -> Any:
+        return self._node.world.topics
+
+    def feature_level(self, feature: str) -> int:
+        return 2 if feature == SHARE_VERSION else 0
+
+
+class _Settings:
+    """The simulated broker's settings."""
+
+    def __init__(self, node: ShareNode) -> None:
+        self.node = node
+        self._config: Any = None
+        self._group_configs: Any = None
+
+    @property
+    def config(self) -> Any:
+        return self.node.world.config
+
+    @property
+    def group_configs(self) -> GroupConfigs:
+        """The same value as long as nothing changes."""
+        if self._config is not self.config:
+            world, self._config = self.node.world, self.config
+            told = {"share.auto.offset.reset": "earliest"}
+            if world.options["read.committed"]:
+                told["share.isolation.level"] = "read_committed"
+            if world.options["dead.letters"]:
+                told["errors.deadletterqueue.topic.name"] = "dlq.lost"
+            names = {f"g{number + 1}": told for number in range(world.options["groups"])}
+            self._group_configs = GroupConfigs(self.config, names)
+        return cast("GroupConfigs", self._group_configs)
+
+
+class Deliveries:
+    """One life of a broker's share partitions: those of its services that they and their handlers use."""
+
+    def __init__(self, node: ShareNode) -> None:
+        self.node = node
+        self.loop = _Loop(node)
+        self.settings = cast("Any", _Settings(node))
+        self.catalogue = cast("Any", _Catalogue(node))
+        environment = Environment(wall_clock_ms=node.world.event_queue.wall_clock_ms)
+        services = NodeServices(
+            cast("Any", self.loop), environment, self.settings, self.catalogue, cast("Any", None),
+            cast("Any", node), None,
+        )  # fmt: skip
+        self.share_coordinators = _States(services, node)
+        self.share_partitions = WatchedSharing(services, self.share_coordinators, node.book, node.has_nothing)
+        self.share_partitions.sessions.limit = node.world.options["share.sessions"]
+        if node.world.options["dead.letters"]:
+            self.share_partitions.dead_letters = cast("Any", _DeadLetters(node, self.loop))
+        self.work = ShareStateWork(self.catalogue, self.share_coordinators, self.share_partitions)
+        self.handlers = {request: bind(handle, self) for request, handle in HANDLE.items()}
+        self.known: dict[Connection, Process] = {}
