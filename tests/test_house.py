@@ -6,13 +6,16 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import konvene
 from konvene.broker.net.router import HANDLERS
+from konvene.broker.services import Services, service_parameters
 from konvene.groups.classic.group import ClassicGroupSnapshot
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.groups.modern.leave import Disconnected
@@ -173,6 +176,36 @@ def test_row_of_the_router_has_its_file(key: int) -> None:
     module = import_module(f"konvene.broker.handlers.{HANDLERS[key]}")
     handler = getattr(module, f"handle_{API_KEYS[key].module}", None) or getattr(module, "handle", None)
     assert callable(handler), f"{module.__name__} has neither handle nor handle_{API_KEYS[key].module}"
+
+
+@pytest.mark.parametrize("key", sorted(HANDLERS))
+def test_handler_names_services_that_there_are(key: int) -> None:
+    """Its first parameters are fields of `Services`; the request and its context follow."""
+    module = import_module(f"konvene.broker.handlers.{HANDLERS[key]}")
+    handler = getattr(module, f"handle_{API_KEYS[key].module}", None) or module.handle
+    offered = {field.name: field.type for field in fields(Services)}
+    found = {parameter.name: parameter.annotation for parameter in service_parameters(handler)}
+    assert found.items() <= offered.items()
+    request, context = [
+        p.annotation for p in signature(handler).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
+    ][-2:]
+    assert request == API_KEYS[key].request.__name__
+    assert context == "Call"
+
+
+def test_tests_are_not_nested() -> None:
+    """A test function within another function is never collected, and so never runs."""
+    nested = [
+        f"{path.relative_to(ROOT)}:{inner.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for outer in ast.walk(tree(path))
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
+        for inner in ast.walk(outer)
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
+        and inner is not outer
+        and inner.name.startswith("test_")
+    ]
+    assert nested == []
 
 
 def test_no_handler_without_a_row() -> None:
