@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.delivery.playing import Play, headers
 
-from konvene.delivery.aborted import aborted_ranges, without
+from konvene.delivery.aborted import aborted_ranges, split_aborted
 from konvene.delivery.contract import Acquired
 
 
@@ -47,7 +47,7 @@ def test_which_batches_are_aborted(log: str, aborted: list[tuple[int, int]], ran
 )
 def test_what_is_left(acquired: object, ranges: object, kept: object, dropped: object) -> None:
     records = [Acquired(first, last, 2) for first, last in acquired]  # type: ignore[attr-defined]
-    left, away = without(records, ranges)  # type: ignore[arg-type]
+    left, away = split_aborted(records, ranges)  # type: ignore[arg-type]
     assert [(first, last) for first, last, _ in left] == kept
     assert {count for *_, count in left} <= {2}
     assert away == dropped

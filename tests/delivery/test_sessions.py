@@ -9,10 +9,10 @@ from konvene.delivery import sessions as module
 from konvene.delivery.sessions import (
     FINAL_EPOCH,
     MAX_INT,
-    Place,
     SessionError,
+    SessionFetch,
     ShareSessions,
-    Turn,
+    TopicIdPartition,
     next_epoch,
 )
 from konvene.errors import Errors
@@ -22,7 +22,9 @@ A, B, C = (OWN, 0), (OWN, 1), (OTHER, 0)
 NOTHING, RECORDS, WRONG = (False, False), (True, False), (False, True)
 
 
-def opened(sessions: ShareSessions, *places: Place, member: str = "a", connection: object = 1) -> Turn:
+def opened(
+    sessions: ShareSessions, *places: TopicIdPartition, member: str = "a", connection: object = 1
+) -> SessionFetch:
     return sessions.fetch("g", member, 0, places, connection=connection)
 
 
@@ -39,7 +41,7 @@ def test_epochs_follow_each_other() -> None:
 def test_the_first_fetch_opens_a_session() -> None:
     sessions = ShareSessions(10)
     turn = opened(sessions, A, B)
-    assert turn.places == (A, B)
+    assert turn.partitions == (A, B)
     assert (turn.is_open, turn.is_final) == (True, False)
     assert (len(sessions), sessions.partitions, sessions.of_group("g")) == (1, 2, 1)
     assert turn.answer({A: NOTHING, B: RECORDS}) == (Errors.NONE, (A, B))
@@ -48,9 +50,9 @@ def test_the_first_fetch_opens_a_session() -> None:
 def test_later_ones_only_say_what_changed() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A, B)
-    assert sessions.fetch("g", "a", 1, ()).places == (A, B)
-    assert sessions.fetch("g", "a", 2, (C, A)).places == (A, B, C)
-    assert sessions.fetch("g", "a", 3, (), (A, (OTHER, 7))).places == (B, C)
+    assert sessions.fetch("g", "a", 1, ()).partitions == (A, B)
+    assert sessions.fetch("g", "a", 2, (C, A)).partitions == (A, B, C)
+    assert sessions.fetch("g", "a", 3, (), (A, (OTHER, 7))).partitions == (B, C)
     assert sessions.partitions == 2
 
 
@@ -96,7 +98,7 @@ def test_a_new_session_takes_the_place_of_the_old_one() -> None:
     first = opened(sessions, A, B)
     second = opened(sessions, C, connection=2)
     assert (first.is_open, second.is_open) == (False, True)
-    assert second.places == (C,)
+    assert second.partitions == (C,)
     assert (len(sessions), sessions.partitions) == (1, 1)
     assert sessions.of_connection(1) == ()
     assert sessions.of_connection(2) == (("g", "a"),)
@@ -113,21 +115,21 @@ def test_there_are_so_many_at_most() -> None:
 
 
 def test_there_are_so_many_partitions_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_PARTITIONS", 2)
+    monkeypatch.setattr(module, "MAX_PARTITIONS", 2)
     sessions = ShareSessions(10)
     opened(sessions, A, B)
     assert refusal(sessions, 0, member="b") is Errors.SHARE_SESSION_LIMIT_REACHED
     with pytest.raises(SessionError) as refused:
         sessions.fetch("g", "a", 1, (C,))
     assert refused.value.error is Errors.SHARE_SESSION_LIMIT_REACHED
-    assert sessions.fetch("g", "a", 1, (A,), (B,)).places == (A,)
+    assert sessions.fetch("g", "a", 1, (A,), (B,)).partitions == (A,)
 
 
 def test_a_last_fetch_is_about_nothing_and_leaves_the_session_until_it_is_answered() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A)
     last = sessions.fetch("g", "a", FINAL_EPOCH, (B,), acknowledges=True)
-    assert (last.places, last.is_final) == ((), True)
+    assert (last.partitions, last.is_final) == ((), True)
     assert last.answer({A: WRONG}) == (Errors.NONE, (A,))
     assert sessions.remove("g", "a") == (A,)
     assert sessions.remove("g", "a") == ()
@@ -153,7 +155,7 @@ def test_partitions_with_records_go_behind_the_others() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A, B, C)
     sessions.fetch("g", "a", 1, ()).answer({A: RECORDS, B: NOTHING})
-    assert sessions.fetch("g", "a", 2, ()).places == (B, C, A)
+    assert sessions.fetch("g", "a", 2, ()).partitions == (B, C, A)
 
 
 def test_a_fetch_that_was_overtaken_is_told_so() -> None:

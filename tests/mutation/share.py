@@ -29,8 +29,8 @@ DELIVERIES = (
     Mutant(
         "taken-without-a-lock", DELIVERY + "acquire.py", ("SH2", "L6"),
         "A record that is delivered again has no lock: if its holder dies it is nobody's.",
-        "        window.locks.lock(cell, self.lock_end_ms)\n\n    # --- what was not read before ---\n",
-        "\n    # --- what was not read before ---\n",
+        "        window.locks.lock(cell, self.lock_end_ms)\n\n    # --- offsets beyond the window ---\n",
+        "\n    # --- offsets beyond the window ---\n",
         level=7,
     ),
     Mutant(
@@ -49,29 +49,29 @@ DELIVERIES = (
     Mutant(
         "undone-is-not-given-back", DELIVERY + "partition.py", ("SH6", "SH8"),
         "An acknowledgement that could not be written holds all the same, and is gone after a restart.",
-        "            window.move(cell, ACQUIRED, decided.member_id)\n            if lapsed:\n",
-        "            window.move(cell, cell.state, decided.member_id)\n            if lapsed:\n",
+        "            window.move(cell, ACQUIRED, pending.member_id)\n            if lapsed:\n",
+        "            window.move(cell, cell.state, pending.member_id)\n            if lapsed:\n",
         level=7,
     ),
     Mutant(
         "lapsed-lock-is-forgotten", DELIVERY + "partition.py", ("SH8", "L6"),
         "A lock that ended while the write was under way, which then failed: nobody ever takes it off.",
-        "            if lapsed:\n                cell.lock_end_ms = NO_LOCK\n                self._give_back(cell, taken_back)\n",
+        "            if lapsed:\n                cell.lock_end_ms = NO_LOCK\n                self._release(cell, released)\n",
         "            if lapsed:\n                cell.lock_end_ms = NO_LOCK\n",
         level=7,
     ),
     Mutant(
         "release-takes-nothing-back", DELIVERY + "partition.py", ("SH12",),
         "What a member has when it leaves stays locked.",
-        "            if cell.state is ACQUIRED and cell.member_id == member_id:\n                self._give_back(cell, decided)\n",
-        "            if cell.state is ACQUIRED and cell.member_id == member_id and cell.batch is not None:\n                self._give_back(cell, decided)\n",
+        "            if cell.state is ACQUIRED and cell.member_id == member_id:\n                self._release(cell, pending)\n",
+        "            if cell.state is ACQUIRED and cell.member_id == member_id and cell.batch is not None:\n                self._release(cell, pending)\n",
         level=7,
     ),
     Mutant(
         "release-takes-from-all", DELIVERY + "partition.py", ("SH2", "SH12"),
         "A member leaves, and what others have is given back as well.",
-        "            if cell.state is ACQUIRED and cell.member_id == member_id:\n                self._give_back(cell, decided)\n",
-        "            if cell.state is ACQUIRED:\n                self._give_back(cell, decided)\n",
+        "            if cell.state is ACQUIRED and cell.member_id == member_id:\n                self._release(cell, pending)\n",
+        "            if cell.state is ACQUIRED:\n                self._release(cell, pending)\n",
         level=7,
     ),
     Mutant(
@@ -96,14 +96,14 @@ DELIVERIES = (
     Mutant(
         "acknowledged-is-loaded-as-available", DELIVERY + "loading.py", ("SH6",),
         "After a restart, what was acknowledged is delivered again.",
-        "RecordState.AVAILABLE if kept is RecordState.ACQUIRED else kept, count))",
-        "RecordState.AVAILABLE if kept is RecordState.ACKNOWLEDGED else kept, count))",
+        "RecordState.AVAILABLE if written_state is RecordState.ACQUIRED else written_state\n",
+        "RecordState.AVAILABLE if written_state is RecordState.ACKNOWLEDGED else written_state\n",
         level=7,
     ),
     Mutant(
         "counts-are-not-loaded", DELIVERY + "loading.py", ("SH3",),
         "After a restart a record that nobody can process is delivered as often again.",
-        "if kept is RecordState.ACQUIRED else kept, count))", "if kept is RecordState.ACQUIRED else kept, 0))",
+        "Cell(first, last, loaded, count)", "Cell(first, last, loaded, 0)",
         level=7,
     ),
 )  # fmt: skip

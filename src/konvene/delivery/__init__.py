@@ -1,1 +1,1 @@
-"""Who of a share group has which record, until when, and what became of it (KIP-932). Pure, in memory."""
+"""Delivery of a share partition's records: acquisition, locks, acknowledgement (KIP-932). Pure, in memory."""

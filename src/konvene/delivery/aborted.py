@@ -1,8 +1,7 @@
-"""Records of transactions that were aborted: a group that reads what is committed never gets to see them.
+"""Records of aborted transactions, which groups with `read_committed` never receive.
 
-They are acquired with their batch and archived at once. Nothing is written of that: whoever reads them anew
-finds them aborted again. Markers are given out like records, since members report their offsets as gaps.
-"""
+They are acquired with their batch and archived at once. Nothing is written: reading them again finds
+them aborted again. Transaction markers are delivered like records, and members acknowledge them as gaps."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ Range = tuple[int, int]
 
 
 def aborted_ranges(headers: Iterable[BatchHeader], aborted: Iterable[tuple[int, int]]) -> list[Range]:
-    """The offsets of the batches that belong to aborted transactions (producer id, first offset)."""
+    """Return the offset ranges of batches in aborted transactions, each given as producer id, first
+    offset."""
     waiting = sorted(aborted, key=lambda transaction: -transaction[1])
     open_ids: dict[int, None] = {}
     ranges: list[Range] = []
@@ -30,15 +30,17 @@ def aborted_ranges(headers: Iterable[BatchHeader], aborted: Iterable[tuple[int, 
         if header.producer_id not in open_ids:
             continue
         if header.is_control:
-            # The transaction of this producer that is open here is an aborted one: so this is its end.
+            # The producer's open transaction is an aborted one, so this marker ends it.
             del open_ids[header.producer_id]
         elif header.is_transactional:
             ranges.append((header.base_offset, last))
     return ranges
 
 
-def without(acquired: Sequence[Acquired], ranges: Sequence[Range]) -> tuple[list[Acquired], list[Range]]:
-    """What of it lies outside of the ranges, and the parts that lie within. Both are in order."""
+def split_aborted(
+    acquired: Sequence[Acquired], ranges: Sequence[Range]
+) -> tuple[list[Acquired], list[Range]]:
+    """Return the parts outside of the aborted ranges and those within, both in order."""
     kept: list[Acquired] = []
     dropped: list[Range] = []
     at = 0
@@ -59,7 +61,7 @@ def without(acquired: Sequence[Acquired], ranges: Sequence[Range]) -> tuple[list
 
 
 def archive(window: Window, dropped: Iterable[Range]) -> None:
-    """Archive offsets that were acquired just now."""
+    """Archive offsets that were just acquired."""
     for first, last in dropped:
         for cell in window.between(first, last):
             part = window.cut_out(cell, max(cell.first, first), min(cell.last, last))

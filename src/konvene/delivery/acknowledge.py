@@ -1,8 +1,7 @@
-"""What a member says of records that it has, checked as Kafka checks it.
+"""Acknowledgement of records by the member that acquired them, with Kafka's checks.
 
-All of what is said holds, or nothing of it: the first thing that cannot be takes back what was before it.
-Renewals are done last, for they are not written and could not be taken back.
-"""
+A request is applied as a whole or not at all: the first error undoes what was applied before it. Renewals are
+applied last, since they are not written and could not be undone."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from konvene.delivery.contract import (
     RecordState,
     Terms,
 )
-from konvene.delivery.runs import Cell, Decided
+from konvene.delivery.runs import Cell, PendingChange
 from konvene.delivery.window import Window
 from konvene.errors import Errors
 
@@ -29,7 +28,7 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = (int(kind) for kind in AcknowledgeType)
 
 REJECTED = "Offset rejected by client."
 DELIVERED_TOO_OFTEN = "Offset delivery count exceeded the threshold."
-"""Why records go to a dead letter topic, in Kafka's words, which are the value of a header there."""
+"""Causes in the header of records in the dead letter topic, in Kafka's words."""
 
 NOT_CACHED = "Batch record not found. The request batch offsets are not found in the cache."
 FIRST_NOT_FOUND = "Batch record not found. The first offset in request is past acquired records."
@@ -41,44 +40,44 @@ OFFSET_OF_ANOTHER = "Member is not the owner of offset"
 NO_RENEWALS = "Renewing acquisition locks is not enabled for the group."
 
 
-def given_back(cell: Cell, terms: Terms) -> RecordState:
-    """What records become that are not done: available, unless they were delivered too often."""
+def released_state(cell: Cell, terms: Terms) -> RecordState:
+    """Return the state of released records: available, or archived at the delivery count limit."""
     if cell.count < terms.delivery_count_limit:
         return AVAILABLE
     return ARCHIVING if terms.dead_letters else ARCHIVED
 
 
-def give_up(decided: Decided, cell: Cell, cause: str) -> None:
-    """Note that a copy has to be made of these records before they are archived."""
-    letters = decided.letters
-    if letters:
-        first, last, count, why = letters[-1]
-        if last + 1 == cell.first and count == cell.count and why == cause:
-            letters[-1] = DeadLetter(first, cell.last, count, cause)
+def add_dead_letter(change: PendingChange, cell: Cell, cause: str) -> None:
+    """Note that these records are to be copied to the dead letter topic before they are archived."""
+    dead_letters = change.dead_letters
+    if dead_letters:
+        first, last, count, previous_cause = dead_letters[-1]
+        if last + 1 == cell.first and count == cell.count and previous_cause == cause:
+            dead_letters[-1] = DeadLetter(first, cell.last, count, cause)
             return
-    letters.append(DeadLetter(cell.first, cell.last, cell.count, cause))
+    dead_letters.append(DeadLetter(cell.first, cell.last, cell.count, cause))
 
 
 def acknowledge(
     window: Window, terms: Terms, member_id: str, acks: Sequence[Acknowledged]
-) -> tuple[Decided, list[Range]]:
-    """What is to be written, and the offsets whose locks begin anew. Raises `DeliveryError`."""
-    decided = Decided(member_id)
+) -> tuple[PendingChange, list[Range]]:
+    """Return the change to write, and the ranges whose locks are renewed. Raises `DeliveryError`."""
+    change = PendingChange(member_id)
     renewed: list[Range] = []
     try:
         for ack in acks:
             _check(ack)
             if ack.last_offset >= window.start_offset:
-                _apply(window, terms, member_id, ack, decided, renewed)
+                _apply(window, terms, member_id, ack, change, renewed)
     except DeliveryError:
-        for cell in decided.cells:
+        for cell in change.cells:
             window.move(cell, ACQUIRED, member_id)
         raise
-    return decided, renewed
+    return change, renewed
 
 
 def _check(ack: Acknowledged) -> None:
-    """Whether it can be read. Who speaks the wire's language has done this before."""
+    """Check a batch that did not come over the wire, where the same was checked before."""
     types, count = ack.types, len(ack.types)
     if not types or min(types) < GAP or max(types) > RENEW:
         raise DeliveryError(Errors.INVALID_REQUEST, f"Invalid acknowledge type: {list(types)}")
@@ -91,28 +90,28 @@ def _apply(
     terms: Terms,
     member_id: str,
     ack: Acknowledged,
-    decided: Decided,
+    change: PendingChange,
     renewed: list[Range],
 ) -> None:
-    """Do what one batch of a request says."""
+    """Apply one batch of a request."""
     cells = window.cells
     at = _first_cell(window, ack)
     first, last, types = ack
     while at < len(cells) and cells[at].first <= last:
         cell = cells[at]
-        _expect(cell, member_id)
+        _check_owner(cell, member_id)
         upto = min(cell.last, last)
         if len(types) == 1 and first <= cell.first and cell.last <= last:
-            _say(window, terms, cell, types[0], decided, renewed)
+            _acknowledge_cell(window, terms, cell, types[0], change, renewed)
         else:
-            for begin, end, said in _runs(ack, max(cell.first, first), upto):
+            for begin, end, ack_type in _runs_of_type(ack, max(cell.first, first), upto):
                 part = window.cut_out(window.cells[window.find(begin)], begin, end)
-                _say(window, terms, part, said, decided, renewed)
+                _acknowledge_cell(window, terms, part, ack_type, change, renewed)
         at = window.floor(upto) + 1
 
 
 def _first_cell(window: Window, ack: Acknowledged) -> int:
-    """The index of the first cell that an acknowledgement is about."""
+    """Return the index of the first cell of the batch. Raises `DeliveryError` as Kafka does."""
     cells = window.cells
     first, last, _ = ack
     at = window.floor(first)
@@ -128,8 +127,8 @@ def _first_cell(window: Window, ack: Acknowledged) -> int:
     return at if cells[at].last >= first else at + 1
 
 
-def _expect(cell: Cell, member_id: str) -> None:
-    """Whether the member has these records, and nothing is being written about them."""
+def _check_owner(cell: Cell, member_id: str) -> None:
+    """Check that the member has acquired these records and that no write of their state is pending."""
     if cell.state is not ACQUIRED:
         message = BATCH_NOT_ACQUIRED if cell.batch is None else OFFSET_NOT_ACQUIRED
     elif cell.member_id != member_id:
@@ -139,8 +138,8 @@ def _expect(cell: Cell, member_id: str) -> None:
     raise DeliveryError(Errors.INVALID_RECORD_STATE, message)
 
 
-def _runs(ack: Acknowledged, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-    """The offsets between these two, as runs of which the same is said."""
+def _runs_of_type(ack: Acknowledged, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the runs of offsets between these two that have the same acknowledge type."""
     types, base = ack.types, ack.first_offset
     if len(types) == 1:
         yield first, last, types[0]
@@ -153,25 +152,27 @@ def _runs(ack: Acknowledged, first: int, last: int) -> Iterator[tuple[int, int, 
     yield begin, last, types[begin - base]
 
 
-def _say(window: Window, terms: Terms, cell: Cell, said: int, decided: Decided, renewed: list[Range]) -> None:
-    """Do what is said of a whole cell."""
-    if said == RENEW:
+def _acknowledge_cell(
+    window: Window, terms: Terms, cell: Cell, ack_type: int, change: PendingChange, renewed: list[Range]
+) -> None:
+    """Apply an acknowledge type to a whole cell."""
+    if ack_type == RENEW:
         if not terms.renew:
             raise DeliveryError(Errors.INVALID_RECORD_STATE, NO_RENEWALS)
         renewed.append((cell.first, cell.last))
         return
     state, cause = ARCHIVED, DELIVERED_TOO_OFTEN
-    if said == ACCEPT:
+    if ack_type == ACCEPT:
         state = ACKNOWLEDGED
-    elif said == RELEASE:
-        state = given_back(cell, terms)
-    elif said == REJECT and terms.dead_letters:
+    elif ack_type == RELEASE:
+        state = released_state(cell, terms)
+    elif ack_type == REJECT and terms.dead_letters:
         state, cause = ARCHIVING, REJECTED
     records = cell.last - cell.first + 1
-    decided.cells.append(cell)
-    decided.said.append((said, records))
-    if said == REJECT or (said == RELEASE and state is not AVAILABLE):
-        decided.given_up += records
-    window.move(cell, state, change=decided)
+    change.cells.append(cell)
+    change.acknowledged.append((ack_type, records))
+    if ack_type == REJECT or (ack_type == RELEASE and state is not AVAILABLE):
+        change.archived += records
+    window.move(cell, state, change=change)
     if state is ARCHIVING:
-        give_up(decided, cell, cause)
+        add_dead_letter(change, cell, cause)

@@ -1,9 +1,8 @@
-"""The nouns between a share partition and the shell that serves it.
+"""The types between a share partition and the shell that serves it.
 
-A share partition decides at once and writes afterwards: what it decided is a `Change`, which the shell has
-written by the share coordinator, and then tells the partition how that went (`finished`). Until then the
-records of a change are nobody else's. Clocks are told as milliseconds that only grow.
-"""
+A share partition decides at once and writes afterwards: a decision returns a `Change`, which the shell has
+the share coordinator write, and then reports the result to the partition (`finished`). Until then no member
+can acquire the records of the change. Times are milliseconds of a monotonic clock."""
 
 from __future__ import annotations
 
@@ -15,6 +14,8 @@ from konvene.share_state.requests import StateBatch
 
 
 class RecordState(IntEnum):
+    """States of a record in flight, numbered as in Kafka."""
+
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
@@ -23,6 +24,8 @@ class RecordState(IntEnum):
 
 
 class AcknowledgeType(IntEnum):
+    """Acknowledge types, numbered as in ShareAcknowledge."""
+
     GAP = 0
     ACCEPT = 1
     RELEASE = 2
@@ -31,14 +34,14 @@ class AcknowledgeType(IntEnum):
 
 
 class AcquireMode(IntEnum):
-    """KIP-1206."""
+    """How a ShareFetch limits what it acquires (KIP-1206)."""
 
     BATCH_OPTIMIZED = 0
     RECORD_LIMIT = 1
 
 
 class Terms(NamedTuple):
-    """What a group's records are delivered by: its settings, as of now."""
+    """The delivery configs of a group, as of now."""
 
     lock_ms: int = 30_000
     delivery_count_limit: int = 5
@@ -46,11 +49,11 @@ class Terms(NamedTuple):
     renew: bool = True
     read_committed: bool = False
     dead_letters: bool = False
-    """Whether records that are given up go to a topic first (KIP-1191)."""
+    """Whether archived records are copied to a dead letter topic first (KIP-1191)."""
 
 
 class Acquired(NamedTuple):
-    """Offsets that a member now has, both ends included."""
+    """Offsets that a member acquired, both ends included."""
 
     first_offset: int
     last_offset: int
@@ -58,7 +61,7 @@ class Acquired(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """What a member says of offsets: one type for all, or one for each."""
+    """Acknowledged offsets: one acknowledge type for all, or one for each."""
 
     first_offset: int
     last_offset: int
@@ -66,17 +69,17 @@ class Acknowledged(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """Records that were given up and go to the group's dead letter topic before they are archived."""
+    """Records to be copied to the group's dead letter topic before they are archived."""
 
     first_offset: int
     last_offset: int
     delivery_count: int
     cause: str
-    """In Kafka's words, for the header of the copy."""
+    """Kafka's text of the cause, for a header of the copy."""
 
 
 class Change(NamedTuple):
-    """What has to be written of a decision. `ticket` is the partition's own."""
+    """What has to be written of a decision. `ticket` is only for the partition itself."""
 
     start_offset: int
     delivery_complete_count: int
@@ -86,7 +89,7 @@ class Change(NamedTuple):
 
 
 class InFlight(NamedTuple):
-    """What an operator sees of records that were delivered and are not done."""
+    """Delivered records that are not acknowledged or archived, as operators see them."""
 
     first_offset: int
     last_offset: int
@@ -94,13 +97,13 @@ class InFlight(NamedTuple):
     member_id: str
     delivery_count: int
     acquired_ms: int
-    """When it was acquired; -1 where nobody has it."""
+    """When they were acquired; -1 if they are not."""
     lock_end_ms: int
-    """When its lock ends; -1 where nobody has it."""
+    """When the acquisition lock ends; -1 if there is none."""
 
 
 class DeliveryError(Exception):
-    """Nothing has changed, and the member is told why."""
+    """A rejected request of a member; nothing has changed."""
 
     def __init__(self, error: Errors, message: str = "") -> None:
         super().__init__(message or error.name)

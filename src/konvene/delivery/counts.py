@@ -1,4 +1,4 @@
-"""What happened in a share partition, as numbers that only grow: for metrics."""
+"""Cumulative counts of a share partition's deliveries, for metrics."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from konvene.delivery.contract import AcknowledgeType
 
 
 class Counts:
-    """See the top of this file."""
+    """Cumulative counts; they only grow."""
 
     __slots__ = ("acknowledged", "archived", "delivered", "lock_timeouts", "redelivered")
 
     def __init__(self) -> None:
         self.delivered = 0
-        """Records that were acquired."""
+        """Acquired records."""
         self.redelivered = 0
-        """Of these, how many were not for the first time."""
+        """Acquired records whose delivery count was above 1."""
         self.acknowledged = [0] * len(AcknowledgeType)
-        """Records by what was said of them, once that is written."""
+        """Acknowledged records by acknowledge type, counted once written."""
         self.archived = 0
-        """Records that were given up: rejected, or delivered too often."""
+        """Archived records: rejected, or at the delivery count limit."""
         self.lock_timeouts = 0
-        """Records that were not acknowledged in time."""
+        """Records whose acquisition lock timed out."""
 
     def add(self, other: Counts) -> None:
-        """Count what another has counted as well."""
+        """Add the counts of another share partition."""
         self.delivered += other.delivered
         self.redelivered += other.redelivered
-        for said, records in enumerate(other.acknowledged):
-            self.acknowledged[said] += records
+        for ack_type, records in enumerate(other.acknowledged):
+            self.acknowledged[ack_type] += records
         self.archived += other.archived
         self.lock_timeouts += other.lock_timeouts
 

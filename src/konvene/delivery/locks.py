@@ -1,8 +1,7 @@
-"""The acquisition locks of a share partition, by when they end.
+"""The acquisition locks of a share partition, ordered by their end.
 
-A cell knows when its lock ends; here is the order. A lock that was taken off or renewed stays in the order
-until it comes to the front or there are many of its kind: so locking is cheap, and unlocking costs nothing.
-"""
+A cell has the end of its lock; this heap has the order. Entries of removed or renewed locks stay in the heap
+until they reach its front or are too many: so locking is cheap, and unlocking costs nothing."""
 
 from __future__ import annotations
 
@@ -11,33 +10,33 @@ from heapq import heapify, heappop, heappush
 
 from konvene.delivery.runs import NO_LOCK, Cell
 
-FEW = 64
+MIN_SWEEP_SIZE = 64
 
 
 class Locks:
-    """See the top of this file."""
+    """A heap of acquisition locks."""
 
-    __slots__ = ("_enough", "_heap", "_number")
+    __slots__ = ("_heap", "_number", "_sweep_size")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Cell]] = []
         self._number = 0
-        """That of the last lock: of locks that end at the same time, the older one ends first."""
-        self._enough = FEW
+        """Number of the last lock: of locks with the same end, the older one comes first."""
+        self._sweep_size = MIN_SWEEP_SIZE
 
     def __repr__(self) -> str:
         return f"<{len(self._heap)} locks, the first until {self.first_end_ms()}>"
 
     def lock(self, cell: Cell, end_ms: int) -> None:
-        """Lock a cell until then, in place of a lock that it has."""
+        """Lock a cell until `end_ms`, replacing any lock that it has."""
         cell.lock_end_ms = end_ms
         self._number += 1
         heappush(self._heap, (end_ms, self._number, cell))
-        if len(self._heap) > self._enough:
+        if len(self._heap) > self._sweep_size:
             self._sweep()
 
     def first_end_ms(self) -> int | None:
-        """When the first lock ends."""
+        """Return when the first lock ends, None if there is none."""
         heap = self._heap
         while heap:
             end_ms, _, cell = heap[0]
@@ -47,7 +46,7 @@ class Locks:
         return None
 
     def ended(self, now_ms: int) -> Iterator[Cell]:
-        """Take out the cells whose lock is over."""
+        """Remove and yield the cells whose lock has ended."""
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             end_ms, _, cell = heappop(heap)
@@ -56,7 +55,7 @@ class Locks:
                 yield cell
 
     def _sweep(self) -> None:
-        """Forget those that were taken off; wait until there may be as many of them as there are locks."""
+        """Drop outdated entries; the next sweep is due when they may be as many as the locks."""
         self._heap = [entry for entry in self._heap if entry[2].lock_end_ms == entry[0]]
         heapify(self._heap)
-        self._enough = FEW + 2 * len(self._heap)
+        self._sweep_size = MIN_SWEEP_SIZE + 2 * len(self._heap)

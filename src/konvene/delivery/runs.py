@@ -1,21 +1,21 @@
-"""What the window of a share partition is made of: runs of offsets to which the same happened.
+"""The elements of a share partition's window: runs of offsets with the same state.
 
-Kafka keeps a state for each offset of a batch as soon as two of them differ. Here offsets stay together as
-long as they are alike, and are cut apart where they begin to differ: a batch of 500 of which one record was
-given back is three cells and not 500 states.
-"""
+Kafka keeps a state for each offset of a batch as soon as two of them differ. Here offsets stay together while
+they are alike, and are split where they begin to differ: a batch of 500 records of which one was released is
+three cells and not 500 states."""
 
 from __future__ import annotations
 
 from konvene.delivery.contract import DeadLetter, RecordState
 
-NOBODY = ""
+NO_MEMBER = ""
 NO_LOCK, LAPSED = -1, -2
-"""A lock's end where there is none, and where it ended while what became of the records was being written."""
+"""Values of `lock_end_ms` without a lock, and for a lock that ended while a change of the records was
+written."""
 
 
 class Batch:
-    """Offsets that were acquired as one, of which some were then treated differently."""
+    """Offsets that were acquired together and then split."""
 
     __slots__ = ("first", "last")
 
@@ -30,8 +30,8 @@ class Batch:
 class Cell:
     """A run of offsets in one state.
 
-    `batch` is None as long as the cell is a whole batch. `change` is what is being written about it: until
-    that is done the state is not final, and nobody can have the records."""
+    `batch` is None while the cell is a whole batch. `change` is the pending write of its state: until it is
+    finished the state is not final, and no member can acquire the records."""
 
     __slots__ = (
         "acquired_ms", "batch", "change", "count", "first", "last", "lock_end_ms", "member_id", "state",
@@ -43,7 +43,7 @@ class Cell:
         last: int,
         state: RecordState,
         count: int,
-        member_id: str = NOBODY,
+        member_id: str = NO_MEMBER,
         batch: Batch | None = None,
         acquired_ms: int = -1,
     ) -> None:
@@ -53,7 +53,7 @@ class Cell:
         self.count = count
         self.member_id = member_id
         self.batch = batch
-        self.change: Decided | None = None
+        self.change: PendingChange | None = None
         self.lock_end_ms = NO_LOCK
         self.acquired_ms = acquired_ms
 
@@ -62,22 +62,22 @@ class Cell:
         return f"<{self.first}-{self.last} {self.state.name}{being_written} {self.count} {self.member_id}>"
 
 
-class Decided:
-    """What one change is about, from the decision until it is known how its writing went."""
+class PendingChange:
+    """The subject of one change, from the decision to the result of its write."""
 
-    __slots__ = ("can_fail", "cells", "given_up", "letters", "member_id", "said")
+    __slots__ = ("acknowledged", "archived", "can_fail", "cells", "dead_letters", "member_id")
 
-    def __init__(self, member_id: str = NOBODY, *, can_fail: bool = True) -> None:
+    def __init__(self, member_id: str = NO_MEMBER, *, can_fail: bool = True) -> None:
         self.member_id = member_id
-        """Who has the records again if the writing fails."""
+        """The member that gets the records back if the write fails."""
         self.can_fail = can_fail
-        """False where the decision holds however the writing goes: a lock that ended has ended."""
+        """False if the decision stays even if the write fails, such as the end of a lock."""
         self.cells: list[Cell] = []
-        self.given_up = 0
-        """Records that were rejected, or delivered too often."""
-        self.letters: list[DeadLetter] = []
-        self.said: list[tuple[int, int]] = []
-        """Acknowledge types and to how many records each was given."""
+        self.archived = 0
+        """Number of archived records: rejected, or at the delivery count limit."""
+        self.dead_letters: list[DeadLetter] = []
+        self.acknowledged: list[tuple[int, int]] = []
+        """Acknowledge types with the number of records of each."""
 
     def __repr__(self) -> str:
-        return f"<decided of {len(self.cells)} cells>"
+        return f"<change of {len(self.cells)} cells>"

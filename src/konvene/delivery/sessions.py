@@ -1,14 +1,13 @@
-"""Share sessions (KIP-932): a member names its partitions once; after that only what changed is said.
+"""Share sessions (KIP-932): a member names its partitions once, later requests only have the differences.
 
-A session belongs to a member of a group and to the connection on which it was begun. Epoch 0 opens one in
-place of the one that was there (what the member has acquired stays its own), epoch -1 closes it, and each
-request in between carries the next epoch; after 2^31-1 comes 1. Fetches and acknowledgements count alike.
+A session belongs to a member of a group and to its connection. Epoch 0 opens one, replacing the former one
+(acquired records stay acquired), epoch -1 closes it, and each request in between has the next epoch; 2^31-1
+is followed by 1. Fetches and acknowledgements count alike.
 
-Decides nothing about records: what a member had when its session ends is given back by whoever asks
-`remove`. Reads no clock, since a session does not grow old: it ends when it is closed, replaced, its member
-leaves, or its connection is lost. Partitions are the member's word and may not exist; that is why there is a
-bound for them in all sessions together, which Kafka does not have.
-"""
+Sessions do not decide about records: the caller of `remove` releases the member's records. There is no clock,
+since sessions do not expire: they end when they are closed or replaced, or when the member leaves or its
+connection is lost. Their partitions may not exist; so there is a limit for those of all sessions, which Kafka
+does not have."""
 
 from __future__ import annotations
 
@@ -20,17 +19,17 @@ from konvene.errors import Errors
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_INT = 0x7FFF_FFFF
 
-MOST_PARTITIONS = 1_000_000
-"""In all sessions together."""
+MAX_PARTITIONS = 1_000_000
+"""Maximum number of partitions in all sessions."""
 
-Place = tuple[Uuid, int]
-"""A topic's id and a partition."""
+TopicIdPartition = tuple[Uuid, int]
+"""A topic id and a partition index."""
 Member = tuple[str, str]
-"""A group and a member of it."""
+"""A group id and a member id."""
 
 
 class SessionError(Exception):
-    """A request that fits no session. Nothing has changed, but for a session that was to be replaced."""
+    """A request that matches no session. Nothing has changed, except that a replaced session was removed."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
@@ -38,74 +37,80 @@ class SessionError(Exception):
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of a session's next request."""
+    """Return the epoch of a session's next request."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == MAX_INT else epoch + 1
 
 
 class ShareSession:
-    """The partitions of one member, in the order in which they are to be served."""
+    """The partitions of one member, in the order in which they are served."""
 
-    __slots__ = ("connection", "epoch", "is_open", "member", "news")
+    __slots__ = ("connection", "epoch", "is_open", "member", "must_report")
 
-    def __init__(self, member: Member, places: Iterable[Place], connection: object) -> None:
+    def __init__(self, member: Member, partitions: Iterable[TopicIdPartition], connection: object) -> None:
         self.member = member
-        self.news: dict[Place, bool] = dict.fromkeys(places, False)
-        """Each partition, and whether the next answer tells of it whatever there is to tell."""
+        self.must_report: dict[TopicIdPartition, bool] = dict.fromkeys(partitions, False)
+        """Each partition, and whether the next response has to include it even without records."""
         self.epoch = next_epoch(INITIAL_EPOCH)
-        """That of the next request."""
+        """The epoch of the next request."""
         self.connection = connection
         self.is_open = True
 
     def __repr__(self) -> str:
-        return f"<share session of {'/'.join(self.member)}: epoch {self.epoch}, {len(self.news)} partitions>"
+        name = "/".join(self.member)
+        return f"<share session of {name}: epoch {self.epoch}, {len(self.must_report)} partitions>"
 
 
-class Turn:
-    """One ShareFetch in its session."""
+class SessionFetch:
+    """One ShareFetch of a session."""
 
-    __slots__ = ("_epoch", "_session", "places")
+    __slots__ = ("_epoch", "_session", "partitions")
 
     def __init__(self, session: ShareSession, epoch: int) -> None:
         self._session = session
         self._epoch = epoch
-        self.places: tuple[Place, ...] = () if epoch == FINAL_EPOCH else tuple(session.news)
-        """What is to be fetched: all partitions of the session; none in its last request."""
+        self.partitions: tuple[TopicIdPartition, ...] = (
+            () if epoch == FINAL_EPOCH else tuple(session.must_report)
+        )
+        """The partitions to fetch: all of the session; none in its last request."""
 
     def __repr__(self) -> str:
-        return f"<turn {self._epoch} in {self._session!r}>"
+        return f"<fetch {self._epoch} of {self._session!r}>"
 
     @property
     def is_final(self) -> bool:
-        """Whether the session is to be removed, and what its member has released, once it is answered."""
+        """Return whether the caller has to remove the session, and release its records, after responding."""
         return self._epoch == FINAL_EPOCH
 
     @property
     def is_open(self) -> bool:
-        """False once the session was closed, replaced, or its connection lost."""
+        """False once the session was closed or replaced, or its connection was lost."""
         return self._session.is_open
 
-    def answer(self, found: Mapping[Place, tuple[bool, bool]]) -> tuple[Errors, tuple[Place, ...]]:
-        """Which of what was found is told. `found`: whether there are records, and whether there is an error.
+    def answer(
+        self, found: Mapping[TopicIdPartition, tuple[bool, bool]]
+    ) -> tuple[Errors, tuple[TopicIdPartition, ...]]:
+        """Return the error and the partitions of the response.
 
-        A full request is told everything; a later one what has records or an error, and each partition once
-        after it was added or had an error. One that the member has overtaken with another is told nothing."""
+        `found`: whether each partition has records, and whether it has an error. A full response has all
+        partitions; an incremental one those with records or an error, and each partition once after it was
+        added or had an error. A request that was overtaken by a later one of the member fails."""
         if self._epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             return Errors.NONE, tuple(found)
         if self._session.epoch != next_epoch(self._epoch):
             return Errors.INVALID_SHARE_SESSION_EPOCH, ()
-        news = self._session.news
-        told = []
-        for place, (has_records, has_error) in found.items():
-            if has_records or has_error or news.get(place):
-                told.append(place)
-            if place not in news:
+        must_report = self._session.must_report
+        reported = []
+        for partition, (has_records, has_error) in found.items():
+            if has_records or has_error or must_report.get(partition):
+                reported.append(partition)
+            if partition not in must_report:
                 continue
             if has_records:
-                del news[place]  # It goes behind the others.
-            news[place] = has_error
-        return Errors.NONE, tuple(told)
+                del must_report[partition]  # Move it behind the others.
+            must_report[partition] = has_error
+        return Errors.NONE, tuple(reported)
 
 
 class ShareSessions:
@@ -116,7 +121,7 @@ class ShareSessions:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.partitions = 0
-        """In all sessions together."""
+        """Number of partitions in all sessions."""
         self._sessions: dict[Member, ShareSession] = {}
         self._by_connection: dict[object, dict[Member, None]] = {}
 
@@ -127,6 +132,7 @@ class ShareSessions:
         return f"<{len(self._sessions)} share sessions, {self.partitions} partitions>"
 
     def get(self, group_id: str, member_id: str) -> ShareSession | None:
+        """Return a member's session, if it has one."""
         return self._sessions.get((group_id, member_id))
 
     def fetch(
@@ -134,74 +140,76 @@ class ShareSessions:
         group_id: str,
         member_id: str,
         epoch: int,
-        wanted: Iterable[Place],
-        forgotten: Iterable[Place] = (),
+        added_partitions: Iterable[TopicIdPartition],
+        forgotten: Iterable[TopicIdPartition] = (),
         *,
         acknowledges: bool = False,
         connection: object = None,
-    ) -> Turn:
+    ) -> SessionFetch:
         """Begin a ShareFetch. Raises `SessionError`.
 
-        `wanted` are partitions to add, and `forgotten` to take away; a session's first request has them all.
-        A last one (`FINAL_EPOCH`) leaves the session in place: `remove` it when the answer is there."""
+        The first request of a session has all its partitions in `added_partitions`. A last request
+        (`FINAL_EPOCH`) leaves the session open: call `remove` after responding."""
         member = (group_id, member_id)
         if epoch == INITIAL_EPOCH:
             if acknowledges:
                 raise SessionError(Errors.INVALID_REQUEST)
-            return Turn(self._open(member, wanted, connection), epoch)
-        session = self._expect(member, epoch)
+            return SessionFetch(self._open(member, added_partitions, connection), epoch)
+        session = self._current_session(member, epoch)
         if epoch != FINAL_EPOCH:
-            self._update(session, tuple(wanted), forgotten)
+            self._update(session, tuple(added_partitions), forgotten)
             session.epoch = next_epoch(epoch)
-        return Turn(session, epoch)
+        return SessionFetch(session, epoch)
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> None:
-        """Count a ShareAcknowledge. Raises `SessionError`.
+        """Begin a ShareAcknowledge. Raises `SessionError`.
 
-        With `FINAL_EPOCH` the session stays too: `remove` it when the answer is there."""
+        With `FINAL_EPOCH` the session stays open as well: call `remove` after responding."""
         if epoch == INITIAL_EPOCH:
             raise SessionError(Errors.INVALID_SHARE_SESSION_EPOCH)
-        session = self._expect((group_id, member_id), epoch)
+        session = self._current_session((group_id, member_id), epoch)
         if epoch != FINAL_EPOCH:
             session.epoch = next_epoch(epoch)
 
-    def remove(self, group_id: str, member_id: str) -> tuple[Place, ...]:
-        """End a session, if there is one. Answers with its partitions, where records are to be released."""
+    def remove(self, group_id: str, member_id: str) -> tuple[TopicIdPartition, ...]:
+        """End a session, if there is one, and return its partitions, whose records are to be released."""
         session = self._sessions.pop((group_id, member_id), None)
         if session is None:
             return ()
         session.is_open = False
-        self.partitions -= len(session.news)
+        self.partitions -= len(session.must_report)
         others = self._by_connection[session.connection]
         del others[session.member]
         if not others:
             del self._by_connection[session.connection]
-        return tuple(session.news)
+        return tuple(session.must_report)
 
     def of_connection(self, connection: object) -> tuple[Member, ...]:
-        """The groups and members whose sessions were begun on a connection."""
+        """Return the group and member ids of the sessions on a connection."""
         return tuple(self._by_connection.get(connection, ()))
 
     def of_group(self, group_id: str) -> int:
-        """How many sessions members of a group have."""
+        """Return the number of sessions of a group's members."""
         return sum(1 for member in self._sessions if member[0] == group_id)
 
     def clear(self) -> None:
-        """End all of them."""
+        """End all sessions."""
         for member in tuple(self._sessions):
             self.remove(*member)
 
-    def _open(self, member: Member, wanted: Iterable[Place], connection: object) -> ShareSession:
+    def _open(
+        self, member: Member, added_partitions: Iterable[TopicIdPartition], connection: object
+    ) -> ShareSession:
         self.remove(*member)
-        session = ShareSession(member, wanted, connection)
-        if len(self._sessions) >= self.limit or self.partitions + len(session.news) > MOST_PARTITIONS:
+        session = ShareSession(member, added_partitions, connection)
+        if len(self._sessions) >= self.limit or self.partitions + len(session.must_report) > MAX_PARTITIONS:
             raise SessionError(Errors.SHARE_SESSION_LIMIT_REACHED)
         self._sessions[member] = session
         self._by_connection.setdefault(connection, {})[member] = None
-        self.partitions += len(session.news)
+        self.partitions += len(session.must_report)
         return session
 
-    def _expect(self, member: Member, epoch: int) -> ShareSession:
+    def _current_session(self, member: Member, epoch: int) -> ShareSession:
         session = self._sessions.get(member)
         if session is None:
             raise SessionError(Errors.SHARE_SESSION_NOT_FOUND)
@@ -209,15 +217,22 @@ class ShareSessions:
             raise SessionError(Errors.INVALID_SHARE_SESSION_EPOCH)
         return session
 
-    def _update(self, session: ShareSession, wanted: tuple[Place, ...], forgotten: Iterable[Place]) -> None:
-        """Take partitions in and out. Raises `SessionError` before anything has changed."""
-        news = session.news
-        if wanted:
-            added = dict.fromkeys((place for place in wanted if place not in news), True)
-            if self.partitions + len(added) > MOST_PARTITIONS:
+    def _update(
+        self,
+        session: ShareSession,
+        added_partitions: tuple[TopicIdPartition, ...],
+        forgotten: Iterable[TopicIdPartition],
+    ) -> None:
+        """Add and remove partitions. Raises `SessionError` before anything changes."""
+        must_report = session.must_report
+        if added_partitions:
+            added = dict.fromkeys(
+                (partition for partition in added_partitions if partition not in must_report), True
+            )
+            if self.partitions + len(added) > MAX_PARTITIONS:
                 raise SessionError(Errors.SHARE_SESSION_LIMIT_REACHED)
-            news.update(added)
+            must_report.update(added)
             self.partitions += len(added)
-        for place in forgotten:
-            if news.pop(place, None) is not None:
+        for partition in forgotten:
+            if must_report.pop(partition, None) is not None:
                 self.partitions -= 1

@@ -1,4 +1,4 @@
-"""What an operator sees of a share partition."""
+"""Views of a share partition's window for operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
 def in_flight(window: Window) -> Iterator[InFlight]:
-    """What was delivered and is not done. What is being written counts as not done."""
+    """Yield delivered records that are not final; records with a pending write count as not final."""
     for cell in window.cells:
         if cell.change is None and (cell.state in DONE or cell.count == 0):
             continue
@@ -28,7 +28,7 @@ def in_flight(window: Window) -> Iterator[InFlight]:
 
 
 def in_flight_batches(window: Window) -> int:
-    """How many batches the window has, in whatever states their records are."""
+    """Return the number of batches in the window, whatever the states of their records."""
     number, before = 0, None
     for cell in window.cells:
         if cell.batch is None or cell.batch is not before:

@@ -1,12 +1,11 @@
-"""The window of a share partition: what was read of the log and is not done.
+"""The window of a share partition: the offsets that were read and are not all final.
 
-From `start_offset`, before which all is done, to `end_offset`, behind which nothing was read. In between lie
-cells in order; where there is none the log has nothing, but for gaps: offsets that nobody knows of because a
-former leader gave them out and had nothing written. They are read again.
+It reaches from `start_offset`, before which all is final, to `end_offset`, behind which nothing was read. In
+between are cells in order; offsets without a cell do not exist in the log, except for gaps: offsets that a
+former leader delivered without writing anything. They are read again.
 
-All that changes a cell's state goes through `move`, which keeps the sums; so nothing here is ever counted.
-An empty window has its end where its start is, which then is the offset to be read next, as in Kafka.
-"""
+Every change of a cell's state goes through `move`, which updates the sums; so nothing is ever recounted. An
+empty window has its end at its start, which then is the next offset to read, as in Kafka."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from collections.abc import Iterator
 
 from konvene.delivery.contract import RecordState
 from konvene.delivery.locks import Locks
-from konvene.delivery.runs import NO_LOCK, NOBODY, Batch, Cell, Decided
+from konvene.delivery.runs import NO_LOCK, NO_MEMBER, Batch, Cell, PendingChange
 
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
@@ -24,7 +23,7 @@ Gap = tuple[int, int]
 
 
 class Window:
-    """See the top of this file."""
+    """Cells and gaps in the order of offsets, with sums over them."""
 
     __slots__ = (
         "_firsts", "_free_from", "cells", "complete", "end_offset", "free", "gaps", "held", "locks",
@@ -38,31 +37,31 @@ class Window:
         self.gaps: list[Gap] = []
         self.locks = Locks()
         self.free = 0
-        """Records that can be acquired."""
+        """Number of available records."""
         self._free_from = start_offset
-        """Before this offset there are none."""
+        """There is no available record before this offset."""
         self.complete = 0
-        """Records that are acknowledged or archived, or will be when that is written."""
+        """Number of acknowledged and archived records, including those with a pending write."""
         self.held: dict[str, int] = {}
-        """How many records each member has."""
+        """Number of acquired records by member."""
 
     def __repr__(self) -> str:
         return f"<{self.start_offset}-{self.end_offset}: {self.cells}{self.gaps or ''}>"
 
-    # --- looking ---
+    # --- queries ---
 
     @property
     def in_flight(self) -> int:
-        """Kafka's number: all offsets of the window."""
+        """Return the number of all offsets in the window, as Kafka counts."""
         return self.end_offset - self.start_offset + 1 if self.cells else 0
 
     @property
     def frontier(self) -> int:
-        """The first offset that was never read."""
+        """Return the first offset that was never read."""
         return self.end_offset + 1 if self.cells else self.end_offset
 
     def next_fetch_offset(self) -> int:
-        """The first offset that can be acquired, or of which nothing is known; else the frontier."""
+        """Return the first offset that is available or in a gap; else the frontier."""
         offset = self.gaps[0][0] if self.gaps else self.frontier
         if self.free:
             cells = self.cells
@@ -74,28 +73,28 @@ class Window:
         return offset
 
     def find(self, offset: int) -> int:
-        """The index of the cell with this offset, or of the first behind it."""
+        """Return the index of the cell with this offset, or of the first one behind it."""
         at = bisect_right(self._firsts, offset) - 1
         return at if at >= 0 and self.cells[at].last >= offset else at + 1
 
     def floor(self, offset: int) -> int:
-        """The index of the last cell that begins there or before; -1 where there is none."""
+        """Return the index of the last cell that begins at or before this offset; -1 if there is none."""
         return bisect_right(self._firsts, offset) - 1
 
     def between(self, first: int, last: int) -> Iterator[Cell]:
-        """The cells that these offsets touch. They may be cut while one goes through them."""
+        """Yield the cells that overlap these offsets. They may be cut during the iteration."""
         at = self.find(first)
         while at < len(self.cells) and self.cells[at].first <= last:
             cell = self.cells[at]
             yield cell
             at = bisect_right(self._firsts, cell.last, at)
 
-    # --- changing ---
+    # --- changes ---
 
     def move(
-        self, cell: Cell, state: RecordState, member_id: str = NOBODY, change: Decided | None = None
+        self, cell: Cell, state: RecordState, member_id: str = NO_MEMBER, change: PendingChange | None = None
     ) -> None:
-        """Give a cell another state."""
+        """Move a cell to another state."""
         self._count(cell, -1)
         cell.state = state
         cell.member_id = member_id
@@ -119,7 +118,7 @@ class Window:
                 self._free_from = cell.first
 
     def add(self, cell: Cell) -> None:
-        """Put in a cell for offsets that none has, and note how far the log was read."""
+        """Add a cell for offsets without one, and advance the end of the window."""
         first = cell.first
         if not self.cells or first > self.end_offset:
             at = len(self.cells)
@@ -137,7 +136,7 @@ class Window:
         self._count(cell, 1)
 
     def cut(self, cell: Cell, offset: int) -> Cell:
-        """Let another cell begin at this offset, which lies within `cell`. Returns the new one."""
+        """Split a cell before this offset; return the new cell behind it."""
         if cell.batch is None:
             cell.batch = Batch(cell.first, cell.last)
         rest = Cell(offset, cell.last, cell.state, cell.count, cell.member_id, cell.batch, cell.acquired_ms)
@@ -155,7 +154,7 @@ class Window:
         return rest
 
     def cut_out(self, cell: Cell, first: int, last: int) -> Cell:
-        """The part of a cell that these offsets cover, as a cell of its own."""
+        """Return the part of a cell that these offsets cover, as a cell of its own."""
         if first > cell.first:
             cell = self.cut(cell, first)
         if last < cell.last:
@@ -163,28 +162,28 @@ class Window:
         return cell
 
     def join(self, cell: Cell, right: Cell) -> None:
-        """Let a cell have the offsets of the one behind it, to which the same happened."""
+        """Merge a cell with the one behind it, which has the same state."""
         at = bisect_left(self._firsts, right.first)
         del self.cells[at], self._firsts[at]
         cell.last = right.last
         right.lock_end_ms = NO_LOCK
 
     def close_gaps(self, first: int, last: int) -> bool:
-        """These offsets are known now. Whether any of them were not."""
-        left: list[Gap] = []
+        """Remove these offsets from the gaps; return whether there were any."""
+        remaining: list[Gap] = []
         for begin, end in self.gaps:
             if begin < first:
-                left.append((begin, min(end, first - 1)))
+                remaining.append((begin, min(end, first - 1)))
             if end > last:
-                left.append((max(begin, last + 1), end))
-        closed = left != self.gaps
-        self.gaps = left
+                remaining.append((max(begin, last + 1), end))
+        closed = remaining != self.gaps
+        self.gaps = remaining
         return closed
 
-    # --- what is done ---
+    # --- advancing the start ---
 
     def settle(self) -> bool:
-        """Move the start over what is done and over what is not there. Whether it moved."""
+        """Advance the start offset over final and missing offsets; return whether it moved."""
         cells, count = self.cells, 0
         stop = self.gaps[0][0] if self.gaps else self.end_offset + 1
         for cell in cells:
@@ -207,7 +206,7 @@ class Window:
         return self.start_offset != start
 
     def trim(self, offset: int) -> None:
-        """The log begins at this offset now: what was before it is nobody's."""
+        """Drop everything before the log's new start offset."""
         self.close_gaps(self.start_offset, offset - 1)
         cells = self.cells
         count = bisect_left(self._firsts, offset)

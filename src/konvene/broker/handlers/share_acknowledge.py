@@ -14,7 +14,7 @@ from konvene.broker.handlers.share_requests import (
     lock_timeout_ms,
 )
 from konvene.broker.shares.share_partition import Told
-from konvene.delivery.sessions import FINAL_EPOCH, Place, SessionError
+from konvene.delivery.sessions import FINAL_EPOCH, SessionError, TopicIdPartition
 from konvene.messages.share_acknowledge import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -67,7 +67,7 @@ class _Answer:
         self.request = request
         self.deferred: Deferred[ShareAcknowledgeResponse] = Deferred()
         self.acknowledging = Acknowledging(self._done)
-        places: list[tuple[Place, Any]] = [
+        places: list[tuple[TopicIdPartition, Any]] = [
             ((topic.topic_id, partition.partition_index), partition.acknowledgement_batches)
             for topic in request.topics
             for partition in topic.partitions
@@ -99,7 +99,7 @@ class _Answer:
             )
         )
 
-    def _partition(self, place: Place, told: Told) -> PartitionData:
+    def _partition(self, place: TopicIdPartition, told: Told) -> PartitionData:
         error, message = told
         data = PartitionData(partition_index=place[1], error_code=error, error_message=message)
         if error not in MOVED:

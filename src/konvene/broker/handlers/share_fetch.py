@@ -28,7 +28,7 @@ from konvene.broker.shares.share_partition import FINE, SharePartitionServer, To
 from konvene.codec.errors import CodecError
 from konvene.codec.uuid import Uuid
 from konvene.delivery.contract import Acquired, AcquireMode
-from konvene.delivery.sessions import Place, SessionError
+from konvene.delivery.sessions import SessionError, TopicIdPartition
 from konvene.errors import Errors
 from konvene.log.errors import LogError
 from konvene.messages.share_fetch import (
@@ -114,8 +114,8 @@ class _Fetch:
         self.loop, self.settings = loop, settings
         self.catalogue, self.share_partitions = catalogue, share_partitions
         self.request, self.member_id = request, request.member_id
-        said: list[tuple[Place, Any]] = []
-        wanted: list[Place] = []
+        said: list[tuple[TopicIdPartition, Any]] = []
+        wanted: list[TopicIdPartition] = []
         for topic in request.topics:
             for partition in topic.partitions:
                 place = (topic.topic_id, partition.partition_index)
@@ -137,7 +137,7 @@ class _Fetch:
             connection=call.connection,
         )
         self.deferred: Deferred[ShareFetchResponse] = Deferred()
-        self.found: dict[Place, _Found] = {}
+        self.found: dict[TopicIdPartition, _Found] = {}
         self.watches: list[_Watch] = []
         self.alarm: Any = None
         self.is_fetched = False
@@ -146,11 +146,11 @@ class _Fetch:
         if said:
             self.acknowledging.take(catalogue, share_partitions, request, call, said)
         renews = call.api_version >= FIRST_VERSION_WITH_RENEW and request.is_renew_ack
-        self._begin(() if renews else self.turn.places)
+        self._begin(() if renews else self.turn.partitions)
 
     # --- fetching ---
 
-    def _begin(self, places: tuple[Place, ...]) -> None:
+    def _begin(self, places: tuple[TopicIdPartition, ...]) -> None:
         """Take what is there; if there is nothing, wait for it."""
         served = self._served(places)
         request = self.request
@@ -168,11 +168,13 @@ class _Fetch:
             partition.waiting[watch] = None
             partition.partition.waiting[watch] = None
 
-    def _served(self, places: tuple[Place, ...]) -> list[tuple[Place, SharePartitionServer]]:
+    def _served(
+        self, places: tuple[TopicIdPartition, ...]
+    ) -> list[tuple[TopicIdPartition, SharePartitionServer]]:
         """The share partitions that can be fetched, or will be when they are loaded. The others are found."""
         topics, group_id = self.catalogue.topics, self.request.group_id
         assert group_id is not None
-        served: list[tuple[Place, SharePartitionServer]] = []
+        served: list[tuple[TopicIdPartition, SharePartitionServer]] = []
         at = self.request.share_session_epoch % len(places) if places else 0
         for place in places[at:] + places[:at]:
             topic = topics.by_id.get(place[0])
@@ -191,7 +193,9 @@ class _Fetch:
                 served.append((place, one))
         return served
 
-    def _take(self, served: list[tuple[Place, SharePartitionServer]], enough: int | None = None) -> bool:
+    def _take(
+        self, served: list[tuple[TopicIdPartition, SharePartitionServer]], enough: int | None = None
+    ) -> bool:
         """Acquire what these have. False if there is nothing, or too little: then nothing was acquired."""
         ready = [(place, one) for place, one in served if one.can_acquire]
         if not ready:
@@ -203,7 +207,7 @@ class _Fetch:
         left = request.max_records
         max_bytes = min(request.max_bytes, self.settings.config["fetch.max.bytes"]) // len(ready)
         is_something = False
-        found: dict[Place, _Found] = {}
+        found: dict[TopicIdPartition, _Found] = {}
         for place, one in ready:
             here = found[place] = self._acquire(one, left, max_bytes) if left > 0 else _Found()
             left -= sum(last - first + 1 for first, last, _ in here.acquired)
@@ -244,7 +248,7 @@ class _Fetch:
             self._take(self._all(), enough=0)
         self._fetched()
 
-    def _all(self) -> list[tuple[Place, SharePartitionServer]]:
+    def _all(self) -> list[tuple[TopicIdPartition, SharePartitionServer]]:
         return [(watch.place, watch.served) for watch in self.watches]
 
     def _fetched(self) -> None:
@@ -295,7 +299,7 @@ class _Fetch:
             )
         )
 
-    def _partition(self, place: Place, found: _Found, acknowledged: Told) -> PartitionData:
+    def _partition(self, place: TopicIdPartition, found: _Found, acknowledged: Told) -> PartitionData:
         error, message = found.told
         data = PartitionData(
             partition_index=place[1],
@@ -317,7 +321,7 @@ class _Fetch:
         return data.replace(current_leader=leader)
 
 
-def _size(ready: list[tuple[Place, SharePartitionServer]], enough: int) -> int:
+def _size(ready: list[tuple[TopicIdPartition, SharePartitionServer]], enough: int) -> int:
     """Bytes that could be had, as long as that may matter."""
     size = 0
     for _, one in ready:
@@ -332,7 +336,7 @@ class _Watch:
 
     __slots__ = ("fetch", "place", "served")
 
-    def __init__(self, fetch: _Fetch, place: Place, served: SharePartitionServer) -> None:
+    def __init__(self, fetch: _Fetch, place: TopicIdPartition, served: SharePartitionServer) -> None:
         self.fetch, self.place, self.served = fetch, place, served
 
     def look(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from konvene.broker.handlers.group_requests import share_groups_are_on
 from konvene.broker.shares.share_partition import FINE, Told
 from konvene.delivery.contract import Acknowledged, AcknowledgeType
-from konvene.delivery.sessions import Place
+from konvene.delivery.sessions import TopicIdPartition
 from konvene.errors import MESSAGES, Errors
 from konvene.runtime.deferred import Deferred
 from konvene.share_state.requests import SharePartitionKey
@@ -61,7 +61,7 @@ def lock_timeout_ms(settings: BrokerSettings, group_id: str) -> int:
     return timeout
 
 
-def leader_epoch(catalogue: ClusterCatalogue, place: Place) -> int:
+def leader_epoch(catalogue: ClusterCatalogue, place: TopicIdPartition) -> int:
     """Of the partition's leader, which is this broker; -1 where there is none."""
     topic = catalogue.topics.by_id.get(place[0])
     return catalogue.state.leader_epoch(topic.name) if topic is not None else -1
@@ -73,7 +73,7 @@ class Acknowledging:
     __slots__ = ("_done", "_missing", "results")
 
     def __init__(self, done: Callable[[], None]) -> None:
-        self.results: dict[Place, Told] = {}
+        self.results: dict[TopicIdPartition, Told] = {}
         self._missing = 1  # The taking itself: nothing is done before all partitions were taken.
         self._done = done
 
@@ -83,7 +83,7 @@ class Acknowledging:
         share_partitions: SharePartitions,
         request: Any,
         call: Call,
-        places: Iterable[tuple[Place, Any]],
+        places: Iterable[tuple[TopicIdPartition, Any]],
     ) -> None:
         """Do what the request says of these partitions, each of which has an answer of its own.
 
@@ -91,7 +91,7 @@ class Acknowledging:
         is said of any. To be called once; `done` may be called in it."""
         group_id, member_id = request.group_id, request.member_id
         renews = call.api_version >= FIRST_VERSION_WITH_RENEW
-        unsaid: list[Place] = []
+        unsaid: list[TopicIdPartition] = []
         is_said = False
         for place, batches in places:
             topic = catalogue.topics.by_id.get(place[0])
@@ -115,11 +115,11 @@ class Acknowledging:
             self.results.update(dict.fromkeys(unsaid, FINE))
         self._one_less()
 
-    def _wait(self, place: Place, answer: Deferred[Told]) -> None:
+    def _wait(self, place: TopicIdPartition, answer: Deferred[Told]) -> None:
         self._missing += 1
         answer.listen(lambda told: self._answered(place, told))
 
-    def _answered(self, place: Place, told: Told) -> None:
+    def _answered(self, place: TopicIdPartition, told: Told) -> None:
         self.results[place] = told
         self._one_less()
 
