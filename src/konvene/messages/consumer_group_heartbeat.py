@@ -1,4 +1,10 @@
-"""ConsumerGroupHeartbeat (API key 68): a KIP-848 member joins, stays, reports or leaves."""
+"""ConsumerGroupHeartbeat (API key 68): session and state of a consumer group member (KIP-848).
+
+Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, GROUP_AUTHORIZATION_FAILED,
+TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNSUPPORTED_ASSIGNOR,
+UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, GROUP_ID_NOT_FOUND, INVALID_REGULAR_EXPRESSION,
+UNSUPPORTED_VERSION.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +14,53 @@ from konvene.codec.uuid import Uuid
 
 class TopicPartitions(Struct):
     topic_id: Uuid = uuid("0+")
+    """Id of the topic."""
     partitions: tuple[int, ...] = array(int32, "0+")
+    """Partition numbers."""
 
 
 class ConsumerGroupHeartbeatRequest(Struct, key=68, versions="0-1", flexible="0+"):
     group_id: str = string("0+")
+    """Id of the group."""
     member_id: str = string("0+")
+    """Id of the member."""
     member_epoch: int = int32("0+")
+    """Epoch of the member; 0 joins, -1 leaves, -2 leaves temporarily as a static member."""
     instance_id: str | None = string("0+", nullable="0+", default=None)
+    """Instance id of a static member; None for a dynamic one."""
     rack_id: str | None = string("0+", nullable="0+", default=None)
+    """Rack of the member; None if it is not configured or unchanged."""
     rebalance_timeout_ms: int = int32("0+", default=-1)
+    """Time that the member has for a rebalance, in milliseconds; -1 if unchanged."""
     subscribed_topic_names: tuple[str, ...] | None = array(string, "0+", nullable="0+", default=None)
+    """Names of the subscribed topics; None if unchanged."""
     subscribed_topic_regex: str | None = string("1+", nullable="1+", default=None)
+    """RE2J pattern of the subscribed topics; None if unchanged."""
     server_assignor: str | None = string("0+", nullable="0+", default=None)
+    """Server-side assignor that the member prefers; None if unchanged."""
     topic_partitions: tuple[TopicPartitions, ...] | None = array(
         TopicPartitions, "0+", nullable="0+", default=None
     )
+    """Partitions that the member owns; None if unchanged."""
 
 
 class Assignment(Struct):
     topic_partitions: tuple[TopicPartitions, ...] = array(TopicPartitions, "0+")
+    """Assigned partitions, by topic."""
 
 
 class ConsumerGroupHeartbeatResponse(Struct, key=68, versions="0-1", flexible="0+"):
     throttle_time_ms: int = int32("0+")
+    """Time for which the broker throttles the client because of a quota, in milliseconds."""
     error_code: int = int16("0+")
+    """Error of the whole request; 0 if there is none."""
     error_message: str | None = string("0+", nullable="0+", default=None)
+    """Explanation of the error; None if there is none."""
     member_id: str | None = string("0+", nullable="0+", default=None)
+    """Id of the member; None if it is unknown."""
     member_epoch: int = int32("0+")
+    """Epoch of the member after the heartbeat."""
     heartbeat_interval_ms: int = int32("0+")
+    """Interval at which the member has to heartbeat, in milliseconds."""
     assignment: Assignment | None = struct(Assignment, "0+", nullable="0+", default=None)
+    """Assignment of the member; None if unchanged."""

@@ -1,4 +1,8 @@
-"""DeleteShareGroupState (API key 86): drop the delivery state of share partitions."""
+"""DeleteShareGroupState (API key 86): deletes the delivery state of share partitions.
+
+Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_SERVER_ERROR.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +12,39 @@ from konvene.codec.uuid import Uuid
 
 class PartitionData(Struct):
     partition: int = int32("0+")
+    """Partition number."""
 
 
 class DeleteStateData(Struct):
     topic_id: Uuid = uuid("0+")
+    """Id of the topic."""
     partitions: tuple[PartitionData, ...] = array(PartitionData, "0+")
+    """Partitions of the topic."""
 
 
 class DeleteShareGroupStateRequest(Struct, key=86, versions="0", flexible="0+"):
     group_id: str = string("0+")
+    """Id of the group."""
     topics: tuple[DeleteStateData, ...] = array(DeleteStateData, "0+")
+    """Topics of the request, or of this part of the answer."""
 
 
 class PartitionResult(Struct):
     partition: int = int32("0+")
+    """Partition number."""
     error_code: int = int16("0+")
+    """Error of the partition; 0 if there is none."""
     error_message: str | None = string("0+", nullable="0+", default=None)
+    """Explanation of the error; None if there is none."""
 
 
 class DeleteStateResult(Struct):
     topic_id: Uuid = uuid("0+")
+    """Id of the topic."""
     partitions: tuple[PartitionResult, ...] = array(PartitionResult, "0+")
+    """Partitions of the topic."""
 
 
 class DeleteShareGroupStateResponse(Struct, key=86, versions="0", flexible="0+"):
     results: tuple[DeleteStateResult, ...] = array(DeleteStateResult, "0+")
+    """Results, in the order of the request."""

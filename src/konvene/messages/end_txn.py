@@ -1,4 +1,9 @@
-"""EndTxn (API key 26): commit or abort a transaction."""
+"""EndTxn (API key 26): commits or aborts a transaction.
+
+Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_REQUEST,
+INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, INVALID_TXN_STATE,
+CONCURRENT_TRANSACTIONS, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,21 @@ from konvene.codec.schema import Struct, boolean, int16, int32, int64, string
 
 class EndTxnRequest(Struct, key=26, versions="0-5", flexible="3+"):
     transactional_id: str = string("0+")
+    """Transactional id of the producer."""
     producer_id: int = int64("0+")
+    """Id of the producer."""
     producer_epoch: int = int16("0+")
+    """Epoch of the producer."""
     committed: bool = boolean("0+")
+    """True commits the transaction, false aborts it."""
 
 
 class EndTxnResponse(Struct, key=26, versions="0-5", flexible="3+"):
     throttle_time_ms: int = int32("0+")
+    """Time for which the broker throttles the client because of a quota, in milliseconds."""
     error_code: int = int16("0+")
+    """Error of the whole request; 0 if there is none."""
     producer_id: int = int64("5+", default=-1, ignorable=True)
+    """Producer id for the next transaction (version 5 and later)."""
     producer_epoch: int = int16("5+", default=-1, ignorable=True)
+    """Producer epoch for the next transaction (version 5 and later)."""

@@ -17,6 +17,7 @@ ASKED = (HEARTBEAT_NOTES, b"")
 
 class HeartbeatNote(Struct):
     member_id: str = string("0+")
+    """Id of the member."""
     told_ms: int = int32("0+", default=-1)
     """What it is told with its next answer; -1 for a member of the classic protocol, who is told nothing."""
     is_held: bool = boolean("0+")
@@ -25,4 +26,6 @@ class HeartbeatNote(Struct):
 
 class HeartbeatNotes(Struct, versions="0", flexible="0+"):
     policy: str = string("0+")
+    """Heartbeat policy of the group."""
     members: tuple[HeartbeatNote, ...] = array(HeartbeatNote, "0+")
+    """Heartbeats, by member."""

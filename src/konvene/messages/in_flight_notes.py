@@ -21,6 +21,7 @@ ASKED = (IN_FLIGHT_NOTES, b"")
 
 class InFlightNote(Struct):
     first_offset: int = int64("0+")
+    """First offset of the range."""
     last_offset: int = int64("0+")
     """Both ends are included."""
     state: int = int8("0+")
@@ -28,6 +29,7 @@ class InFlightNote(Struct):
     member_id: str = string("0+")
     """Who has them; empty where nobody does."""
     delivery_count: int = int16("0+")
+    """Number of times that the records were delivered."""
     held_ms: int = int64("0+", default=-1)
     """How long it has had them; -1 where nobody does."""
     lock_left_ms: int = int64("0+", default=-1)

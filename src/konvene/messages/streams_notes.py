@@ -21,21 +21,32 @@ ASKED = (STREAMS_NOTES, b"")
 
 class StreamsNote(Struct):
     member_id: str = string("0+")
+    """Id of the member."""
     owes_active: tuple[TaskIds, ...] = array(TaskIds, "0+")
+    """Active tasks that the member still has to revoke."""
     owes_standby: tuple[TaskIds, ...] = array(TaskIds, "0+")
+    """Standby tasks that the member still has to revoke."""
     owes_warmup: tuple[TaskIds, ...] = array(TaskIds, "0+")
+    """Warm-up tasks that the member still has to revoke."""
 
 
 class PlacementNote(Struct):
     """What a target costs (`groups.assignors.tasks.racks.Cost`), and the tags by which."""
 
     rack_aware_assignment_tags: tuple[str, ...] = array(string, "0+")
+    """Tags over which standby tasks are spread."""
     actives_outside: int = int32("0+")
+    """Active tasks outside of their partition's rack."""
     copies_outside: int = int32("0+")
+    """Standby and warm-up tasks outside of their partition's rack."""
     pairs_sharing_all: int = int32("0+")
+    """Pairs of copies of a task whose clients have the same value for every tag."""
     pairs_sharing_some: int = int32("0+")
+    """Pairs of copies of a task whose clients have the same value for some tag."""
     tasks_apart: int = int32("0+")
+    """Tasks whose copies differ in all tags."""
     tasks_with_copies: int = int32("0+")
+    """Tasks with at least one standby or warm-up."""
 
 
 class StreamsNotes(Struct, versions="0", flexible="0+"):
