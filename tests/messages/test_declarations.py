@@ -36,7 +36,7 @@ ALL = {
 
 INTEGERS = ("int8", "int16", "uint16", "int32", "int64")
 OURS_ALONE = {"RebalanceKey", "RebalanceValue", "HeartbeatNotes", "StreamsNotes", "InFlightNotes"}
-"""Declared here and not by Kafka: the audit's records, and what is told beside descriptions of groups."""
+"""Declared here and not by Kafka: the audit's records, and extensions of group descriptions."""
 
 OF_STREAMS = {"SubscriptionInfoData"}
 """Kafka Streams' own; its bytes are held against Kafka's in tests/groups/streams."""
@@ -49,7 +49,7 @@ DECLARED = {cls.__name__: cls for cls in WHOLE}
 """By Kafka's name."""
 
 
-def told(schema: dict[str, Any]) -> dict[str, Any]:
+def expected_row(schema: dict[str, Any]) -> dict[str, Any]:
     """Kafka's field as a row: what the wire and the JSON depend on."""
     kind = schema["type"]
     versions = Versions.parse(schema.get("versions") or schema["taggedVersions"])
@@ -63,13 +63,13 @@ def told(schema: dict[str, Any]) -> dict[str, Any]:
         "nullable": Versions.parse(schema.get("nullableVersions", "none")),
         "tag": schema.get("tag"),
         "tagged": Versions.parse(tagged),
-        "default": default_told(kind, schema.get("default", "")),
+        "default": declared_default(kind, schema.get("default", "")),
         "ignorable": schema.get("ignorable", False),
         "flexible": None if flexible is None else Versions.parse(flexible),
     }
 
 
-def default_told(kind: str, default: Any) -> Any:
+def declared_default(kind: str, default: Any) -> Any:
     """Kafka's default as a value; "the struct itself" for that of a struct."""
     if default == "null":
         return None
@@ -88,7 +88,7 @@ def default_told(kind: str, default: Any) -> Any:
     return default if kind == "string" else "the struct itself"
 
 
-def said(field: Field) -> dict[str, Any]:
+def actual_row(field: Field) -> dict[str, Any]:
     """Our field as the same row."""
     element = field.element if field.kind == "array" else None
     primitive = element.name if isinstance(element, Primitive) else "struct"
@@ -111,8 +111,8 @@ def said(field: Field) -> dict[str, Any]:
 
 
 def compare(cls: type[Struct], schemas: list[dict[str, Any]], common: dict[str, Any], where: str) -> None:
-    fields = [f for f in cls.__fields__ if OUR_FIELDS.get(said(f)["name"]) != where]
-    assert [said(f) for f in fields] == [told(s) for s in schemas], where
+    fields = [f for f in cls.__fields__ if OUR_FIELDS.get(actual_row(f)["name"]) != where]
+    assert [actual_row(f) for f in fields] == [expected_row(s) for s in schemas], where
     for field, schema in zip(fields, schemas, strict=True):
         kind = schema["type"].removeprefix("[]")
         if kind[0].isupper():

@@ -1,4 +1,4 @@
-"""Committed offsets are written and read as their declarations say, to the byte."""
+"""Committed offsets are written and read as declared, to the byte."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ commits = st.builds(
 @given(commits)
 def test_a_commit_is_written_as_it_is_declared(record: OffsetCommitted) -> None:
     key = OffsetCommitKey(group=record.group, topic=record.topic, partition=record.partition)
-    told, value = record.committed, None
-    if told is not None:
+    committed, value = record.committed, None
+    if committed is not None:
         value = OffsetCommitValue(
-            offset=told.offset,
-            leader_epoch=told.leader_epoch,
-            metadata=told.metadata,
-            commit_timestamp=told.commit_ms,
-            expire_timestamp=told.expire_ms,
-            topic_id=told.topic_id,
+            offset=committed.offset,
+            leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            commit_timestamp=committed.commit_ms,
+            expire_timestamp=committed.expire_ms,
+            topic_id=committed.topic_id,
         )
     pair = encode_record(Record(key, value), GROUP_RECORDS)
     assert encode_commit(record) == encode_group_record(record) == pair
     again = decode_group_record(*pair)
-    if told is not None and told.expire_ms != -1:  # Version 1 has no place for the others.
-        told = told._replace(leader_epoch=-1, topic_id=ZERO_UUID)
-    assert again == record._replace(committed=told)
+    if committed is not None and committed.expire_ms != -1:  # Version 1 has no place for the others.
+        committed = committed._replace(leader_epoch=-1, topic_id=ZERO_UUID)
+    assert again == record._replace(committed=committed)
 
 
 def test_the_form_of_before_2013_is_a_commit_too() -> None:

@@ -158,7 +158,7 @@ def test_damaged_records(key: str, value: str | None, error: type[CodecError]) -
 
 
 def test_a_record_without_a_key() -> None:
-    """Nothing says what it is."""
+    """A record without a type."""
     with pytest.raises(Truncated):
         decode_record(None, b"", GROUP_RECORDS)  # type: ignore[arg-type]
 

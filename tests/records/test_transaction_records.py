@@ -1,4 +1,4 @@
-"""Records of `__transaction_state` in both versions, and what nobody knows."""
+"""Records of `__transaction_state` in both versions, and unknown ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VALUE = TransactionLogValue(
 )
 
 
-def test_a_record_says_in_which_version_it_is_written() -> None:
+def test_a_records_class_selects_its_version() -> None:
     old = encode_transaction_record(RecordOfVersion0(KEY, VALUE))
     new = encode_transaction_record(Record(KEY, VALUE))
     assert old[0] == new[0] == b"\0\0\0\1t"
@@ -61,7 +61,7 @@ def test_a_tombstone_has_no_version() -> None:
         assert type(decode_transaction_record(*pair)) is Record
 
 
-def test_what_nobody_knows_is_passed_over() -> None:
+def test_unknown_records_are_skipped() -> None:
     """Kafka does, of a type and of a version: what an upgrade left that was given up."""
     assert decode_transaction_record(b"\0\1\0\1t", b"\0\0") is None
     assert decode_transaction_record(b"\0\1\0\1t", None) is None

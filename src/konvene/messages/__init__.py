@@ -1,8 +1,8 @@
-"""The APIs: one row each, one file each.
+"""Kafka's APIs: one row and one file each.
 
-`API_KEYS` is the table from which others derive: the broker its ApiVersions answer and its handlers, the
-client its requests. A file of declarations is imported when its API is first used, so that a process pays
-only for what it speaks.
+`API_KEYS` is the table from which the broker derives its ApiVersions response and its handlers, and the
+client its requests. A file of declarations is imported when its API is first used, so that a process loads
+only what it uses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from konvene.codec.schema import Struct, Versions
 
 
 class Api(NamedTuple):
-    """One API: its key, Kafka's name for it, its file and the versions that Kafka 4.4 speaks."""
+    """One API: its key, Kafka's name for it, its file and the versions of Kafka 4.4."""
 
     key: int
     name: str
@@ -22,7 +22,7 @@ class Api(NamedTuple):
     versions: Versions
     latest_stable: int
     first_flexible: int
-    """The first version with tagged fields and compact lengths; above the last where there is none."""
+    """First version with tagged fields and compact lengths; above the last if there is none."""
 
     @property
     def request(self) -> type[Struct]:
@@ -40,7 +40,8 @@ class Api(NamedTuple):
         return 2 if version >= self.first_flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """ApiVersions answers with header 0 always, so that a client of any age can read it."""
+        """Return the header version; always 0 for ApiVersions, so that a client of any age can read the
+        response."""
         return 1 if version >= self.first_flexible and self.key != API_VERSIONS else 0
 
 

@@ -1,4 +1,5 @@
-"""What classic consumers tell each other through JoinGroup and SyncGroup (protocol type "consumer")."""
+"""The consumer protocol: subscriptions and assignments of classic consumers, in the bytes of JoinGroup and
+SyncGroup."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How the members of a group heartbeat, told beside the group's description to whoever asks for it.
+"""Extension of group descriptions: how the members heartbeat.
 
-Kafka's descriptions have no place for that. So it is a tagged field of a number that Kafka does not use. Who
-sends it, empty, with ConsumerGroupDescribe or DescribeGroups (from version 5 on) is answered it with each
-group; who does not is answered as by Kafka. Other brokers pass over it and say nothing.
+Kafka's descriptions have no field for it, so it is a tagged field with a number that Kafka does not use. A
+client that sends the tag, empty, with ConsumerGroupDescribe or DescribeGroups (version 5 and later) receives
+it with each group; to others the broker answers as Kafka. Other brokers ignore the tag.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 from konvene.codec.schema import Struct, array, boolean, int32, string
 
 HEARTBEAT_NOTES = 27_503
-"""The tag, in the request and in each described group."""
+"""Number of the tagged field, in the request and in each described group."""
 
-ASKED = (HEARTBEAT_NOTES, b"")
+REQUEST_FIELD = (HEARTBEAT_NOTES, b"")
 
 
 class HeartbeatNote(Struct):
     member_id: str = string("0+")
     """Id of the member."""
-    told_ms: int = int32("0+", default=-1)
-    """What it is told with its next answer; -1 for a member of the classic protocol, who is told nothing."""
+    interval_ms: int = int32("0+", default=-1)
+    """Heartbeat interval of its next response, in milliseconds; -1 for a member of the classic protocol."""
     is_held: bool = boolean("0+")
-    """Whether it waits for the answer to a heartbeat with nothing to tell."""
+    """True while the broker holds the member's heartbeat because there is nothing to report."""
 
 
 class HeartbeatNotes(Struct, versions="0", flexible="0+"):

@@ -1,11 +1,10 @@
-"""What members of a streams group have yet to give up, told beside the group's description to who asks; and
-what their warm-ups are measured by; and what its target costs by tags and racks.
+"""Extension of streams group descriptions: pending revocations, warm-up limits and the cost of the target
+assignment.
 
-Kafka's description shows what a member has, without what it was told to give up and has not confirmed: so it
-does not show what others wait for, nor on whom. It shows how far tasks are, and not how far they have to be.
-It has no place for either. As with `heartbeat_notes`, it is a
-tagged field of a number that Kafka does not use: who sends it, empty, with StreamsGroupDescribe is answered
-it with each group. Other brokers pass over it and say nothing.
+Kafka's description omits tasks that a member has to revoke but has not confirmed, so it does not show what
+others wait for. It shows how far tasks have restored, but not how far they have to. As in `heartbeat_notes`,
+the extension is a tagged field with a number that Kafka does not use: a client that sends it, empty, with
+StreamsGroupDescribe receives it with each group. Other brokers ignore the tag.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from konvene.codec.schema import Struct, array, int32, int64, string
 from konvene.messages.streams_group_describe import TaskIds
 
 STREAMS_NOTES = 27_504
-"""The tag, in the request and in each described group."""
+"""Number of the tagged field, in the request and in each described group."""
 
-ASKED = (STREAMS_NOTES, b"")
+REQUEST_FIELD = (STREAMS_NOTES, b"")
 
 
 class StreamsNote(Struct):
@@ -31,7 +30,7 @@ class StreamsNote(Struct):
 
 
 class PlacementNote(Struct):
-    """What a target costs (`groups.assignors.tasks.racks.Cost`), and the tags by which."""
+    """Cost of a target assignment (`groups.assignors.tasks.racks.Cost`) and the tags that it depends on."""
 
     rack_aware_assignment_tags: tuple[str, ...] = array(string, "0+")
     """Tags over which standby tasks are spread."""
@@ -51,12 +50,12 @@ class PlacementNote(Struct):
 
 class StreamsNotes(Struct, versions="0", flexible="0+"):
     members: tuple[StreamsNote, ...] = array(StreamsNote, "0+")
-    """Those that owe something."""
+    """Members with tasks that they still have to revoke."""
     acceptable_recovery_lag: int = int64("0+", default=-1, tag=0)
-    """A warm-up that is behind by no more records has caught up; -1: it is not told."""
+    """Lag up to which a warm-up counts as caught up, in records; -1 if not reported."""
     num_warmup_replicas: int = int32("0+", default=-1, tag=1)
-    """So many tasks warm up at a time; -1: it is not told."""
+    """Largest number of simultaneous warm-ups; -1 if not reported."""
     silent: tuple[str, ...] = array(string, "0+", tag=2)
-    """Member ids of those that are known not to say how far their tasks are."""
+    """Ids of the members that report no task offsets."""
     placement: tuple[PlacementNote, ...] = array(PlacementNote, "0+", tag=3)
-    """One where tags are configured or racks are known; none elsewhere."""
+    """Cost of the assignment; at most one, present if tags are configured or racks are known."""

@@ -1,4 +1,4 @@
-"""What members of the classic protocol's assignor `stream` say in the user data of their subscription."""
+"""Subscription user data of Kafka Streams' classic assignor `stream`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""What each log says, declared with the words of `codec.schema`.
+"""Declarations of the records in Kafka's internal logs, and of konvene's audit log.
 
-`GROUP_RECORDS`, `SHARE_STATE_RECORDS`, `TRANSACTION_RECORDS` and `METADATA_RECORDS` are the tables of the
-four logs: record type to declarations. `coordinator` reads and writes the envelope that stands around
-coordinator records (the type in front of the key, the version in front of the value).
-
-Which version a value is written in is a row here too (`WRITTEN_VERSION`), as Kafka 4.4 writes it.
+`GROUP_RECORDS`, `SHARE_STATE_RECORDS`, `TRANSACTION_RECORDS` and `METADATA_RECORDS` map record types to
+declarations. `coordinator` reads and writes the envelope of coordinator records: the type before the key, the
+version before the value. Each table also has the version in which a value is written, as Kafka 4.4 writes it.
 """

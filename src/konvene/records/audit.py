@@ -1,9 +1,10 @@
-"""Why groups rebalanced, in `__konvene_audit`: a log of ours beside Kafka's, never in it.
+"""Records of the audit log `__konvene_audit`: why groups rebalanced.
 
-In the envelope of coordinator records: of a classic group one record per generation; of a consumer or
-streams group one when its epoch is raised, and one when all members have what was made of the epochs since. A
-row names the partition of `__consumer_offsets` and the offsets of the records that it explains; where these
-were written but their row was lost in a crash, the row is derived again from the records and marked inferred.
+They have the envelope of coordinator records. A classic group gets one record for each generation; a consumer
+or streams group gets one when its epoch is raised, and one when all members have reached the target of the
+epochs since. A row names the partition of `__consumer_offsets` and the offsets of the records that it
+explains. If those were written but the row was lost in a crash, it is derived again from the records and
+marked inferred.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ class RebalanceKey(Struct, key=0, versions="0"):
 
 
 class Cause(Struct):
-    """One thing that happened to the group, and to whom."""
+    """One cause of a rebalance, and the member or topic concerned."""
 
     kind: str = string("0+")
-    """A word of `shard.causes`, such as `member-joined` or `session-expired`."""
+    """Kind of the cause, from `shard.causes`, such as `member-joined` or `session-expired`."""
     at_ms: int = int64("0+", default=-1)
     """Time of the event, in milliseconds; -1 if unknown."""
     member_id: str | None = string("0+", nullable="0+", default=None)
@@ -32,40 +33,42 @@ class Cause(Struct):
     client_host: str | None = string("0+", nullable="0+", default=None)
     """Address of the member; None if unknown."""
     reason: str | None = string("0+", nullable="0+", default=None)
-    """The client's own words (JoinGroup v8+, LeaveGroup v5+). Of causes to which clients say nothing, the
-    coordinator's: which task, which change (`shard.causes.DETAILED`)."""
+    """Reason that the client gave (JoinGroup v8+, LeaveGroup v5+), or details from the coordinator: which
+    task, which change (`shard.causes.DETAILED`)."""
     topic: str | None = string("0+", nullable="0+", default=None)
     """Name of the topic; None if the cause is not a topic's."""
 
 
 class RebalancedMember(Struct):
-    """A member of the generation that came out."""
+    """A member of the resulting generation."""
 
     member_id: str = string("0+")
-    """Id of the member; None if the cause is not a member's."""
+    """Id of the member."""
     instance_id: str | None = string("0+", nullable="0+", default=None)
     """Instance id of a static member; None for a dynamic one."""
     client_id: str = string("0+")
-    """Client id of the member; None if unknown."""
+    """Client id of the member."""
     client_host: str = string("0+")
-    """Address of the member; None if unknown."""
+    """Address of the member."""
     joined_ms: int = int64("0+", default=-1)
-    """When it asked to be in this generation, or had all of its target; -1 where that is not known."""
+    """Time when it joined the generation or reached its target, in milliseconds; -1 if unknown."""
 
 
 class RebalanceValue(Struct, key=0, versions="0", flexible="0+"):
     group_type: str = string("0+")
     """Type of the group: classic, consumer, share or streams."""
     epoch: int = int32("0+")
-    """The generation of a classic group, the group epoch of the others."""
+    """Generation of a classic group, group epoch of the others."""
     state: str = string("0+")
-    """The state that it led to: Stable or Empty; or Superseded by the next one before it was stable.
-    Assigning where an epoch was raised: no time passes then, and members are not listed. NotReady where a
-    streams group has come to the end of a rebalance with nothing to do, for topics are missing."""
+    """Resulting state: Stable, Empty, or Superseded if the next rebalance began before it was stable.
+    Assigning for a raised epoch, without duration and members. NotReady if a streams group finished
+    without an assignment because topics are missing."""
     started_ms: int = int64("0+", default=-1)
-    """Of a Stable row of a consumer group: when the first epoch was raised since it was last stable."""
+    """Time when the rebalance began, in milliseconds: for a Stable row of a consumer group, when its epoch
+    was first raised since it was last stable."""
     joined_ms: int = int64("0+", default=-1)
-    """When all members were in and the generation was made; of a consumer group, when its target was."""
+    """Time when all members had joined and the generation was formed, or the target was computed, in
+    milliseconds."""
     ended_ms: int = int64("0+", default=-1)
     """Time when the rebalance ended, in milliseconds; -1 if it has not."""
     partition: int = int32("0+", default=-1)
@@ -87,30 +90,30 @@ class RebalanceValue(Struct, key=0, versions="0", flexible="0+"):
     causes_left_out: int = int32("0+", tag=0)
     """Number of causes that did not fit into the row."""
     members_left_out: int = int32("0+", tag=1)
-    """So many more there were than a row has room for."""
+    """Number of members that did not fit into the row."""
     moved: tuple[int, ...] = array(int32, "0+", tag=2)
-    """Where a streams group's rebalance ends: how many tasks members were to have by the targets since that
-    they were not to have before; in each role: active, standby, warm-up. Empty where that is not told."""
+    """Number of tasks that the rebalance of a streams group newly assigned, by role: active, standby,
+    warm-up. Empty if not recorded."""
 
 
 LONGEST_TEXT = 256
 
 
-def shortened(story: RebalanceValue) -> RebalanceValue:
-    """A story with less in it: first long texts are cut, then, each time, half of what is listed."""
+def shortened(row: RebalanceValue) -> RebalanceValue:
+    """Return a smaller row: long texts are cut first, then half of what is listed is dropped, repeatedly."""
     causes = tuple(
         c.replace(
             client_id=c.client_id and c.client_id[:LONGEST_TEXT],
             reason=c.reason and c.reason[:LONGEST_TEXT],
         )
-        for c in story.causes
+        for c in row.causes
     )
-    members = tuple(m.replace(client_id=m.client_id[:LONGEST_TEXT]) for m in story.members)
-    if (causes, members) == (story.causes, story.members):
+    members = tuple(m.replace(client_id=m.client_id[:LONGEST_TEXT]) for m in row.members)
+    if (causes, members) == (row.causes, row.members):
         causes, members = causes[: len(causes) // 2], members[: len(members) // 2]
-    return story.replace(
+    return row.replace(
         causes=causes,
         members=members,
-        causes_left_out=story.causes_left_out + len(story.causes) - len(causes),
-        members_left_out=story.members_left_out + len(story.members) - len(members),
+        causes_left_out=row.causes_left_out + len(row.causes) - len(causes),
+        members_left_out=row.members_left_out + len(row.members) - len(members),
     )

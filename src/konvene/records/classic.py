@@ -1,4 +1,4 @@
-"""Classic groups, in `__consumer_offsets`."""
+"""Records of classic groups in `__consumer_offsets`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The frame of records in `__cluster_metadata`, and the table of their types.
 
-A record has no key. Its value is three unsigned varints (frame version 1, record type, record version) and
-the fields. Every record is written in the latest version that is declared, which is what a node at
-metadata.version 4.4-IV2 writes.
+A record has no key. Its value is three unsigned varints (frame version 1, record type, record version)
+followed by the fields. Records are written in the latest declared version, as a node at metadata.version
+4.4-IV2 does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FRAME_VERSION = 1
 
 
 def encode_cluster_record(record: Struct) -> tuple[None, bytes]:
-    """Key and value of a record as it stands in the log."""
+    """Encode a record as key and value."""
     version = record.__versions__.last
     head = (
         write_unsigned_varint(_FRAME_VERSION)
@@ -36,7 +36,7 @@ def encode_cluster_record(record: Struct) -> tuple[None, bytes]:
 
 
 def decode_cluster_record(key: bytes | None, value: bytes | None) -> Struct:
-    """Read a record of the log. Raises `CodecError` for a frame or a type that is not known."""
+    """Decode a record. Raises `CodecError` for an unknown frame or type."""
     if value is None:
         raise Malformed("a metadata record without a value")
     frame, position = read_unsigned_varint(value, 0)

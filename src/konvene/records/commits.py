@@ -1,7 +1,7 @@
-"""Committed offsets as values of their own: the one record of a group coordinator that comes by the million.
+"""Committed offsets as light values: the only group record that is written by the million.
 
-`OffsetCommitKey` and `OffsetCommitValue` declare how it stands in the log; here it is written and read
-without them, to the same bytes and from the same bytes (`tests/records/test_commits.py` compares).
+`OffsetCommitKey` and `OffsetCommitValue` declare the format; this module encodes and decodes the same
+bytes without them (`tests/records/test_commits.py` compares).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from konvene.records.offsets import (
 )
 
 COMMIT_KEYS = (OffsetCommitKey, LegacyOffsetCommitKey)
-"""The declared keys of which `as_commit` makes a value."""
+"""Declared keys that `as_commit` converts."""
 
 _LONGEST = 0x7FFF
 _PARTITION = struct.Struct(">i")
@@ -44,7 +44,7 @@ class Committed(NamedTuple):
 
 
 class OffsetCommitted(NamedTuple):
-    """A record of the log: what a group committed for a partition; None where it is to be forgotten."""
+    """A commit record: a group's offset for a partition; `committed` is None for a tombstone."""
 
     group: str
     topic: str
@@ -53,7 +53,7 @@ class OffsetCommitted(NamedTuple):
 
 
 class OffsetsCommitted(NamedTuple):
-    """Several records of the log at once: commits of one group for partitions of one topic."""
+    """Several commit records of one group for partitions of one topic."""
 
     group: str
     topic: str
@@ -62,7 +62,7 @@ class OffsetsCommitted(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _key_front(group: str, topic: str) -> bytes:
-    """A key up to its partition."""
+    """Return the bytes of a key before its partition."""
     front = OffsetCommitKey.__key__.to_bytes(2, "big")
     for text in (group, topic):
         data = text.encode()
@@ -73,20 +73,20 @@ def _key_front(group: str, topic: str) -> bytes:
 
 
 def encode_group_record(record: Record | OffsetCommitted) -> tuple[bytes, bytes | None]:
-    """A record of a group coordinator as key and value. Raises `CannotEncode`."""
+    """Encode a group coordinator's record as key and value. Raises `CannotEncode`."""
     if type(record) is OffsetCommitted:
         return encode_commit(record)
     return encode_record(cast("Record", record), GROUP_RECORDS)
 
 
 def decode_group_record(key: bytes | None, value: bytes | None) -> Record | OffsetCommitted | None:
-    """The record in key and value; None for one of an unknown type. Raises `CodecError`."""
+    """Decode a group coordinator's record; None for an unknown type. Raises `CodecError`."""
     record = decode_record(key or b"", value, GROUP_RECORDS)
     return None if record is None else as_commit(record) or record
 
 
 def encode_commit(record: OffsetCommitted) -> tuple[bytes, bytes | None]:
-    """Key and value as they stand in the log; as version 1 where it expires, as by `encode_record`."""
+    """Encode a commit as key and value; version 1 if it expires, as `encode_record` does."""
     group, topic, partition, committed = record
     try:
         key = _key_front(group, topic) + _PARTITION.pack(partition)
@@ -109,31 +109,31 @@ def encode_commit(record: OffsetCommitted) -> tuple[bytes, bytes | None]:
 
 def _declared(record: OffsetCommitted) -> Record:
     key = OffsetCommitKey(group=record.group, topic=record.topic, partition=record.partition)
-    told = record.committed
-    if told is None:
+    committed = record.committed
+    if committed is None:
         return Record(key, None)
     value = OffsetCommitValue(
-        offset=told.offset,
-        leader_epoch=told.leader_epoch,
-        metadata=told.metadata,
-        commit_timestamp=told.commit_ms,
-        expire_timestamp=told.expire_ms,
-        topic_id=told.topic_id,
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_ms,
+        expire_timestamp=committed.expire_ms,
+        topic_id=committed.topic_id,
     )
     return Record(key, value)
 
 
 def as_commit(record: Record) -> OffsetCommitted | None:
-    """What a declared record says of an offset, in today's form or that of before 2013; None if nothing."""
+    """Convert a declared commit record, of the current or the legacy type; None for other records."""
     key, value = record
     if not isinstance(key, COMMIT_KEYS):
         return None
-    told = None
+    committed = None
     if isinstance(value, OffsetCommitValue):
-        told = Committed(
+        committed = Committed(
             value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp,
             value.topic_id,
         )  # fmt: skip
     elif isinstance(value, LegacyOffsetCommitValue):
-        told = Committed(value.offset, metadata=value.metadata, commit_ms=value.commit_timestamp)
-    return OffsetCommitted(key.group, key.topic, key.partition, told)
+        committed = Committed(value.offset, metadata=value.metadata, commit_ms=value.commit_timestamp)
+    return OffsetCommitted(key.group, key.topic, key.partition, committed)

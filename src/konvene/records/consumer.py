@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848), in `__consumer_offsets`."""
+"""Records of consumer groups (KIP-848) in `__consumer_offsets`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What control batches and the log beside them say."""
+"""Control records, producer index entries and KRaft records."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The envelope of coordinator records, and the tables of their types.
 
-Key: int16 record type, then the key's fields. Value: int16 version, then the value's fields; a null value
-is a tombstone. A type that is not in the table is skipped by a loader; a value version that is not in
-the declaration is an error, as in Kafka: a newer broker wrote what we cannot understand.
+Key: int16 record type, then the key's fields. Value: int16 version, then the value's fields; a null value is
+a tombstone. Loaders skip a type that is not in the table. An undeclared value version is an error, as in
+Kafka: it was written by a newer broker.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from konvene.records import audit, classic, consumer, offsets, share, share_stat
 
 
 class Record(NamedTuple):
-    """One record of a coordinator's log as values. `value` None is a tombstone."""
+    """One decoded record of a coordinator's log. `value` is None for a tombstone."""
 
     key: Struct
     value: Struct | None
 
 
 class RecordOfVersion0(Record):
-    """A record of transactions as a cluster at `transaction.version` 0 writes it; else like any other."""
+    """A transaction record in the format of `transaction.version` 0."""
 
     __slots__ = ()
 
 
 class RecordType(NamedTuple):
-    """A row of a log's table: the type's number, its declarations, the version we write."""
+    """A row of a log's table: the type's number, its declarations and the version that is written."""
 
     code: int
     key: type[Struct]
@@ -94,16 +94,17 @@ TRANSACTION_RECORDS = _table((transactions.TransactionLogKey, transactions.Trans
 TRANSACTION_RECORDS_OF_VERSION_0 = _table(
     (transactions.TransactionLogKey, transactions.TransactionLogValue, 0)
 )
-"""The same as a cluster at `transaction.version` 0 writes it."""
+"""`__transaction_state` in the format of `transaction.version` 0."""
 
 AUDIT_RECORDS = _table((audit.RebalanceKey, audit.RebalanceValue, 0))
 """`__konvene_audit`."""
 
 
 def encode_record(record: Record, table: dict[int, RecordType]) -> tuple[bytes, bytes | None]:
-    """A record as it stands in the log: key and value bytes.
+    """Encode a record as key and value bytes.
 
-    An offset commit that carries an expiry is written as version 1, the only one that has the field."""
+    An offset commit with an expiry time is written as version 1, the only one with that field.
+    """
     kind = table[record.key.__key__]
     key: list[bytes] = [kind.code.to_bytes(2, "big")]
     encode_into(record.key, 0, key)
@@ -118,7 +119,7 @@ def encode_record(record: Record, table: dict[int, RecordType]) -> tuple[bytes, 
 
 
 def decode_record(key: bytes, value: bytes | None, table: dict[int, RecordType]) -> Record | None:
-    """The values in a record of the log; None for a type that the table does not know."""
+    """Decode a record; None for a type that is not in the table."""
     if key is None or len(key) < 2:
         raise Truncated("a coordinator record without a record type")
     kind = table.get(int.from_bytes(key[:2], "big"))
@@ -131,15 +132,16 @@ def decode_record(key: bytes, value: bytes | None, table: dict[int, RecordType])
 
 
 def encode_transaction_record(record: Record) -> tuple[bytes, bytes | None]:
-    """A record of `__transaction_state`. It says itself which version its value is written in."""
+    """Encode a record of `__transaction_state`, in the version that the record's class selects."""
     table = TRANSACTION_RECORDS_OF_VERSION_0 if type(record) is RecordOfVersion0 else TRANSACTION_RECORDS
     return encode_record(record, table)
 
 
 def decode_transaction_record(key: bytes, value: bytes | None) -> Record | None:
-    """The values in a record of `__transaction_state`; None for a type or a version that nobody knows.
+    """Decode a record of `__transaction_state`; None for an unknown type or version.
 
-    Kafka passes those over, as left over from an upgrade that was given up."""
+    Kafka skips those, as leftovers of an upgrade that was rolled back.
+    """
     kind = TRANSACTION_RECORDS.get(int.from_bytes(key[:2], "big")) if key is not None else None
     if kind is None or value is None:
         return decode_record(key, value, TRANSACTION_RECORDS)
@@ -151,7 +153,7 @@ def decode_transaction_record(key: bytes, value: bytes | None) -> Record | None:
 
 
 def value_version(kind: RecordType, value: bytes) -> int:
-    """The version that stands in front of a value. Raises `Malformed` for one that is not declared."""
+    """Return the version of a value. Raises `Malformed` for an undeclared one."""
     if len(value) < 2:
         raise Truncated(f"{kind.name}: a value without a version")
     version = int.from_bytes(value[:2], "big")

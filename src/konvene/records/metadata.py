@@ -1,4 +1,4 @@
-"""The cluster: topics, partitions, configs, features and brokers, in `__cluster_metadata`."""
+"""Records of topics, partitions, configurations, features and brokers in `__cluster_metadata`."""
 
 from __future__ import annotations
 

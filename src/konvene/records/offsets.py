@@ -1,4 +1,4 @@
-"""Committed offsets, in `__consumer_offsets`."""
+"""Records of committed offsets in `__consumer_offsets`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932), in `__consumer_offsets`."""
+"""Records of share groups (KIP-932) in `__consumer_offsets`."""
 
 from __future__ import annotations
 

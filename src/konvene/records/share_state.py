@@ -1,4 +1,4 @@
-"""The delivery state of share groups, in `__share_group_state`."""
+"""Records of share groups' delivery state in `__share_group_state`."""
 
 from __future__ import annotations
 

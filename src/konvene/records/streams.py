@@ -1,4 +1,4 @@
-"""Streams groups (KIP-1071), in `__consumer_offsets`."""
+"""Records of streams groups (KIP-1071) in `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from konvene.codec.schema import Struct, array, int8, int16, int32, int64, strin
 from konvene.records.consumer import ClassicMemberMetadata
 
 CLASSIC_MEMBER_METADATA_TAG = 10_000
-"""Far from Kafka's own tags: Apache Kafka 4.4 has no classic members in streams groups, and reads over it."""
+"""Tag outside of Kafka's range: Apache Kafka 4.4 has no classic members in streams groups and ignores it."""
 
 
 class StreamsGroupMetadataKey(Struct, key=17, versions="0"):

@@ -1,8 +1,8 @@
-"""What a coordinator's log says in and of transactions, as records that a shard replays.
+"""Values for transactional records of a coordinator's log, which shards replay.
 
-In the log a record belongs to a transaction by the batch that it is in, and the transaction's end is a
-marker, which is no record. Shards replay values, so both are values here. A producer has one open transaction
-in a partition at most: its id says which.
+In the log a record belongs to a transaction through its batch, and a marker, which is no record, ends the
+transaction. Shards replay values, so both are values here. A producer has at most one open transaction in a
+partition, identified by its producer id.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 
 class InTransaction(NamedTuple):
-    """A record that counts only when the transaction of its producer is committed."""
+    """A record that takes effect when its producer's transaction is committed."""
 
     producer_id: int
     record: Any
 
 
 class TransactionEnded(NamedTuple):
-    """A marker: what this producer wrote since its last one counts from here on, or never will."""
+    """A marker: the producer's records since its last one take effect, or never will."""
 
     producer_id: int
     committed: bool

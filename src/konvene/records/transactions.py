@@ -1,4 +1,4 @@
-"""Transactions, in `__transaction_state`."""
+"""Records of transactions in `__transaction_state`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from konvene.client.admin.groups import GroupDescription, Heartbeats
 from konvene.client.net.cluster import Cluster
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.describe_groups import DescribeGroupsRequest
-from konvene.messages.heartbeat_notes import ASKED
+from konvene.messages.heartbeat_notes import REQUEST_FIELD
 
 CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS = 69, 15
 
@@ -59,11 +59,11 @@ def test_who_does_not_ask_is_answered_as_by_kafka(tmp_path: Path) -> None:
             plain = await described(broker, heartbeats=False)
             assert (plain.heartbeat_policy, told(plain)) == (None, [])
             for version in (0, 1):
-                for tags in ((), ((99, b"x"),), (ASKED,)):
+                for tags in ((), ((99, b"x"),), (REQUEST_FIELD,)):
                     request = ConsumerGroupDescribeRequest(group_ids=("g", "no")).replace(unknown_tags=tags)
                     answer = await b.ask(CONSUMER_GROUP_DESCRIBE, version, request)
                     assert answer.unknown_tags == ()
-                    assert [bool(g.unknown_tags) for g in answer.groups] == [tags == (ASKED,), False]
+                    assert [bool(g.unknown_tags) for g in answer.groups] == [tags == (REQUEST_FIELD,), False]
 
     asyncio.run(main())
 

@@ -22,7 +22,7 @@ from konvene.messages.consumer_group_describe import (
 )
 from konvene.messages.consumer_group_describe import DescribedGroup as Moving
 from konvene.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
-from konvene.messages.heartbeat_notes import ASKED, HEARTBEAT_NOTES, HeartbeatNote, HeartbeatNotes
+from konvene.messages.heartbeat_notes import HEARTBEAT_NOTES, REQUEST_FIELD, HeartbeatNote, HeartbeatNotes
 from konvene.messages.list_groups import ListedGroup, ListGroupsResponse
 from konvene.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -298,9 +298,9 @@ def test_verbose_asks_how_members_heartbeat_and_shows_what_a_broker_tells() -> N
     notes = HeartbeatNotes(
         policy="responsive",
         members=(
-            HeartbeatNote(member_id="ann-1", told_ms=500),
+            HeartbeatNote(member_id="ann-1", interval_ms=500),
             HeartbeatNote(member_id="old-1"),
-            HeartbeatNote(member_id="cat-1", told_ms=1000, is_held=True),
+            HeartbeatNote(member_id="cat-1", interval_ms=1000, is_held=True),
         ),
     )
     tags: list[Any] = []
@@ -308,7 +308,7 @@ def test_verbose_asks_how_members_heartbeat_and_shows_what_a_broker_tells() -> N
     def answered(request: Any) -> ConsumerGroupDescribeResponse:
         tags.append(request.unknown_tags)
         answer = reconciling()
-        if ASKED not in request.unknown_tags:
+        if REQUEST_FIELD not in request.unknown_tags:
             return answer
         told = answer.groups[0].replace(unknown_tags=((HEARTBEAT_NOTES, encode(notes, 0)),))
         return answer.replace(groups=(told,))
@@ -318,7 +318,7 @@ def test_verbose_asks_how_members_heartbeat_and_shows_what_a_broker_tells() -> N
         members = call(broker, "groups", "describe", "billing", "--members", "--verbose")
         state = call(broker, "groups", "describe", "billing", "--state", "--verbose")
         (group,) = call(broker, "groups", "describe", "billing", "--members", "--verbose", "--json").json
-    assert tags == [(), (ASKED,), (ASKED,), (ASKED,)]
+    assert tags == [(), (REQUEST_FIELD,), (REQUEST_FIELD,), (REQUEST_FIELD,)]
     assert "HEARTBEAT-MS" not in plain.lines[0]
     assert members.lines[0][-2:] == ["HEARTBEAT-MS", "HELD"]
     assert {line[1]: line[-2:] for line in members.lines[1:]} == {

@@ -24,7 +24,7 @@ from konvene.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from konvene.messages.in_flight_notes import ASKED, IN_FLIGHT_NOTES, InFlightNote, InFlightNotes
+from konvene.messages.in_flight_notes import IN_FLIGHT_NOTES, REQUEST_FIELD, InFlightNote, InFlightNotes
 from konvene.messages.share_group_describe import DescribedGroup, ShareGroupDescribeResponse
 
 TP = TopicPartition("t", 0)
@@ -77,7 +77,7 @@ def test_who_has_which_records_is_asked_for_and_read() -> None:
     with ScriptedBroker(DescribeShareGroupOffsets=told) as broker:
         found = ask(broker, lambda admin: admin.list_share_group_offsets({"g": [TP]}, in_flight=True))
         asked = broker.requests[-1]
-    assert asked.unknown_tags == (ASKED,)
+    assert asked.unknown_tags == (REQUEST_FIELD,)
     assert asked.groups[0].topics[0].partitions == (0,)
     assert found["g"][TP].in_flight == (
         InFlightRecords(3, 5, "acquired", "m", 2, 10, 20),

@@ -66,7 +66,7 @@ def _notes(
     members = () if group is None else tuple(
         HeartbeatNote(
             member_id=member.member_id,
-            told_ms=_told_ms(settings, groups, group, member),
+            interval_ms=_told_ms(settings, groups, group, member),
             is_held=member.member_id in held,
         )
         for member in group.members.values()

@@ -23,7 +23,7 @@ from konvene.messages import BY_NAME
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.describe_groups import DescribeGroupsRequest
-from konvene.messages.heartbeat_notes import ASKED, HEARTBEAT_NOTES, HeartbeatNotes
+from konvene.messages.heartbeat_notes import HEARTBEAT_NOTES, REQUEST_FIELD, HeartbeatNotes
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from konvene.messages.offset_commit import (
@@ -165,7 +165,7 @@ class GroupAdmin:
 
         `heartbeats` requests heartbeat statistics from a konvene broker; other brokers ignore it.
         Raises `KafkaError`, such as GROUP_ID_NOT_FOUND."""
-        tags = (ASKED,) if heartbeats else ()
+        tags = (REQUEST_FIELD,) if heartbeats else ()
         about = f"group {group}"
         connection = await self._coordinator(group)
         not_found = f"Group {group} not found."
@@ -373,7 +373,7 @@ def _with_heartbeats(group: GroupDescription, found: Struct) -> GroupDescription
             except CodecError as error:
                 raise BadResponse(f"group {group.group_id}, heartbeat statistics: {error}") from error
             heartbeats = {
-                n.member_id: Heartbeats(None if n.told_ms < 0 else n.told_ms, n.is_held)
+                n.member_id: Heartbeats(None if n.interval_ms < 0 else n.interval_ms, n.is_held)
                 for n in notes.members
             }
             members = tuple(m._replace(heartbeats=heartbeats.get(m.member_id)) for m in group.members)

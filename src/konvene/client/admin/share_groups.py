@@ -29,7 +29,7 @@ from konvene.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 )
-from konvene.messages.in_flight_notes import ASKED, IN_FLIGHT_NOTES, InFlightNotes
+from konvene.messages.in_flight_notes import IN_FLIGHT_NOTES, REQUEST_FIELD, InFlightNotes
 from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 
 __all__ = [
@@ -198,7 +198,7 @@ class ShareGroupAdmin(GroupAdmin):
             )
         request = DescribeShareGroupOffsetsRequest(
             groups=(DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=topics),)
-        ).replace(unknown_tags=(ASKED,) if in_flight else ())
+        ).replace(unknown_tags=(REQUEST_FIELD,) if in_flight else ())
         response = await self.cluster.ask_coordinator(group, request, lambda r: r.groups[0].error_code)
         found = response.groups[0]
         raise_for(found.error_code, found.error_message, about=f"group {group}")

@@ -18,7 +18,7 @@ from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.messages import BY_NAME
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
-from konvene.messages.streams_notes import ASKED, STREAMS_NOTES, StreamsNotes
+from konvene.messages.streams_notes import REQUEST_FIELD, STREAMS_NOTES, StreamsNotes
 
 __all__ = [
     "DescriptionStatus", "GlobalStore", "NodeKind", "StreamsGroupAdmin", "StreamsGroupDescription",
@@ -171,7 +171,7 @@ class StreamsGroupAdmin(GroupAdmin):
             raise UnsupportedVersion(NO_STREAMS_GROUPS)
         with_topology = topology_description and connection.version_of(key) >= FIRST_VERSION_WITH_DESCRIPTION
         request = StreamsGroupDescribeRequest(group_ids=(group,), include_topology_description=with_topology)
-        request = request.replace(unknown_tags=(ASKED,) if pending_revocations else ())
+        request = request.replace(unknown_tags=(REQUEST_FIELD,) if pending_revocations else ())
         response = await self.cluster.ask_coordinator(group, request, lambda r: r.groups[0].error_code)
         found = response.groups[0]
         raise_for(found.error_code, found.error_message, about=about)
