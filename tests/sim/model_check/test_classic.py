@@ -251,7 +251,7 @@ def test_a_generation_that_was_not_stored_is_made_again_and_its_old_leader_is_be
         state = next(m.state for m in model.moves(state) if (m.what, m.who) == (what, who))
         check(state)
     assert [(client.phase, client.owned) for client in state.clients] == [("in", 1), ("in", 0)]
-    assert [move.what for move in model.moves(state) if move.calm] == []
+    assert [move.what for move in model.moves(state) if move.spontaneous] == []
     assert not is_stable(state, 2)
 
 

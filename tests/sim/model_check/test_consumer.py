@@ -11,14 +11,14 @@ import pytest
 from konvene.groups.consumer import current_assignment, heartbeat, leave, targets
 from konvene.groups.consumer.current_assignment import NOBODY, MemberState
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.sim.model_check.consumer_groups import Consumers
-from konvene.sim.model_check.report import EVERYONE_SETTLES, Found
+from konvene.sim.model_check.consumer_groups import ConsumerGroupModel
+from konvene.sim.model_check.report import EVERYONE_SETTLES, SearchReport
 
 Patch = pytest.MonkeyPatch
 
 
-def searched(members: int = 2, partitions: int = 2, faults: int = 0, *, static: int = 0) -> Found:
-    return Consumers(members, partitions, faults, static=static).search()
+def searched(members: int = 2, partitions: int = 2, faults: int = 0, *, static: int = 0) -> SearchReport:
+    return ConsumerGroupModel(members, partitions, faults, static=static).search()
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_every_invariant_holds_and_every_member_settles(
 ) -> None:
     """Two members, answers that are lost, sessions that end, restarts, a topic that grows: all of it."""
     found = searched(members, partitions, faults, static=static)
-    assert found.broken is None, (found.broken, found.path)
+    assert found.violated is None, (found.violated, found.path)
     assert not found.stuck, found.stuck
     assert not found.left
     assert found.states >= states
@@ -42,7 +42,7 @@ def test_members_who_stand_for_one_another_are_as_many_states_fewer(
 ) -> None:
     """With the assignor that knows no names each state of two members was there twice, but for those that
     look the same from both; as deep as before, and all else is as it was."""
-    apart, alike = (Consumers(members, partitions, faults, alike=alike) for alike in (False, True))
+    apart, alike = (ConsumerGroupModel(members, partitions, faults, alike=alike) for alike in (False, True))
     apart.assignors = alike.assignors
     every, one = apart.search(), alike.search()
     assert every.violation is None and one.violation is None
@@ -54,7 +54,7 @@ def test_members_who_stand_for_one_another_are_as_many_states_fewer(
 def test_three_members_as_far_as_twelve_steps() -> None:
     """The whole of it is 76,854 states: `konvene sim model-check --groups consumer --members 3 --partitions 1
     --faults 0`."""
-    found = Consumers(3, 1, 0).search(depth=12)
+    found = ConsumerGroupModel(3, 1, 0).search(depth=12)
     assert found.violation is None
     assert (found.depth, found.left > 0) == (11, True)
     assert found.states > 1_000
@@ -70,7 +70,7 @@ def test_a_world_that_cannot_be_is_told() -> None:
         (1, 1, 0, 2),
     ):
         with pytest.raises(ValueError, match="no such model"):
-            Consumers(members, partitions, faults, static=static)
+            ConsumerGroupModel(members, partitions, faults, static=static)
 
 
 # --- what it finds -----------------------------------------------------------------------------------

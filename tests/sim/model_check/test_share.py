@@ -14,16 +14,16 @@ from konvene.groups.share.state_topics import StateTopics
 from konvene.share_state import shard, transitions
 from konvene.share_state.requests import Answer, Initialize
 from konvene.sim.model_check import share_states
-from konvene.sim.model_check.report import EVERYONE_SETTLES, Found
-from konvene.sim.model_check.share_groups import Shares
+from konvene.sim.model_check.report import EVERYONE_SETTLES, SearchReport
+from konvene.sim.model_check.share_groups import ShareGroupModel
 
 Patch = pytest.MonkeyPatch
 
 
 def searched(
     members: int = 1, faults: int = 0, admin: int = 1, *, joins: int = 1, limit: int | None = None
-) -> Found:
-    return Shares(members, 1, faults, joins=joins, admin=admin).search(limit)
+) -> SearchReport:
+    return ShareGroupModel(members, 1, faults, joins=joins, admin=admin).search(limit)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_every_invariant_holds_and_every_member_settles(
 ) -> None:
     """With an administrator who alters offsets, deletes them or the group; with a fault, whatever it is."""
     found = searched(members, faults, admin, joins=joins)
-    assert found.broken is None, (found.broken, found.path)
+    assert found.violated is None, (found.violated, found.path)
     assert not found.stuck, found.stuck
     assert not found.left
     assert found.states >= states
@@ -52,7 +52,7 @@ def test_states_near_the_start_violate_no_invariant(members: int, faults: int, a
 def test_a_world_that_cannot_be_is_told() -> None:
     for members, static, admin in ((0, 0, 1), (2, 1, 1), (1, 0, -1)):
         with pytest.raises(ValueError, match="no such model"):
-            Shares(members, 1, 1, static=static, admin=admin)
+            ShareGroupModel(members, 1, 1, static=static, admin=admin)
 
 
 # --- what it finds -----------------------------------------------------------------------------------

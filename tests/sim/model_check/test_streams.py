@@ -10,14 +10,14 @@ import pytest
 from konvene.groups.streams import current_assignment, heartbeat, leave, targets
 from konvene.groups.streams.current_assignment import MemberState
 from konvene.groups.streams.group import StreamsGroup
-from konvene.sim.model_check.report import EVERYONE_SETTLES, Found
-from konvene.sim.model_check.streams_groups import Streams
+from konvene.sim.model_check.report import EVERYONE_SETTLES, SearchReport
+from konvene.sim.model_check.streams_groups import StreamsGroupModel
 
 Patch = pytest.MonkeyPatch
 
 
-def searched(members: int = 2, faults: int = 0, *, static: int = 0, limit: int | None = None) -> Found:
-    return Streams(members, 1, faults, static=static).search(limit)
+def searched(members: int = 2, faults: int = 0, *, static: int = 0, limit: int | None = None) -> SearchReport:
+    return StreamsGroupModel(members, 1, faults, static=static).search(limit)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_every_invariant_holds_and_every_member_settles(
     """Members of two processes, a standby, a changelog that is made; one of them with a fault, whatever it
     is, and with an instance id."""
     found = searched(members, faults, static=static)
-    assert found.broken is None, (found.broken, found.path)
+    assert found.violated is None, (found.violated, found.path)
     assert not found.stuck, found.stuck
     assert not found.left
     assert found.states >= states
@@ -46,7 +46,7 @@ def test_states_near_the_start_violate_no_invariant(members: int, faults: int, s
 def test_a_world_that_cannot_be_is_told() -> None:
     for members, partitions, faults, static in ((0, 1, 0, 0), (9, 1, 0, 0), (2, 0, 0, 0), (1, 1, 0, 2)):
         with pytest.raises(ValueError, match="no such model"):
-            Streams(members, partitions, faults, static=static)
+            StreamsGroupModel(members, partitions, faults, static=static)
 
 
 # --- what it finds -----------------------------------------------------------------------------------
@@ -112,8 +112,8 @@ def test_an_answer_that_is_lost_leaves_nobody_behind(monkeypatch: Patch) -> None
     """Kafka tells a member its tasks when they change, and if that answer is lost never again: without the
     invariant that tells at once, the search finds that nobody runs them."""
     never_tells_who_lost_an_answer(monkeypatch)
-    world = Streams(1, 1, 1)
+    world = StreamsGroupModel(1, 1, 1)
     monkeypatch.setattr(world, "check_event", lambda event: None)
     found = world.search()
     assert found.violation is not None and found.violation.invariant == EVERYONE_SETTLES
-    assert any("loses an answer" in step for step in found.stuck), found.stuck
+    assert any("loses a response" in step for step in found.stuck), found.stuck

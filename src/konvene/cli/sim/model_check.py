@@ -50,9 +50,9 @@ def model_check(
     konvene sim model-check --groups share --partitions 1 --faults 0
     """
     from konvene.sim.model_check import check_model
-    from konvene.sim.model_check.consumer_groups import Consumers
-    from konvene.sim.model_check.share_groups import Shares
-    from konvene.sim.model_check.streams_groups import Streams
+    from konvene.sim.model_check.consumer_groups import ConsumerGroupModel
+    from konvene.sim.model_check.share_groups import ShareGroupModel
+    from konvene.sim.model_check.streams_groups import StreamsGroupModel
     from konvene.sim.runs.parallel import quiet
 
     if kind != CLASSIC and (export is not None or dot is not None):
@@ -69,7 +69,11 @@ def model_check(
         with quiet():
             report: Any
             if kind != CLASSIC:
-                worlds: dict[str, Any] = {CONSUMER: Consumers, STREAMS: Streams, SHARE: Shares}
+                worlds: dict[str, Any] = {
+                    CONSUMER: ConsumerGroupModel,
+                    STREAMS: StreamsGroupModel,
+                    SHARE: ShareGroupModel,
+                }
                 world = worlds[kind](members, partitions, faults, static=static, joins=starts)
                 report = world.search(limit, depth=depth, progress=told)
             else:

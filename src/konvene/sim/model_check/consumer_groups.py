@@ -1,32 +1,27 @@
-"""All that can happen to a small consumer group: breadth-first, on the real core.
+"""Model check of a small consumer group: every interleaving, breadth-first, on the real core.
 
-A state is the group, what each client believes, what is on its way between them, how many faults are left.
-From each state every step is taken: a client joins, beats, carries out what it was told, leaves; a question
-arrives, an answer is heard; and as faults, either is lost, a session ends under a client that lives, a member
-is too slow to give something up, the coordinator begins again from its log. A topic may grow once.
+`GroupModel` has the search and the clients. As faults, a message is lost, a session expires while its client
+lives, a member exceeds its rebalance timeout, the coordinator is loaded again from its log. The topic may
+grow once.
 
-Names and times are left out: epochs count from the group's own, so that a group which comes back to where it
-was is the same one. Each step is held against the invariants of `sim.invariants`, and against what clients
-believe: nobody believes to own what the coordinator would give to another. When the search is over, from
-every state one is reached, without another fault, in which everybody who is in has what it should.
+Names and times are left out: epochs are relative to the group's, so a group that returns to its old shape is
+the same state. Beside the invariants of `konvene.sim.invariants`, no client may believe to own a partition
+that the coordinator could assign to another member.
 
-Of three members there are too many states to tell apart who is who. There the dynamic ones stand for one
-another: states that differ by their names are one, and partitions are given by `in_turn`, which knows members
-by their order in the group alone (the assignors that serve look at names, and are tried with two). Where that
-is too much still, a search ends at a depth: then it has seen all that can happen in so many steps.
+Three members have too many states to tell them apart. There dynamic members stand for one another: states
+that differ only in their names are one, and partitions are assigned by `in_turn`, which knows members only by
+their order in the group (the production assignors sort by name, and are checked with two members). Where even
+that is too large, a search ends at a depth and covers everything that fits into so many transitions.
 
-Simpler than its neighbour for classic groups: no disk that is late, no commits, no members by another's name.
+Simpler than the model of classic groups (`search`): no slow disk, no commits, no members under another's id.
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
@@ -58,49 +53,48 @@ from konvene.sim.invariants.consumer.state import (
     has,
 )
 from konvene.sim.invariants.consumer.targets import EpochsMoveOnce, TargetsAreWhole, TheHashIsOfTheTopics
-from konvene.sim.model_check.report import Found
+from konvene.sim.model_check.group_model import (
+    FENCED,
+    GROUP,
+    NAMES,
+    NOW_MS,
+    ORDERS,
+    GroupModel,
+    Transition,
+    relative_to,
+    with_client,
+    without_messages,
+)
 from konvene.sim.model_check.symmetric_assignor import in_turn
 from konvene.sim.world.event import Event, Invariant, InvariantViolation, View
 
-GROUP = "g"
-ORDERS = Uuid(b"orders".ljust(16, b"-"))
-NOW_MS = 1_000_000
 INVARIANTS = (
     PartitionsHaveOneOwner, EpochsAreInOrder, EmptyGroupsAreAssigned, StableMeansDone, NamesAreMembers,
     HeartbeatsAreJudged, AnswersAreTheTruth, NothingIsTakenUnheard, MembersMoveWhenTheyHaveLetGo,
     TargetsAreWhole, EpochsMoveOnce, TheHashIsOfTheTopics,
 )  # fmt: skip
-FENCED = (Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID)
-TELL_EVERY = 2_000
-"""After how many states `progress` is called."""
-
-Progress = Callable[[int, int, int], None]
-"""Is told states looked at, states found, and how deep the search is."""
-
-NAMES = "abcd"
-
 Held = frozenset[int]
 """Partitions of the one topic."""
 
 
 class Client(NamedTuple):
-    """What a client believes. Epochs of a state's key count from the group's."""
+    """What a client believes, and its messages under way."""
 
     name: str
     static: bool = False
     life: int = 0
-    """A static one comes back as somebody else: its lives go by turns."""
+    """How often it was started; a static member returns under another member id."""
     inside: bool = False
     epoch: int = -1
     held: Held = frozenset()
     target: Held | None = None
     says_all: bool = True
     owes: bool = False
-    """Whether it has carried out something that the coordinator has not heard of."""
+    """Whether it carried out something that it has not reported."""
     question: ConsumerGroupHeartbeatRequest | None = None
     answer: ConsumerGroupHeartbeatResponse | None = None
     joins: int = 1
-    """How often it will still come."""
+    """How often it may still be started."""
 
     @property
     def member_id(self) -> str:
@@ -108,7 +102,7 @@ class Client(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that there is."""
+    """The group, its clients, whether the topic grew, and the faults left."""
 
     group: ConsumerGroup | None
     clients: tuple[Client, ...]
@@ -116,20 +110,9 @@ class State(NamedTuple):
     faults: int
 
 
-class Step(NamedTuple):
-    """What happens, and what comes of it. Nobody has to wait for a fault, or for somebody to come or go."""
-
-    what: str
-    state: State
-    by_itself: bool
-
-
-class Consumers:
-    """A small world: so many clients, of which the first ones are static, and partitions. Each comes so
-    often, a static one once more; `alike`: dynamic ones stand for one another, as they do where there are
-    three.
-
-    Raises ValueError for bounds that make no world."""
+class ConsumerGroupModel(GroupModel):
+    """See `GroupModel` for the bounds. With `alike`, dynamic members stand for one another; the default for
+    three of them."""
 
     invariants: tuple[type[Invariant], ...] = INVARIANTS
 
@@ -137,11 +120,7 @@ class Consumers:
         self, members: int = 2, partitions: int = 2, faults: int = 1, *, static: int = 0, joins: int = 1,
         alike: bool | None = None,
     ) -> None:  # fmt: skip
-        self.bounds = {
-            "members": members, "partitions": partitions, "faults": faults, "static": static, "starts": joins,
-        }  # fmt: skip
-        if not 0 <= static <= members <= len(NAMES) or min(members, partitions, joins) < 1 or faults < 0:
-            raise ValueError(f"there is no such model: {self.bounds}")
+        super().__init__(members, partitions, faults, static, joins)
         self.begin = State(
             None,
             tuple(
@@ -157,93 +136,9 @@ class Consumers:
         self.group_configs = GroupConfigs(self.config)
         self.check_event = observer([invariant() for invariant in INVARIANTS])
 
-    # --- searching ---
-
-    def search(
-        self, limit: int | None = 1_000_000, *, depth: int | None = None, progress: Progress | None = None
-    ) -> Found:
-        """Every state, the near ones first, up to so many, and so many steps away. Ends with the first
-        invariant that is violated."""
-        found = Found(dict(self.bounds), tuple(invariant.__name__ for invariant in self.invariants))
-        began_s = time.perf_counter()
-        try:
-            self._search(found, limit, depth, progress)
-        finally:
-            found.seconds = time.perf_counter() - began_s
-        return found
-
-    def _search(self, found: Found, limit: int | None, depth: int | None, progress: Progress | None) -> None:
-        numbers: dict[Any, int] = {self.key(self.begin): 0}
-        came: list[tuple[int, str]] = [(-1, "")]
-        back: list[list[int]] = [[]]
-        settled: list[int] = []
-        queue = deque([(0, 0, self.begin)])
-        while queue:
-            number, far, state = queue[0]
-            if found.states == limit or far == depth:
-                found.left = len(queue)
-                break
-            queue.popleft()
-            found.states += 1
-            found.depth = far
-            if progress is not None and found.states % TELL_EVERY == 0:
-                progress(found.states, len(came), far)
-            if self.is_settled(state):
-                settled.append(number)
-            steps = self.steps(state)
-            while True:
-                try:
-                    step = next(steps, None)
-                except InvariantViolation as broken:
-                    found.broken, found.path = broken, self._path(came, number)
-                    return
-                if step is None:
-                    break
-                found.steps += 1
-                key = self.key(step.state)
-                then = numbers.get(key)
-                if then is None:
-                    then = numbers[key] = len(came)
-                    came.append((number, step.what))
-                    back.append([])
-                    queue.append((then, far + 1, step.state))
-                if step.by_itself:
-                    back[then].append(number)
-        found.settled = len(settled)
-        if not found.left:
-            self._progress(found, settled, came, back)
-
-    def _progress(
-        self, found: Found, settled: list[int], came: list[tuple[int, str]], back: list[list[int]]
-    ) -> None:
-        """From where a settled state is reached by itself, walking back from those."""
-        good = bytearray(len(came))
-        todo = list(settled)
-        for number in settled:
-            good[number] = 1
-        while todo:
-            for before in back[todo.pop()]:
-                if not good[before]:
-                    good[before] = 1
-                    todo.append(before)
-        stuck = good.find(0)
-        if stuck >= 0:
-            found.stuck = self._path(came, stuck)
-
-    def _path(self, came: list[tuple[int, str]], number: int) -> tuple[str, ...]:
-        path = []
-        while number > 0:
-            number, what = came[number]
-            path.append(what)
-        return tuple(reversed(path))
-
     def key(self, state: State) -> Any:
-        """The same for states that differ by what nobody can tell."""
         group, base = state.group, state.group.epoch if state.group is not None else 0
-
-        def since(epoch: int) -> int:
-            return epoch - base - 10 if epoch > 0 else epoch
-
+        since = relative_to(base)
         clients = [
             (
                 *c[1:4], since(c.epoch), *c[5:9], c.joins,
@@ -258,10 +153,10 @@ class Consumers:
             order = self._order(state, clients)
             clients = [clients[n] for n in order]
             dynamic = [n for n in order if not state.clients[n].static]
-            names |= {state.clients[n].name: f"dynamic {place}" for place, n in enumerate(dynamic)}
-        told = None
+            names |= {state.clients[n].name: f"dynamic {position}" for position, n in enumerate(dynamic)}
+        shape = None
         if group is not None:
-            told = (
+            shape = (
                 group.assignment_epoch - base,
                 group.soft.seen is not None and self.topics.index(group.soft.seen),
                 tuple(
@@ -277,24 +172,23 @@ class Consumers:
                     for m in group.members.values()
                 ),
             )  # fmt: skip
-        return told, tuple(clients), state.grown, state.faults
+        return shape, tuple(clients), state.grown, state.faults
 
     @staticmethod
     def _order(state: State, clients: list[Any]) -> list[int]:
-        """Static clients where they are; dynamic ones as they stand in the group, then by what they do. Who
-        is left is alike in everything."""
-        places = {} if state.group is None else {name: n for n, name in enumerate(state.group.members)}
+        """Return the canonical order of clients: static ones stay, dynamic ones follow the order of the
+        group, then their own state. Clients that still tie are equal."""
+        positions = {} if state.group is None else {name: n for n, name in enumerate(state.group.members)}
 
         def rank(n: int) -> Any:
             client = state.clients[n]
             if client.static:
                 return (0, n, "")
-            return (1, places.get(client.name, len(places)), repr(clients[n]))
+            return (1, positions.get(client.name, len(positions)), repr(clients[n]))
 
         return sorted(range(len(clients)), key=rank)
 
     def is_settled(self, state: State) -> bool:
-        """Whether all who are in have what they should, and nothing is on its way."""
         inside = [c for c in state.clients if c.inside or c.question or c.answer]
         group = state.group
         if group is None:
@@ -308,53 +202,39 @@ class Consumers:
         everything = sorted(owned) == list(range(counts)) or not inside
         return everything and all(c.epoch == group.epoch for c in inside)
 
-    # --- what can happen ---
+    # --- transitions ---
 
-    def steps(self, state: State) -> Iterator[Step]:
-        """All that can happen next. Raises `InvariantViolation`."""
+    def transitions(self, state: State) -> Iterator[Transition]:
         for index, client in enumerate(state.clients):
-            yield from self._of_client(state, index, client)
+            yield from self.client_transitions(state, index, client)
         if not state.grown:
-            yield Step("orders grows", state._replace(grown=True), False)
+            yield Transition("orders grows", state._replace(grown=True), False)
         group = state.group
         if group is not None:
-            yield from self._of_timers(state, group)
+            yield from self._timers(state, group)
             if state.faults:
-                fresh = group.copy()
-                fresh.soft, fresh.reached_ms = SoftState(), {}
-                clients = tuple(c._replace(question=None, answer=None, says_all=True) for c in state.clients)
-                yield Step(
-                    "the coordinator begins again",
-                    State(fresh, clients, state.grown, state.faults - 1),
-                    False,
-                )
+                loaded = group.copy()
+                loaded.soft, loaded.reached_ms = SoftState(), {}
+                after = State(loaded, without_messages(state.clients), state.grown, state.faults - 1)
+                yield Transition("the coordinator is loaded again", after, False)
 
-    def _of_client(self, state: State, index: int, client: Client) -> Iterator[Step]:
-        who = client.name
-        if client.answer is not None:
-            yield Step(f"{who} hears", _with(state, index, _heard(client)), True)
-            if state.faults:
-                lost = client._replace(answer=None, says_all=True)
-                yield Step(f"{who} loses an answer", _with(state, index, lost, fault=True), False)
-            return
-        if client.question is not None:
-            yield self._arrives(state, index, client)
-            if state.faults:
-                lost = client._replace(question=None, says_all=True)
-                yield Step(f"{who} loses a question", _with(state, index, lost, fault=True), False)
-        elif client.inside:
-            yield Step(f"{who} asks", _with(state, index, _asks(client)), True)
-        elif client.joins:
-            life = client.life + 1
-            comes = client._replace(life=life, inside=True, epoch=0, joins=client.joins - 1, says_all=True)
-            yield Step(f"{who} comes", _with(state, index, _asks(comes)), False)
+    def starts(self, client: Client) -> Client:
+        return client._replace(
+            life=client.life + 1, inside=True, epoch=0, joins=client.joins - 1, says_all=True
+        )
+
+    def sends(self, client: Client) -> Client:
+        return _next_heartbeat(client)
+
+    def receives(self, client: Client) -> Client:
+        return _after_response(client)
+
+    def carries_out(self, state: State, index: int, client: Client) -> Iterator[Transition]:
         if client.inside and client.target is not None and _may_carry_out(client):
             done = client._replace(held=client.target, target=None, owes=True)
-            yield Step(f"{who} carries out", _with(state, index, done), True)
-        if client.inside and client.epoch > 0 and client.question is None:
-            yield self._leaves(state, index, client)
+            yield Transition(f"{client.name} carries out", with_client(state, index, done), True)
 
-    def _of_timers(self, state: State, group: ConsumerGroup) -> Iterator[Step]:
+    def _timers(self, state: State, group: ConsumerGroup) -> Iterator[Transition]:
         alive = {c.member_id for c in state.clients if c.inside}
         for member in list(group.members.values()):
             dead = member.member_id not in alive
@@ -362,28 +242,23 @@ class Consumers:
             for kind, may in (("session", dead or state.faults), ("revocation", owes and state.faults)):
                 if may:
                     cost = 0 if dead and kind == "session" else 1
-                    after = self._decide(state, None, (kind, GROUP, member.member_id))[0]
-                    what = f"{kind} of {member.member_id} ends"
-                    yield Step(what, after._replace(faults=state.faults - cost), not cost)
+                    after = self.decide(state, None, (kind, GROUP, member.member_id))[0]
+                    label = f"the {kind} timeout of {member.member_id} expires"
+                    yield Transition(label, after._replace(faults=state.faults - cost), not cost)
 
-    def _arrives(self, state: State, index: int, client: Client) -> Step:
-        after, answer = self._decide(state, client.question, None)
-        done = after.clients[index]._replace(question=None, answer=answer)
-        return Step(f"{client.name} arrives", _with(after, index, done), True)
-
-    def _leaves(self, state: State, index: int, client: Client) -> Step:
+    def leaves(self, state: State, index: int, client: Client) -> Transition:
         epoch = -2 if client.static and client.joins else -1
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP, member_id=client.member_id, member_epoch=epoch,
             instance_id=client.name if client.static else None,
         )  # fmt: skip
-        gone = Client(client.name, client.static, client.life, joins=client.joins)
-        after, _ = self._decide(_with(state, index, gone), request, None)
-        return Step(f"{client.name} leaves ({epoch})", after, False)
+        left = Client(client.name, client.static, client.life, joins=client.joins)
+        after, _ = self.decide(with_client(state, index, left), request)
+        return Transition(f"{client.name} leaves ({epoch})", after, False)
 
     # --- the core ---
 
-    def _decide(self, state: State, request: Any, key: Any) -> tuple[State, Any]:
+    def decide(self, state: State, request: Any, key: Any = None) -> tuple[State, Any]:
         shard = GroupShard()
         before = state.group
         topics = self.topics[state.grown]
@@ -421,28 +296,24 @@ class Consumers:
         )  # fmt: skip
         self.check_event(event)
         after = state._replace(group=group)
-        _witness(after)
+        _check_owners(after)
         return after, answer
 
 
-def _with(state: State, index: int, client: Client, *, fault: bool = False) -> State:
-    clients = (*state.clients[:index], client, *state.clients[index + 1 :])
-    return state._replace(clients=clients, faults=state.faults - fault)
-
-
 def _may_carry_out(client: Client) -> bool:
-    """A careful client takes nothing while what it said of itself is on its way, or was not answered.
+    """Return False if the client would take partitions while a report of what it owns is not acknowledged.
 
-    One that does may come to share a partition: what it said without it is taken for giving it up, where it
-    is to be another's by now. Kafka's Java consumer may; the protocol has no word for it."""
+    Otherwise two members could own a partition: the earlier report, without the partition, counts as revoking
+    it, after which it may be assigned to another member. Kafka's Java consumer has this race; the protocol
+    cannot express it."""
     question = client.question
     takes = client.target is not None and not client.target <= client.held
-    unheard = client.says_all or (question is not None and question.topic_partitions is not None)
-    return not (takes and unheard)
+    unacknowledged = client.says_all or (question is not None and question.topic_partitions is not None)
+    return not (takes and unacknowledged)
 
 
-def _asks(client: Client) -> Client:
-    """The next heartbeat: all of it where an answer was lost, else what is new."""
+def _next_heartbeat(client: Client) -> Client:
+    """Return the client with its next heartbeat: full after a lost response, else only what changed."""
     joins, everything = client.epoch == 0, client.says_all or client.epoch == 0
     owned = None
     if everything or client.owes:
@@ -461,36 +332,33 @@ def _asks(client: Client) -> Client:
     return client._replace(question=request, says_all=False, owes=False)
 
 
-def _heard(client: Client) -> Client:
+def _after_response(client: Client) -> Client:
     answer: Any = client.answer
     client = client._replace(answer=None)
     error = answer if isinstance(answer, Errors) else Errors(answer.error_code)
     if error in FENCED:
         return client._replace(epoch=0, held=frozenset(), target=None, says_all=True, owes=False)
-    if error is not Errors.NONE:  # It stops; whoever started it may start it again.
+    if error is not Errors.NONE:  # The client stops, and may be started again.
         return Client(client.name, client.static, client.life, joins=client.joins)
-    told = answer.assignment
+    assignment = answer.assignment
     target, owes = client.target, client.owes
-    if told is not None:
-        given = frozenset(p for t in told.topic_partitions for p in t.partitions)
-        target = given if given != client.held else None
-        # It was told something else before and did not get to it: that it has what it should is news.
+    if assignment is not None:
+        assigned = frozenset(p for t in assignment.topic_partitions for p in t.partitions)
+        target = assigned if assigned != client.held else None
+        # An assignment that it never carried out was withdrawn: it has to report what it owns.
         owes = owes or (target is None and client.target is not None)
     return client._replace(epoch=answer.member_epoch, target=target, owes=owes)
 
 
-def _witness(state: State) -> None:
-    """M1, by what clients believe: who is a member owns nothing that the coordinator does not know of."""
+def _check_owners(state: State) -> None:
+    """M1, for what clients believe: a member owns no partition that the coordinator does not know of."""
     group = state.group
     for client in state.clients:
         member = group.members.get(client.member_id) if group is not None else None
         if member is None or not 0 < client.epoch <= member.current.epoch:
             continue
         known = {p for _, p in has(member)}
-        more = client.held - known
-        if more:
-            why = f"{client.name} owns {sorted(more)}, the coordinator knows of {sorted(known)}"
+        unknown = client.held - known
+        if unknown:
+            why = f"{client.name} owns {sorted(unknown)}, the coordinator knows of {sorted(known)}"
             raise InvariantViolation("NobodySharesAPartition", why)
-
-
-__all__ = ["Client", "Consumers", "Found", "State", "Step"]

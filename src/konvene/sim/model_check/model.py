@@ -62,7 +62,7 @@ class Move(NamedTuple):
     said: Words
     state: State
     fault: bool = False
-    calm: bool = True
+    spontaneous: bool = True
     """Whether it happens by itself: nobody has to want it, and nothing has to break."""
 
 
@@ -146,7 +146,7 @@ class Model(NamedTuple):
 
     def _starts(self, state: State, number: int, client: Client) -> Move:
         client = self._join(number, client._replace(lives=client.lives - 1))
-        return Move("starts", number, (), _set(state, number, client), calm=False)
+        return Move("starts", number, (), _set(state, number, client), spontaneous=False)
 
     def _wishes(self, state: State, number: int, client: Client) -> Iterator[Move]:
         """A member with nothing to wait for sends a heartbeat, commits, or stops."""
@@ -160,7 +160,7 @@ class Model(NamedTuple):
                 commit = (COMMIT, *own, partition, at + 1)
                 step = self._ask(state, commit, number)
                 done = _after(state, step, number, commit)
-                yield Move("sends", number, commit, done, calm=False)
+                yield Move("sends", number, commit, done, spontaneous=False)
                 if state.faults:
                     yield from self._dies_at(state, step, number, commit)
                     twice = _spend(done)._replace(late=(*done.late, commit))
@@ -171,9 +171,9 @@ class Model(NamedTuple):
         stopped = _set(state, number, _gone(client.lives))
         if not self._instance(number):
             leave = (LEAVE, client.member, 0)
-            yield Move("stops", number, leave, stopped._replace(late=(*state.late, leave)), calm=False)
+            yield Move("stops", number, leave, stopped._replace(late=(*state.late, leave)), spontaneous=False)
         elif client.lives:
-            yield Move("stops", number, (), stopped, calm=False)
+            yield Move("stops", number, (), stopped, spontaneous=False)
 
     # --- answers ---------------------------------------------------------------------------------
 

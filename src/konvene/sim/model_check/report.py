@@ -1,4 +1,4 @@
-"""What a search through a small consumer group found, in numbers and in words."""
+"""Report of a model check of a modern group: counts, and the violation with a shortest path to it."""
 
 from __future__ import annotations
 
@@ -11,33 +11,39 @@ EVERYONE_SETTLES = "EveryoneSettles"
 
 
 @dataclass(slots=True)
-class Found:
-    """What a search found."""
+class SearchReport:
+    """Counts of a search, and its violation. See `violation` for the latter."""
 
     bounds: dict[str, int] = field(default_factory=dict)
     invariants: tuple[str, ...] = ()
     states: int = 0
+    """States expanded."""
     steps: int = 0
+    """Transitions taken."""
     settled: int = 0
+    """States in which every member has its target."""
     depth: int = 0
+    """Depth of the last state expanded."""
     left: int = 0
-    """States that were found and not looked at, because of a limit."""
-    broken: InvariantViolation | None = None
+    """States that were found and not expanded, because of a limit."""
+    violated: InvariantViolation | None = None
+    """The first violation of an invariant."""
     path: tuple[str, ...] = ()
+    """Labels of a shortest path to the state whose transition violated it."""
     stuck: tuple[str, ...] = field(default=())
-    """A shortest way to a state from which nobody settles by themselves."""
+    """Labels of a shortest path to a state from which the group does not settle."""
     seconds: float = field(default=0.0, compare=False)
 
     @property
     def violation(self) -> InvariantViolation | None:
-        """The invariant that was violated."""
+        """The violated invariant, or `EveryoneSettles`; None if all held."""
         if self.stuck:
-            return InvariantViolation(EVERYONE_SETTLES, "from here nobody settles by themselves")
-        return self.broken
+            return InvariantViolation(EVERYONE_SETTLES, "the group never settles from here")
+        return self.violated
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        broken = self.violation
+        """Return the report for JSON."""
+        violation = self.violation
         return {
             "bounds": self.bounds,
             "states": self.states,
@@ -45,29 +51,33 @@ class Found:
             "depth": self.depth,
             "stable": self.settled,
             "left": self.left,
-            "complete": broken is None and not self.left,
+            "complete": violation is None and not self.left,
             "seconds": round(self.seconds, 3),
             "states_per_second": round(self.states / self.seconds) if self.seconds else 0,
             "invariants": list(self.invariants),
             "violation": None
-            if broken is None
-            else {"invariant": broken.invariant, "why": broken.why, "path": list(self.stuck or self.path)},
+            if violation is None
+            else {
+                "invariant": violation.invariant,
+                "why": violation.why,
+                "path": list(self.stuck or self.path),
+            },
         }
 
     def lines(self) -> list[str]:
-        """For people."""
-        told = self.as_dict()
+        """Return the report as text."""
+        document = self.as_dict()
         lines = [
             ", ".join(f"{name} {value}" for name, value in self.bounds.items()),
             f"{self.states} states, {self.steps} transitions, depth {self.depth}, {self.settled} stable",
             f"{len(self.invariants)} invariants checked at each step; {self.seconds:.1f} s, "
-            f"{told['states_per_second']} states/s",
+            f"{document['states_per_second']} states/s",
         ]
         if self.left:
-            lines.append(f"not complete: {self.left} states were found and not looked at")
-        broken = self.violation
-        if broken is None:
+            lines.append(f"not complete: {self.left} states were found and not expanded")
+        violation = self.violation
+        if violation is None:
             return [*lines, "all invariants held"]
         path = self.stuck or self.path
         steps = [f"  {number:2} {step}" for number, step in enumerate(path, 1)]
-        return [*lines, f"{broken.invariant}: {broken.why}", f"after {len(path)} steps:", *steps]
+        return [*lines, f"{violation.invariant}: {violation.why}", f"after {len(path)} steps:", *steps]

@@ -23,26 +23,22 @@ from __future__ import annotations
 
 import json
 import time
-from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from konvene.sim.model_check.core import Steps, ViolatingStep
+from konvene.sim.model_check.kernel import BreadthFirstSearch, Progress
 from konvene.sim.model_check.model import Model, Move, check, is_stable
+from konvene.sim.model_check.report import EVERYONE_SETTLES
 from konvene.sim.model_check.scenario import scenario
 from konvene.sim.model_check.symmetry import Names
 from konvene.sim.model_check.values import State, hears, is_request
 from konvene.sim.world.event import InvariantViolation
 
-TELL_EVERY = 5_000
-"""After how many states `progress` is called."""
-
-EVERYONE_SETTLES = "EveryoneSettles"
-
-Progress = Callable[[int, int, int], None]
-"""Is told states looked at, states found, and how deep the search is."""
+PROGRESS_INTERVAL = 5_000
+"""Number of states between two calls of `progress`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +140,8 @@ class ModelCheckReport:
 
             {"state": 3, "depth": 2, "stable": false, "faults": 1, "coordinator": {...}, "clients": [...],
              "late": [...]}
-            {"from": 3, "to": 7, "move": "...", "who": 1, "fault": false, "calm": true}
+            {"from": 3, "to": 7, "move": "...", "who": 1, "fault": false,
+             "spontaneous": true}
 
         Fields are those of `words`, without abbreviation; generations are relative to the group's,
         which is called 10; clients and members have the numbers of the one state that stands for all alike.
@@ -212,142 +209,107 @@ class _Found(Exception):
 
 
 class _Search:
-    """The states that were found, each with the one it was found from."""
+    """The states that were found, in canonical names, and the graph between them."""
 
     def __init__(self, model: Model, report: ModelCheckReport) -> None:
         self.model, self.report = model, report
         self.names = Names(model.static)
-        self.states: list[State] = []
-        self.numbers: dict[State, int] = {}
-        self.found_from = array("q")
-        self.depths = array("i")
-        self.calm_from, self.calm_to = array("q"), array("q")
+        first = self.names.canonical(model.first())
+        self.states = [first]
+        self.graph = BreadthFirstSearch(first, first)
 
     def run(self, limit: int | None, progress: Progress | None) -> None:
-        """Look at every state, then whether each can settle. Raises `_Found`."""
-        self._add(self.names.canonical(self.model.first()), -1)
-        at = 0
-        while at < len(self.states) and (limit is None or at < limit):
-            self._look(at)
-            at += 1
-            if progress is not None and at % TELL_EVERY == 0:
-                progress(at, len(self.states), self.depths[at])
-        self.report.left = len(self.states) - at
-        self.report.depth = self.depths[-1]
-        self._settle(at)
+        """Expand every state, then check that each can settle. Raises `_Found`."""
+        graph = self.graph
+        graph.run(self._expand, limit=limit, progress=progress, progress_interval=PROGRESS_INTERVAL)
+        self.report.left = graph.left
+        self.report.depth = graph.depths[-1]
+        self._settle()
 
-    def _add(self, state: State, found_from: int) -> int:
-        number = self.numbers[state] = len(self.states)
-        self.states.append(state)
-        self.found_from.append(found_from)
-        self.depths.append(self.depths[found_from] + 1 if found_from >= 0 else 0)
-        return number
-
-    def _look(self, at: int) -> None:
-        report = self.report
+    def _expand(self, number: int, state: State) -> None:
+        report, graph = self.report, self.graph
         try:
-            for move in self.model.moves(self.states[at]):
+            for move in self.model.moves(state):
                 report.transitions += 1
-                state = self.names.canonical(move.state)
-                to = self.numbers.get(state)
-                if to is None:
-                    to = self._add(state, at)
-                    check(state)
+                after = self.names.canonical(move.state)
+                is_new = graph.visit(number, after, after, spontaneous=move.spontaneous and not move.fault)[1]
+                if is_new:
+                    self.states.append(after)
+                    check(after)
                 else:
                     report.known += 1
-                    report.renamed += state != move.state
-                if move.calm and not move.fault:
-                    self.calm_from.append(at)
-                    self.calm_to.append(to)
-        except ViolatingStep as broken:
-            raise _Found(self._violation(broken, at)) from broken
-        except InvariantViolation as broken:
-            found = len(self.states) - 1
-            raise _Found(self._violation(broken, found if self.found_from[found] == at else at)) from broken
+                    report.renamed += after != move.state
+        except ViolatingStep as violation:
+            raise _Found(self._violation(violation, number)) from violation
+        except InvariantViolation as violation:
+            last = len(self.states) - 1
+            at = last if graph.parents[last] == number else number
+            raise _Found(self._violation(violation, at)) from violation
 
-    # --- whether everybody can settle ---
+    # --- whether everyone can settle ---
 
-    def _settle(self, looked_at: int) -> None:
-        """Go back from the stable states. What was not looked at is taken to be able to."""
-        partitions = self.model.partitions
+    def _settle(self) -> None:
+        """Check that every state leads to a stable one. States that were not expanded count as if they
+        did."""
+        partitions, graph = self.model.partitions, self.graph
         stable = [n for n, state in enumerate(self.states) if is_stable(state, partitions)]
         self.report.stable = len(stable)
-        before: list[list[int]] = [[] for _ in self.states]
-        for source, to in zip(self.calm_from, self.calm_to, strict=True):
-            before[to].append(source)
-        able = bytearray(len(self.states))
-        todo = [*stable, *range(looked_at, len(self.states))]
-        for number in todo:
-            able[number] = 1
-        while todo:
-            for source in before[todo.pop()]:
-                if not able[source]:
-                    able[source] = 1
-                    todo.append(source)
-        stuck = able.find(0)
+        leads = graph.leading_to([*stable, *range(graph.expanded, len(graph))])
+        stuck = leads.find(0)
         if stuck >= 0:
-            goes_on = set(self._calm_ways_out())
-            ends = (n for n in range(stuck, len(able)) if not able[n] and n not in goes_on)
+            continuing = {source for source, target in graph.spontaneous() if source != target}
+            ends = (n for n in range(stuck, len(leads)) if not leads[n] and n not in continuing)
             stuck = next(ends, stuck)
-            first = _short(self.states[stuck])
-            why = f"{able.count(0)} states lead to no stable one by themselves, such as {first}"
+            example = _short(self.states[stuck])
+            why = f"{leads.count(0)} states lead to no stable one by themselves, such as {example}"
             raise _Found(self._violation(InvariantViolation(EVERYONE_SETTLES, why), stuck))
 
-    def _calm_ways_out(self) -> Iterator[int]:
-        """The states that something leaves by itself."""
-        for source, to in zip(self.calm_from, self.calm_to, strict=True):
-            if source != to:
-                yield source
+    # --- the path to a violation ---
 
-    # --- the way there ---
-
-    def _violation(self, broken: InvariantViolation, at: int) -> ModelCheckViolation:
-        way, state = self._way(at)
-        path = [sentence(move) for _, move in way]
-        wrong = self._again(state, broken) if isinstance(broken, ViolatingStep) else None
-        if wrong is not None:
-            broken = wrong
-            path.append(wrong.step)
-        told = ((before, move, sentence(move)) for before, move in way)
+    def _violation(self, violation: InvariantViolation, at: int) -> ModelCheckViolation:
+        moves, state = self._moves_to(at)
+        path = [sentence(move) for _, move in moves]
+        step = self._repeat(state, violation) if isinstance(violation, ViolatingStep) else None
+        if step is not None:
+            violation = step
+            path.append(step.step)
+        labelled = ((before, move, sentence(move)) for before, move in moves)
         return ModelCheckViolation(
-            broken.invariant, broken.why, tuple(path), scenario(self.model, told, state, wrong)
+            violation.invariant, violation.why, tuple(path), scenario(self.model, labelled, state, step)
         )
 
-    def _again(self, state: State, broken: ViolatingStep) -> ViolatingStep:
-        """The step that was wrong, made once more under the names of its way."""
+    def _repeat(self, state: State, violation: ViolatingStep) -> ViolatingStep:
+        """Return the violating step of `state`, taken again under the names of its path."""
         try:
             for _ in self.model.moves(state):
                 continue
         except ViolatingStep as again:
             return again
-        return broken
+        return violation
 
-    def _way(self, at: int) -> tuple[list[tuple[State, Move]], State]:
-        """The way to a state, under names that stay the same: each state with the move that leaves it."""
-        numbers = []
-        while at >= 0:
-            numbers.append(at)
-            at = self.found_from[at]
-        state, way = self.model.first(), []
-        for number in reversed(numbers[:-1]):
+    def _moves_to(self, at: int) -> tuple[list[tuple[State, Move]], State]:
+        """Return each state on the path to `at` with the move that leaves it, and the last state. Clients and
+        members keep their names on the path, unlike in the canonical states."""
+        state, moves = self.model.first(), []
+        for number in self.graph.path_to(at)[1:]:
             move = self._move(state, self.states[number])
-            way.append((state, move))
+            moves.append((state, move))
             state = move.state
-        return way, state
+        return moves, state
 
-    def _move(self, state: State, wanted: State) -> Move:
+    def _move(self, state: State, target: State) -> Move:
         for move in self.model.moves(state):
-            if self.names.canonical(move.state) == wanted:
+            if self.names.canonical(move.state) == target:
                 return move
-        raise RuntimeError("a step that was made once cannot be made again")
+        raise RuntimeError("a move of the search cannot be repeated")
 
-    # --- to be written down ---
+    # --- export ---
 
     def edges(self) -> Iterator[tuple[int, Move, int]]:
-        """All transitions of the states that were looked at, made again."""
+        """Yield all transitions of the expanded states, which are taken again."""
         for at in range(len(self.states) - self.report.left):
             for move in self.model.moves(self.states[at]):
-                yield at, move, self.numbers[self.names.canonical(move.state)]
+                yield at, move, self.graph.number_of(self.names.canonical(move.state))
 
     def written(self, bounds: dict[str, int]) -> Iterator[dict[str, Any]]:
         yield {"model": bounds, "states": len(self.states)}
@@ -358,7 +320,7 @@ class _Search:
             last = max(last, at)
             yield {
                 "from": at, "to": to, "move": move.what, "who": move.who, "said": move.said,
-                "fault": move.fault, "calm": move.calm,
+                "fault": move.fault, "spontaneous": move.spontaneous,
             }  # fmt: skip
         for number in range(last + 1, len(self.states)):
             yield self._written(number)
@@ -374,7 +336,7 @@ class _Search:
             told["stored"] = coordinator.stored._asdict()
         return {
             "state": number,
-            "depth": self.depths[number],
+            "depth": self.graph.depths[number],
             "stable": is_stable(state, self.model.partitions),
             "faults": state.faults,
             "coordinator": told,

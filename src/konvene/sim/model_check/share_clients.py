@@ -1,6 +1,6 @@
-"""What a client of a small share group believes, what it asks, and what it makes of the answer.
+"""Client of a share group in a model check: its beliefs, its heartbeats, and how it handles responses.
 
-Whoever is fenced joins again with all that it reads; any other refusal ends it.
+A fenced client joins again with its whole subscription; any other error stops it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from konvene.errors import Errors
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from konvene.sim.model_check.consumer_groups import FENCED, GROUP
+from konvene.sim.model_check.group_model import FENCED, GROUP
 
 Held = frozenset[int]
 
 
 class Client(NamedTuple):
-    """What a client believes. Epochs of a state's key count from the group's."""
+    """What a client believes, and its messages under way."""
 
     name: str
     inside: bool = False
@@ -25,11 +25,12 @@ class Client(NamedTuple):
     question: ShareGroupHeartbeatRequest | None = None
     answer: ShareGroupHeartbeatResponse | None = None
     joins: int = 1
-    """How often it will still come."""
+    """How often it may still be started."""
 
 
-def is_request(client: Client) -> Client:
-    """The next heartbeat: what it reads where it joins, or where an answer was lost."""
+def next_heartbeat(client: Client) -> Client:
+    """Return the client with its next heartbeat; it has the subscription on joining and after a lost
+    response."""
     says_all = client.says_all or client.epoch == 0
     request = ShareGroupHeartbeatRequest(
         group_id=GROUP,
@@ -40,15 +41,16 @@ def is_request(client: Client) -> Client:
     return client._replace(question=request, says_all=False)
 
 
-def heard(client: Client) -> Client:
+def after_response(client: Client) -> Client:
+    """Return the client after it handled its response."""
     answer: Any = client.answer
     client = client._replace(answer=None)
     error = Errors(answer.error_code)
     if error in (*FENCED, Errors.GROUP_ID_NOT_FOUND):
         return client._replace(epoch=0, held=frozenset(), says_all=True)
-    if error is not Errors.NONE:  # It stops; whoever started it may start it again.
+    if error is not Errors.NONE:  # The client stops, and may be started again.
         return Client(client.name, joins=client.joins)
-    told, held = answer.assignment, client.held
-    if told is not None:
-        held = frozenset(p for t in told.topic_partitions for p in t.partitions)
+    assignment, held = answer.assignment, client.held
+    if assignment is not None:
+        held = frozenset(p for t in assignment.topic_partitions for p in t.partitions)
     return client._replace(epoch=answer.member_epoch, held=held)

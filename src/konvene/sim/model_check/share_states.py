@@ -1,10 +1,11 @@
-"""The share coordinator of a small world: what it is asked, by whom, and what came of it, as values.
+"""Share coordinator of a model check: pending requests and their responses, as values.
 
-A `Job` is what a group's coordinator, or an administrator, wants done of share partitions. Its questions
-answered one by one, those about the same share partition in the order in which they were asked; when all are,
-the group's coordinator is told. What follows from the answers is said by the broker's own functions.
+A `Job` is the requests about share partitions that a group coordinator or an administrator sends together.
+They are answered one by one, those about the same share partition in the order in which they were sent; when
+all are, the group coordinator receives the result. What follows from the responses is decided by the broker's
+own functions.
 
-Each question is decided by the core that serves, and held against the invariants of `sim.share.invariants`.
+The production core decides each request, checked against the invariants of `sim.share.invariants`.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ from konvene.sim.share.runtime import StateEvent
 INITIALIZE, DELETE = "initialize", "delete"
 ALTER, DELETE_OFFSETS, DELETE_GROUP = "alter", "delete offsets", "delete group"
 BY_ITSELF = (INITIALIZE, DELETE)
-"""What no administrator waits for: of these a coordinator that begins again hears nothing."""
+"""Jobs of the coordinator itself. One that is loaded again does not receive their responses."""
 AT_ONCE = (*BY_ITSELF, ALTER)
-"""Of what a coordinator hears when the last answer is there."""
+"""Jobs whose responses arrive with the last one."""
 
-NEVER_CUT = SimpleNamespace(cut=0)
+UNCUT_LOG = SimpleNamespace(cut=0)
 
 States = tuple[tuple[SharePartitionKey, SharePartitionState], ...]
 
 
 class Job(NamedTuple):
-    """Questions to the share coordinator, in order, and the answers so far."""
+    """Requests to the share coordinator, in order, and the responses so far."""
 
     kind: str
     requests: tuple[Initialize | Delete, ...]
     answers: tuple[Answer | None, ...] = ()
-    heard: bool = True
-    """Whether who asked is still there."""
+    awaited: bool = True
+    """Whether the sender still waits for the responses."""
     overtaken: frozenset[SharePartitionKey] = frozenset()
-    """Of which something else was asked before all were answered."""
+    """Share partitions about which another job began before this one was done."""
 
     @property
     def done(self) -> bool:
@@ -57,33 +58,33 @@ class Job(NamedTuple):
     def with_answer(self, at: int, answer: Answer) -> Job:
         return self._replace(answers=(*self.answers[:at], answer, *self.answers[at + 1 :]))
 
-    def news(self, group_id: str) -> Any:
-        """What the group's coordinator is told, or asked next; None where there is nothing to say."""
-        told = {r.key: a for r, a in zip(self.requests, self.answers, strict=True) if a is not None}
+    def completion(self, group_id: str) -> Any:
+        """Return what the group coordinator receives as completion or next request; None if nothing."""
+        answers = {r.key: a for r, a in zip(self.requests, self.answers, strict=True) if a is not None}
         if self.kind in (INITIALIZE, ALTER):
-            return initialized(group_id, told, self.overtaken)
+            return initialized(group_id, answers, self.overtaken)
         if self.kind == DELETE_GROUP:
-            failed = any(answer.error for answer in told.values())
+            failed = any(answer.error for answer in answers.values())
             return None if failed else DeleteGroupsRequest(groups_names=(group_id,))
-        gone = topics_without_error(told)
-        return StateDeleted(group_id, gone) if gone else None
+        deleted = topics_without_error(answers)
+        return StateDeleted(group_id, deleted) if deleted else None
 
 
 def with_more(jobs: tuple[Job, ...], new: Job) -> tuple[Job, ...]:
-    """The same with a job more, which overtakes those that are about the same."""
+    """Return the jobs with a new one, which overtakes those about the same share partitions."""
     keys = {request.key for request in new.requests}
     stale = (keys.intersection(request.key for request in each.requests) for each in jobs)
-    marked = (e._replace(overtaken=e.overtaken | some) for e, some in zip(jobs, stale, strict=True))
+    marked = (e._replace(overtaken=e.overtaken | keys) for e, keys in zip(jobs, stale, strict=True))
     return (*marked, new)
 
 
 def job(kind: str, requests: tuple[Initialize | Delete, ...]) -> Job:
-    """A job of which nothing is done."""
+    """Return a job without responses."""
     return Job(kind, requests, (None,) * len(requests))
 
 
-def open_questions(jobs: tuple[Job, ...]) -> Iterator[tuple[int, int]]:
-    """The questions that may be answered next, as numbers of a job and of a request in it."""
+def pending_requests(jobs: tuple[Job, ...]) -> Iterator[tuple[int, int]]:
+    """Yield the requests that may be answered next, as the number of a job and of a request in it."""
     before: set[SharePartitionKey] = set()
     for number, each in enumerate(jobs):
         for at, request in enumerate(each.requests):
@@ -93,46 +94,46 @@ def open_questions(jobs: tuple[Job, ...]) -> Iterator[tuple[int, int]]:
 
 
 class Coordinator:
-    """The share coordinator: from states to states. Raises `InvariantViolation`."""
+    """The share coordinator, as a function of its states. Raises `InvariantViolation`."""
 
     def __init__(self, config: Any, now_ms: int) -> None:
         self._config = config
         self._now_ms = now_ms
         self.invariants = share_state_invariants()
 
-    def asked(self, states: States, request: Initialize | Delete, topics: Topics) -> tuple[States, Answer]:
-        """A question is decided."""
+    def decide(self, states: States, request: Initialize | Delete, topics: Topics) -> tuple[States, Answer]:
+        """Return the states after a request, and its response."""
         after, answer = self._decide("request", states, request, topics)
         return after, answer
 
-    def informed(self, states: States, news: Any, topics: Topics) -> States:
-        """It hears that topics are gone."""
-        return self._decide("completion", states, news, topics)[0]
+    def inform(self, states: States, completion: Any, topics: Topics) -> States:
+        """Return the states after a completion, such as the deletion of topics."""
+        return self._decide("completion", states, completion, topics)[0]
 
-    def looks_for_orphans(self, states: States, topics: Topics) -> States:
-        """After it began again."""
+    def delete_orphans(self, states: States, topics: Topics) -> States:
+        """Return the states without those of deleted topics."""
         return self._decide("timer", states, ORPHANS, topics)[0]
 
-    def _decide(self, kind: str, states: States, about: Any, topics: Topics) -> tuple[States, Any]:
+    def _decide(self, kind: str, states: States, subject: Any, topics: Topics) -> tuple[States, Any]:
         before: Mapping[SharePartitionKey, SharePartitionState] = dict(states)
         core, shadow = ShareStateShard(), ShareStateShard()
         core.states, shadow.states = dict(before), dict(before)
         waiter = 1 if kind == "request" else 0
         context = Context(self._now_ms, self._config, waiter, topics=topics)
-        outcome = core.expire(about, context) if kind == "timer" else core.handle(about, context)
+        outcome = core.expire(subject, context) if kind == "timer" else core.handle(subject, context)
         for record in outcome.records:
             core.replay(record)
             plain = record.record if isinstance(record, At) else record
             key, value = encode_record(plain, SHARE_STATE_RECORDS)
             shadow.replay(decode_record(key, value, SHARE_STATE_RECORDS))
         answer = outcome.replies[0].response if outcome.replies else None
-        runtime: Any = SimpleNamespace(shadow=shadow, updates=core.updates_per_snapshot, log=NEVER_CUT)
+        runtime: Any = SimpleNamespace(shadow=shadow, updates=core.updates_per_snapshot, log=UNCUT_LOG)
         batch: Any = outcome.records or None
-        event = StateEvent(kind, runtime, before, dict(core.states), about, answer, batch, waiter)
+        event = StateEvent(kind, runtime, before, dict(core.states), subject, answer, batch, waiter)
         for invariant in self.invariants:
             invariant.check(event)
         return tuple(sorted(core.states.items())), answer
 
 
 FAILED = Answer(Errors.COORDINATOR_NOT_AVAILABLE)
-"""What is answered where nobody knows whether it was done."""
+"""The response of a request that may or may not have been done."""

@@ -1,20 +1,19 @@
-"""All that can happen to a small streams group: breadth-first, on the real core.
+"""Model check of a small streams group: every interleaving, breadth-first, on the real core.
 
-Two processes, whose members are told apart: `a` and `c` are threads of the first one, `b` and `d` of the
-second. The topology has a subtopology that keeps state, of as many tasks as the model has partitions, and one
-of a single task without. Each task with state is to have a standby. The changelog is missing at first, and
-made when the group asks for it. That there are to be no standbys any more counts as a fault.
+Two processes: `a` and `c` are threads of the first one, `b` and `d` of the second. The topology has a
+stateful subtopology with as many tasks as the model has partitions, and a stateless one with a single task.
+Each stateful task is to have a standby. The changelog topic is missing at first, and created when the group
+asks for it. Setting the number of standbys to zero counts as a fault.
 
-The search, and what a state and a step are, is that of consumer groups (`consumers`); a client may die as
-well, without a word, and come back as a member with another id on the same disk. Each step is held against
-the invariants of `sim.invariants`, and against what clients believe: nobody who is a member runs what the
-coordinator would give to another, and no two members of a process have the same state open.
+`GroupModel` has the search and the clients. As a further fault a client dies without leaving, and returns
+with another member id on the same disk. Beside the invariants of `konvene.sim.invariants`, no client may
+believe to run a task that the coordinator could assign to another member, and no two members of a process may
+have the same state open.
 
-Clients are careful: what they are given they take when nothing that they said of their tasks is on its way.
+Clients are careful: they take assigned tasks only when no report of their tasks is unacknowledged.
 
-Left out: commits, offsets of tasks, endpoints, shutdowns, and members by another's name;
-`members.streams.member`
-and `members.hostile.streams` have these.
+Left out: commits, task offsets, endpoints, shutdowns, and members under another's id;
+`members.streams.member` and `members.hostile.streams` have these.
 """
 
 from __future__ import annotations
@@ -66,7 +65,17 @@ from konvene.sim.invariants.streams.targets import (
     TopicsAreFoundMissing,
     tasks_of,
 )
-from konvene.sim.model_check.consumer_groups import FENCED, GROUP, NAMES, NOW_MS, Consumers, Step
+from konvene.sim.model_check.group_model import (
+    FENCED,
+    GROUP,
+    NAMES,
+    NOW_MS,
+    GroupModel,
+    Transition,
+    relative_to,
+    with_client,
+    without_messages,
+)
 from konvene.sim.world.event import Event, InvariantViolation, View
 
 INVARIANTS = (
@@ -92,23 +101,23 @@ NONE_HELD: Held = frozenset()
 
 
 class Client(NamedTuple):
-    """What a client believes. Epochs of a state's key count from the group's."""
+    """What a client believes, and its messages under way."""
 
     name: str
     static: bool = False
     life: int = 0
-    """It comes back under another id: its lives go by turns."""
+    """How often it was started; it returns under another member id."""
     inside: bool = False
     epoch: int = -1
     held: Held = NONE_HELD
     target: Held | None = None
     says_all: bool = True
     owes: bool = False
-    """Whether it has carried out something that the coordinator has not heard of."""
+    """Whether it carried out something that it has not reported."""
     question: StreamsGroupHeartbeatRequest | None = None
     answer: Any = None
     joins: int = 1
-    """How often it will still come."""
+    """How often it may still be started."""
 
     @property
     def member_id(self) -> str:
@@ -118,71 +127,65 @@ class Client(NamedTuple):
     def process(self) -> str:
         return f"p{NAMES.index(self.name) % PROCESSES}"
 
-    def gone(self, more_joins: int = 0) -> Client:
-        """The same, of which nothing is left but its name."""
+    def stopped(self, more_joins: int = 0) -> Client:
+        """Return the client without its process."""
         return Client(self.name, self.static, self.life, joins=self.joins + more_joins)
 
 
 class State(NamedTuple):
-    """All that there is."""
+    """The group, its clients, its environment, and the faults left."""
 
     group: StreamsGroup | None
     clients: tuple[Client, ...]
     made: bool
-    """Whether the changelog is there."""
+    """Whether the changelog topic exists."""
     without: bool
-    """Whether there are to be no standbys any more."""
+    """Whether the number of standbys was set to zero."""
     faults: int
 
 
-class Streams(Consumers):
-    """A small world of streams members. See `Consumers` for the bounds; there is one standby, or none.
+class StreamsGroupModel(GroupModel):
+    """See `GroupModel` for the bounds; there is one standby per stateful task, or none."""
 
-    Raises ValueError for bounds that make no world."""
-
-    invariants = INVARIANTS
+    invariants: tuple[type[Any], ...] = INVARIANTS
 
     def __init__(
         self, members: int = 2, partitions: int = 1, faults: int = 1, *, static: int = 0, joins: int = 1,
         standbys: int = 1,
     ) -> None:  # fmt: skip
-        super().__init__(members, partitions, faults, static=static, joins=joins, alike=False)
+        super().__init__(members, partitions, faults, static, joins)
         self.bounds["standbys"] = standbys
         names = NAMES[:members]
         clients = tuple(Client(name, n < static, joins=joins + (n < static)) for n, name in enumerate(names))
-        self.begin: Any = State(None, clients, False, not standbys, faults)
+        self.begin = State(None, clients, False, not standbys, faults)
         sources = [_topic("orders", partitions), _topic("audit", 1)]
         self.topics = (Topics(sources), Topics([*sources, _topic(CHANGELOG, partitions)]))
-        told = {"assignment.interval.ms": "0", "initial.rebalance.delay.ms": "0"}
-        settings = [(f"group.streams.{name}", value) for name, value in told.items()]
+        immediate = ("assignment.interval.ms", "initial.rebalance.delay.ms")
+        settings = [(f"group.streams.{name}", "0") for name in immediate]
         self.configs = []
         for count in (standbys, 0):
             standby = ("group.streams.num.standby.replicas", str(count))
             config, _ = BrokerConfig.load(overrides=[*settings, standby])
             self.configs.append((config, GroupConfigs(config)))
         self.check_event = observer([invariant() for invariant in INVARIANTS])
-        self._known: dict[Any, tuple[Any, Any]] = {}
-        """What was decided before, by what it rests on."""
+        self._decisions: dict[Any, tuple[Any, Any]] = {}
+        """Group and response after each decision made so far, by its inputs."""
 
     def key(self, state: Any) -> Any:
-        """The same for states that differ by what nobody can tell."""
-        group, base = state.group, state.group.epoch if state.group is not None else 0
-
-        def since(epoch: int) -> int:
-            return epoch - base - 10 if epoch > 0 else epoch
-
+        group = state.group
+        since = relative_to(group.epoch if group is not None else 0)
         clients = tuple(
             (
                 c.life % 2, c.inside, since(c.epoch), c.held, c.target, c.says_all, c.owes, c.joins,
-                c.question and (since(c.question.member_epoch), _said(c.question)),
-                c.answer and (c.answer.error_code, since(c.answer.member_epoch), _said(c.answer)),
+                c.question and (since(c.question.member_epoch), _reported_tasks(c.question)),
+                c.answer and (c.answer.error_code, since(c.answer.member_epoch), _reported_tasks(c.answer)),
             )
             for c in state.clients
         )  # fmt: skip
-        return self._of_group(group, since), clients, state.made, state.without, state.faults
+        return self._group_key(group, since), clients, state.made, state.without, state.faults
 
-    def _of_group(self, group: StreamsGroup | None, since: Callable[[int], int]) -> Any:
-        """All of a group on which decisions rest."""
+    def _group_key(self, group: StreamsGroup | None, since: Callable[[int], int]) -> Any:
+        """Return everything of a group that decisions depend on."""
         if group is None:
             return None
         return (
@@ -201,7 +204,6 @@ class Streams(Consumers):
         )  # fmt: skip
 
     def is_settled(self, state: Any) -> bool:
-        """Whether all who are in have what they should, and nothing is on its way."""
         inside = [c for c in state.clients if c.inside or c.question or c.answer]
         group = state.group
         if not inside or group is None:
@@ -218,60 +220,48 @@ class Streams(Consumers):
         wanted = sorted(task for task, stateful in tasks.items() if stateful and spread)
         return active == sorted(tasks) and copies == wanted and all(c.epoch == group.epoch for c in inside)
 
-    # --- what can happen ---
+    # --- transitions ---
 
-    def steps(self, state: Any) -> Iterator[Step]:
-        """All that can happen next. Raises `InvariantViolation`."""
+    def transitions(self, state: Any) -> Iterator[Transition]:
         for index, client in enumerate(state.clients):
-            yield from self._of_client(state, index, client)
+            yield from self.client_transitions(state, index, client)
         group = state.group
         if group is None:
             return
         if not state.made:
-            yield Step("the changelog is made", state._replace(made=True), True)
-        yield from self._of_timers(state, group)
+            yield Transition("the changelog is created", state._replace(made=True), True)
+        yield from self._timers(state, group)
         if state.faults:
+            less = state._replace(faults=state.faults - 1)
             if not state.without:
-                less = state._replace(without=True, faults=state.faults - 1)
-                yield Step("no standbys any more", less, False)
-            fresh = group.copy()
-            fresh.soft, fresh.reached_ms, fresh.reported = SoftState(), {}, {}
-            clients = tuple(c._replace(question=None, answer=None, says_all=True) for c in state.clients)
-            again = state._replace(group=fresh, clients=clients, faults=state.faults - 1)
-            yield Step("the coordinator begins again", again, False)
+                yield Transition("the number of standbys becomes 0", less._replace(without=True), False)
+            loaded = group.copy()
+            loaded.soft, loaded.reached_ms, loaded.reported = SoftState(), {}, {}
+            after = less._replace(group=loaded, clients=without_messages(state.clients))
+            yield Transition("the coordinator is loaded again", after, False)
 
-    def _of_client(self, state: Any, index: int, client: Any) -> Iterator[Step]:
-        who = client.name
+    def client_faults(self, state: Any, index: int, client: Client) -> Iterator[Transition]:
         if client.inside and state.faults:
-            dead = client.gone(more_joins=1)
-            yield Step(f"{who} dies", _with(state, index, dead, fault=True), False)
-        if client.answer is not None:
-            yield Step(f"{who} hears", _with(state, index, _heard(client)), True)
-            if state.faults:
-                lost = client._replace(answer=None, says_all=True)
-                yield Step(f"{who} loses an answer", _with(state, index, lost, fault=True), False)
-            return
-        if client.question is not None:
-            after, answer = self._decide(state, client.question, None)
-            heard = after.clients[index]._replace(question=None, answer=answer)
-            yield Step(f"{who} arrives", _with(after, index, heard), True)
-            if state.faults:
-                lost = client._replace(question=None, says_all=True)
-                yield Step(f"{who} loses a question", _with(state, index, lost, fault=True), False)
-        elif client.inside:
-            yield Step(f"{who} asks", _with(state, index, _asks(client)), True)
-        elif client.joins:
-            comes = client._replace(life=client.life + 1, inside=True, epoch=0, joins=client.joins - 1)
-            yield Step(f"{who} comes", _with(state, index, _asks(comes)), False)
+            dead = client.stopped(more_joins=1)
+            yield Transition(f"{client.name} dies", with_client(state, index, dead, fault=True), False)
+
+    def starts(self, client: Client) -> Client:
+        return client._replace(life=client.life + 1, inside=True, epoch=0, joins=client.joins - 1)
+
+    def sends(self, client: Client) -> Client:
+        return _next_heartbeat(client)
+
+    def receives(self, client: Client) -> Client:
+        return _after_response(client)
+
+    def carries_out(self, state: Any, index: int, client: Client) -> Iterator[Transition]:
         done = _carried_out(client)
         if done is not client:
-            after = _with(state, index, done)
-            _witness(after)
-            yield Step(f"{who} carries out", after, True)
-        if client.inside and client.epoch > 0 and client.question is None:
-            yield self._leaves(state, index, client)
+            after = with_client(state, index, done)
+            _check_tasks(after)
+            yield Transition(f"{client.name} carries out", after, True)
 
-    def _of_timers(self, state: Any, group: Any) -> Iterator[Step]:
+    def _timers(self, state: Any, group: Any) -> Iterator[Transition]:
         alive = {c.member_id for c in state.clients if c.inside}
         for member in list(group.members.values()):
             dead = member.member_id not in alive
@@ -279,31 +269,32 @@ class Streams(Consumers):
             for kind, may in (("session", dead or state.faults), ("revocation", owes and state.faults)):
                 if may:
                     cost = 0 if dead and kind == "session" else 1
-                    after = self._decide(state, None, (kind, GROUP, member.member_id))[0]
-                    what = f"{kind} of {member.member_id} ends"
-                    yield Step(what, after._replace(faults=state.faults - cost), not cost)
+                    after = self.decide(state, None, (kind, GROUP, member.member_id))[0]
+                    label = f"the {kind} timeout of {member.member_id} expires"
+                    yield Transition(label, after._replace(faults=state.faults - cost), not cost)
 
-    def _leaves(self, state: Any, index: int, client: Any) -> Step:
+    def leaves(self, state: Any, index: int, client: Any) -> Transition:
         epoch = -2 if client.static and client.joins else -1
         request = StreamsGroupHeartbeatRequest(
             group_id=GROUP, member_id=client.member_id, member_epoch=epoch,
             instance_id=client.name if client.static else None,
         )  # fmt: skip
-        after, _ = self._decide(_with(state, index, client.gone()), request, None)
-        return Step(f"{client.name} leaves ({epoch})", after, False)
+        after, _ = self.decide(with_client(state, index, client.stopped()), request)
+        return Transition(f"{client.name} leaves ({epoch})", after, False)
 
     # --- the core ---
 
-    def _decide(self, state: Any, request: Any, key: Any) -> tuple[Any, Any]:
-        """What comes of a request, or of a timer. The same is decided once."""
-        asked = self._of_group(state.group, int), state.group and state.group.epoch, state.made, state.without
-        known = self._known.get((asked, request, key))
-        if known is None:
-            known = self._known[asked, request, key] = self._decided(state, request, key)
-        group, answer = known
-        after = state._replace(group=group)
-        _witness(after)
-        return after, answer
+    def decide(self, state: Any, request: Any, key: Any = None) -> tuple[Any, Any]:
+        """Return the state after a request or a timer, and the response. Decisions are cached by their
+        inputs."""
+        group = state.group
+        inputs = self._group_key(group, int), group and group.epoch, state.made, state.without, request, key
+        decided = self._decisions.get(inputs)
+        if decided is None:
+            decided = self._decisions[inputs] = self._decided(state, request, key)
+        after = state._replace(group=decided[0])
+        _check_tasks(after)
+        return after, decided[1]
 
     def _decided(self, state: Any, request: Any, key: Any) -> tuple[Any, Any]:
         shard, before = GroupShard(), state.group
@@ -336,20 +327,15 @@ def _topic(name: str, partitions: int) -> Topic:
     return Topic(name, Uuid(name[:16].ljust(16, "-").encode()), partitions)
 
 
-def _with(state: Any, index: int, client: Client, *, fault: bool = False) -> Any:
-    clients = (*state.clients[:index], client, *state.clients[index + 1 :])
-    return state._replace(clients=clients, faults=state.faults - fault)
-
-
-def _said(said: StreamsGroupHeartbeatRequest | StreamsGroupHeartbeatResponse) -> Held | None:
-    """The tasks that are said in a heartbeat, or in its answer."""
-    found = owned_by(said)
+def _reported_tasks(message: StreamsGroupHeartbeatRequest | StreamsGroupHeartbeatResponse) -> Held | None:
+    """Return the tasks of a heartbeat or of its response; None if it has none."""
+    found = owned_by(message)
     return None if found is None else frozenset(found)
 
 
 def _carried_out(client: Client) -> Client:
-    """It has what it was told to have. While something that it said of its tasks is on its way, or was not
-    answered, it only gives up: what it said without a task would be taken for giving that up again."""
+    """Return the client after it carried out its target. While a report of its tasks is not acknowledged it
+    only revokes: that report, without a newly assigned task, would count as revoking the task again."""
     target, question = client.target, client.question
     if not client.inside or target is None:
         return client
@@ -359,11 +345,11 @@ def _carried_out(client: Client) -> Client:
     return client._replace(held=target, target=None, owes=True)
 
 
-def _asks(client: Client) -> Client:
-    """The next heartbeat: all of it where an answer was lost, else what is new."""
+def _next_heartbeat(client: Client) -> Client:
+    """Return the client with its next heartbeat: full after a lost response, else only what changed."""
     joins = client.epoch == 0
-    says_tasks = client.says_all or joins or client.owes
-    roles = [_rows(client.held, role) if says_tasks else None for role in Role]
+    reports_tasks = client.says_all or joins or client.owes
+    roles = [_rows(client.held, role) if reports_tasks else None for role in Role]
     request = StreamsGroupHeartbeatRequest(
         group_id=GROUP,
         member_id=client.member_id,
@@ -380,46 +366,45 @@ def _asks(client: Client) -> Client:
 
 
 def _rows(held: Held, role: Role) -> tuple[TaskIds, ...]:
-    told: dict[str, list[int]] = {}
+    partitions: dict[str, list[int]] = {}
     for _, name, partition in sorted(unit for unit in held if unit[0] is role):
-        told.setdefault(name, []).append(partition)
-    return tuple(TaskIds(subtopology_id=name, partitions=tuple(some)) for name, some in told.items())
+        partitions.setdefault(name, []).append(partition)
+    return tuple(
+        TaskIds(subtopology_id=name, partitions=tuple(numbers)) for name, numbers in partitions.items()
+    )
 
 
-def _heard(client: Client) -> Client:
+def _after_response(client: Client) -> Client:
     answer = client.answer
     client = client._replace(answer=None)
     error = Errors(answer.error_code)
     if error in FENCED:
         return client._replace(epoch=0, held=NONE_HELD, target=None, says_all=True, owes=False)
-    if error is not Errors.NONE:  # It stops; whoever started it may start it again.
-        return client.gone()
-    given, target, owes = _said(answer), client.target, client.owes
-    if given is not None:
-        target = given if given != client.held else None
-        # It was told something else before and did not get to it: that it has what it should is news.
+    if error is not Errors.NONE:  # The client stops, and may be started again.
+        return client.stopped()
+    assigned, target, owes = _reported_tasks(answer), client.target, client.owes
+    if assigned is not None:
+        target = assigned if assigned != client.held else None
+        # An assignment that it never carried out was withdrawn: it has to report what it owns.
         owes = owes or (target is None and client.target is not None)
     return client._replace(epoch=answer.member_epoch, target=target, owes=owes)
 
 
-def _witness(state: Any) -> None:
-    """T1, T2, by what clients believe: who is a member runs nothing that the coordinator does not know of,
-    and has no state open that another member of its process has."""
+def _check_tasks(state: Any) -> None:
+    """T1, T2, for what clients believe: a member runs no active task that the coordinator does not know of,
+    and has no state open that another member of its process has open."""
     group = state.group
     opened: dict[tuple[str, str, int], str] = {}
     for client in state.clients:
         member = group.members.get(client.member_id) if group is not None else None
         if member is None or not 0 < client.epoch <= member.current.epoch:
             continue
-        more = {unit for unit in client.held - has(member) if unit[0] is Role.ACTIVE}
-        if more:
-            why = f"{client.name} runs {sorted(more)}, the coordinator knows of {sorted(has(member))}"
+        unknown = {unit for unit in client.held - has(member) if unit[0] is Role.ACTIVE}
+        if unknown:
+            why = f"{client.name} runs {sorted(unknown)}, the coordinator knows of {sorted(has(member))}"
             raise InvariantViolation("NobodySharesATask", why)
         for _, name, partition in sorted(client.held):
             other = opened.setdefault((client.process, name, partition), client.name)
             if other != client.name:
                 why = f"{other} and {client.name} of {client.process} have {name}_{partition}"
                 raise InvariantViolation("NobodySharesATask", why)
-
-
-__all__ = ["Client", "State", "Streams"]

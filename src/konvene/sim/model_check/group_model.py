@@ -1,0 +1,199 @@
+"""Model check of a small group whose coordinator assigns: what consumer, share and streams groups have in
+common.
+
+A state is the group, what each client believes, the messages between them, and the number of faults left.
+From each state every transition is taken. A subclass says what a state is, how its core decides, and which
+transitions there are beside those of clients: a client starts, sends a heartbeat, carries out its assignment,
+leaves; a request arrives, a response arrives; as a fault, either is lost.
+
+Each decision is checked against the invariants of `konvene.sim.invariants`. After a complete search each
+state must lead, without another fault, to one in which every member has its target.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple
+
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.sim.model_check.kernel import BreadthFirstSearch, Progress
+from konvene.sim.model_check.report import SearchReport
+from konvene.sim.world.event import InvariantViolation
+
+GROUP = "g"
+ORDERS = Uuid(b"orders".ljust(16, b"-"))
+NOW_MS = 1_000_000
+NAMES = "abcd"
+"""Names of clients."""
+FENCED = (Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID)
+
+
+class Transition(NamedTuple):
+    """What happens, and the state after it."""
+
+    label: str
+    state: Any
+    spontaneous: bool
+    """Whether it needs neither a fault nor the decision of a client to start or leave."""
+
+
+class GroupModel:
+    """A small world: `members` clients, the first `static` of them static, each started at most `joins`
+    times, a static one once more.
+
+    Raises ValueError for bounds that make no world."""
+
+    invariants: tuple[type[Any], ...] = ()
+    begin: Any
+    """The first state."""
+
+    def __init__(self, members: int, partitions: int, faults: int, static: int, joins: int) -> None:
+        self.bounds = {
+            "members": members, "partitions": partitions, "faults": faults, "static": static, "starts": joins,
+        }  # fmt: skip
+        if not 0 <= static <= members <= len(NAMES) or min(members, partitions, joins) < 1 or faults < 0:
+            raise ValueError(f"there is no such model: {self.bounds}")
+
+    # --- what a subclass says ---
+
+    def key(self, state: Any) -> Hashable:
+        """Return the same value for states that behave alike. Epochs count from the group's."""
+        raise NotImplementedError
+
+    def is_settled(self, state: Any) -> bool:
+        """Return True if every member has its target and no message is under way."""
+        raise NotImplementedError
+
+    def transitions(self, state: Any) -> Iterator[Transition]:
+        """Yield all transitions of a state. Raises `InvariantViolation`."""
+        raise NotImplementedError
+
+    def decide(self, state: Any, request: Any) -> tuple[Any, Any]:
+        """Return the state after the coordinator decided a request, and its response."""
+        raise NotImplementedError
+
+    def starts(self, client: Any) -> Any:
+        """Return a client that joins."""
+        raise NotImplementedError
+
+    def sends(self, client: Any) -> Any:
+        """Return the client with its next heartbeat under way."""
+        raise NotImplementedError
+
+    def receives(self, client: Any) -> Any:
+        """Return the client after it handled its response."""
+        raise NotImplementedError
+
+    def client_faults(self, state: Any, index: int, client: Any) -> Iterator[Transition]:
+        """Yield the faults of a client itself; none by default."""
+        yield from ()
+
+    def carries_out(self, state: Any, index: int, client: Any) -> Iterator[Transition]:
+        """Yield what a client does to reach its assignment; nothing by default."""
+        yield from ()
+
+    def leaves(self, state: Any, index: int, client: Any) -> Transition:
+        """Return the transition of a member that leaves."""
+        raise NotImplementedError
+
+    # --- searching ---
+
+    def search(
+        self, limit: int | None = 1_000_000, *, depth: int | None = None, progress: Progress | None = None
+    ) -> SearchReport:
+        """Expand up to `limit` states of less than `depth` transitions, and stop at the first violation."""
+        report = SearchReport(dict(self.bounds), tuple(invariant.__name__ for invariant in self.invariants))
+        began_s = time.perf_counter()
+        try:
+            self._search(report, limit, depth, progress)
+        finally:
+            report.seconds = time.perf_counter() - began_s
+        return report
+
+    def _search(
+        self, report: SearchReport, limit: int | None, depth: int | None, progress: Progress | None
+    ) -> None:
+        found = BreadthFirstSearch(self.begin, self.key(self.begin))
+        labels = [""]
+        settled: list[int] = []
+
+        def expand(number: int, state: Any) -> None:
+            report.states += 1
+            report.depth = found.depths[number]
+            if self.is_settled(state):
+                settled.append(number)
+            for transition in self.transitions(state):
+                report.steps += 1
+                after = transition.state
+                is_new = found.visit(
+                    number, after, self.key(after), spontaneous=transition.spontaneous
+                )[1]  # fmt: skip
+                if is_new:
+                    labels.append(transition.label)
+
+        def path(number: int) -> tuple[str, ...]:
+            return tuple(labels[each] for each in found.path_to(number)[1:])
+
+        try:
+            found.run(expand, limit=limit, depth=depth, progress=progress)
+        except InvariantViolation as violation:
+            report.violated, report.path = violation, path(found.expanded - 1)
+            return
+        report.left, report.settled = found.left, len(settled)
+        if not report.left:
+            stuck = found.leading_to(settled).find(0)
+            if stuck >= 0:
+                report.stuck = path(stuck)
+
+    # --- clients ---
+
+    def client_transitions(self, state: Any, index: int, client: Any) -> Iterator[Transition]:
+        """Yield what a client does next, and the faults of its connection."""
+        name = client.name
+        yield from self.client_faults(state, index, client)
+        if client.answer is not None:
+            received = with_client(state, index, self.receives(client))
+            yield Transition(f"{name} receives the response", received, True)
+            if state.faults:
+                lost = client._replace(answer=None, says_all=True)
+                lost_state = with_client(state, index, lost, fault=True)
+                yield Transition(f"{name} loses a response", lost_state, False)
+            return
+        if client.question is not None:
+            after, answer = self.decide(state, client.question)
+            answered = after.clients[index]._replace(question=None, answer=answer)
+            yield Transition(f"the heartbeat of {name} arrives", with_client(after, index, answered), True)
+            if state.faults:
+                lost = client._replace(question=None, says_all=True)
+                lost_state = with_client(state, index, lost, fault=True)
+                yield Transition(f"{name} loses a request", lost_state, False)
+        elif client.inside:
+            yield Transition(f"{name} sends a heartbeat", with_client(state, index, self.sends(client)), True)
+        elif client.joins:
+            started = self.sends(self.starts(client))
+            yield Transition(f"{name} starts", with_client(state, index, started), False)
+        yield from self.carries_out(state, index, client)
+        if client.inside and client.epoch > 0 and client.question is None:
+            yield self.leaves(state, index, client)
+
+
+def with_client(state: Any, index: int, client: Any, *, fault: bool = False) -> Any:
+    """Return the state with one client replaced, and one fault less if it took one."""
+    clients = (*state.clients[:index], client, *state.clients[index + 1 :])
+    return state._replace(clients=clients, faults=state.faults - fault)
+
+
+def without_messages(clients: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return clients whose connections to the coordinator were lost."""
+    return tuple(c._replace(question=None, answer=None, says_all=True) for c in clients)
+
+
+def relative_to(base: int) -> Any:
+    """Return a function that maps positive epochs to their distance from `base`, and keeps the others."""
+
+    def relative(epoch: int) -> int:
+        return epoch - base - 10 if epoch > 0 else epoch
+
+    return relative
