@@ -132,8 +132,8 @@ COORDINATORS = (
     Mutant(
         "snapshot-forgets-batches", "share_state/transitions.py", ("SH6", "SH10"),
         "A snapshot has the batches of the last write alone.",
-        "        batches=combine(known.batches, told.batches, told.start_offset),\n        create_timestamp",
-        "        batches=told.batches,\n        create_timestamp",
+        "        batches=combine(known.batches, written.batches, written.start_offset),\n        create_timestamp",
+        "        batches=written.batches,\n        create_timestamp",
         level=7,
     ),
     Mutant(
@@ -145,23 +145,23 @@ COORDINATORS = (
     Mutant(
         "uninitialized-is-read", "share_state/transitions.py", ("SH11",),
         "Who reads a share partition that has not begun is told that there is nothing, and begins where it likes.",
-        "        return _told(context, StateAnswer(Errors.INVALID_REQUEST, READ_UNINITIALIZED))\n",
-        "        return _told(context, StateAnswer())\n",
+        "        return _answered(context, StateAnswer(Errors.INVALID_REQUEST, READ_UNINITIALIZED))\n",
+        "        return _answered(context, StateAnswer())\n",
         level=7,
         would_be_caught_by="members that fetch what they were not assigned, early enough",
     ),
     Mutant(
         "update-replaces-what-is-known", SHARE_STATE + "state.py", ("SH6", "SH10"),
         "An update is all that is known: what was acknowledged before is delivered again.",
-        "        combine(known.batches, news, start_offset),\n        known.create_timestamp",
-        "        combine((), news, start_offset),\n        known.create_timestamp",
+        "        combine(known.batches, new, start_offset),\n        known.create_timestamp",
+        "        combine((), new, start_offset),\n        known.create_timestamp",
         level=7,
     ),
     Mutant(
         "topics-that-are-gone-are-kept", "share_state/pruning.py", ("SH13",),
         "State of deleted topics stays for ever.",
-        "    return _forget(shard, [key for key in shard.states if key.topic_id in news.topic_ids], context)\n",
-        "    return _forget(shard, [key for key in shard.states if key.topic_id in news.topic_ids][1:], context)\n",
+        "    return _delete(shard, [key for key in shard.states if key.topic_id in deleted.topic_ids], context)\n",
+        "    return _delete(shard, [key for key in shard.states if key.topic_id in deleted.topic_ids][1:], context)\n",
         level=7,
     ),
 )  # fmt: skip

@@ -23,7 +23,7 @@ from konvene.share_state.requests import (
     Write,
 )
 from konvene.share_state.shard import ShareStateShard
-from konvene.share_state.state import At, SharePartitionState
+from konvene.share_state.state import PositionedRecord, SharePartitionState
 
 ORDERS, BILLS = Uuid(b"orders.........."), Uuid(b"bills...........")
 TOPICS = Topics([Topic("orders", ORDERS, 3), Topic("bills", BILLS, 1)])
@@ -74,8 +74,10 @@ class Asked:
     def _carry_out(self, outcome: Outcome) -> None:
         for record in outcome.records:
             offset = self.start + len(self.log)
-            assert type(record) is Record or (type(record) is At and record.offset == offset)
-            pair = encode_record(record.record if type(record) is At else record, SHARE_STATE_RECORDS)
+            assert type(record) is Record or (type(record) is PositionedRecord and record.offset == offset)
+            pair = encode_record(
+                record.record if type(record) is PositionedRecord else record, SHARE_STATE_RECORDS
+            )
             self.log.append(pair)
             self.shard.replay(read(offset, pair))
         for timer in outcome.timers:
@@ -134,7 +136,7 @@ def decoded(pair: Pair) -> Record:
     return record
 
 
-def read(offset: int, pair: Pair) -> At | Record:
+def read(offset: int, pair: Pair) -> PositionedRecord | Record:
     """As the broker's loader reads it."""
     record = decoded(pair)
-    return At(offset, record) if type(record.key).__name__ == "ShareSnapshotKey" else record
+    return PositionedRecord(offset, record) if type(record.key).__name__ == "ShareSnapshotKey" else record

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from konvene.share_state.combine import combine, in_a_row, is_row, pruned
+from konvene.share_state.combine import combine, drop_below, is_normalized, normalized
 from konvene.share_state.requests import StateBatch
 
 Batches = tuple[StateBatch, ...]
@@ -109,16 +109,16 @@ def test_any_batches_become_the_shortest_row_that_says_the_same(
     before: Batches, news: Batches, start_offset: int
 ) -> None:
     """SH10: of every offset it is known what became of it, once, and not a batch is written in vain."""
-    known = in_a_row(before)
+    known = normalized(before)
     row = combine(known, news, start_offset)
-    assert is_row(row)
+    assert is_normalized(row)
     assert by_offset(row, -1) == by_offset(known + news, start_offset)
 
 
 @given(some, some, some, starts)
 def test_the_order_of_news_does_not_matter(before: Batches, one: Batches, other: Batches, start: int) -> None:
     """Nor whether they come together, nor twice: a write can be asked again."""
-    known = in_a_row(before)
+    known = normalized(before)
     together = combine(known, one + other, start)
     assert combine(combine(known, one, start), other, start) == together
     assert combine(combine(known, other, start), one, start) == together
@@ -127,6 +127,6 @@ def test_the_order_of_news_does_not_matter(before: Batches, one: Batches, other:
 
 @given(some, starts, starts)
 def test_a_start_offset_that_moves_on_twice_moved_on_once(told: Batches, one: int, other: int) -> None:
-    row = in_a_row(told)
+    row = normalized(told)
     there = combine(combine(row, (), one), (), max(one, other))
-    assert there == combine(row, (), max(one, other)) == pruned(row, max(one, other))
+    assert there == combine(row, (), max(one, other)) == drop_below(row, max(one, other))

@@ -21,8 +21,8 @@ from tests.share_state.asking import KEY, ORDERS, OTHER, TOPICS, Asked, decoded
 
 from konvene.errors import Errors
 from konvene.shard.image import Topics
-from konvene.share_state.combine import is_row
-from konvene.share_state.pruning import COLD, ORPHANS, PRUNE
+from konvene.share_state.combine import is_normalized
+from konvene.share_state.pruning import ORPHANS, PRUNE, SNAPSHOT_COLD
 from konvene.share_state.requests import (
     Answer,
     Delete,
@@ -179,7 +179,7 @@ class Machine(RuleBasedStateMachine):
     @rule(more_ms=st.sampled_from((1, 300_000)))
     def time_passes(self, more_ms: int) -> None:
         self.asked.now_ms += more_ms
-        self.asked.ring(COLD)
+        self.asked.ring(SNAPSHOT_COLD)
 
     @rule()
     def prune(self) -> None:
@@ -232,7 +232,7 @@ class Machine(RuleBasedStateMachine):
             assert state.highest_leader_epoch == known.leader_epoch
             assert state.delivery_complete_count == known.done
             assert says(state.batches) == known.states
-            assert is_row(state.batches)
+            assert is_normalized(state.batches)
             if not self.has_topic(key):
                 continue
             summary = self.asked.ask(ReadSummary(key, 0))

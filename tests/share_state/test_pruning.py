@@ -7,9 +7,9 @@ from tests.share_state.asking import BILLS, KEY, ORDERS, OTHER, Asked
 
 from konvene.records.coordinator import Record
 from konvene.records.share_state import ShareSnapshotKey, ShareSnapshotValue
-from konvene.share_state.pruning import COLD, CUT, ORPHANS, PRUNE, Snapshots
+from konvene.share_state.pruning import DELETE_RECORDS, ORPHANS, PRUNE, SNAPSHOT_COLD, SnapshotOffsets
 from konvene.share_state.requests import Delete, SharePartitionKey, StateBatch, TopicsDeleted
-from konvene.share_state.state import At
+from konvene.share_state.state import PositionedRecord
 
 INTERVAL_MS = 300_000
 
@@ -42,12 +42,12 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_is_superfluous(case: list[tuple[str, int, int]]) -> None:
     """Kafka's own cases of its offsets manager, and the last one besides."""
-    snapshots = Snapshots()
+    snapshots = SnapshotOffsets()
     for name, offset, superfluous_before in case:
         key = SharePartitionKey(name.removeprefix("-"), ORDERS, 0)
         value = TOMBSTONE if name.startswith("-") else SNAPSHOT
-        snapshots.note(key, At(offset, Record(ShareSnapshotKey(), value)))
-        assert snapshots.superfluous_before() == superfluous_before
+        snapshots.note(key, PositionedRecord(offset, Record(ShareSnapshotKey(), value)))
+        assert snapshots.superseded_before() == superfluous_before
 
 
 def busy() -> Asked:
@@ -66,9 +66,9 @@ def test_the_log_is_cut_before_the_oldest_snapshot() -> None:
     assert asked.ring(PRUNE) == [], "where nothing happens the first record counts"
     assert asked.timers[PRUNE] == INTERVAL_MS
     asked.now_ms += INTERVAL_MS
-    asked.ring(COLD)
+    asked.ring(SNAPSHOT_COLD)
     (effect,) = asked.ring(PRUNE)
-    assert effect.verb == CUT
+    assert effect.verb == DELETE_RECORDS
     before = asked.again().states
     asked.cut(effect.subject)
     assert len(asked.log) == 2
@@ -82,10 +82,10 @@ def test_cold_ones_are_written_as_they_are() -> None:
     asked.now_ms += INTERVAL_MS - 1
     asked.initialize(KEY)
     before = len(asked.log)
-    assert asked.ring(COLD) == []
+    assert asked.ring(SNAPSHOT_COLD) == []
     assert len(asked.log) == before, "none is that old"
     asked.now_ms += 1
-    asked.ring(COLD)
+    asked.ring(SNAPSHOT_COLD)
     assert len(asked.log) == before + 1
     assert asked.last.key == ShareSnapshotKey(group_id="g", topic_id=BILLS, partition=0)
     value = asked.last.value
@@ -93,7 +93,7 @@ def test_cold_ones_are_written_as_they_are() -> None:
     assert (value.snapshot_epoch, value.state_epoch, value.start_offset) == (1, 4, 0)
     assert (value.create_timestamp, value.write_timestamp) == (1_000, asked.now_ms)
     assert asked.state(OTHER).batches == (StateBatch(0, 9, 0, 2),)
-    assert asked.timers[COLD] == INTERVAL_MS
+    assert asked.timers[SNAPSHOT_COLD] == INTERVAL_MS
 
 
 def test_a_quiet_log_is_not_written_for_ever() -> None:
@@ -101,14 +101,14 @@ def test_a_quiet_log_is_not_written_for_ever() -> None:
     asked = busy()
     for _ in range(5):
         asked.now_ms += INTERVAL_MS
-        asked.ring(COLD)
+        asked.ring(SNAPSHOT_COLD)
     written = len(asked.log)
     asked.now_ms += INTERVAL_MS
-    asked.ring(COLD)
+    asked.ring(SNAPSHOT_COLD)
     assert len(asked.log) == written
     asked.now_ms += 1
     asked.initialize(state_epoch=2)
-    asked.ring(COLD)
+    asked.ring(SNAPSHOT_COLD)
     assert len(asked.log) == written + 2, "the other one holds the log up again"
 
 
@@ -117,7 +117,7 @@ def test_updates_are_counted_on_over_a_cold_snapshot() -> None:
     asked.initialize()
     asked.write((0, 0, 2, 1))
     asked.now_ms += INTERVAL_MS
-    asked.ring(COLD)
+    asked.ring(SNAPSHOT_COLD)
     asked.write((1, 1, 2, 1))
     asked.write((2, 2, 2, 1))
     assert asked.state().snapshot_epoch == 1
@@ -135,9 +135,9 @@ def test_what_is_too_much_for_one_batch_is_done_in_portions() -> None:
     portions = []
     while True:
         before = len(asked.log)
-        asked.ring(COLD)
+        asked.ring(SNAPSHOT_COLD)
         portions.append(len(asked.log) - before)
-        if asked.timers[COLD]:
+        if asked.timers[SNAPSHOT_COLD]:
             break
     assert sum(portions) == 60
     assert max(portions) * 15_000 < 400_000
@@ -166,10 +166,14 @@ def test_what_a_topic_had_goes_with_it() -> None:
 def test_what_was_left_behind_goes_when_the_log_is_loaded() -> None:
     asked = busy()
     context = asked.context()._replace(topics=asked.topics)
-    assert {timer.key for timer in asked.again().load(context).timers} == {COLD, PRUNE}
+    assert {timer.key for timer in asked.again().load(context).timers} == {SNAPSHOT_COLD, PRUNE}
     asked.topics = type(asked.topics)([topic for topic in asked.topics.by_id.values() if topic.id != ORDERS])
     asked.shard = asked.again()
-    assert {timer.key for timer in asked.shard.load(asked.context()).timers} == {COLD, PRUNE, ORPHANS}
+    assert {timer.key for timer in asked.shard.load(asked.context()).timers} == {
+        SNAPSHOT_COLD,
+        PRUNE,
+        ORPHANS,
+    }
     asked.ring(ORPHANS)
     assert list(asked.shard.states) == [OTHER]
 

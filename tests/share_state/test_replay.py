@@ -16,7 +16,7 @@ from konvene.records.transactions import TransactionLogKey
 from konvene.share_state.combine import combine
 from konvene.share_state.requests import SharePartitionKey, StateBatch
 from konvene.share_state.shard import ShareStateShard
-from konvene.share_state.state import At
+from konvene.share_state.state import PositionedRecord
 
 SNAPSHOT_OF = ShareSnapshotKey(group_id="g", topic_id=ORDERS, partition=0)
 UPDATE_OF = ShareUpdateKey(group_id="g", topic_id=ORDERS, partition=0)
@@ -60,7 +60,7 @@ def test_a_snapshot_whose_batches_are_no_row_is_read_as_one() -> None:
     """So that what is merged into it later is merged right."""
     shard = ShareStateShard()
     told = batches((10, 19, 0, 1), (0, 4, 2, 1), (12, 13, 2, 2), (5, 5, 2, 1))
-    shard.replay(At(0, Record(SNAPSHOT_OF, ShareSnapshotValue(state_batches=told))))
+    shard.replay(PositionedRecord(0, Record(SNAPSHOT_OF, ShareSnapshotValue(state_batches=told))))
     assert shard.states[KEY].batches == (
         StateBatch(0, 5, 2, 1), StateBatch(10, 11, 0, 1), StateBatch(12, 13, 2, 2), StateBatch(14, 19, 0, 1),
     )  # fmt: skip
@@ -71,7 +71,7 @@ def test_what_says_nothing_is_passed_over() -> None:
     shard.replay(Record(UPDATE_OF, None))
     shard.replay(Record(TransactionLogKey(transactional_id="x"), None))
     shard.replay(Record(SNAPSHOT_OF, None))
-    assert (shard.passed_over, shard.states) == (2, {})
+    assert (shard.ignored_records, shard.states) == (2, {})
 
 
 def test_where_nobody_knows_the_start_all_offsets_count() -> None:
@@ -92,7 +92,7 @@ def test_groups_topics_and_partitions_are_kept_apart() -> None:
     ]
     for number, key in enumerate(keys):
         of = ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
-        shard.replay(At(number, Record(of, ShareSnapshotValue(start_offset=number))))
+        shard.replay(PositionedRecord(number, Record(of, ShareSnapshotValue(start_offset=number))))
     assert {key: state.start_offset for key, state in shard.states.items()} == {
         key: number for number, key in enumerate(keys)
     }

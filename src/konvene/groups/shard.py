@@ -55,13 +55,13 @@ from konvene.shard.contract import NOTHING, Arm, Context, Disarm, Ending, Outcom
 class GroupShard:
     """The groups and offsets of one partition."""
 
-    __slots__ = ("groups", "offsets", "passed_over", "pending")
+    __slots__ = ("groups", "ignored_records", "offsets", "pending")
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, Offsets] = {}
         self.pending = Pending()
-        self.passed_over = 0
+        self.ignored_records = 0
         """How many records of unknown types were skipped."""
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class GroupShard:
             kind = type(record.key)
         apply = REPLAYS.get(kind)
         if apply is None:
-            self.passed_over += 1
+            self.ignored_records += 1
         else:
             apply(self, record)
 

@@ -1,1 +1,1 @@
-"""The share coordinator: how far share groups are in each partition, and what became of records (KIP-932)."""
+"""The share coordinator (KIP-932): the durable state of share partitions. Pure."""

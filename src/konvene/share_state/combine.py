@@ -1,11 +1,11 @@
-"""How what is known of offsets and what is told of them become one: the shortest row of batches for both.
+"""Merges new state batches of a share partition into the stored ones.
 
-Where batches overlap, the higher delivery count holds, and of equal counts the later state: what became of a
-record is never taken back by a message that is older. Neighbours that say the same are one. Offsets before
-the start offset are nobody's business any more. Kafka's `PersisterStateBatchCombiner` gives the same batches.
+Where batches overlap, the higher delivery count wins, and among equal counts the higher state: an older
+message never reverts an acknowledgement. Equal neighbours are joined. Offsets below the start offset are
+dropped. The result equals that of Kafka's `PersisterStateBatchCombiner`.
 
-What is known is a row already, in order and without overlaps; so only the part of it that the news touches is
-gone through. That keeps a write as cheap in a long row as in a short one.
+Stored batches are normalized (ordered, disjoint, without equal neighbours), so only the part that the new
+batches overlap is merged: a write costs the same with many stored batches as with few.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ UNKNOWN_OFFSET = -1
 Batches = tuple[StateBatch, ...]
 
 
-def combine(known: Batches, news: Iterable[StateBatch], start_offset: int) -> Batches:
-    """The batches of both from `start_offset` on (-1: all). `known` is a row (`is_row`)."""
-    known = _row_from(known, start_offset)
-    fresh = pruned(tuple(news), start_offset)
+def combine(stored: Batches, new: Iterable[StateBatch], start_offset: int) -> Batches:
+    """Return both merged, from `start_offset` on (-1: all). `stored` has to be normalized."""
+    stored = _drop_stored_below(stored, start_offset)
+    fresh = drop_below(tuple(new), start_offset)
     if not fresh:
-        return known
-    if len(fresh) == 1 and not known:
+        return stored
+    if len(fresh) == 1 and not stored:
         return fresh
     first = min(batch.first_offset for batch in fresh)
     last = max(batch.last_offset for batch in fresh)
-    begin = bisect_left(known, (first,))
-    if begin and known[begin - 1].last_offset >= first - 1:
+    begin = bisect_left(stored, (first,))
+    if begin and stored[begin - 1].last_offset >= first - 1:
         begin -= 1
-    end = bisect_left(known, (last + 2,), begin)
-    return known[:begin] + _swept(known[begin:end] + fresh) + known[end:]
+    end = bisect_left(stored, (last + 2,), begin)
+    return stored[:begin] + _sweep(stored[begin:end] + fresh) + stored[end:]
 
 
-def in_a_row(batches: Batches) -> Batches:
-    """Batches in any order, whether they overlap or not, as a row."""
-    return batches if is_row(batches) else _swept(batches)
+def normalized(batches: Batches) -> Batches:
+    """Return batches in any order, possibly overlapping, as normalized ones."""
+    return batches if is_normalized(batches) else _sweep(batches)
 
 
-def is_row(batches: Sequence[StateBatch]) -> bool:
-    """Whether they are in order, none overlaps another, and no neighbours say the same."""
+def is_normalized(batches: Sequence[StateBatch]) -> bool:
+    """Return True if the batches are ordered, disjoint and without equal neighbours."""
     for before, after in pairwise(batches):
         gap = after.first_offset - before.last_offset
         if gap < 1 or (gap == 1 and before[2:] == after[2:]):
@@ -52,8 +52,8 @@ def is_row(batches: Sequence[StateBatch]) -> bool:
     return True
 
 
-def pruned(batches: Batches, start_offset: int) -> Batches:
-    """Without what is before the start offset; a batch that lies across it begins there."""
+def drop_below(batches: Batches, start_offset: int) -> Batches:
+    """Drop state batches below the start offset, trimming one that straddles it."""
     if start_offset == UNKNOWN_OFFSET or not any(b.first_offset < start_offset for b in batches):
         return batches
     return tuple(
@@ -63,36 +63,36 @@ def pruned(batches: Batches, start_offset: int) -> Batches:
     )
 
 
-def _row_from(row: Batches, start_offset: int) -> Batches:
-    """The same of a row, which is not gone through."""
-    if not row or start_offset == UNKNOWN_OFFSET or row[0].first_offset >= start_offset:
-        return row
-    end = bisect_left(row, (start_offset,))
-    return pruned(row[end - 1 : end], start_offset) + row[end:]
+def _drop_stored_below(stored: Batches, start_offset: int) -> Batches:
+    """The same for normalized batches, by binary search."""
+    if not stored or start_offset == UNKNOWN_OFFSET or stored[0].first_offset >= start_offset:
+        return stored
+    end = bisect_left(stored, (start_offset,))
+    return drop_below(stored[end - 1 : end], start_offset) + stored[end:]
 
 
-def _swept(batches: Batches) -> Batches:
-    """Go through the places where a batch begins or ends; between two of them the strongest one holds."""
-    turns: dict[int, list[tuple[tuple[int, int], int]]] = {}
+def _sweep(batches: Batches) -> Batches:
+    """Sweep over the offsets where a batch begins or ends; between two of them the strongest batch wins."""
+    boundaries: dict[int, list[tuple[tuple[int, int], int]]] = {}
     for first, last, state, count in batches:
-        turns.setdefault(first, []).append(((count, state), 1))
-        turns.setdefault(last + 1, []).append(((count, state), -1))
-    row: list[StateBatch] = []
+        boundaries.setdefault(first, []).append(((count, state), 1))
+        boundaries.setdefault(last + 1, []).append(((count, state), -1))
+    merged: list[StateBatch] = []
     active: dict[tuple[int, int], int] = {}
-    opened, holds = 0, None
-    for offset in sorted(turns):
-        if holds is not None:
-            count, state = holds
-            tail = row[-1] if row else None
+    opened, strongest = 0, None
+    for offset in sorted(boundaries):
+        if strongest is not None:
+            count, state = strongest
+            tail = merged[-1] if merged else None
             if tail is not None and tail.last_offset + 1 == opened and tail[2:] == (state, count):
-                row[-1] = tail._replace(last_offset=offset - 1)
+                merged[-1] = tail._replace(last_offset=offset - 1)
             else:
-                row.append(StateBatch(opened, offset - 1, state, count))
-        for strength, more in turns[offset]:
-            left = active.get(strength, 0) + more
-            if left:
-                active[strength] = left
+                merged.append(StateBatch(opened, offset - 1, state, count))
+        for strength, change in boundaries[offset]:
+            count_left = active.get(strength, 0) + change
+            if count_left:
+                active[strength] = count_left
             else:
                 active.pop(strength, None)
-        opened, holds = offset, max(active, default=None)
-    return tuple(row)
+        opened, strongest = offset, max(active, default=None)
+    return tuple(merged)

@@ -1,9 +1,9 @@
-"""How the log of share state is kept short: cold snapshots, tombstones of deleted topics, and the cut.
+"""Pruning of `__share_group_state`: cold snapshots, tombstones of deleted topics, deletion of old records.
 
-All records before the oldest snapshot that still counts are superfluous. What is cut off is told as an
-effect, for the shell does it when everything that made it superfluous is durable.
+All records before the oldest current snapshot are superseded. Their deletion is an effect, which the runtime
+carries out when everything that superseded them is durable.
 
-What could be too much for one batch of the log is done in portions, one after another.
+Work that might exceed one batch of the log is done in portions.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from typing import TYPE_CHECKING
 
 from konvene.shard.contract import NOTHING, Arm, Context, Effect, Outcome
 from konvene.share_state.requests import SharePartitionKey, TopicsDeleted
-from konvene.share_state.state import At, SharePartitionState, snapshot, tombstone
+from konvene.share_state.state import PositionedRecord, SharePartitionState, snapshot, tombstone
 
 if TYPE_CHECKING:
     from konvene.share_state.shard import ShareStateShard
 
-COLD = ("cold",)
+SNAPSHOT_COLD = ("cold",)
 PRUNE = ("prune",)
 ORPHANS = ("orphans",)
 
-CUT = "cut"
-"""The effect whose subject is an offset: the records before it can go."""
+DELETE_RECORDS = "cut"
+"""Effect: delete the records before an offset. Subject: the offset."""
 
 PORTION_BYTES = 256 * 1024
-"""About how many bytes of records an outcome has at most; a batch may be larger than that."""
+"""Approximate upper bound of the records of an outcome, in bytes; below the limit of a batch."""
 RECORD_BYTES, BATCH_BYTES = 100, 20
 
 NO_OFFSET = -1
 
 
-class Snapshots:
-    """Where the last snapshot of each share partition is."""
+class SnapshotOffsets:
+    """The offset of the last snapshot of each share partition."""
 
     __slots__ = ("_deleted_at", "_offsets")
 
     def __init__(self) -> None:
         self._offsets: dict[SharePartitionKey, int] = {}
         self._deleted_at = NO_OFFSET
-        """Where the last record is, if that is a tombstone: what is before it can go, it itself cannot."""
+        """The last record's offset, if that is a tombstone: records before it are superseded, it is not."""
 
-    def note(self, key: SharePartitionKey, at: At) -> None:
-        """A snapshot was written, or a tombstone."""
+    def note(self, key: SharePartitionKey, at: PositionedRecord) -> None:
+        """Record a snapshot or tombstone."""
         self._deleted_at = NO_OFFSET
         if at.record.value is not None:
             self._offsets[key] = at.offset
@@ -51,8 +51,8 @@ class Snapshots:
         self._offsets.pop(key, None)
         self._deleted_at = at.offset
 
-    def superfluous_before(self) -> int:
-        """Before this offset there is nothing that counts; 0 where everything does."""
+    def superseded_before(self) -> int:
+        """Return the offset before which all records are superseded; 0 if none are."""
         first = min(self._offsets.values(), default=self._deleted_at)
         if self._deleted_at != NO_OFFSET:
             first = min(first, self._deleted_at)
@@ -60,23 +60,23 @@ class Snapshots:
 
 
 def begin(shard: ShareStateShard, context: Context) -> Outcome:
-    """After loading. Topics may have been deleted when nobody could write that here."""
-    timers = (_again(COLD, context), _again(PRUNE, context))
+    """Arm the timers after a load; topics may have been deleted without a tombstone here."""
+    timers = (_rearm(SNAPSHOT_COLD, context), _rearm(PRUNE, context))
     if _orphans(shard, context):
         return Outcome(timers=(*timers, Arm(ORPHANS, 0)))
     return Outcome(timers=timers)
 
 
 def prune(shard: ShareStateShard, context: Context) -> Outcome:
-    """Let go of what is superfluous."""
-    before = shard.snapshots.superfluous_before()
-    effects = (Effect(CUT, before),) if before else ()
-    return Outcome(timers=(_again(PRUNE, context),), effects=effects)
+    """Delete superseded records."""
+    before = shard.snapshots.superseded_before()
+    effects = (Effect(DELETE_RECORDS, before),) if before else ()
+    return Outcome(timers=(_rearm(PRUNE, context),), effects=effects)
 
 
 def snapshot_cold(shard: ShareStateShard, context: Context) -> Outcome:
-    """Write those anew that were written long ago, unless all were written for that reason the last time."""
-    timers = (_again(COLD, context),)
+    """Rewrite old snapshots, unless every snapshot is already a rewritten one."""
+    timers = (_rearm(SNAPSHOT_COLD, context),)
     if all(state.create_timestamp != state.write_timestamp for state in shard.states.values()):
         return Outcome(timers=timers)
     interval_ms = context.config["share.coordinator.cold.partition.snapshot.interval.ms"]
@@ -85,42 +85,42 @@ def snapshot_cold(shard: ShareStateShard, context: Context) -> Outcome:
     ]
     portion = _portion(shard, old)
     if len(portion) < len(old):
-        timers = (Arm(COLD, 0),)
+        timers = (Arm(SNAPSHOT_COLD, 0),)
     records = tuple(
-        snapshot(key, _cold(shard.states[key], context.now_ms), context.end_offset + index)
+        snapshot(key, _rewritten(shard.states[key], context.now_ms), context.end_offset + index)
         for index, key in enumerate(portion)
     )
     return Outcome(records=records, timers=timers)
 
 
-def _cold(state: SharePartitionState, now_ms: int) -> SharePartitionState:
+def _rewritten(state: SharePartitionState, now_ms: int) -> SharePartitionState:
     return state._replace(snapshot_epoch=state.snapshot_epoch + 1, write_timestamp=now_ms)
 
 
-def topics_deleted(shard: ShareStateShard, news: TopicsDeleted, context: Context) -> Outcome:
-    """Forget what was about them."""
-    return _forget(shard, [key for key in shard.states if key.topic_id in news.topic_ids], context)
+def topics_deleted(shard: ShareStateShard, deleted: TopicsDeleted, context: Context) -> Outcome:
+    """Delete the state of share partitions of deleted topics."""
+    return _delete(shard, [key for key in shard.states if key.topic_id in deleted.topic_ids], context)
 
 
-def forget_orphans(shard: ShareStateShard, context: Context) -> Outcome:
-    """Forget what is about topics that are not there."""
-    return _forget(shard, _orphans(shard, context), context)
+def delete_orphans(shard: ShareStateShard, context: Context) -> Outcome:
+    """Delete the state of share partitions whose topic does not exist."""
+    return _delete(shard, _orphans(shard, context), context)
 
 
 def _orphans(shard: ShareStateShard, context: Context) -> list[SharePartitionKey]:
     return [key for key in shard.states if key.topic_id not in context.topics.by_id]
 
 
-def _forget(shard: ShareStateShard, gone: list[SharePartitionKey], context: Context) -> Outcome:
-    if not gone:
+def _delete(shard: ShareStateShard, keys: list[SharePartitionKey], context: Context) -> Outcome:
+    if not keys:
         return NOTHING
-    portion = _portion(shard, gone)
+    portion = _portion(shard, keys)
     records = tuple(tombstone(key, context.end_offset + index) for index, key in enumerate(portion))
-    return Outcome(records=records, timers=(Arm(ORPHANS, 0),) if len(portion) < len(gone) else ())
+    return Outcome(records=records, timers=(Arm(ORPHANS, 0),) if len(portion) < len(keys) else ())
 
 
 def _portion(shard: ShareStateShard, keys: Iterable[SharePartitionKey]) -> list[SharePartitionKey]:
-    """The first of them, as many as an outcome may have; at least one."""
+    """Return the first keys, as many as fit into an outcome; at least one."""
     portion: list[SharePartitionKey] = []
     size = 0
     for key in keys:
@@ -131,11 +131,11 @@ def _portion(shard: ShareStateShard, keys: Iterable[SharePartitionKey]) -> list[
     return portion
 
 
-def _again(key: tuple[str], context: Context) -> Arm:
-    return Arm(key, context.config[EVERY[key]])
+def _rearm(key: tuple[str], context: Context) -> Arm:
+    return Arm(key, context.config[INTERVAL_CONFIGS[key]])
 
 
-EVERY = {
-    COLD: "share.coordinator.cold.partition.snapshot.interval.ms",
+INTERVAL_CONFIGS = {
+    SNAPSHOT_COLD: "share.coordinator.cold.partition.snapshot.interval.ms",
     PRUNE: "share.coordinator.state.topic.prune.interval.ms",
 }

@@ -1,6 +1,6 @@
-"""What a share coordinator is asked, and what it answers: about one share partition at a time.
+"""Requests to the share coordinator and their answers, for one share partition each.
 
-The wire's requests (InitializeShareGroupState and the others) are about many; they are taken apart before.
+The APIs (InitializeShareGroupState and the others) carry many share partitions; handlers split them.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from konvene.errors import Errors
 
 
 class SharePartitionKey(NamedTuple):
-    """A partition of a topic as one share group reads it."""
+    """A share partition: a topic partition as one share group consumes it."""
 
     group_id: str
     topic_id: Uuid
     partition: int
 
     def __str__(self) -> str:
-        """As Kafka writes it, and as it is hashed to a partition of `__share_group_state`."""
+        """Return Kafka's form, which is hashed to a partition of `__share_group_state`."""
         return f"{self.group_id}:{self.topic_id}:{self.partition}"
 
 
 class StateBatch(NamedTuple):
-    """Offsets, both ends included, that are in one state and were delivered equally often.
+    """Offsets, both ends included, with the same delivery state and count.
 
-    Reads like `records.share_state.StateBatch`."""
+    Has the fields of `records.share_state.StateBatch`."""
 
     first_offset: int
     last_offset: int
     delivery_state: int
-    """0 available, 2 acknowledged, 3 archiving, 4 archived. That it is acquired is never written down."""
+    """0 available, 2 acknowledged, 3 archiving, 4 archived. Acquired (1) is never persisted."""
     delivery_count: int
 
     @property
     def unknown_tags(self) -> tuple[tuple[int, bytes], ...]:
-        """None: so that it can be written as it is."""
+        """No tagged fields: lets the value be encoded like the record's struct."""
         return ()
 
 
 class Initialize(NamedTuple):
-    """Begin with this start offset; -1 where it is not known yet. Answered with an `Answer`."""
+    """Initialize the state with a start offset, -1 if unknown. Answered with an `Answer`."""
 
     key: SharePartitionKey
     state_epoch: int
@@ -49,40 +49,40 @@ class Initialize(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Who delivers takes the state over, at this leader epoch. Answered with a `StateAnswer`."""
+    """Read the state as the share-partition leader of this epoch. Answered with a `StateAnswer`."""
 
     key: SharePartitionKey
     leader_epoch: int
 
 
 class Write(NamedTuple):
-    """What was delivered and what became of it. Answered with an `Answer`."""
+    """Write delivery results. Answered with an `Answer`."""
 
     key: SharePartitionKey
     state_epoch: int
     leader_epoch: int
     start_offset: int
-    """-1 where it has not moved."""
+    """-1 if it has not moved."""
     delivery_complete_count: int
-    """How many records from the start offset on are acknowledged or archived; -1 where that is not known."""
+    """Number of records from the start offset on that are acknowledged or archived; -1 if unknown."""
     batches: tuple[StateBatch, ...]
 
 
 class Delete(NamedTuple):
-    """Forget it. Answered with an `Answer`."""
+    """Delete the state. Answered with an `Answer`."""
 
     key: SharePartitionKey
 
 
 class ReadSummary(NamedTuple):
-    """How far the group is, for who describes it. Answered with a `SummaryAnswer`."""
+    """Read start offset and progress, for a group description. Answered with a `SummaryAnswer`."""
 
     key: SharePartitionKey
     leader_epoch: int
 
 
 class TopicsDeleted(NamedTuple):
-    """News: these topics are no more, and nothing that was known of their partitions."""
+    """Notification that topics were deleted; the state of their partitions follows."""
 
     topic_ids: frozenset[Uuid]
 

@@ -1,12 +1,11 @@
-"""The share coordinator's shard: what one partition of `__share_group_state` is the log of.
+"""The share coordinator's shard: the state behind one partition of `__share_group_state`.
 
-Requests and timers are rows of two tables. Each request is about one share partition, and its answer is a
-value that says what went wrong, in Kafka's words. Only `replay` changes the state.
+Requests and timers are rows of two tables. A request is about one share partition, and errors are part of
+its answer, in Kafka's words. Only `replay` changes the state.
 
-Nobody cleans this log by keys: what a snapshot, or a tombstone, has made superfluous is cut off at the front.
-So the oldest snapshot holds everything behind it; partitions where nothing happens are written anew now and
-then, that others may go (`cold`), and what a deleted topic left behind goes when the topic does, or when the
-shard is loaded.
+This log is not compacted: records superseded by a snapshot or tombstone are deleted at its start. The oldest
+snapshot therefore retains everything behind it; snapshots of idle share partitions are rewritten from time
+to time (`pruning.snapshot_cold`), and the state of deleted topics is removed with the topic or at load.
 """
 
 from __future__ import annotations
@@ -20,55 +19,54 @@ from konvene.records.share_state import ShareSnapshotKey, ShareUpdateKey
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
 from konvene.share_state import pruning, requests, transitions
 from konvene.share_state.requests import SharePartitionKey
-from konvene.share_state.state import At, SharePartitionState, after_snapshot, after_update
+from konvene.share_state.state import PositionedRecord, SharePartitionState, after_snapshot, after_update
 
 UPDATES_PER_SNAPSHOT = 500
 
 
 class ShareStateShard:
-    """The share partitions of one partition of the log."""
+    """The states of the share partitions of one log partition, by key."""
 
-    __slots__ = ("passed_over", "snapshots", "states", "updates_per_snapshot")
+    __slots__ = ("ignored_records", "snapshots", "states", "updates_per_snapshot")
 
     def __init__(self, updates_per_snapshot: int = UPDATES_PER_SNAPSHOT) -> None:
         self.updates_per_snapshot = updates_per_snapshot
         self.states: dict[SharePartitionKey, SharePartitionState] = {}
-        self.snapshots = pruning.Snapshots()
-        self.passed_over = 0
-        """Records of a kind that is not known, or that say nothing."""
+        self.snapshots = pruning.SnapshotOffsets()
+        self.ignored_records = 0
+        """Number of replayed records of an unknown type or without content."""
 
     def __repr__(self) -> str:
         return f"<share state shard: {len(self.states)} share partitions>"
 
     def handle(self, request: Any, context: Context) -> Outcome:
-        """Decide a request, or news. What goes wrong is in the answer."""
+        """Decide a request or notification. Errors are part of the answer."""
         return HANDLERS[type(request)](self, request, context)
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        """Decide what follows from a timer that ran out."""
+        """Decide an expired timer."""
         return TIMERS[key](self, context)
 
     def replay(self, record: Any) -> None:
-        """Take a record into the state: with its offset (`At`) where one knows it."""
-        if type(record) is At:
+        """Apply a record; snapshots and tombstones come with their offset (`PositionedRecord`)."""
+        if type(record) is PositionedRecord:
             self.snapshots.note(SharePartitionKey(*_key(record.record)), record)
             record = record.record
         apply = REPLAYS.get(type(record.key))
         if apply is None:
-            self.passed_over += 1
+            self.ignored_records += 1
         else:
             apply(self, SharePartitionKey(*_key(record)), record.value)
 
     def load(self, context: Context) -> Outcome:
-        """After a restart: go on with keeping the log short."""
+        """Arm the timers of pruning."""
         return pruning.begin(self, context)
 
     def cacheable(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
-        """Nothing is asked again and again; see `shard.contract`."""
+        """Return None: no request is repeated often enough to cache."""
         return None
 
     def is_current(self, value: object) -> bool:
-        """Nobody has a value to ask for."""
         return False
 
 
@@ -82,9 +80,9 @@ HANDLERS: dict[type, Callable[[ShareStateShard, Any, Context], Outcome]] = {
 }
 
 TIMERS: dict[tuple[str], Callable[[ShareStateShard, Context], Outcome]] = {
-    pruning.COLD: pruning.snapshot_cold,
+    pruning.SNAPSHOT_COLD: pruning.snapshot_cold,
     pruning.PRUNE: pruning.prune,
-    pruning.ORPHANS: pruning.forget_orphans,
+    pruning.ORPHANS: pruning.delete_orphans,
 }
 
 
@@ -105,7 +103,7 @@ def _snapshot(shard: ShareStateShard, key: SharePartitionKey, value: Any) -> Non
 
 def _update(shard: ShareStateShard, key: SharePartitionKey, value: Any) -> None:
     if value is None:
-        shard.passed_over += 1
+        shard.ignored_records += 1
     else:
         shard.states[key] = after_update(shard.states.get(key), value)
 

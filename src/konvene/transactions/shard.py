@@ -39,11 +39,11 @@ from konvene.transactions.views import describe, list_transactions
 class TransactionShard:
     """The transactional ids of one partition."""
 
-    __slots__ = ("passed_over", "transactions")
+    __slots__ = ("ignored_records", "transactions")
 
     def __init__(self) -> None:
         self.transactions: dict[str, Transaction] = {}
-        self.passed_over = 0
+        self.ignored_records = 0
         """Records of a kind that is not known."""
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class TransactionShard:
             kind = type(record.key)
         apply = REPLAYS.get(kind)
         if apply is None:
-            self.passed_over += 1
+            self.ignored_records += 1
         else:
             apply(self, record)
 

@@ -106,7 +106,7 @@ def test_transactions_of_kafkas_log_count_when_they_were_committed() -> None:
     assert told == {group: [5, 15, 20, 30, 1, 2] for group in told}
     assert {*open_} == {0, 1}
     assert open_[-1] == 0
-    assert not shard.passed_over
+    assert not shard.ignored_records
 
 
 def commit(offset: int, base: int, producer: int = -1) -> tuple[rb.BatchHeader, memoryview]:

@@ -73,7 +73,7 @@ def folded(found: Any) -> tuple[dict[str, Any], dict[str, Any], int, list[int]]:
     for offset, _, record in found:
         shard.replay(record)
         last.append(offset)
-    return shard.offsets, dict.fromkeys(shard.groups), shard.passed_over, last[-1:]
+    return shard.offsets, dict.fromkeys(shard.groups), shard.ignored_records, last[-1:]
 
 
 @given(

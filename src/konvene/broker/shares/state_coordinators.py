@@ -32,7 +32,7 @@ from konvene.runtime.deferred import Deferred
 from konvene.runtime.journal import Journal
 from konvene.runtime.ports import Pair, Ports, RecordSerde
 from konvene.shard.contract import Effect
-from konvene.share_state.pruning import CUT
+from konvene.share_state.pruning import DELETE_RECORDS
 from konvene.share_state.requests import (
     Answer,
     Delete,
@@ -46,7 +46,7 @@ from konvene.share_state.requests import (
     Write,
 )
 from konvene.share_state.shard import ShareStateShard
-from konvene.share_state.state import At
+from konvene.share_state.state import PositionedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,15 +79,17 @@ ANSWERS: dict[type, type[Any]] = {
 Request = Initialize | Read | Write | Delete | ReadSummary
 
 
-def _encode(record: At | Record) -> Pair:
-    return encode_record(record.record if isinstance(record, At) else record, SHARE_STATE_RECORDS)
+def _encode(record: PositionedRecord | Record) -> Pair:
+    return encode_record(
+        record.record if isinstance(record, PositionedRecord) else record, SHARE_STATE_RECORDS
+    )
 
 
 def _read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
     for entry in () if header.is_control else records(batch, header):
         record = decode_record(entry.key or b"", entry.value, SHARE_STATE_RECORDS)
         if record is not None:
-            kept = At(entry.offset, record) if type(record.key) is ShareSnapshotKey else record
+            kept = PositionedRecord(entry.offset, record) if type(record.key) is ShareSnapshotKey else record
             yield entry.offset, entry.timestamp, kept
 
 
@@ -258,7 +260,7 @@ class ShareCoordinators(Coordinators):
         return ShareStateShard(updates) if meter is None else meter.make_share_states(updates)
 
     def _perform(self, index: int, effect: Effect) -> None:
-        assert effect.verb == CUT
+        assert effect.verb == DELETE_RECORDS
         partition = self._node.partitions.get(SHARE_STATE_TOPIC, index)
         if partition is None or effect.subject <= partition.log.start_offset:
             return

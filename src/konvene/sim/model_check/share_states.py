@@ -24,7 +24,7 @@ from konvene.shard.image import Topics
 from konvene.share_state.pruning import ORPHANS
 from konvene.share_state.requests import Answer, Delete, Initialize, SharePartitionKey
 from konvene.share_state.shard import ShareStateShard
-from konvene.share_state.state import At, SharePartitionState
+from konvene.share_state.state import PositionedRecord, SharePartitionState
 from konvene.sim.share.invariants import share_state_invariants
 from konvene.sim.share.runtime import StateEvent
 
@@ -123,7 +123,7 @@ class Coordinator:
         outcome = core.expire(subject, context) if kind == "timer" else core.handle(subject, context)
         for record in outcome.records:
             core.replay(record)
-            plain = record.record if isinstance(record, At) else record
+            plain = record.record if isinstance(record, PositionedRecord) else record
             key, value = encode_record(plain, SHARE_STATE_RECORDS)
             shadow.replay(decode_record(key, value, SHARE_STATE_RECORDS))
         answer = outcome.replies[0].response if outcome.replies else None

@@ -16,7 +16,7 @@ from konvene.runtime.coordinator import Call
 from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.image import Topics
-from konvene.share_state.pruning import CUT
+from konvene.share_state.pruning import DELETE_RECORDS
 from konvene.share_state.requests import SharePartitionKey
 from konvene.share_state.shard import ShareStateShard
 from konvene.share_state.state import SharePartitionState
@@ -121,7 +121,7 @@ class ShareStateRuntime(ShardRuntime[StateEvent, States]):
 
     def _cut(self, effect: Effect) -> None:
         """Delete the beginning of the log; SH10: the rest replays to the current state."""
-        assert effect.verb == CUT
+        assert effect.verb == DELETE_RECORDS
         removed = self.log.lose_beginning(effect.subject)
         positions = self._release_positions
         self._release_positions = {

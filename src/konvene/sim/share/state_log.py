@@ -13,7 +13,7 @@ from konvene.broker.shares.state_coordinators import SHARE_STATE_SPEECH
 from konvene.codec.batches import BatchHeader
 from konvene.records.share_state import ShareSnapshotKey
 from konvene.runtime.ports import RecordSerde
-from konvene.share_state.state import At
+from konvene.share_state.state import PositionedRecord
 from konvene.sim.journal import Batch, Journal, Log, _Header
 
 
@@ -74,7 +74,7 @@ class StateJournal(Journal):
 def _read(numbered: Any, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
     base, batch = numbered
     for offset, record in enumerate(batch.records, base):
-        kept = At(offset, record) if type(record.key) is ShareSnapshotKey else record
+        kept = PositionedRecord(offset, record) if type(record.key) is ShareSnapshotKey else record
         yield offset, batch.timestamp_ms, kept
 
 
