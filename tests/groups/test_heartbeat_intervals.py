@@ -190,7 +190,7 @@ def test_holds_do_not_feed_upon_themselves(interval: int, beats: int) -> None:
 def test_what_says_nothing_of_the_interval() -> None:
     """A gap with another heartbeat in it, or behind an answer that came late; and two gaps are not enough."""
     spacing = HeartbeatSpacing()
-    assert repr(spacing) == "<a spacing to be learnt>"
+    assert repr(spacing) == "<heartbeat interval not known yet>"
     for at, again in ((0, False), (3000, True), (6000, True), (60_000, False)):
         spacing.came(at, again=again)
         assert spacing.learnt_ms == 0

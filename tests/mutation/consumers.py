@@ -223,7 +223,7 @@ MIGRATION = (
     Mutant(
         "downgrade-above-the-limit", "groups/modern/conversion.py", ("MG5", "KAFKA-16861"),
         "A group becomes a classic one that is larger than classic groups may be.",
-        " and left + replaced <= most\n",
+        " and remaining + replaced <= max_size\n",
         "\n",
         level=3,
     ),
@@ -248,7 +248,7 @@ MIGRATION = (
     Mutant(
         "upgrade-tells-nobody", "groups/modern/conversion.py", ("G12", "MG1"),
         "Members that wait for a join when the group is upgraded wait for ever.",
-        "            decision.reply(member.join_waiter, rejected_join(again, member.member_id))\n",
+        "            decision.reply(member.join_waiter, rejected_join(error, member.member_id))\n",
         "            continue\n",
         level=3,
     ),

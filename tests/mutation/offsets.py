@@ -145,8 +145,8 @@ EXPIRY = (
         "groups/classic/decision.py",
         ("O5",),
         "Offsets are protected by what members read one generation ago.",
-        "        group.protocol = group.vote()\n        group.subscribed = topics_of_generation(group)\n",
-        "        group.protocol = group.vote()\n",
+        "        group.protocol = group.select_protocol()\n        group.subscribed = topics_of_generation(group)\n",
+        "        group.protocol = group.select_protocol()\n",
     ),
     Mutant(
         "offsets-expire-by-the-age-of-the-commit",

@@ -37,7 +37,7 @@ GENERATIONS = (
         CLASSIC + "join.py",
         ("L3",),
         "The leader saw its topics change and asks for a rebalance, which does not start.",
-        "    elif changed or leads_stable:\n",
+        "    elif changed or is_stable_leader:\n",
         "    elif changed:\n",
     ),
     Mutant(
@@ -45,8 +45,8 @@ GENERATIONS = (
         CLASSIC + "join.py",
         ("L5",),
         "A follower whose answer was lost asks again, and the whole group rebalances.",
-        "    leads_stable = group.state is State.STABLE and group.leader == member.member_id\n",
-        "    leads_stable = group.state is State.STABLE\n",
+        "    is_stable_leader = group.state is State.STABLE and group.leader == member.member_id\n",
+        "    is_stable_leader = group.state is State.STABLE\n",
     ),
     Mutant(
         "new-subscription-is-not-noticed",
@@ -164,7 +164,7 @@ WAITING = (
         "groups/classic/decision.py",
         ("C4", "L3"),
         "All members have rejoined, and the generation is made only when the time is up.",
-        "            self.start_rebalance()\n        else:\n            self.go_on()\n",
+        "            self.start_rebalance()\n        else:\n            self.maybe_complete_join()\n",
         "            self.start_rebalance()\n",
     ),
     Mutant(
@@ -183,7 +183,7 @@ PROTOCOLS = (
         CLASSIC + "group.py",
         ("C1",),
         "A member is let in whose assignors only some others have: there is none to choose.",
-        "            self.protocol_counts.get(name, 0) == everyone for name in names\n",
+        "            self.protocol_counts.get(name, 0) == size for name in names\n",
         "            self.protocol_counts.get(name, 0) > 0 for name in names\n",
     ),
     Mutant(
@@ -199,8 +199,8 @@ PROTOCOLS = (
         CLASSIC + "group.py",
         ("C1",),
         "An assignor is chosen that not all members have.",
-        "        candidates = frozenset(name for name, n in self.protocol_counts.items() if n == everyone)\n",
-        "        candidates = frozenset(name for name, n in self.protocol_counts.items() if 2 * n >= everyone)\n",
+        "        candidates = frozenset(name for name, n in self.protocol_counts.items() if n == size)\n",
+        "        candidates = frozenset(name for name, n in self.protocol_counts.items() if 2 * n >= size)\n",
     ),
 )
 
@@ -317,7 +317,7 @@ SYNCING = (
         "groups/classic/decision.py",
         ("G12",),
         "A rebalance begins while members wait in SyncGroup, and they are never answered.",
-        "            self._refuse_syncs()\n",
+        "            self._reset_assignments()\n",
         "            pass\n",
     ),
     Mutant(
@@ -325,8 +325,8 @@ SYNCING = (
         "groups/classic/decision.py",
         ("C1",),
         "Followers are given the list of members as only the leader is.",
-        "            members=self._everyone() if leads else (),\n",
-        "            members=self._everyone(),\n",
+        "            members=self._member_metadata() if leads else (),\n",
+        "            members=self._member_metadata(),\n",
     ),
 )
 
@@ -344,7 +344,7 @@ STORIES = (
         "groups/classic/decision.py",
         (),
         "A rebalance is told with the causes of all those before it.",
-        "        group.story = None\n",
+        "        group.trace = None\n",
         "",
     ),
     Mutant(
@@ -352,7 +352,7 @@ STORIES = (
         "groups/classic/decision.py",
         (),
         "The generation in which a group became empty is missing in its history.",
-        "            self.tell(State.EMPTY)\n",
+        "            self.audit_generation(State.EMPTY)\n",
         "",
     ),
 )

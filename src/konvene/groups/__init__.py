@@ -1,5 +1,7 @@
-"""Groups: what the coordinator decides for each kind of them, and what can be told of them afterwards.
+"""The group coordinator's core: state and a request in, records and replies out, without I/O.
 
-One folder per kind (`classic`, …) and one for their committed `offsets`; `views` is what all ways of looking
-show, `history` why a group rebalanced. Pure: state and a request in, records and replies out.
+Each type of group has a package (`classic`, `consumer`, `share`, `streams`) and a row in `group_type`;
+`modern` holds what the last three have in common, `offsets` the committed offsets of all groups. `shard` is
+one partition of `__consumer_offsets`, `history` derives from such a log why groups rebalanced, `migration`
+plans a change of type.
 """

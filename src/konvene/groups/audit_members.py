@@ -1,4 +1,4 @@
-"""Members of any kind of group as the audit tells of them."""
+"""Members of any type of group as the audit records them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from konvene.records.audit import Cause, RebalancedMember
 
 
 class AuditedMember(Protocol):
-    """What a member of any kind is known by."""
+    """The identity of a member of any type of group."""
 
     @property
     def member_id(self) -> str: ...
@@ -31,11 +31,11 @@ def cause_of(
     reason: str | None = None,
     topic: str | None = None,
 ) -> Cause:
-    """A cause, and who it was; no member: the group."""
-    told = Cause(kind=kind, at_ms=at_ms, reason=reason, topic=topic)
+    """Return a cause with the member behind it; without a member it concerns the group."""
+    cause = Cause(kind=kind, at_ms=at_ms, reason=reason, topic=topic)
     if member is None:
-        return told
-    return told.replace(
+        return cause
+    return cause.replace(
         member_id=member.member_id,
         instance_id=member.instance_id,
         client_id=member.client_id,
@@ -44,7 +44,7 @@ def cause_of(
 
 
 def rebalanced_member(member: AuditedMember, joined_ms: int) -> RebalancedMember:
-    """A member of what came out of a rebalance."""
+    """Return a member of the group after a rebalance."""
     return RebalancedMember(
         member_id=member.member_id,
         instance_id=member.instance_id,

@@ -283,7 +283,7 @@ TIMERS: dict[str, Callable[..., Outcome]] = {
 
 
 def group_of(record: Any) -> str:
-    """The group that a record is about; empty for committed offsets, which change no group."""
+    """Return the id of the group that a record changes; empty for committed offsets, which change none."""
     if type(record) is Record:
         key: Any = record.key
         group_id: str = key.group if type(key) is GroupMetadataKey else getattr(key, "group_id", "")
@@ -302,19 +302,19 @@ def _group_metadata(shard: GroupShard, record: Record) -> None:
         del shard.groups[key.group]
 
 
-def _soft_is(shard: GroupShard, record: SoftStateRecord) -> None:
+def _soft_state(shard: GroupShard, record: SoftStateRecord) -> None:
     group = shard.groups.get(record.group_id)
     if isinstance(group, ModernGroup):
         apply_soft_state(group, record)
 
 
-def _group_is(shard: GroupShard, record: ClassicGroupSnapshot) -> None:
+def _classic_group_snapshot(shard: GroupShard, record: ClassicGroupSnapshot) -> None:
     shard.groups[record.group.group_id] = record.group
 
 
 def _offset_committed(shard: GroupShard, record: OffsetCommitted) -> None:
     if record.committed is not None and record.group not in shard.groups:
-        # Offsets without a group: a so-called simple one, which later records may replace.
+        # Offsets without a group make a simple group, which later records may replace.
         shard.groups[record.group] = ClassicGroup(record.group)
     replay(shard.offsets, record)
     if shard.pending.by_group:
@@ -329,9 +329,9 @@ def _offsets_committed(shard: GroupShard, record: OffsetsCommitted) -> None:
         shard.pending.supersede(record)
 
 
-def _in_transaction(shard: GroupShard, told: InTransaction) -> None:
-    """Only commits are written in transactions; what else stood there would count at once, as in Kafka."""
-    producer_id, record = told
+def _in_transaction(shard: GroupShard, event: InTransaction) -> None:
+    """Hold an offset commit until its transaction ends; any other record is applied at once, as in Kafka."""
+    producer_id, record = event
     if not isinstance(record, OffsetCommitted | OffsetsCommitted) or record.committed is None:
         shard.replay(record)
         return
@@ -340,8 +340,8 @@ def _in_transaction(shard: GroupShard, told: InTransaction) -> None:
     shard.pending.add(producer_id, record)
 
 
-def _transaction_ended(shard: GroupShard, told: TransactionEnded) -> None:
-    for record in shard.pending.end(told.producer_id, told.committed):
+def _transaction_ended(shard: GroupShard, event: TransactionEnded) -> None:
+    for record in shard.pending.end(event.producer_id, event.committed):
         if record.group not in shard.groups:
             shard.groups[record.group] = ClassicGroup(record.group)
         replay(shard.offsets, record)
@@ -353,11 +353,11 @@ def _of_key(apply: Callable[[Any, Any, Any], None]) -> Callable[[GroupShard, Rec
 
 
 REPLAYS: dict[type, Callable[[GroupShard, Any], None]] = {
-    ClassicGroupSnapshot: _group_is,
+    ClassicGroupSnapshot: _classic_group_snapshot,
     GroupMetadataKey: _group_metadata,
     OffsetCommitted: _offset_committed,
     OffsetsCommitted: _offsets_committed,
-    SoftStateRecord: _soft_is,
+    SoftStateRecord: _soft_state,
     InTransaction: _in_transaction,
     TransactionEnded: _transaction_ended,
     **{key: _of_key(apply) for row in TYPES.values() for key, apply in row.replays.items()},

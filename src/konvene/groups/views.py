@@ -1,4 +1,4 @@
-"""How groups are listed, described and deleted: what the APIs, the CLI and pages show of them."""
+"""ListGroups, DescribeGroups and DeleteGroups, for groups of any type."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 def listed(
     groups: Mapping[str, Group], states: tuple[str, ...], types: tuple[str, ...]
 ) -> tuple[ListedGroup, ...]:
-    """The groups in the given states and of the given types; all of them where none is given."""
-    wanted_states = {_as_filtered(s) for s in states}
+    """Return the groups in the given states and of the given types; an empty filter passes all."""
+    wanted_states = {_normalized(s) for s in states}
     wanted_types = {t.lower() for t in types}
     return tuple(
         ListedGroup(
@@ -32,18 +32,18 @@ def listed(
         )
         for group in groups.values()
         for row in (group_type_of(group),)
-        if not wanted_states or _as_filtered(group.state) in wanted_states
+        if not wanted_states or _normalized(group.state) in wanted_states
         if not wanted_types or row.name in wanted_types
     )
 
 
-def _as_filtered(state: str) -> str:
-    """However it is spelt: Kafka 4.4 finds streams groups that are NotReady by NOT_READY alone."""
+def _normalized(state: str) -> str:
+    """Accept any spelling: Kafka 4.4 matches the state NotReady of streams groups by NOT_READY alone."""
     return state.lower().replace("_", "")
 
 
 def described(group_id: str, group: Group | None, version: int) -> DescribedGroup:
-    """A classic group as DescribeGroups tells it. What is not there, or of another kind, is Dead."""
+    """Return the description of a classic group; any other group, or none, is Dead."""
     if not isinstance(group, ClassicGroup):
         if version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
             return DescribedGroup(group_id=group_id, group_state=State.DEAD)
@@ -65,7 +65,7 @@ def described(group_id: str, group: Group | None, version: int) -> DescribedGrou
 
 
 def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
-    """Metadata is told of stable groups only; the assignment is the last one that was handed out."""
+    """Metadata is returned for stable groups only; the assignment is the last one that was distributed."""
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
@@ -79,7 +79,7 @@ def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
 def deleted(
     group_id: str, group: Group | None, offsets: Offsets, pending: PendingOffsets
 ) -> tuple[DeletableGroupResult, tuple[OffsetCommitted | Record, ...]]:
-    """Whether a group may be deleted, and the tombstones of its offsets and of itself."""
+    """Return the result of a deletion, and the tombstones of the group's offsets and of the group."""
     if group is None:
         return DeletableGroupResult(group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND), ()
     row = group_type_of(group)

@@ -14,7 +14,7 @@ from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups import shard as shard_module
 from konvene.groups.classic import decision as step_module
-from konvene.groups.classic import expiry, join
+from konvene.groups.classic import join
 from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.decision import Decision
 from konvene.groups.classic.group import ClassicGroup, ClassicGroupSnapshot, State
@@ -120,12 +120,16 @@ def skips_a_generation(m: Patch) -> None:
 
 
 def gives_all_the_same(m: Patch) -> None:
-    stabilise = Decision.stabilise
-    m.setattr(Decision, "stabilise", lambda step, given: stabilise(step, dict.fromkeys(given, b"the same")))
+    stabilise = Decision.propagate_assignment
+    m.setattr(
+        Decision,
+        "propagate_assignment",
+        lambda step, given: stabilise(step, dict.fromkeys(given, b"the same")),
+    )
 
 
 def has_always_room(m: Patch) -> None:
-    m.setattr(join, "_has_room", lambda *args: True)
+    m.setattr(join, "_accepts_joining_member", lambda *args: True)
 
 
 def hears_anybody(m: Patch) -> None:
@@ -136,7 +140,7 @@ def hears_anybody(m: Patch) -> None:
 
 
 def forgets_why(m: Patch) -> None:
-    m.setattr(Decision, "tell", lambda step, state: None)
+    m.setattr(Decision, "audit_generation", lambda step, state: None)
 
 
 def leaves_timers_behind(m: Patch) -> None:
@@ -182,10 +186,10 @@ def forgets_instances(m: Patch) -> None:
 
 
 def forgets_what_it_had(m: Patch) -> None:
-    take = join._take_place
+    take = join._replace_member_id
     m.setattr(
         join,
-        "_take_place",
+        "_replace_member_id",
         lambda group, old, member_id: take(group, replace(old, assignment=b""), member_id),
     )
 
@@ -237,7 +241,7 @@ def raises_in_a_timer(m: Patch) -> None:
     def wrong(*args: Any) -> Outcome:
         raise KeyError("a timer that cannot be decided")
 
-    m.setattr(expiry, "session_expired", wrong)
+    m.setitem(shard_module.TIMERS, "session", wrong)
 
 
 def rebalances_for_whoever_asks(m: Patch) -> None:
@@ -265,14 +269,14 @@ def is_impatient(m: Patch) -> None:
 
 
 def tells_again(m: Patch) -> None:
-    tell = Decision.tell
+    audit = Decision.audit_generation
 
     def wrong(step: Decision, state: str) -> None:
-        story = step.group.story
-        tell(step, state)
-        step.group.story = story
+        story = step.group.trace
+        audit(step, state)
+        step.group.trace = story
 
-    m.setattr(Decision, "tell", wrong)
+    m.setattr(Decision, "audit_generation", wrong)
 
 
 def has_no_cause(m: Patch) -> None:

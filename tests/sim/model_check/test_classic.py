@@ -284,7 +284,7 @@ def _forgets_the_session_timer(patch: Patch) -> None:
 
 def _keeps_a_fenced_member(patch: Patch) -> None:
     """A static member that came back is there twice."""
-    real = join._take_place
+    real = join._replace_member_id
 
     def both(group: ClassicGroup, old: Any, member_id: str) -> Any:
         new = real(group, old, member_id)
@@ -292,7 +292,7 @@ def _keeps_a_fenced_member(patch: Patch) -> None:
         group.put(new)
         return new
 
-    patch.setattr(join, "_take_place", both)
+    patch.setattr(join, "_replace_member_id", both)
 
 
 def _forgets_the_record_of_a_replacement(patch: Patch) -> None:
@@ -308,13 +308,13 @@ def _forgets_the_record_of_a_replacement(patch: Patch) -> None:
 
 def _gives_the_leaders_part_to_all(patch: Patch) -> None:
     """Every member is given what the first of the assignment is."""
-    real = step.Decision.stabilise
+    real = step.Decision.propagate_assignment
 
     def same(self: Any, assignments: dict[str, bytes]) -> None:
         first = next(iter(assignments.values()), b"")
         real(self, dict.fromkeys(assignments, first))
 
-    patch.setattr(step.Decision, "stabilise", same)
+    patch.setattr(step.Decision, "propagate_assignment", same)
 
 
 def _leaves_the_older_question_open(patch: Patch) -> None:
@@ -372,7 +372,7 @@ def _forgets_who_waits_for_the_leader(patch: Patch) -> None:
         for member in list(self.group.members.values()):
             self.group.put(replace(member, assignment=b"", sync_waiter=None))
 
-    patch.setattr(step.Decision, "_refuse_syncs", forgets)
+    patch.setattr(step.Decision, "_reset_assignments", forgets)
 
 
 def _syncs_of_strangers(patch: Patch) -> None:

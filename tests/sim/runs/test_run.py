@@ -9,8 +9,9 @@ from random import Random
 import pytest
 from tests.hash_seeds import told_by_processes
 
-from konvene.groups.classic import expiry, join
+from konvene.groups.classic import join
 from konvene.groups.classic.group import ClassicGroup, Member
+from konvene.groups.shard import TIMERS
 from konvene.shard.contract import NOTHING
 from konvene.sim.members import kinds
 from konvene.sim.runs.run import Run, simulate
@@ -157,7 +158,7 @@ def test_a_violation_shrinks_to_a_scenario(broken: Run) -> None:
 
 def test_what_only_clients_see_shrinks_to_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions that never end are no one event's fault: the group does not become stable."""
-    monkeypatch.setattr(expiry, "session_expired", lambda groups, group_id, member_id, context: NOTHING)
+    monkeypatch.setitem(TIMERS, "session", lambda shard, group_id, member_id, context: NOTHING)
     monkeypatch.setattr("konvene.sim.runs.run.invariants_of", lambda kinds: [])
     for seed in range(1, 60):
         run = Run(seed, ("static",), 1_000)
@@ -181,7 +182,7 @@ def test_an_unexpected_error_is_reported_like_a_violation(monkeypatch: pytest.Mo
     def breaks(*_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(expiry, "session_expired", breaks)
+    monkeypatch.setitem(TIMERS, "session", breaks)
     found = simulate(Run(3, BOTH)).violation
     assert found is not None
     assert found.invariant == "NothingIsRaised"

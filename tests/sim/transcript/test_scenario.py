@@ -170,7 +170,7 @@ def test_nothing_is_played_after_a_violation(monkeypatch: pytest.MonkeyPatch) ->
     """It is the last line of what happened, and `broken` says what it was."""
     from konvene.groups.classic.decision import Decision
 
-    monkeypatch.setattr(Decision, "tell", lambda step, state: None)
+    monkeypatch.setattr(Decision, "audit_generation", lambda step, state: None)
     told = run_file("\n".join([*STABLE, "list"]) + "\n\nlist\n")
     assert "broken EveryGenerationWasToldWhy: nobody was told why there is <classic g Stable" in told
     assert "ListGroups" not in told

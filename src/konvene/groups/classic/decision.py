@@ -1,11 +1,11 @@
-"""A decision about a classic group while it is being made, and the moves that requests share.
+"""A decision about a classic group while it is being made, and the steps that requests share.
 
-A `Decision` holds a private copy of the group and collects what follows: replies, timers, the record, the
-story. Nothing of it is visible until `outcome` hands everything over at once; if a request is refused
-half-way, the decision is dropped.
+A `Decision` has a private copy of the group and collects what follows: replies, timers, the record, the
+audit. Nothing is visible before `outcome` returns all of it; if a request is rejected half-way, the decision
+is dropped.
 
-The path of a rebalance: `start_rebalance` (or `go_on` if one runs) -> members join -> `complete_join` makes
-the generation -> the leader's SyncGroup -> `stabilise`.
+A rebalance: `start_rebalance` (or `maybe_complete_join` if one is in progress) -> members join ->
+`complete_join` starts the generation -> the leader's SyncGroup -> `propagate_assignment`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Rebalance, Reply, Waiter
 
 SUPERSEDED = "Superseded"
-"""How a generation ended that was followed by another before it was stable."""
+"""The end of a generation that another one replaced before it was stable."""
 
 
 def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
@@ -49,23 +49,23 @@ def sync_key(group_id: str) -> tuple[str, str]:
 
 
 SHORTEST_INITIAL_DELAY_MS = 5
-"""Members that come at the same moment begin together, also where they need not wait for one another. In
-Kafka it is the queue of requests in front of the coordinator that has this effect."""
+"""Members that join at the same moment share the first generation, even if the configured delay is 0. In
+Kafka the queue of requests in front of the coordinator has this effect."""
 
 
 def initial_delay_ms(context: Context) -> int:
-    """For how long the first rebalance of a group waits for the next member."""
-    told: int = context.config["group.initial.rebalance.delay.ms"]
-    return max(told, SHORTEST_INITIAL_DELAY_MS)
+    """Return how long the first rebalance of a group waits for the next member."""
+    configured_ms: int = context.config["group.initial.rebalance.delay.ms"]
+    return max(configured_ms, SHORTEST_INITIAL_DELAY_MS)
 
 
 def rejected_join(error: Errors, member_id: str = "") -> JoinGroupResponse:
-    """A JoinGroup's answer that is no generation: there is no protocol to tell."""
+    """Return the response to a JoinGroup that fails: it has no generation and no protocol."""
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
 class Decision:
-    """One decision. `group` is a copy that nobody else sees yet."""
+    """One decision about one group; `group` is its private copy."""
 
     __slots__ = ("context", "group", "rebalances", "records", "replies", "timers")
 
@@ -102,7 +102,7 @@ class Decision:
         self.arm(session_key(self.group.group_id, member.member_id), member.session_timeout_ms)
 
     def answer_join(self, member: Member, response: JoinGroupResponse) -> Member:
-        """Answer the member's JoinGroup if it waits for one."""
+        """Answer the pending JoinGroup of a member, if there is one, and return the member without it."""
         if member.join_waiter is None:
             return member
         self.reply(member.join_waiter, response)
@@ -111,7 +111,8 @@ class Decision:
         return member
 
     def joined_response(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
-        """What a member of the current generation is told: the leader hears of all members."""
+        """Return the JoinGroup response of a member of the current generation; the leader's lists all
+        members."""
         group = self.group
         leads = group.leader == member.member_id
         return JoinGroupResponse(
@@ -121,10 +122,10 @@ class Decision:
             leader=group.leader or "",
             skip_assignment=skip_assignment,
             member_id=member.member_id,
-            members=self._everyone() if leads else (),
+            members=self._member_metadata() if leads else (),
         )
 
-    def _everyone(self) -> tuple[JoinGroupResponseMember, ...]:
+    def _member_metadata(self) -> tuple[JoinGroupResponseMember, ...]:
         protocol = self.group.protocol
         return tuple(
             JoinGroupResponseMember(
@@ -133,23 +134,24 @@ class Decision:
             for m in self.group.members.values()
         )
 
-    # --- the story ---
+    # --- the audit ---
 
     def cause(self, kind: str, member: Member | None, reason: str | None = None) -> None:
-        """Remember why the rebalance under way, or the one about to start, takes place; no member: the group.
+        """Add a cause (`shard.causes`) of the rebalance in progress, or of the one that is about to start.
 
-        A generation that this cuts off before it was stable is told first, as superseded."""
+        Without a member the cause concerns the group. A generation that is not stable yet ends as
+        superseded."""
         now = self.context.now_ms
         if self.group.state is State.COMPLETING_REBALANCE:
-            self.tell(SUPERSEDED)
-        told = cause_of(kind, now, member, reason=reason)
-        story = self.group.story or RebalanceTrace(now, ())
-        self.group.story = replace(story, causes=(*story.causes, told))
+            self.audit_generation(SUPERSEDED)
+        cause = cause_of(kind, now, member, reason=reason)
+        trace = self.group.trace or RebalanceTrace(now, ())
+        self.group.trace = replace(trace, causes=(*trace.causes, cause))
 
-    def tell(self, state: str) -> None:
-        """The generation came to its end as `state`: hand its story to the shell."""
-        group, story = self.group, self.group.story
-        if story is None:
+    def audit_generation(self, state: str) -> None:
+        """Audit the end of the generation, as `state`."""
+        group, trace = self.group, self.group.trace
+        if trace is None:
             return
         self.rebalances.append(
             Rebalance(
@@ -158,39 +160,39 @@ class Decision:
                     group_type="classic",
                     epoch=group.generation,
                     state=state,
-                    started_ms=story.started_ms,
-                    joined_ms=story.joined_ms,
+                    started_ms=trace.started_ms,
+                    joined_ms=trace.joined_ms,
                     ended_ms=self.context.now_ms,
                     protocol=group.protocol,
                     leader=group.leader,
-                    causes=story.causes,
+                    causes=trace.causes,
                     members=tuple(rebalanced_member(m, m.joined_ms) for m in group.members.values()),
                 ),
             )
         )
-        group.story = None
+        group.trace = None
 
-    # --- moves ---
+    # --- steps ---
 
-    def move(self, state: State) -> None:
+    def transition_to(self, state: State) -> None:
         self.group.state = state
         self.group.state_timestamp_ms = self.context.now_ms
 
-    def rebalance_or_go_on(self) -> None:
-        """Start a rebalance where none runs; else see whether the one that runs is complete."""
+    def maybe_prepare_rebalance_or_complete_join(self) -> None:
+        """Start a rebalance; if one is in progress, complete its join if all members have joined."""
         if self.group.state in CAN_REBALANCE:
             self.start_rebalance()
         else:
-            self.go_on()
+            self.maybe_complete_join()
 
     def start_rebalance(self) -> None:
-        """Leave for PreparingRebalance: whoever waits for an assignment has to join again."""
+        """Move to PreparingRebalance; members that wait for an assignment have to rejoin."""
         group = self.group
         if group.state is State.COMPLETING_REBALANCE:
-            self._refuse_syncs()
-        self.end_sync_phase()
+            self._reset_assignments()
+        self.clear_pending_syncs()
         group.was_empty = group.state is State.EMPTY
-        self.move(State.PREPARING_REBALANCE)
+        self.transition_to(State.PREPARING_REBALANCE)
         if group.was_empty:
             delay = initial_delay_ms(self.context)
             group.member_added = False
@@ -202,42 +204,44 @@ class Decision:
         else:
             self.arm(join_key(group.group_id), group.rebalance_timeout_ms)
 
-    def go_on(self) -> None:
-        """Complete the join if nobody is missing; the first rebalance of a group waits for its delay."""
+    def maybe_complete_join(self) -> None:
+        """Complete the join if all members have joined; the first rebalance of a group waits for its
+        delay."""
         group = self.group
         if group.state is State.PREPARING_REBALANCE and not group.was_empty and group.all_joined:
             self.complete_join()
 
     def complete_join(self) -> None:
-        """Make the next generation of those who joined; who did not is out, unless static."""
+        """Start the next generation with the members that joined; dynamic members that did not are
+        removed."""
         group = self.group
         self.disarm(join_key(group.group_id))
         for member in [m for m in group.members.values() if m.join_waiter is None and m.instance_id is None]:
             group.drop(member.member_id)
             self.disarm(session_key(group.group_id, member.member_id))
             self.cause(causes.REBALANCE_TIMEOUT, member)
-        if group.members and not self._elect():
-            # Nobody joined, yet static members remain: wait on, until their sessions end.
+        if group.members and not self._maybe_elect_new_leader():
+            # No member joined, but static members remain: wait until they join or their sessions expire.
             self.arm(join_key(group.group_id), group.rebalance_timeout_ms)
             return
         group.generation += 1
-        group.hears_earlier = False
+        group.accepts_earlier_epochs = False
         group.pending_syncs.clear()
-        if group.story is not None:
-            group.story = replace(group.story, joined_ms=self.context.now_ms)
+        if group.trace is not None:
+            group.trace = replace(group.trace, joined_ms=self.context.now_ms)
         if not group.members:
             group.protocol = None
             group.subscribed = topics_of_generation(group)
-            self.move(State.EMPTY)
+            self.transition_to(State.EMPTY)
             self.records.append(log.to_record(group))
-            self.tell(State.EMPTY)
+            self.audit_generation(State.EMPTY)
             return
-        group.protocol = group.vote()
+        group.protocol = group.select_protocol()
         group.subscribed = topics_of_generation(group)
-        self.move(State.COMPLETING_REBALANCE)
-        self._hand_out_generation()
+        self.transition_to(State.COMPLETING_REBALANCE)
+        self._respond_to_joins()
 
-    def _hand_out_generation(self) -> None:
+    def _respond_to_joins(self) -> None:
         group = self.group
         for member in list(group.members.values()):
             answered = self.answer_join(member, self.joined_response(member))
@@ -247,8 +251,8 @@ class Decision:
         group.pending_syncs.update(group.members)
         self.arm(sync_key(group.group_id), group.rebalance_timeout_ms)
 
-    def _elect(self) -> bool:
-        """Keep a leader that joined, else take the first member that did. False if none did."""
+    def _maybe_elect_new_leader(self) -> bool:
+        """Keep the leader if it joined, else elect the first member that did. Return False if none did."""
         group = self.group
         leader = group.members.get(group.leader or "")
         if leader is not None and leader.join_waiter is not None:
@@ -259,8 +263,9 @@ class Decision:
                 return True
         return False
 
-    def stabilise(self, assignments: dict[str, bytes]) -> None:
-        """The leader's assignment is stored and handed out. Members it forgot get an empty one."""
+    def propagate_assignment(self, assignments: dict[str, bytes]) -> None:
+        """Store the leader's assignment and answer the pending SyncGroups. Members that it omits get an empty
+        one."""
         group = self.group
         for member in list(group.members.values()):
             assigned = assignments.get(member.member_id, b"")
@@ -272,7 +277,7 @@ class Decision:
                 self.arm_session(member)
         group.state = State.STABLE
         self.records.append(log.to_record(group))
-        self.tell(State.STABLE)
+        self.audit_generation(State.STABLE)
 
     def assignment_response(self, member: Member) -> SyncGroupResponse:
         group = self.group
@@ -280,18 +285,19 @@ class Decision:
             protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
         )
 
-    def end_sync_phase(self) -> None:
+    def clear_pending_syncs(self) -> None:
         self.group.pending_syncs.clear()
         self.disarm(sync_key(self.group.group_id))
 
-    def synced(self, member_id: str) -> None:
-        """A member asked for its assignment; when all have, nobody needs to be waited for."""
+    def remove_pending_sync(self, member_id: str) -> None:
+        """Record the SyncGroup of a member; after the last one the sync timer stops."""
         self.group.pending_syncs.discard(member_id)
         if not self.group.pending_syncs:
             self.disarm(sync_key(self.group.group_id))
 
-    def _refuse_syncs(self) -> None:
-        """The generation never becomes stable: who waits for its assignment has to join again."""
+    def _reset_assignments(self) -> None:
+        """Discard the assignments of a generation that never becomes stable; pending SyncGroups fail with
+        REBALANCE_IN_PROGRESS."""
         group = self.group
         for member in list(group.members.values()):
             if member.sync_waiter is not None:
@@ -300,15 +306,15 @@ class Decision:
             group.put(replace(member, assignment=b"", sync_waiter=None))
 
     def remove(self, member: Member) -> None:
-        """Take a member out. If it waits for a join, it is told to come back as a new one."""
+        """Remove a member. Its pending requests fail with UNKNOWN_MEMBER_ID."""
         self.answer_join(member, rejected_join(Errors.UNKNOWN_MEMBER_ID))
         if member.sync_waiter is not None:
             self.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
         self.disarm(session_key(self.group.group_id, member.member_id))
         self.group.drop(member.member_id)
 
-    def close_ranks(self) -> None:
-        """What follows when a member's time ran out and it is gone."""
+    def rebalance_after_expiry(self) -> None:
+        """Rebalance after a member's session expired."""
         if self.group.state in (State.STABLE, State.COMPLETING_REBALANCE):
             self.start_rebalance()
         elif self.group.state is State.PREPARING_REBALANCE and self.group.all_joined:

@@ -1,6 +1,7 @@
-"""Timers that ran out: a member's session, the time to join, the time to sync.
+"""Timers of classic groups: session expiry, join timeout and sync timeout; and what follows from loading a
+group.
 
-A key that no longer means anything (the member is gone, the rebalance is over) decides nothing.
+A timer whose member has left, or whose rebalance has ended, changes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from konvene.shard.contract import NOTHING, Arm, Context, Disarm, Outcome
 
 
 def session_expired(known: ClassicGroup, member_id: str, context: Context) -> Outcome:
-    """No heartbeat came in time. A member that waits for an answer is alive, unless it is new."""
+    """Remove a member without a heartbeat in time. One with a pending request is alive, unless it is new."""
     if member_id in known.pending_joins:
         decision = Decision(known, context)
         decision.group.drop(member_id)
@@ -23,13 +24,13 @@ def session_expired(known: ClassicGroup, member_id: str, context: Context) -> Ou
     member = known.members.get(member_id)
     if member is None:
         return NOTHING
-    waits = member.join_waiter is not None or member.sync_waiter is not None
-    if waits and not member.is_new:
+    is_pending = member.join_waiter is not None or member.sync_waiter is not None
+    if is_pending and not member.is_new:
         return NOTHING
     decision = Decision(known, context)
     decision.cause(causes.SESSION_EXPIRED, member)
     decision.remove(member)
-    decision.close_ranks()
+    decision.rebalance_after_expiry()
     return decision.outcome()
 
 
@@ -57,7 +58,7 @@ def _rebalance_cause(group: ClassicGroup, context: Context) -> str | None:
 
 
 def join_timed_out(known: ClassicGroup, context: Context) -> Outcome:
-    """Time to join is up. The first rebalance of a group goes on waiting while members keep coming."""
+    """Complete the join. The first rebalance of a group keeps waiting while new members join."""
     if known.state is not State.PREPARING_REBALANCE:
         return NOTHING
     decision = Decision(known, context)
@@ -74,7 +75,7 @@ def join_timed_out(known: ClassicGroup, context: Context) -> Outcome:
 
 
 def sync_timed_out(known: ClassicGroup, context: Context) -> Outcome:
-    """Who joined and never asked for its assignment is out."""
+    """Remove members that joined and did not send a SyncGroup."""
     if known.state not in (State.COMPLETING_REBALANCE, State.STABLE):
         return NOTHING
     if not known.pending_syncs:

@@ -1,20 +1,20 @@
-"""The nouns of a classic group, and its states by their answers and exits.
+"""A classic group, its members, and its states by their responses and transitions.
 
     state                Heartbeat              SyncGroup              leaves for
     Empty                UNKNOWN_MEMBER_ID      UNKNOWN_MEMBER_ID      PreparingRebalance: a member joins
-    PreparingRebalance   REBALANCE_IN_PROGRESS  REBALANCE_IN_PROGRESS  CompletingRebalance: all are in, or
-                                                                       time is up; Empty: nobody is left
+    PreparingRebalance   REBALANCE_IN_PROGRESS  REBALANCE_IN_PROGRESS  CompletingRebalance: all joined, or time
+                                                                       is up; Empty: no member is left
     CompletingRebalance  NONE                   waits for the leader   Stable: the assignment is stored;
                                                                        PreparingRebalance: members change
     Stable               NONE                   the assignment         PreparingRebalance
-    Dead                 never kept: a deleted group is gone
+    Dead                 not a state here: a deleted group no longer exists
 
-A group's live state is what the log says of it (`log.from_record`) plus the waiting room: who waits for
-which answer, who has been handed a member id and not used it, which causes have piled up. A restart
-forgets the waiting room, as Kafka's does.
+The state of a group is what the log has of it (`log.from_record`), and what a restart loses, as in Kafka:
+pending requests, member ids that were handed out and not used yet, and the causes of the rebalance in
+progress.
 
-`Member` is a value. `ClassicGroup` is changed only as a private copy within a decision; the copy then
-becomes the state by way of `ClassicGroupSnapshot`.
+`Member` is a frozen value. A `ClassicGroup` is changed only as the private copy of a decision, which then
+replaces the group by the soft record `ClassicGroupSnapshot`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from konvene.shard.errors import GroupError
 
 
 class State(StrEnum):
-    """Kafka's names, as ListGroups and DescribeGroups give them."""
+    """Kafka's names, as ListGroups and DescribeGroups return them."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -45,12 +45,12 @@ CAN_REBALANCE = frozenset({State.EMPTY, State.COMPLETING_REBALANCE, State.STABLE
 """The states from which a rebalance starts."""
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Assignors by name with the member's metadata for each, best liked first."""
+"""The assignors of a member by name, each with the member's metadata, in order of preference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member and what it waits for."""
+    """A member, and its pending requests."""
 
     member_id: str
     instance_id: str | None
@@ -64,9 +64,9 @@ class Member:
     join_waiter: Waiter | None = None
     sync_waiter: Waiter | None = None
     joined_ms: int = -1
-    """When it asked to be in the generation at hand."""
+    """When it sent the JoinGroup for the current generation."""
     is_new: bool = False
-    """It has not been in a generation yet, and so cannot send heartbeats."""
+    """Whether it has not been in a generation yet, and so cannot send heartbeats."""
 
     def metadata(self, protocol: str | None) -> bytes:
         for name, metadata in self.protocols:
@@ -75,13 +75,13 @@ class Member:
         return b""
 
     def vote(self, candidates: frozenset[str]) -> str:
-        """The first of its protocols that all members have."""
+        """Return the member's preferred protocol among those that all members support."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceTrace:
-    """What is to be told of a rebalance under way."""
+    """The rebalance in progress, for the audit."""
 
     started_ms: int
     causes: tuple[Cause, ...]
@@ -90,7 +90,7 @@ class RebalanceTrace:
 
 @dataclass(slots=True)
 class ClassicGroup:
-    """A group. Equal by content; `copy` before changing."""
+    """A classic group. Equal by content; `copy` before changing."""
 
     group_id: str
     state: State = State.EMPTY
@@ -101,24 +101,25 @@ class ClassicGroup:
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
-    """Static members: instance id to member id."""
+    """Static members: member id by instance id."""
     pending_joins: set[str] = field(default_factory=set)
     """Member ids that were handed out (MEMBER_ID_REQUIRED) and have not joined."""
     pending_syncs: set[str] = field(default_factory=set)
     subscribed: frozenset[str] | None = field(default=None, compare=False)
-    """What the members of the last generation read, if they are consumers and it can be told."""
+    """Topics that members of the last generation subscribe to; None if they are unknown."""
     was_empty: bool = False
-    """The rebalance under way is the first, and waits for more (`group.initial.rebalance.delay.ms`)."""
-    hears_earlier: bool = False
-    """It was a streams group until now: members at an epoch before its generation are heard while the first
-    rebalance is under way."""
+    """Whether the rebalance in progress is the first, which waits for more members
+    (`group.initial.rebalance.delay.ms`)."""
+    accepts_earlier_epochs: bool = False
+    """Whether the group was a streams group until now: members at earlier epochs than its generation are
+    accepted while the first rebalance is in progress."""
     member_added: bool = False
     initial_delay_ms: int = 0
     initial_remaining_ms: int = 0
-    story: RebalanceTrace | None = None
+    trace: RebalanceTrace | None = None
     protocol_counts: Counter[str] = field(default_factory=Counter)
     waiting: int = 0
-    """How many members wait for the answer to their JoinGroup."""
+    """The number of members with a pending JoinGroup."""
 
     def __repr__(self) -> str:
         size = len(self.members)
@@ -137,7 +138,7 @@ class ClassicGroup:
     # --- membership ---
 
     def put(self, member: Member) -> None:
-        """Add a member or set one anew."""
+        """Add or replace a member."""
         old = self.members.get(member.member_id)
         if old is not None:
             self._count(old, -1)
@@ -152,7 +153,8 @@ class ClassicGroup:
         self.pending_joins.discard(member.member_id)
 
     def drop(self, member_id: str) -> Member | None:
-        """Remove a member, or a member id that was handed out; a leader is followed by the next in line."""
+        """Remove a member, or a member id that was handed out. The next member becomes the leader if that one
+        was."""
         self.pending_joins.discard(member_id)
         self.pending_syncs.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -165,21 +167,24 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
         return member
 
-    def _count(self, member: Member, step: int) -> None:
-        self.waiting += step * (member.join_waiter is not None)
+    def _count(self, member: Member, delta: int) -> None:
+        self.waiting += delta * (member.join_waiter is not None)
         for name, _ in member.protocols:
-            self.protocol_counts[name] += step
+            self.protocol_counts[name] += delta
             if not self.protocol_counts[name]:
                 del self.protocol_counts[name]
 
     def check_generation(self, generation: int) -> None:
-        """Whether a member may be in this one. Raises ILLEGAL_GENERATION."""
-        hears_earlier = self.hears_earlier and self.state is State.PREPARING_REBALANCE
-        if generation != self.generation and not (hears_earlier and 0 < generation < self.generation):
+        """Check the generation of a member's request. Raises ILLEGAL_GENERATION."""
+        accepts_earlier_epochs = self.accepts_earlier_epochs and self.state is State.PREPARING_REBALANCE
+        if generation != self.generation and not (
+            accepts_earlier_epochs and 0 < generation < self.generation
+        ):
             raise GroupError(Errors.ILLEGAL_GENERATION)
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """The member, or UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where its instance id moved on."""
+        """Return the member. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if its instance id has another
+        member id."""
         if instance_id is not None:
             holder = self.instances.get(instance_id)
             if holder is None:
@@ -191,7 +196,7 @@ class ClassicGroup:
             raise GroupError(Errors.UNKNOWN_MEMBER_ID)
         return member
 
-    # --- what follows from membership ---
+    # --- derived from the members ---
 
     @property
     def all_joined(self) -> bool:
@@ -199,33 +204,34 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of the members'."""
+        """The longest rebalance timeout of the members."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, names: list[str]) -> bool:
-        """Whether a member with these protocols can be one of the group."""
+        """Whether a member with these protocols may join the group."""
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(names)
-        everyone = len(self.members)
+        size = len(self.members)
         return self.protocol_type == protocol_type and any(
-            self.protocol_counts.get(name, 0) == everyone for name in names
+            self.protocol_counts.get(name, 0) == size for name in names
         )
 
-    def vote(self) -> str:
-        """The protocol that all members have and most like best; at a tie the first in Java's hash map."""
-        everyone = len(self.members)
-        candidates = frozenset(name for name, n in self.protocol_counts.items() if n == everyone)
+    def select_protocol(self) -> str:
+        """Return the protocol that all members support and most prefer; at a tie, the first in Java's hash
+        map."""
+        size = len(self.members)
+        candidates = frozenset(name for name, n in self.protocol_counts.items() if n == size)
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return max(in_hash_order(votes), key=lambda name: votes[name])
 
     @property
     def is_simple(self) -> bool:
-        """Only there because somebody commits offsets under its name."""
+        """Whether the group exists only because offsets are committed under its name."""
         return self.protocol_type is None
 
 
 def in_hash_order(names: Collection[str]) -> list[str]:
-    """Names in the order in which Java's HashMap gives them: by the bucket of their hash."""
+    """Return names in the iteration order of Java's HashMap: by the bucket of their hash."""
     buckets = 16
     while len(names) > buckets * 3 // 4:
         buckets *= 2
@@ -239,6 +245,6 @@ def in_hash_order(names: Collection[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ClassicGroupSnapshot:
-    """The soft record of classic groups: the group is now this, waiting room included."""
+    """The soft record that replaces a classic group, pending requests included."""
 
     group: ClassicGroup

@@ -1,4 +1,4 @@
-"""Heartbeat: the request that a broker hears most. It changes nothing but the session's deadline."""
+"""Heartbeat: starts the member's session anew, and changes nothing else. The most frequent request of all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def heartbeat(group: ClassicGroup | None, request: HeartbeatRequest, context: Co
 def cacheable(
     group: ClassicGroup, request: HeartbeatRequest, context: Context
 ) -> tuple[ClassicGroup, tuple[Arm | Disarm, ...]] | None:
-    """What an accepted heartbeat rests on, and the timer that it moves; None for one to be refused."""
+    """Return the group that the response rests on, and the session timer; None if the heartbeat may fail."""
     if group.state is State.PREPARING_REBALANCE or request.generation_id != group.generation:
         return None
     member = group.members.get(request.member_id)

@@ -1,19 +1,19 @@
-"""JoinGroup: a member asks to be in the next generation.
+"""JoinGroup: a member joins the next generation.
 
-Cases, in the order in which they are decided:
+The cases, in the order in which they are checked:
 
     no such group, member id given             UNKNOWN_MEMBER_ID
-    no room                                    GROUP_MAX_SIZE_REACHED
-    protocols nobody else has                  INCONSISTENT_GROUP_PROTOCOL
-    an id that would be too long to be told    UNKNOWN_SERVER_ERROR
-    new dynamic member, v4+                    MEMBER_ID_REQUIRED with an id to come back with
-    new member otherwise                       is added; a rebalance starts or goes on
-    known instance id without a member id      takes the old one's place (KIP-345)
+    the group is full                          GROUP_MAX_SIZE_REACHED
+    no protocol in common with all members     INCONSISTENT_GROUP_PROTOCOL
+    a new member id would be too long          UNKNOWN_SERVER_ERROR
+    new dynamic member, v4+                    MEMBER_ID_REQUIRED with an id to rejoin with
+    new member otherwise                       is added; a rebalance starts or continues
+    known instance id without a member id      replaces the member of that instance id (KIP-345)
     member in PreparingRebalance               waits for the generation
-    member in CompletingRebalance, Stable      the same generation again if nothing changed, else a rebalance;
-                                               a leader in Stable always starts one
+    member in CompletingRebalance, Stable      gets the same generation again if nothing changed, else a
+                                               rebalance; a leader in Stable always starts one
 
-A member whose answer is held back waits under `join_waiter`; `decision` answers when the generation is made.
+The waiter of a pending JoinGroup is the member's `join_waiter`; it is answered when the generation starts.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a member that was just added may wait without a heartbeat (Kafka's constant)."""
 
 LONGEST_MEMBER_ID = 0x7FFF
-"""In bytes: a member's id is made from its client id, and must fit into a string of the protocol."""
+"""In bytes. A member id is made from the client id, and must fit into a string of the protocol."""
 
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
 def join(known: ClassicGroup | None, request: JoinGroupRequest, context: Context) -> Outcome:
-    """Decide a JoinGroup. Raises `GroupError`; the answer then carries the member id of the request."""
+    """Decide a JoinGroup. Raises `GroupError`; the response then has the member id of the request."""
     check(request, context)
     config = context.config
     if known is None and request.member_id:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     decision = Decision(known or ClassicGroup(request.group_id, state_timestamp_ms=context.now_ms), context)
     group = decision.group
-    if not _has_room(group, request.member_id, config["group.max.size"]):
+    if not _accepts_joining_member(group, request.member_id, config["group.max.size"]):
         decision.reply(context.waiter, rejected_join(Errors.GROUP_MAX_SIZE_REACHED))
         if request.member_id:
-            # A member, or an id that was handed out, that finds no room any more is out. The others go on
-            # when one of them asks, or when the time to join is up.
+            # A known member, or one with an id that was handed out, is removed. The rebalance of the others
+            # continues with their next request, or when the join times out.
             group.drop(request.member_id)
             decision.disarm(session_key(group.group_id, request.member_id))
     elif not group.supports(request.protocol_type, [p.name for p in request.protocols]):
@@ -63,7 +63,7 @@ def join(known: ClassicGroup | None, request: JoinGroupRequest, context: Context
     else:
         _join_known(decision, request)
     if known is None and not decision.records:
-        # A group that is heard of for the first time is written down, empty.
+        # A new group is written to the log, empty.
         decision.records.append(
             log.to_record(ClassicGroup(group.group_id, state_timestamp_ms=context.now_ms))
         )
@@ -71,7 +71,7 @@ def join(known: ClassicGroup | None, request: JoinGroupRequest, context: Context
 
 
 def check(request: JoinGroupRequest, context: Context) -> None:
-    """What is wrong with it, whatever the group is. Raises `GroupError`."""
+    """Check what does not depend on the group. Raises `GroupError`."""
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
     config = context.config
@@ -80,21 +80,21 @@ def check(request: JoinGroupRequest, context: Context) -> None:
         raise GroupError(Errors.INVALID_SESSION_TIMEOUT)
 
 
-def _has_room(group: ClassicGroup, member_id: str, most: int) -> bool:
+def _accepts_joining_member(group: ClassicGroup, member_id: str, max_size: int) -> bool:
     if group.state is State.PREPARING_REBALANCE:
-        # Those who wait are counted, so that after `group.max.size` shrank the last to rejoin are out.
+        # Pending members count, so that the last to rejoin are rejected if `group.max.size` was lowered.
         member = group.members.get(member_id)
-        return (member is not None and member.join_waiter is not None) or group.waiting < most
+        return (member is not None and member.join_waiter is not None) or group.waiting < max_size
     if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
-        return member_id in group.members or len(group.members) < most
+        return member_id in group.members or len(group.members) < max_size
     return True
 
 
 def _join_new(decision: Decision, request: JoinGroupRequest) -> None:
     group, context = decision.group, decision.context
     instance_id = request.group_instance_id
-    stem = instance_id if instance_id is not None else context.client_id
-    member_id = f"{stem}-{context.fresh_ids[0]}"
+    prefix = instance_id if instance_id is not None else context.client_id
+    member_id = f"{prefix}-{context.fresh_ids[0]}"
     if len(member_id.encode()) > LONGEST_MEMBER_ID:
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
     if instance_id is not None:
@@ -115,25 +115,25 @@ def _join_known(decision: Decision, request: JoinGroupRequest) -> None:
     group = decision.group
     if request.member_id in group.pending_joins:
         if request.group_instance_id is not None:
-            # Ids are handed out to dynamic members only. Kafka did not expect this either.
+            # Ids are handed out to dynamic members only; Kafka fails here as well.
             raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
         _add(decision, request, request.member_id)
         return
     member = group.check_member(request.member_id, request.group_instance_id)
     changed = member.protocols != _protocols(request)
-    leads_stable = group.state is State.STABLE and group.leader == member.member_id
+    is_stable_leader = group.state is State.STABLE and group.leader == member.member_id
     if group.state is State.PREPARING_REBALANCE:
         _update(decision, request, member)
-        decision.rebalance_or_go_on()
+        decision.maybe_prepare_rebalance_or_complete_join()
     elif group.state is State.EMPTY:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
-    elif changed or leads_stable:
-        leads = group.leader == member.member_id
-        decision.cause(_kind(request, member, changed, leads), member, request.reason)
+    elif changed or is_stable_leader:
+        is_leader = group.leader == member.member_id
+        decision.cause(_rejoin_cause(request, member, changed, is_leader), member, request.reason)
         _update(decision, request, member)
-        decision.rebalance_or_go_on()
+        decision.maybe_prepare_rebalance_or_complete_join()
     else:
-        # Its answer was lost, or it only wants to hear the generation again.
+        # The response was lost, or the member only needs the generation again.
         decision.reply(decision.context.waiter, decision.joined_response(member))
 
 
@@ -157,13 +157,13 @@ def _add(decision: Decision, request: JoinGroupRequest, member_id: str) -> None:
         group.member_added = True
     group.put(member)
     decision.arm(session_key(group.group_id, member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
-    decision.rebalance_or_go_on()
+    decision.maybe_prepare_rebalance_or_complete_join()
 
 
 def _update(decision: Decision, request: JoinGroupRequest, member: Member) -> None:
-    """The member as it comes back, waiting for its answer."""
+    """Update a member that rejoins; its JoinGroup becomes pending."""
     if member.join_waiter is not None and member.join_waiter != decision.context.waiter:
-        # The same member asks again on another connection; the older question is not left open.
+        # A retry on another connection: the older request is answered as well.
         decision.reply(member.join_waiter, rejected_join(Errors.REBALANCE_IN_PROGRESS, member.member_id))
     if member.sync_waiter is not None:
         decision.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
@@ -181,15 +181,15 @@ def _update(decision: Decision, request: JoinGroupRequest, member: Member) -> No
 
 
 def _replace_static(decision: Decision, request: JoinGroupRequest, old: Member, member_id: str) -> None:
-    """A static member is back under a new member id: same place, same assignment (KIP-345)."""
+    """Replace a static member that rejoins under a new member id: it keeps its assignment (KIP-345)."""
     group = decision.group
     fenced = Errors.FENCED_INSTANCE_ID
     decision.answer_join(old, rejected_join(fenced, old.member_id))
     if old.sync_waiter is not None:
         decision.reply(old.sync_waiter, SyncGroupResponse(error_code=fenced))
-    new = _take_place(group, group.members[old.member_id], member_id)
+    new = _replace_member_id(group, group.members[old.member_id], member_id)
     decision.disarm(session_key(group.group_id, old.member_id))
-    # The session that began here is the old one's; a new timeout counts from the next heartbeat on.
+    # The session has the old timeout; a new one applies from the next heartbeat on.
     decision.arm_session(new)
     changed = old.protocols != _protocols(request)
     if group.state is State.COMPLETING_REBALANCE:
@@ -199,49 +199,51 @@ def _replace_static(decision: Decision, request: JoinGroupRequest, old: Member, 
         return
     _update(decision, request, new)
     if group.state is not State.STABLE:
-        decision.go_on()
-    elif group.vote() == group.protocol:
+        decision.maybe_complete_join()
+    elif group.select_protocol() == group.protocol:
         _keep_generation(decision, group.members[member_id], old.member_id)
     else:
-        leads = group.leader == member_id
-        decision.cause(_kind(request, old, changed, leads), group.members[member_id], request.reason)
+        is_leader = group.leader == member_id
+        decision.cause(
+            _rejoin_cause(request, old, changed, is_leader), group.members[member_id], request.reason
+        )
         decision.start_rebalance()
 
 
-def _take_place(group: ClassicGroup, old: Member, member_id: str) -> Member:
-    """Put the member under its new id; it leads if it led, and has yet to sync if it had."""
-    led = group.leader == old.member_id
-    awaited = old.member_id in group.pending_syncs
+def _replace_member_id(group: ClassicGroup, old: Member, member_id: str) -> Member:
+    """Return the member under its new id; it stays leader, and its SyncGroup stays pending."""
+    was_leader = group.leader == old.member_id
+    sync_is_pending = old.member_id in group.pending_syncs
     group.drop(old.member_id)
     new = replace(old, member_id=member_id, join_waiter=None, sync_waiter=None)
     group.put(new)
-    if led:
+    if was_leader:
         group.leader = member_id
-    if awaited:
+    if sync_is_pending:
         group.pending_syncs.add(member_id)
     return new
 
 
 def _keep_generation(decision: Decision, member: Member, old_member_id: str) -> None:
-    """No rebalance: the new id is written down and the member hears the generation that stands.
+    """Answer with the current generation, without a rebalance; the new member id is written to the log.
 
-    What it reads may be something else than before: from here on, as after a restart, that is kept."""
+    The member's subscription may have changed; the group's topics are those of the new one from now on."""
     group = decision.group
-    led = group.leader == member.member_id
+    was_leader = group.leader == member.member_id
     group.subscribed = topics_of_generation(group)
     decision.records.append(log.to_record(group))
     if decision.context.api_version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT:
-        response = decision.joined_response(member, skip_assignment=led)
+        response = decision.joined_response(member, skip_assignment=was_leader)
     else:
-        # An older client that saw itself lead would compute an assignment: it is shown its old id as leader.
+        # An older client would compute an assignment as the leader, so the leader is its old member id.
         response = decision.joined_response(member).replace(
-            members=(), leader=old_member_id if led else group.leader or ""
+            members=(), leader=old_member_id if was_leader else group.leader or ""
         )
     decision.answer_join(member, response)
 
 
 def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """Version 0 has none of its own: the session's stands for it."""
+    """Return the rebalance timeout of a request; before version 1 it is the session timeout."""
     if request.rebalance_timeout_ms == -1:
         return request.session_timeout_ms
     return request.rebalance_timeout_ms
@@ -251,20 +253,20 @@ def _protocols(request: JoinGroupRequest) -> Protocols:
     return tuple((p.name, p.metadata) for p in request.protocols)
 
 
-# --- what a rejoin is about ----------------------------------------------------------------------
+# --- the cause of a rejoin ----------------------------------------------------------------------
 
 _REASONS = (
     ("need to revoke partitions", causes.COOPERATIVE_FOLLOW_UP),
     ("cached metadata has changed", causes.TOPIC_METADATA_CHANGED),
 )
-"""Words of the Java client's reasons (KIP-800), and what they mean."""
+"""Parts of the Java client's reasons (KIP-800), and the causes that they mean."""
 
 
-def _kind(request: JoinGroupRequest, member: Member, changed: bool, leads: bool) -> str:
-    """Why a member of a generation asks for another one: by its own words, else by what it sends."""
-    for words, kind in _REASONS:
-        if words in (request.reason or ""):
-            return kind
+def _rejoin_cause(request: JoinGroupRequest, member: Member, changed: bool, is_leader: bool) -> str:
+    """Return the cause of a rejoin: by the reason that the client gives, else by what it changes."""
+    for text, cause in _REASONS:
+        if text in (request.reason or ""):
+            return cause
     if changed:
         before = read_subscription(member.protocols[0][1])
         after = read_subscription(request.protocols[0].metadata)
@@ -272,4 +274,4 @@ def _kind(request: JoinGroupRequest, member: Member, changed: bool, leads: bool)
             return causes.MEMBER_METADATA_CHANGED
         if before.owned - after.owned:
             return causes.COOPERATIVE_FOLLOW_UP
-    return causes.LEADER_REJOINED if leads else causes.MEMBER_METADATA_CHANGED
+    return causes.LEADER_REJOINED if is_leader else causes.MEMBER_METADATA_CHANGED

@@ -1,8 +1,8 @@
-"""The record in which a classic group survives: GroupMetadata (version 3, as Kafka 4.4 writes it).
+"""The record of a classic group: GroupMetadata (version 3, as Kafka 4.4 writes it).
 
-Written when the group becomes stable, when it becomes empty, when it is first heard of, and when a static
-member comes back under a new member id; a tombstone when it is deleted. Of a member's protocols only the
-chosen one's metadata is kept, so after a restart each member votes for that one alone until it rejoins.
+Written when the group is created, becomes stable or becomes empty, and when a static member rejoins under a
+new member id; a tombstone when it is deleted. Of a member's protocols only the selected one is kept with its
+metadata, so after a restart each member supports that one alone until it rejoins.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, Member
 from konvene.records.coordinator import Record
 
 REBALANCE_DUE_MS = -2
-"""The state's timestamp of a group with members that has yet to rebalance: nobody that is in it would ask."""
+"""The state timestamp of a group that has to rebalance when it is loaded, since none of its members would."""
 
 
 def to_record(group: ClassicGroup) -> Record:
-    """The group as the log keeps it."""
+    """Return the record of the group."""
     members = tuple(
         MemberMetadata(
             member_id=m.member_id,
@@ -47,7 +47,7 @@ def tombstone(group_id: str) -> Record:
 
 
 def from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """The group as it is after a restart: stable where it has members, else empty."""
+    """Return the group after a restart: Stable if it has members, else Empty."""
     group = ClassicGroup(
         group_id,
         State.STABLE if value.members else State.EMPTY,
@@ -56,7 +56,7 @@ def from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
         protocol=value.protocol,
     )
     for m in value.members:
-        # Version 0 has no rebalance timeout of its own: the session's stands for it, as in Kafka.
+        # Version 0 has no rebalance timeout: it is the session timeout, as in Kafka.
         rebalance_timeout_ms = m.rebalance_timeout if m.rebalance_timeout != -1 else m.session_timeout
         member = Member(
             member_id=m.member_id,
@@ -70,8 +70,10 @@ def from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
             assignment=m.assignment,
         )
         group.put(member)
-    # Of consumer groups that went back, Apache Kafka hears no earlier epochs.
-    group.hears_earlier = value.current_state_timestamp == REBALANCE_DUE_MS and value.protocol == STREAM
+    # Only groups that were streams groups accept earlier epochs: Kafka accepts none after a downgrade.
+    group.accepts_earlier_epochs = (
+        value.current_state_timestamp == REBALANCE_DUE_MS and value.protocol == STREAM
+    )
     group.protocol_type = value.protocol_type or None
     group.leader = value.leader
     group.subscribed = topics_of_generation(group)

@@ -1,4 +1,5 @@
-"""What members of protocol type "consumer" say in their metadata. Other types' metadata is opaque."""
+"""The subscriptions and assignments of members of protocol type "consumer". Those of other types are
+opaque."""
 
 from __future__ import annotations
 
@@ -21,17 +22,17 @@ LATEST_VERSION = 3
 
 
 class Subscription(NamedTuple):
-    """The topics that a member wants and the partitions that it says it owns."""
+    """The topics that a member subscribes to, and the partitions that it reports as owned."""
 
     topics: frozenset[str]
     owned: frozenset[tuple[str, int]]
     rack_id: str | None = None
     user_data: bytes = b""
-    """What its assignor says beside that."""
+    """Data of the member's assignor."""
 
 
 class Assigned(NamedTuple):
-    """What a member was given by its group's leader."""
+    """The assignment that the group's leader computed for a member."""
 
     partitions: tuple[tuple[str, tuple[int, ...]], ...]
     """Partitions by topic."""
@@ -39,48 +40,52 @@ class Assigned(NamedTuple):
 
 
 def read_subscription(metadata: bytes) -> Subscription | None:
-    """Read a member's metadata; None where it is not a subscription. Later versions begin as ours do."""
+    """Decode a member's metadata; None if it is no subscription. Later versions are read as the latest
+    known."""
     if len(metadata) < 2:
         return None
     version = min(int.from_bytes(metadata[:2], "big", signed=True), LATEST_VERSION)
     if version < 0:
         return None
     try:
-        said, _ = decode_from(ConsumerProtocolSubscription, version, metadata, 2)
+        decoded, _ = decode_from(ConsumerProtocolSubscription, version, metadata, 2)
     except CodecError:
         return None
-    owned = frozenset((t.topic, p) for t in said.owned_partitions for p in t.partitions)
-    return Subscription(frozenset(said.topics), owned, said.rack_id or None, bytes(said.user_data or b""))
+    owned = frozenset((t.topic, p) for t in decoded.owned_partitions for p in t.partitions)
+    return Subscription(
+        frozenset(decoded.topics), owned, decoded.rack_id or None, bytes(decoded.user_data or b"")
+    )
 
 
 def read_assignment(assignment: bytes) -> Assigned | None:
-    """Read a member's assignment; None where it is not one. No bytes at all assign nothing."""
+    """Decode a member's assignment; None if it is none. No bytes are an empty assignment."""
     if not assignment:
         return Assigned(())
     if len(assignment) < 2:
         return None
     try:
-        said, _ = decode_from(ConsumerProtocolAssignment, _version(assignment), assignment, 2)
+        decoded, _ = decode_from(ConsumerProtocolAssignment, _version(assignment), assignment, 2)
     except CodecError:
         return None
     return Assigned(
-        tuple((t.topic, tuple(t.partitions)) for t in said.assigned_partitions), bytes(said.user_data or b"")
+        tuple((t.topic, tuple(t.partitions)) for t in decoded.assigned_partitions),
+        bytes(decoded.user_data or b""),
     )
 
 
 def write_assignment(
     partitions: Iterable[tuple[str, tuple[int, ...]]], metadata: bytes, user_data: bytes | None = None
 ) -> bytes:
-    """What a member is told to have, in the version of its own metadata."""
+    """Encode a member's assignment, in the version of its own metadata."""
     version = _version(metadata)
-    told = ConsumerProtocolAssignment(
+    assignment = ConsumerProtocolAssignment(
         assigned_partitions=tuple(
-            ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=some)
-            for topic, some in partitions
+            ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=indexes)
+            for topic, indexes in partitions
         ),
         user_data=user_data,
     )
-    return version.to_bytes(2, "big") + encode(told, version)
+    return version.to_bytes(2, "big") + encode(assignment, version)
 
 
 def _version(data: bytes) -> int:
@@ -88,9 +93,9 @@ def _version(data: bytes) -> int:
 
 
 def topics_of_generation(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics that the members of a generation want; None where that of one of them cannot be read.
+    """Return the topics that the members of a generation subscribe to; None if one cannot be decoded.
 
-    All versions begin as the first one does, so no more is read of any, whatever version it says it is."""
+    Every version begins as version 0, which is all that is read."""
     if group.protocol_type != CONSUMER:
         return None
     topics: set[str] = set()

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands in the assignment, everybody waits for theirs."""
+"""SyncGroup: the leader sends the assignment, every member receives its own."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def sync(known: ClassicGroup | None, request: SyncGroupRequest, context: Context
     if known.state is State.PREPARING_REBALANCE:
         raise GroupError(Errors.REBALANCE_IN_PROGRESS)
     decision = Decision(known, context)
-    decision.synced(member.member_id)
+    decision.remove_pending_sync(member.member_id)
     if known.state is State.STABLE:
         decision.reply(context.waiter, decision.assignment_response(member))
         return decision.outcome()
     if member.sync_waiter is not None:
-        # It asks again, on another connection: the older question is not left open.
+        # A retry on another connection: the older request is answered as well.
         decision.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
     decision.group.put(replace(member, sync_waiter=context.waiter))
     if member.member_id == known.leader:
-        decision.stabilise({a.member_id: a.assignment for a in request.assignments})
+        decision.propagate_assignment({a.member_id: a.assignment for a in request.assignments})
     return decision.outcome()
 
 
-def _differs(asked: str | None, has: str | None) -> bool:
-    """Clients before version 5 name neither type nor protocol."""
-    return asked is not None and asked != has
+def _differs(requested: str | None, current: str | None) -> bool:
+    """Before version 5 a request names neither protocol type nor protocol."""
+    return requested is not None and requested != current

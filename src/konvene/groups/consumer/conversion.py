@@ -108,7 +108,7 @@ def blockers(classic: ClassicGroup, config: Mapping[str, Any]) -> list[Blocker]:
 
 def _taken(classic: ClassicGroup, member: ClassicMember) -> tuple[Subscription, Assigned] | None:
     """What a member said as it joined last, and what it was given then; None where it cannot be read."""
-    said = read_subscription(member.metadata(classic.protocol or classic.vote()))
+    said = read_subscription(member.metadata(classic.protocol or classic.select_protocol()))
     given = read_assignment(member.assignment)
     return None if said is None or given is None else (said, given)
 

@@ -68,6 +68,6 @@ class Decision(ModernDecision[ConsumerGroup, Member]):
     def _protocol(self) -> str:
         return self.group.preferred_assignor() or next(iter(offered(self.context)))
 
-    def _moved_without_epoch(self) -> bool:
+    def _is_audited_without_bump(self) -> bool:
         """A static member came back with the new protocol: nothing moves, but for what the group is."""
         return any(cause.kind == causes.UPGRADED for cause in self.causes)

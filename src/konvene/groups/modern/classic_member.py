@@ -1,4 +1,4 @@
-"""What is kept of a member that speaks the classic protocol in a group whose coordinator assigns."""
+"""What consumer and streams groups keep of a member that uses the classic protocol."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from konvene.records.consumer import ClassicMemberMetadata, ClassicProtocol
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocolMetadata:
-    """Its session, and what it said as it joined last: the assignors that it supports, each with metadata."""
+    """The session timeout of the member's last JoinGroup, and the assignors that it supports, with
+    metadata."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
-def to_metadata(side: ClassicProtocolMetadata | None) -> ClassicMemberMetadata | None:
-    """As the log keeps it."""
-    if side is None:
+def to_metadata(classic: ClassicProtocolMetadata | None) -> ClassicMemberMetadata | None:
+    """Return the value that the log keeps; None for a member of the group's own protocol."""
+    if classic is None:
         return None
     return ClassicMemberMetadata(
-        session_timeout_ms=side.session_timeout_ms,
-        supported_protocols=tuple(ClassicProtocol(name=n, metadata=said) for n, said in side.protocols),
+        session_timeout_ms=classic.session_timeout_ms,
+        supported_protocols=tuple(
+            ClassicProtocol(name=name, metadata=metadata) for name, metadata in classic.protocols
+        ),
     )
 
 
-def from_metadata(kept: ClassicMemberMetadata | None) -> ClassicProtocolMetadata | None:
-    """Of what the log keeps."""
-    if kept is None:
+def from_metadata(value: ClassicMemberMetadata | None) -> ClassicProtocolMetadata | None:
+    """Read the value that the log keeps; None for a member of the group's own protocol."""
+    if value is None:
         return None
-    return ClassicProtocolMetadata(
-        kept.session_timeout_ms, tuple((each.name, bytes(each.metadata)) for each in kept.supported_protocols)
-    )
+    protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in value.supported_protocols)
+    return ClassicProtocolMetadata(value.session_timeout_ms, protocols)

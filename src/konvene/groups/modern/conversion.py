@@ -1,8 +1,9 @@
-"""A group that moves between the classic protocol and one whose coordinator assigns: what both kinds share.
+"""Conversion between classic groups and consumer or streams groups: the steps that both have in common.
 
-Consumer groups (KIP-848) and streams groups (KIP-1071) each say what becomes of their members (`convert` of
-either). Here is which way is open, what may stand in the way, how the classic group goes on, and how members
-of the classic protocol leave a group of the other kind.
+The `conversion` module of each type says what becomes of its members (KIP-848 for consumer groups; for
+streams groups, KIP-1071 with konvene's own migration). Here are the migration policies, what may block a
+conversion, the classic group that a downgrade creates, and the requests of classic members in groups of the
+other types.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from konvene.errors import Errors
 from konvene.groups.audit_members import cause_of
 from konvene.groups.classic import log as classic_log
-from konvene.groups.classic.decision import Decision as ClassicStep
+from konvene.groups.classic.decision import Decision as ClassicDecision
 from konvene.groups.classic.decision import rejected_join, session_key
 from konvene.groups.classic.group import ClassicGroup, RebalanceTrace
 from konvene.groups.classic.group import Member as ClassicMember
@@ -32,39 +33,41 @@ from konvene.shard.contract import Arm, Context, Outcome
 from konvene.shard.errors import GroupError
 
 BIDIRECTIONAL, UPGRADE, DOWNGRADE, DISABLED = "bidirectional", "upgrade", "downgrade", "disabled"
-"""Migration policies."""
+"""The values of the migration policies."""
 
 
 class Blocker(NamedTuple):
-    """Something that stands in the way of a group's becoming another kind."""
+    """A reason why a group cannot be converted."""
 
     code: str
     reason: str
-    """A sentence, as the coordinator's refusal ends."""
+    """A sentence, as in the coordinator's error message."""
     member_ids: tuple[str, ...] = ()
-    """Whom it is about; nobody: all of the group."""
+    """The members concerned; empty: the whole group."""
 
 
-# --- back to the classic protocol ------------------------------------------------------------------
+# --- downgrade ------------------------------------------------------------------
 
 
 def may_downgrade(
-    group: Any, leaving: Collection[Any], policy: str, most: int, *, replaced: bool = False
+    group: Any, leaving: Collection[Any], policy: str, max_size: int, *, replaced: bool = False
 ) -> bool:
-    """Whether those who are left all speak the classic protocol, and may go back to it by themselves.
+    """Whether all remaining members use the classic protocol, and the policy and `max_size` allow a
+    downgrade.
 
-    `replaced`: the one who leaves comes back with the classic protocol, so as many are left as there are."""
-    speak_it = group.classic_members - sum(member.classic is not None for member in leaving)
-    left = len(group.members) - len(leaving)
-    if speak_it != left or (left <= 0 and not replaced):
+    `replaced`: the leaving static member rejoins with the classic protocol, and counts as remaining."""
+    classic_members = group.classic_members - sum(member.classic is not None for member in leaving)
+    remaining = len(group.members) - len(leaving)
+    if classic_members != remaining or (remaining <= 0 and not replaced):
         return False
     if replaced and any(member.classic is not None for member in leaving):
         return False
-    return policy in (BIDIRECTIONAL, DOWNGRADE) and left + replaced <= most
+    return policy in (BIDIRECTIONAL, DOWNGRADE) and remaining + replaced <= max_size
 
 
 def to_classic_group(group: Any, members: Iterable[Any], now_ms: int) -> ClassicGroup:
-    """Stable at the group's epoch, with these members; what they are told comes with `assigned`."""
+    """Return the classic group that a downgrade creates: Stable at the group's epoch, not yet with
+    assignments."""
     classic = ClassicGroup(group.group_id, ClassicState.STABLE, now_ms, group.epoch, protocol_type=CONSUMER)
     for member in members:
         assert member.classic is not None
@@ -80,7 +83,7 @@ def to_classic_group(group: Any, members: Iterable[Any], now_ms: int) -> Classic
                 member.classic.protocols,
             )
         )
-    classic.protocol = classic.vote()
+    classic.protocol = classic.select_protocol()
     classic.subscribed = topics_of_generation(classic)
     return classic
 
@@ -88,30 +91,30 @@ def to_classic_group(group: Any, members: Iterable[Any], now_ms: int) -> Classic
 def downgrade(
     decision: ModernDecision[Any, Any], classic: ClassicGroup, leaving: Sequence[Any], *, rebalance: bool
 ) -> Outcome:
-    """The group goes on as this one. `decision` has the tombstones of all that it was."""
+    """Replace the group by this classic one, in a decision that has the tombstones of the group already."""
     group, context = decision.group, decision.context
-    # A coordinator that starts before the members have joined begins with the rebalance anew.
+    # A coordinator that loads the group before all members have rejoined starts the rebalance again.
     due = replace(classic, state_timestamp_ms=classic_log.REBALANCE_DUE_MS) if rebalance else classic
     decision.record(classic_log.to_record(due))
     for member in group.members.values():
         decision.disarm_all(member.member_id)
-    classic.hears_earlier = rebalance and classic.protocol == STREAM
-    moved = ClassicStep(classic, context)
+    classic.accepts_earlier_epochs = rebalance and classic.protocol == STREAM
+    classic_decision = ClassicDecision(classic, context)
     for classic_member in classic.members.values():
-        moved.arm_session(classic_member)
+        classic_decision.arm_session(classic_member)
     decision.causes.insert(0, cause_of(causes.DOWNGRADED, context.now_ms, leaving[0]))
-    moved.group.story = RebalanceTrace(context.now_ms, tuple(decision.causes))
+    classic_decision.group.trace = RebalanceTrace(context.now_ms, tuple(decision.causes))
     if rebalance:
-        moved.start_rebalance()
+        classic_decision.start_rebalance()
     else:
-        moved.tell(ClassicState.STABLE)
-    then = moved.outcome()
+        classic_decision.audit_generation(ClassicState.STABLE)
+    rebalance_outcome = classic_decision.outcome()
     return Outcome(
-        (*decision.replies, *then.replies),
-        (*decision.records, *then.records),
-        then.soft_records,
-        (*decision.timers, *then.timers),
-        why=then.why,
+        (*decision.replies, *rebalance_outcome.replies),
+        (*decision.records, *rebalance_outcome.records),
+        rebalance_outcome.soft_records,
+        (*decision.timers, *rebalance_outcome.timers),
+        why=rebalance_outcome.why,
     )
 
 
@@ -119,7 +122,8 @@ def downgrade(
 
 
 def classic_member(group: Any, request: SyncGroupRequest | HeartbeatRequest) -> Any:
-    """The member of the classic protocol that asks, at its own epoch. Raises `GroupError`."""
+    """Return the classic member that sends the request, whose generation must be its epoch. Raises
+    `GroupError`."""
     if request.group_instance_id is not None:
         member = get_or_throw_static_member(group, request.member_id, request.group_instance_id)
     else:
@@ -132,19 +136,18 @@ def classic_member(group: Any, request: SyncGroupRequest | HeartbeatRequest) -> 
 
 
 def convert_classic_members(
-    decision: ModernDecision[Any, Any], classic: ClassicGroup, old: Collection[str] = ()
+    decision: ModernDecision[Any, Any], classic: ClassicGroup, without_rejoin: Collection[str] = ()
 ) -> None:
-    """The members of a classic group go on in another kind: who waits is told to come back, and each has its
-    session.
+    """Take over the members of a classic group: pending requests are answered to rejoin, and sessions start.
 
-    `old`: those whose clients know no REBALANCE_IN_PROGRESS of a join, and end at it; all back off and come
-    back when the group is being loaded."""
+    `without_rejoin`: members whose clients fail on REBALANCE_IN_PROGRESS as the error of a JoinGroup. All
+    clients back off and retry on COORDINATOR_LOAD_IN_PROGRESS."""
     decision.replace_classic_group(classic)
     for member in classic.members.values():
         if member.join_waiter is not None:
-            is_old = member.member_id in old
-            again = Errors.COORDINATOR_LOAD_IN_PROGRESS if is_old else Errors.REBALANCE_IN_PROGRESS
-            decision.reply(member.join_waiter, rejected_join(again, member.member_id))
+            cannot_rejoin = member.member_id in without_rejoin
+            error = Errors.COORDINATOR_LOAD_IN_PROGRESS if cannot_rejoin else Errors.REBALANCE_IN_PROGRESS
+            decision.reply(member.join_waiter, rejected_join(error, member.member_id))
         if member.sync_waiter is not None:
             decision.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
         decision.timers.append(
@@ -155,17 +158,17 @@ def convert_classic_members(
 def leave_members(
     group: Any, request: LeaveGroupRequest, context: Context
 ) -> tuple[LeaveGroupResponse, list[Departure]]:
-    """What to answer a LeaveGroup, and who goes, of either protocol, each once."""
-    answers: list[MemberResponse] = []
-    gone: dict[str, Departure] = {}
+    """Return the response to a LeaveGroup, and the members of either protocol that it removes, each once."""
+    responses: list[MemberResponse] = []
+    departures: dict[str, Departure] = {}
     for identity in leaving_members(request, context):
         error = Errors.NONE
         try:
-            member, kind = _leaving(group, identity, context)
-            gone.setdefault(member.member_id, (member, kind, identity.reason))
+            member, cause = _leaving(group, identity, context)
+            departures.setdefault(member.member_id, (member, cause, identity.reason))
         except GroupError as refused:
             error = refused.error
-        answers.append(
+        responses.append(
             MemberResponse(
                 member_id=identity.member_id,
                 group_instance_id=identity.group_instance_id,
@@ -173,12 +176,13 @@ def leave_members(
             )
         )
     if context.api_version >= 3:
-        return LeaveGroupResponse(members=tuple(answers)), list(gone.values())
-    return LeaveGroupResponse(error_code=answers[0].error_code), list(gone.values())
+        return LeaveGroupResponse(members=tuple(responses)), list(departures.values())
+    return LeaveGroupResponse(error_code=responses[0].error_code), list(departures.values())
 
 
 def _leaving(group: Any, identity: MemberIdentity, context: Context) -> tuple[Any, str]:
-    """The member, and why it goes: by itself from its own client, else by an administrator."""
+    """Return the member and the cause: it leaves by a request of its own client, else an administrator
+    removes it."""
     if identity.group_instance_id is None:
         member = get_or_throw_member(group, identity.member_id)
     elif identity.member_id:
@@ -188,5 +192,5 @@ def _leaving(group: Any, identity: MemberIdentity, context: Context) -> tuple[An
         if holder is None:
             raise GroupError(Errors.UNKNOWN_MEMBER_ID)
         return holder, causes.REMOVED_BY_ADMIN
-    own = member.client_id == context.client_id
-    return member, causes.MEMBER_LEFT if own else causes.REMOVED_BY_ADMIN
+    is_own_request = member.client_id == context.client_id
+    return member, causes.MEMBER_LEFT if is_own_request else causes.REMOVED_BY_ADMIN

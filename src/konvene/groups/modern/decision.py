@@ -1,13 +1,12 @@
-"""A decision about a group whose coordinator assigns, while it is being made: what all such kinds share.
+"""A decision about a consumer, share or streams group while it is being made: the steps that all types share.
 
-A group of ten thousand is not copied for a heartbeat. A decision reads the group as it is before the decision
-and collects what follows: records, replies, timers, effects, the causes. Only the replay of its records
-changes the group, so a request that is refused half-way leaves no trace. What a decision has changed so far
-(`epoch`, the member at hand) is therefore handed on by the functions that share a decision, and not read back
-from the group.
+A group of ten thousand members is not copied for each heartbeat. A decision reads the group as it was before,
+and collects what follows: records, replies, timers, effects, and the causes. Only the replay of the records
+changes the group, so a request that is rejected half-way leaves no trace. Functions that share a decision
+pass on what it has changed so far (`epoch`, the member at hand) instead of reading it from the group.
 
-A group that does not exist yet, or that another kind of group is becoming, is a private one: the records that
-make it are in the decision already.
+A group that does not exist yet, or that a group of another type becomes, is private to the decision, whose
+records create it.
 """
 
 from __future__ import annotations
@@ -87,11 +86,11 @@ class ModernDecision(ABC, Generic[G, M]):
         self.assignment_epoch = group.assignment_epoch
         self.soft = group.soft
         self.changed: list[Any] = []
-        """Members that are new, or not as they were."""
+        """Members that the decision adds or changes."""
         self.departed: set[str] = set()
-        """Members that will not be in the group any more."""
+        """Ids of the members that the decision removes."""
         self.assignments: dict[str, Any] = {}
-        """What members will have, where that changes."""
+        """Changed current assignments, by member id."""
         self.records: list[Any] = []
         self.replies: list[Reply] = []
         self.timers: list[Arm | Disarm] = []
@@ -100,7 +99,8 @@ class ModernDecision(ABC, Generic[G, M]):
         self.rebalances: list[Rebalance] = []
 
     def outcome(self) -> Outcome:
-        self._tell()
+        """Return all that follows, after the audit of rebalances is complete."""
+        self._trace_rebalance()
         soft: tuple[SoftStateRecord, ...] = ()
         reported = self._reported()
         if self.soft is not self.group.soft or reported or (self.assignments and self.soft.story is not None):
@@ -110,7 +110,7 @@ class ModernDecision(ABC, Generic[G, M]):
             tuple(self.rebalances),
         )  # fmt: skip
 
-    # --- what follows ---
+    # --- replies, records and timers ---
 
     def reply(self, waiter: Waiter, response: Struct) -> None:
         self.replies.append(Reply(waiter, response))
@@ -122,17 +122,17 @@ class ModernDecision(ABC, Generic[G, M]):
         self.timers.append(Arm(key, after_ms, unless_armed))
 
     def replace_classic_group(self, classic: ClassicGroup) -> None:
-        """The group takes the place of a classic one: its record goes, and whatever it waited for."""
+        """Delete the record of the classic group that this group replaces, and stop its timers."""
         group_id = classic.group_id
         self.record(classic_log.tombstone(group_id))
         self.timers += [Disarm(join_key(group_id)), Disarm(sync_key(group_id))]
         self.timers += (Disarm(session_key(group_id, pending)) for pending in sorted(classic.pending_joins))
 
-    def remember(self, **known: Any) -> None:
-        """Note what is kept beside the log."""
-        self.soft = replace(self.soft, **known)
+    def remember(self, **fields: Any) -> None:
+        """Set fields of the soft state, which is kept beside the log."""
+        self.soft = replace(self.soft, **fields)
 
-    # --- moves that requests share ---
+    # --- steps that requests share ---
 
     @abstractmethod
     def arm_session(self, member: M) -> None:
@@ -201,10 +201,10 @@ class ModernDecision(ABC, Generic[G, M]):
         return member
 
     def _reported(self) -> Mapping[str, Any]:
-        """What members say beside all else, where that is kept; None of who is gone."""
+        """Reports of members that are kept beside the log, by member id; None to forget one."""
         return {}
 
-    # --- the story ---
+    # --- the audit ---
 
     def cause(
         self,
@@ -214,61 +214,61 @@ class ModernDecision(ABC, Generic[G, M]):
         reason: str | None = None,
         topic: str | None = None,
     ) -> None:
-        """Remember why the epoch moves."""
+        """Add a cause (`shard.causes`) of the epoch bump, with the member or the topic behind it."""
         self.causes.append(cause_of(kind, self.context.now_ms, member, reason=reason, topic=topic))
 
     @abstractmethod
     def _protocol(self) -> str:
-        """The assignor by which the group's target came about."""
+        """Return the name of the assignor that computed the target."""
 
-    def _moved_without_epoch(self) -> bool:
-        """Whether there is something to tell though no epoch moved."""
+    def _is_audited_without_bump(self) -> bool:
+        """Whether the decision is audited although it does not bump the epoch."""
         return False
 
     def _settled_state(self) -> str:
-        """The state of the group now that all members have what they are meant to have."""
+        """Return the state of the group when all members have reached the target."""
         return self.stable
 
-    def _targeted(self, story: RebalanceTrace) -> RebalanceTrace:
-        """The story, with what the new target moves, where that is counted."""
-        return story
+    def _with_moves(self, trace: RebalanceTrace) -> RebalanceTrace:
+        """Return the trace with the units that the new target moves added, where they are counted."""
+        return trace
 
-    def _tell(self) -> None:
-        """One row where the epoch moved, and one when all members have what they are meant to have."""
+    def _trace_rebalance(self) -> None:
+        """Audit an epoch bump, and the end of a rebalance: all members have reached the target."""
         group, now = self.group, self.context.now_ms
-        story: RebalanceTrace | None = self.soft.story
-        if self.epoch == group.epoch and story is None and not self.causes:
+        trace: RebalanceTrace | None = self.soft.story
+        if self.epoch == group.epoch and trace is None and not self.causes:
             return
-        size = self._size()
+        size = self._next_size()
         if self.epoch > group.epoch:
-            self._row(
+            self._audit(
                 self.epoch, self.assigning if size else self.empty, RebalanceTrace(now, tuple(self.causes))
             )
-            story = (story or RebalanceTrace(now)).with_causes(self.causes) if size else None
-        elif self._moved_without_epoch():
-            self._row(self.epoch, group.state, RebalanceTrace(now, tuple(self.causes)))
-        if story is not None and self.assignment_epoch > group.assignment_epoch:
-            story = self._targeted(replace(story, targeted_ms=now))
-        touched = bool(self.assignments or self.departed) and self.epoch == self.assignment_epoch
-        if story is not None and story.targeted_ms >= 0 and touched and not self._behind(size):
-            self._row(self.epoch, self._settled_state(), story, is_over=True)
-            story = None
-        if story is not self.soft.story:
-            self.remember(story=story)
+            trace = (trace or RebalanceTrace(now)).with_causes(self.causes) if size else None
+        elif self._is_audited_without_bump():
+            self._audit(self.epoch, group.state, RebalanceTrace(now, tuple(self.causes)))
+        if trace is not None and self.assignment_epoch > group.assignment_epoch:
+            trace = self._with_moves(replace(trace, targeted_ms=now))
+        has_progress = bool(self.assignments or self.departed) and self.epoch == self.assignment_epoch
+        if trace is not None and trace.targeted_ms >= 0 and has_progress and not self._count_behind(size):
+            self._audit(self.epoch, self._settled_state(), trace, is_over=True)
+            trace = None
+        if trace is not self.soft.story:
+            self.remember(story=trace)
 
-    def _size(self) -> int:
-        """How many members there will be."""
+    def _next_size(self) -> int:
+        """Return the number of members after this decision."""
         known = self.group.members
-        left = sum(m in known for m in self.departed)
-        return len(known) - left + sum(m not in known or m in self.departed for m in self.assignments)
+        removed = sum(m in known for m in self.departed)
+        return len(known) - removed + sum(m not in known or m in self.departed for m in self.assignments)
 
     def _reached(self) -> dict[str, int]:
-        """Who comes to the target with this decision."""
+        """Return the members that reach the target in this decision, each with the time."""
         now, epoch = self.context.now_ms, self.assignment_epoch
         return {member_id: now for member_id, current in self.assignments.items() if current.is_at(epoch)}
 
-    def _behind(self, size: int) -> int:
-        """How many members will not be where they should be."""
+    def _count_behind(self, size: int) -> int:
+        """Return how many members are behind the target after this decision."""
         reached = self._reached()
         if self.assignment_epoch > self.group.assignment_epoch:
             return size - len(reached)
@@ -277,7 +277,7 @@ class ModernDecision(ABC, Generic[G, M]):
         before += sum(m in behind for m in self.departed if m not in self.assignments)
         return len(behind) - before + len(self.assignments) - len(reached)
 
-    def _row(self, epoch: int, state: str, story: RebalanceTrace, *, is_over: bool = False) -> None:
+    def _audit(self, epoch: int, state: str, trace: RebalanceTrace, *, is_over: bool = False) -> None:
         members: list[RebalancedMember] = []
         protocol = None
         if is_over:
@@ -292,13 +292,13 @@ class ModernDecision(ABC, Generic[G, M]):
             group_type=self.group.group_type,
             epoch=epoch,
             state=state,
-            started_ms=story.started_ms,
-            joined_ms=story.targeted_ms,
+            started_ms=trace.started_ms,
+            joined_ms=trace.targeted_ms,
             ended_ms=self.context.now_ms,
             protocol=protocol,
-            causes=story.causes,
-            causes_left_out=story.causes_left_out,
+            causes=trace.causes,
+            causes_left_out=trace.causes_left_out,
             members=tuple(members),
-            moved=story.moved if is_over else (),
+            moved=trace.moved if is_over else (),
         )
         self.rebalances.append(Rebalance(self.group.group_id, value))

@@ -5,7 +5,7 @@ that means, is common:
 
     session      no heartbeat came within the session timeout, or soon enough after the connection was lost
     revocation   a member did not acknowledge a revocation within its rebalance timeout
-    rejoin       a member of the classic protocol was told to rejoin and did not
+    rejoin       a member of the classic protocol did not rejoin within its rebalance timeout
     resync       a member of the classic protocol joined and did not send its SyncGroup
 
 A timer of a member that is not in the group any more, or owes nothing any more, changes nothing.
@@ -65,7 +65,7 @@ class MemberTimers(Generic[G]):
         return self.fence(group, member, causes.REBALANCE_TIMEOUT, context)
 
     def rejoin_timed_out(self, group: G, member_id: str, context: Context) -> Outcome:
-        """Fence a member of the classic protocol that was told to rejoin and did not."""
+        """Fence a member of the classic protocol that did not rejoin within its rebalance timeout."""
         return self._fence(group, member_id, context, causes.REBALANCE_TIMEOUT)
 
     def resync_timed_out(self, group: G, member_id: str, context: Context) -> Outcome:

@@ -1,13 +1,11 @@
-"""How what a member holds becomes what it is meant to have, one step at a time.
+"""How the assignment of a member becomes its target, one step at a time.
 
-A member holds units and is given a target. What is in both it keeps. The rest of what it holds has to be
-revoked; the rest of the target is wanted. A wanted unit that somebody else still holds has to wait.
+A member owns units and has a target. It keeps the units that are in both, and revokes the others that it
+owns. The others of the target it is granted when they are free; it waits for a unit that another member still
+owns.
 
-The three protocols that assign on the server differ in what a unit is, in when a wanted one is free, and in
-whether giving one up must be confirmed; not in this.
-
-    kind       unit                             free                          confirmed
-    consumer   (topic id, partition)            nobody else holds it          yes
+    type       unit                             free                          revocations are acknowledged
+    consumer   (topic id, partition)            no other member owns it       yes
     share      (topic id, partition)            always                        no
     streams    (role, subtopology, partition)   depends on role and process   yes
 """
@@ -21,19 +19,19 @@ U = TypeVar("U", bound=Hashable)
 
 
 class Parts(NamedTuple, Generic[U]):
-    """What becomes of the units."""
+    """The units of one step."""
 
     kept: Set[U]
     revoked: Set[U]
     granted: Set[U]
-    """Wanted, and free."""
+    """In the target, not owned yet, and free."""
     waits: bool
-    """Whether something wanted is not free."""
+    """Whether a unit of the target is not free."""
 
 
-def reconcile(held: Set[U], target: Set[U], free: Callable[[U], bool]) -> Parts[U]:
-    """Part what is held and what is wanted."""
-    kept = held & target
+def reconcile(owned: Set[U], target: Set[U], free: Callable[[U], bool]) -> Parts[U]:
+    """Return which units are kept, revoked and granted, and whether the member waits for others."""
+    kept = owned & target
     wanted = target - kept
     granted = {unit for unit in wanted if free(unit)}
-    return Parts(kept, held - kept, granted, len(granted) < len(wanted))
+    return Parts(kept, owned - kept, granted, len(granted) < len(wanted))

@@ -78,7 +78,7 @@ class Decision(ModernDecision[StreamsGroup, Member]):
     def _settled_state(self) -> str:
         return settled_state(self.topology, self.validated_topology_epoch)
 
-    def _targeted(self, story: RebalanceTrace) -> RebalanceTrace:
+    def _with_moves(self, story: RebalanceTrace) -> RebalanceTrace:
         moved = map(sum, zip(story.moved or (0, 0, 0), self.moved, strict=True))
         return replace(story, moved=tuple(moved))
 

@@ -108,7 +108,7 @@ def live_group(group: Group) -> ClassicGroup:
         live.was_empty = True
         added, live.initial_delay_ms, live.initial_remaining_ms = group.first
         live.member_added = bool(added)
-    live.story = STORY if group.has_story else None
+    live.trace = STORY if group.has_story else None
     live.subscribed = topics_of_generation(live)
     return live
 
@@ -172,7 +172,7 @@ def small_group(live: ClassicGroup) -> Group:
         handed_out=tuple(sorted(map(member_number, live.pending_joins))),
         to_sync=tuple(sorted(map(member_number, live.pending_syncs))),
         first=(int(live.member_added), live.initial_delay_ms, live.initial_remaining_ms) if first else (),
-        has_story=int(live.story is not None),
+        has_story=int(live.trace is not None),
         has_protocol=int(live.protocol is not None),
         has_type=int(live.protocol_type is not None),
     )

@@ -115,7 +115,7 @@ def test_who_was_behind_goes_on_until_the_rebalance_is_over(*, restarts: bool) -
     assert commits(room, ann, behind) is Errors.NONE
     assert commits(room, ann, room.group.generation + 1) is Errors.ILLEGAL_GENERATION
     assert commits(room, ann, 0) is Errors.ILLEGAL_GENERATION
-    room.group.hears_earlier = False
+    room.group.accepts_earlier_epochs = False
     assert commits(room, ann, behind) is Errors.ILLEGAL_GENERATION
 
 
@@ -161,4 +161,4 @@ def test_the_last_one_is_silent() -> None:
     room.take(room.shard.expire(("session", "g", CID), room.context()))
     assert isinstance(room.group, ClassicGroup)
     assert list(room.group.members) == [ann.member_id]
-    assert [cause.kind for cause in room.group.story.causes] == ["downgraded", "session-expired"]
+    assert [cause.kind for cause in room.group.trace.causes] == ["downgraded", "session-expired"]

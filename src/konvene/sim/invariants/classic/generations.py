@@ -74,7 +74,7 @@ class OtherGenerationsAreRefused(Invariant):
 
 
 def hears(group: ClassicGroup, generation: int) -> bool:
-    is_due = group.hears_earlier and group.state is State.PREPARING_REBALANCE
+    is_due = group.accepts_earlier_epochs and group.state is State.PREPARING_REBALANCE
     return is_due and 0 < generation < group.generation
 
 

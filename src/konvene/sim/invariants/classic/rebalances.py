@@ -245,7 +245,7 @@ class ChangesHaveACause(Invariant):
             before = event.before.group(name).members
             if before.keys() == group.members.keys():
                 continue
-            story = group.story.causes if group.story is not None else ()
+            story = group.trace.causes if group.trace is not None else ()
             told = {(c.member_id, c.kind) for r in outcome.why if r.group_id == name for c in r.story.causes}
             told.update((c.member_id, c.kind) for c in story)
             old, new = _by_who(before.values()), _by_who(group.members.values())
