@@ -118,7 +118,7 @@ def forget_who_is_awaited(group: ClassicGroup, old: Member, member_id: str) -> M
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run that finds the bug that was planted."""
-    monkeypatch.setattr(join, "_take_place", forget_who_is_awaited)
+    monkeypatch.setattr(join, "_replace_member_id", forget_who_is_awaited)
     for seed in range(1, 60):
         report = simulate(Run(seed, ("static",)))
         if report.violation is not None:

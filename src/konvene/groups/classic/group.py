@@ -2,8 +2,8 @@
 
     state                Heartbeat              SyncGroup              leaves for
     Empty                UNKNOWN_MEMBER_ID      UNKNOWN_MEMBER_ID      PreparingRebalance: a member joins
-    PreparingRebalance   REBALANCE_IN_PROGRESS  REBALANCE_IN_PROGRESS  CompletingRebalance: all joined, or time
-                                                                       is up; Empty: no member is left
+    PreparingRebalance   REBALANCE_IN_PROGRESS  REBALANCE_IN_PROGRESS  CompletingRebalance: all joined, or
+                                                                       timed out; Empty: no member is left
     CompletingRebalance  NONE                   waits for the leader   Stable: the assignment is stored;
                                                                        PreparingRebalance: members change
     Stable               NONE                   the assignment         PreparingRebalance
