@@ -91,7 +91,7 @@ def test_nobody_there() -> None:
         1,
         "",
         f"konvene: cannot connect to {gone.address}: connection refused\n"
-        "  Is a broker running there? Name another with --bootstrap-server HOST:PORT.\n",
+        "  Is a broker running there? Choose another one with --bootstrap-server HOST:PORT.\n",
     )
 
 
@@ -99,7 +99,7 @@ def test_nobody_there() -> None:
     "answer, said",
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is it Kafka?"),
-        (HANG_UP, "a TLS or SASL listener does so to a plain client"),
+        (HANG_UP, "TLS and SASL listeners close plaintext connections"),
         (None, "did not answer ApiVersions within 300 ms"),
     ],
 )

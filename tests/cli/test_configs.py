@@ -151,7 +151,7 @@ def test_what_a_broker_refuses_is_told(broker: Any) -> None:
         assert why in said.err
     assert "UNKNOWN_TOPIC_OR_PARTITION" in call(broker, "configs", "describe", *topic("nope")).err
     said = call(broker, "configs", "describe", "--entity-type", "brokers", "--entity-name", "77")
-    assert said.err == "konvene: there is no broker 77 in the cluster\n  There are 1.\n"
+    assert said.err == "konvene: there is no broker 77 in the cluster\n  Brokers: 1.\n"
 
 
 def test_topics_grow(broker: Any) -> None:

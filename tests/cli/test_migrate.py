@@ -60,7 +60,7 @@ def write(path: Path, *batches: tuple[int, list[Record]], partition: int = 0, or
 
 
 def rehearse(path: Path, *words: str) -> Said:
-    return call(None, "migrate", "rehearse", str(path), *words)
+    return call(None, "migrate", "dry-run", str(path), *words)
 
 
 def one(said: Said) -> dict[str, Any]:
@@ -118,8 +118,8 @@ def plain(path: Path) -> Path:
 def test_what_blocks_is_told_with_who_and_what_to_do(tmp_path: Path) -> None:
     said = rehearse(plain(tmp_path), "--explain")
     assert said.code == 1
-    assert "1 groups of members that are no consumers are left out" in said.err
-    assert "1 of 2 groups can change their protocol." in said.err
+    assert "Skipped 1 groups whose members are not consumers" in said.err
+    assert "1 of 2 groups can migrate." in said.err
     rows = {line.split()[0]: line.split() for line in said.out.splitlines() if not line.startswith(" ")}
     assert rows["g"][2:] == ["consumer", "2", "range", "yes", "4", "0", "0", "0"]
     assert rows["odd"][5] == "NO"
@@ -155,7 +155,7 @@ def test_of_copies_the_one_that_reaches_further_counts(tmp_path: Path) -> None:
     old = write(tmp_path / "a", (NOW, [record(consumer("ann", [0]))]))
     new = write(tmp_path / "b", (NOW, [record(consumer("ann", [0]))]), (NOW, [record(consumer("bob", [0]))]))
     for paths in ((old, new), (new, old)):
-        said = call(None, "migrate", "rehearse", *map(str, paths), "--json")
+        said = call(None, "migrate", "dry-run", *map(str, paths), "--json")
         assert [each["member_id"] for each in one(said)["members"]] == ["bob"]
 
 
@@ -288,7 +288,7 @@ def test_a_file_without_a_topology_is_bad_usage(tmp_path: Path, text: str) -> No
     file = tmp_path / "words.json"
     file.write_text(text)
     said = rehearse(words(tmp_path / "data"), "--topology", str(file))
-    assert said.code == 2 and "is no topology" in said.err
+    assert said.code == 2 and "is not a topology" in said.err
 
 
 # --- a cluster -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.commands import call
 from tests.client.scripted import ScriptedBroker
 
-from konvene.cli.produce import PROPERTIES, Line, LineShape, parse_properties
+from konvene.cli.produce import PROPERTIES, Line, LineFormat, parse_properties
 from konvene.client.consumer.classic_member import MemberSettings
 from konvene.client.consumer.settings import ConsumerSettings, consumer_settings
 from konvene.codec.batches import Record, build, records
@@ -84,8 +84,8 @@ def test_a_line_without_its_key_is_told_and_those_before_it_are_written() -> Non
         )
     assert said.code == 1
     assert said.err.splitlines() == [
-        "konvene: line 2: no '\\t' that ends a key",
-        "  1 lines before it were written; ignore.error=true takes such a line whole.",
+        "konvene: line 2: no '\\t' after a key",
+        "  1 lines before it were written; ignore.error=true uses such a line as the value.",
     ]
     assert written(broker) == [(b"a", b"1")]
 
@@ -103,7 +103,7 @@ def test_a_line_without_its_key_is_told_and_those_before_it_are_written() -> Non
     ],
 )
 def test_the_shape_of_a_line(given: list[str], line: bytes, expected: Line) -> None:
-    assert LineShape.of(parse_properties(tuple(given), PROPERTIES)).read(line) == expected
+    assert LineFormat.of(parse_properties(tuple(given), PROPERTIES)).parse(line) == expected
 
 
 @pytest.mark.parametrize("text", ["parse.key", "no.such=1"])
@@ -266,8 +266,7 @@ def test_the_coordinator_follows_the_expression_and_the_settings_reach_it() -> N
         )
     assert (said.code, said.out) == (0, "v0\nv1\nnull\n")
     assert said.err == (
-        "--consumer-property made.up is not known here and changes nothing.\n"
-        "Processed a total of 3 messages\n"
+        "--consumer-property made.up is unknown and ignored.\nProcessed a total of 3 messages\n"
     )
     sent = [r for api, r in zip(broker.apis, broker.requests, strict=True) if api == "ConsumerGroupHeartbeat"]
     first = sent[0]

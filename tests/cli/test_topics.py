@@ -88,7 +88,7 @@ def test_a_topic_that_exists_is_an_error_unless_that_was_expected() -> None:
         1,
         "",
         "konvene: topic orders: TOPIC_ALREADY_EXISTS: Topic 'orders' already exists.\n"
-        "  --if-not-exists makes that no error.\n",
+        "  Use --if-not-exists to ignore existing topics.\n",
     )
     assert expected.json == {"topic": "orders", "created": False}
 

@@ -55,7 +55,7 @@ def test_the_version_in_front_of_a_value_is_enough() -> None:
     assert answer["json"]["offset"] == 5
     said = wire("decode", line | {"version": 4})
     assert said.code == 1
-    assert answers(said)[0]["error"] == "the line says version 4, its bytes say 3"
+    assert answers(said)[0]["error"] == "the line has version 4, its bytes have version 3"
 
 
 def test_a_record_of_the_clusters_metadata_has_its_frame() -> None:
@@ -70,7 +70,7 @@ def test_a_bad_line_is_told_and_the_others_go_on() -> None:
     good = {"name": "HeartbeatResponse", "version": 0, "hex": "0000"}
     said = wire("decode", good, "", "{", good)
     assert said.code == 1
-    assert said.err == "konvene: 1 of 3 lines could not be turned; each says why\n"
+    assert said.err == 'konvene: 1 of 3 lines could not be converted; see their "error"\n'
     first, second, third = answers(said)
     assert first == third == good | {"json": {"errorCode": 0}}
     assert (second["line"], set(second)) == (3, {"line", "error"})
@@ -84,16 +84,16 @@ def test_a_bad_line_is_told_and_the_others_go_on() -> None:
         ("decode", "[" * 100_000, "nested too deeply"),
         ("decode", {"hex": "00"}, '"name" is missing'),
         ("decode", {"name": 5}, '"name" is not text'),
-        ("decode", {"name": "Voter", "version": 0, "hex": ""}, "Voter is no message or record"),
-        ("decode", {"name": "\ud800", "version": 0, "hex": ""}, "is no message or record"),
+        ("decode", {"name": "Voter", "version": 0, "hex": ""}, "Voter is not a message or record"),
+        ("decode", {"name": "\ud800", "version": 0, "hex": ""}, "is not a message or record"),
         ("decode", {"name": "HeartbeatRequest", "hex": "00"}, '"version" is missing'),
         ("decode", {"name": "HeartbeatRequest", "version": True, "hex": "00"}, "not a whole number"),
         ("decode", {"name": "HeartbeatRequest", "version": 9, "hex": "00"}, "has no version 9 (it has 0-4)"),
         ("decode", {"name": "HeartbeatResponse", "version": 0, "hex": "0"}, "hex: "),
         ("decode", {"name": "HeartbeatResponse", "version": 0, "hex": "00"}, "the bytes end too early"),
         ("decode", {"name": "HeartbeatResponse", "version": 0, "hex": "000000"}, "1 bytes left over"),
-        ("decode", {"name": "GroupMetadataKey", "version": 0, "hex": "0003"}, "is record type 2"),
-        ("decode", {"name": "GroupMetadataValue", "hex": "00"}, "the first 2 bytes are not there"),
+        ("decode", {"name": "GroupMetadataKey", "version": 0, "hex": "0003"}, "has record type 2"),
+        ("decode", {"name": "GroupMetadataValue", "hex": "00"}, "the first 2 bytes are missing"),
         ("decode", {"name": "TopicRecord", "hex": "010300"}, "is framed as 1, 2"),
         ("decode", {"name": "TopicRecord", "hex": ""}, ""),
         ("encode", {"name": "HeartbeatRequest", "version": 0}, '"json" is missing'),

@@ -1,8 +1,7 @@
 """The root command and the table of its commands.
 
-A command is a row: its name, its file, a line of help. The file is imported when the command is called (or
-asked for its own help), so the table repeats the line that the command's docstring begins with; a test holds
-the two together.
+Each command has a row: its name, its module and a line of help. The module is imported when the command is
+called, so the table repeats the first line of the command's docstring; a test compares the two.
 """
 
 from __future__ import annotations
@@ -18,30 +17,30 @@ COMMANDS = {
     "serve": ("serve", "Run a broker."),
     "groups": (
         "groups.command",
-        "List, describe and delete groups, move their offsets, and tell why they rebalanced.",
+        "List, describe and delete groups, reset their offsets, and show why they rebalanced.",
     ),
     "topics": ("topics", "List, create, describe, alter and delete topics."),
     "configs": ("configs", "Describe and alter the settings of topics, brokers and groups."),
     "produce": ("produce", "Write lines from standard input to a topic."),
     "consume": ("consume", "Read records from topics and print them."),
-    "transactions": ("transactions.command", "List and describe transactions, and end those that hang."),
-    "log": ("log.command", "Show, verify, clean and repair the files of a log, ours or Apache Kafka's."),
-    "wire": ("wire", "Turn messages and records from bytes into JSON and back."),
+    "transactions": ("transactions.command", "List and describe transactions, and abort hanging ones."),
+    "log": ("log.command", "Dump, verify, clean and repair the files of a log, of konvene or Apache Kafka."),
+    "wire": ("wire", "Convert messages and records between bytes and JSON."),
     "sim": (
         "sim.command",
-        "Run groups under faults from a seed, replay and shrink what went wrong, and try settings out.",
+        "Simulate groups with faults from a seed, replay and shrink violations, and compare settings.",
     ),
     "explain": (
         "explain.command",
-        "Tell from logs why groups rebalanced, what it cost, and what would help.",
+        "Explain from logs why groups rebalanced, what it cost, and how to avoid it.",
     ),
     "migrate": (
         "migrate.command",
-        "Rehearse how groups change between the classic, the consumer and the streams protocol.",
+        "Check whether groups can migrate between the classic, consumer and streams protocols.",
     ),
-    "completion": ("completion", "Print the script that completes commands in your shell."),
+    "completion": ("completion", "Print the completion script for your shell."),
 }
-"""Name, file in this folder, and what `konvene --help` says."""
+"""Module in this package and help line, by command name."""
 
 COMPLETION = """\b
 Completion for your shell:
@@ -52,7 +51,7 @@ Completion for your shell:
 
 
 class LateGroup(click.Group):
-    """A group whose commands are imported when they are called."""
+    """A command group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -81,4 +80,4 @@ class LateGroup(click.Group):
 @click.command(cls=LateGroup, epilog=COMPLETION, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def konvene(**_: Any) -> None:
-    """Kafka's group coordination, whole, in Python: a broker, and tools for any Kafka cluster."""
+    """Kafka's group coordination in Python: a broker, and tools for any Kafka cluster."""

@@ -1,6 +1,6 @@
-"""`konvene completion`: the script that makes a shell complete commands and options.
+"""`konvene completion`: the script that completes commands and options in a shell.
 
-The script is click's own; it asks `konvene` itself at each press of the key, so it never grows old.
+The script is click's; it calls `konvene` for each completion, so it is valid for later versions as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from click.shell_completion import get_completion_class
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that completes commands in your shell.
+    """Print the completion script for your shell.
 
     \b
     eval "$(konvene completion bash)"     in ~/.bashrc
@@ -21,6 +21,6 @@ def completion(shell: str) -> None:
     """
     from konvene.cli.app import konvene
 
-    made = get_completion_class(shell)
-    assert made is not None
-    click.echo(made(konvene, {}, "konvene", "_KONVENE_COMPLETE").source())
+    completer = get_completion_class(shell)
+    assert completer is not None
+    click.echo(completer(konvene, {}, "konvene", "_KONVENE_COMPLETE").source())

@@ -1,8 +1,8 @@
-"""`konvene configs`: what `kafka-configs` does for topics, brokers and groups.
+"""`konvene configs`: the actions of `kafka-configs` for topics, brokers and groups.
 
-Options and lines are those of Kafka's tool. Without `--all`, `describe` shows what was set on the thing
-itself; with it, every setting and where its value comes from. `alter` changes what it is told and leaves the
-rest (IncrementalAlterConfigs); as in Kafka's tool, deleting what was not set is an error.
+Options and output are those of Kafka's tool. `describe` shows the settings of the resource itself; with
+`--all` every setting, with the source of its value. `alter` changes the given settings and keeps the others
+(IncrementalAlterConfigs); as in Kafka's tool, deleting a setting that is not set is an error.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """A kind of thing that has settings."""
+    """A type of resource that has settings."""
 
     word: str
     code: int
-    """Kafka's number of the resource type."""
+    """Config resource type of the protocol."""
     source: str
-    """Where a value comes from that was set on the thing itself."""
+    """Source of values that are set on the resource itself."""
 
 
 KINDS = {
@@ -48,7 +48,7 @@ def configs() -> None:
 
 
 _entity_type = click.option(
-    "--entity-type", "kind", type=click.Choice(list(KINDS)), required=True, help="What has the settings."
+    "--entity-type", "kind", type=click.Choice(list(KINDS)), required=True, help="Type of the resource."
 )
 
 
@@ -56,14 +56,16 @@ _entity_type = click.option(
 @cluster_options
 @json_option
 @_entity_type
-@click.option("--entity-name", "name", metavar="NAME", help="Topic, broker id or group [default: each].")
-@click.option("--entity-default", "default", is_flag=True, help="What all brokers share.")
-@click.option("--all", "everything", is_flag=True, help="Also what was not set here, and its source.")
+@click.option("--entity-name", "name", metavar="NAME", help="Topic, broker id or group [default: all].")
+@click.option("--entity-default", "default", is_flag=True, help="The default for all brokers.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Show all settings with their sources, also inherited ones."
+)
 def describe(
     connect: Connect, as_json: bool, kind: str, name: str | None, default: bool, everything: bool
 ) -> None:
-    """Show the settings of a topic, a broker or a group."""
-    wanted = _entity(kind, name, default)
+    """Describe the settings of a topic, a broker or a group."""
+    entity = _entity(kind, name, default)
 
     async def job() -> None:
         from konvene.client.admin.admin import Admin
@@ -71,8 +73,8 @@ def describe(
         async with connect() as cluster:
             admin = Admin(cluster)
             await cluster.refresh([])
-            _is_there(admin, kind, wanted)
-            names = await _names(admin, kind) if wanted is None else [wanted]
+            _is_there(admin, kind, entity)
+            names = await _names(admin, kind) if entity is None else [entity]
             found = []
             for each in names:
                 entries = await admin.describe_configs(KINDS[kind].code, each, synonyms=True)
@@ -92,41 +94,45 @@ def describe(
 @json_option
 @_entity_type
 @click.option("--entity-name", "name", metavar="NAME", help="Topic, broker id or group.")
-@click.option("--entity-default", "default", is_flag=True, help="What all brokers share.")
+@click.option("--entity-default", "default", is_flag=True, help="The default for all brokers.")
 @click.option(
-    "--add-config", "added", multiple=True, metavar="K=V,K=[A,B]", help="Settings to set; [] around commas."
+    "--add-config",
+    "added",
+    multiple=True,
+    metavar="K=V,K=[A,B]",
+    help="Settings to set; use [] around commas.",
 )
 @click.option(
     "--add-config-file",
     "file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
-    help="Properties file of settings to set; --add-config wins over it.",
+    help="Properties file with settings to set; --add-config overrides it.",
 )
-@click.option("--delete-config", "deleted", multiple=True, metavar="K,K", help="Settings to unset.")
+@click.option("--delete-config", "deleted", multiple=True, metavar="K,K", help="Settings to delete.")
 def alter(
     connect: Connect, as_json: bool, kind: str, name: str | None, default: bool, added: tuple[str, ...],
     file: Path | None, deleted: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Set and unset settings of a topic, a broker or a group.
+    """Set and delete settings of a topic, a broker or a group.
 
     \b
     konvene configs alter --entity-type topics --entity-name orders --add-config retention.ms=1000
     konvene configs alter --entity-type groups --entity-name billing --delete-config share.auto.offset.reset
     """
-    wanted = _entity(kind, name, default)
-    if wanted is None:
+    entity = _entity(kind, name, default)
+    if entity is None:
         raise click.UsageError(
             "Give --entity-name NAME" + (" or --entity-default." if kind == "brokers" else ".")
         )
     changes: dict[str, str | None] = dict(_properties(file)) if file else {}
     for text in added:
         changes |= _settings(text)
-    gone = [key for text in deleted for key in (part.strip() for part in text.split(",")) if key]
-    both = sorted(set(gone) & set(changes))
+    deleted_keys = [key for text in deleted for key in (part.strip() for part in text.split(",")) if key]
+    both = sorted(set(deleted_keys) & set(changes))
     if both:
-        raise click.UsageError(f"{', '.join(both)} cannot be both set and unset.")
-    if not changes and not gone:
+        raise click.UsageError(f"{', '.join(both)} cannot be both set and deleted.")
+    if not changes and not deleted_keys:
         raise click.UsageError("Give --add-config or --delete-config (or both).")
 
     async def job() -> None:
@@ -135,25 +141,30 @@ def alter(
         async with connect() as cluster:
             admin = Admin(cluster)
             await cluster.refresh([])
-            _is_there(admin, kind, wanted)
-            if gone:
-                entries = await admin.describe_configs(KINDS[kind].code, wanted, synonyms=True)
-                present = {s.name for e in entries for s in e.synonyms if s.source == _source(kind, wanted)}
-                present |= {e.name for e in entries if e.source == _source(kind, wanted)}
-                missing = [key for key in gone if key not in present]
+            _is_there(admin, kind, entity)
+            if deleted_keys:
+                entries = await admin.describe_configs(KINDS[kind].code, entity, synonyms=True)
+                present = {s.name for e in entries for s in e.synonyms if s.source == _source(kind, entity)}
+                present |= {e.name for e in entries if e.source == _source(kind, entity)}
+                missing = [key for key in deleted_keys if key not in present]
                 if missing:
-                    where = _called(kind, wanted)
-                    fail(f"{', '.join(missing)}: not set on {where}, so there is nothing to unset")
+                    where = _called(kind, entity)
+                    fail(f"{', '.join(missing)}: not set on {where}, so it cannot be deleted")
             await admin.alter_configs(
-                KINDS[kind].code, wanted, changes | dict.fromkeys(gone), validate_only=False
+                KINDS[kind].code, entity, changes | dict.fromkeys(deleted_keys), validate_only=False
             )
         if as_json:
             print_json(
-                {"entity_type": kind, "entity_name": wanted or None, "added": changes, "deleted": gone}
+                {
+                    "entity_type": kind,
+                    "entity_name": entity or None,
+                    "added": changes,
+                    "deleted": deleted_keys,
+                }
             )
         else:
-            shared = "" if wanted else "default "
-            click.echo(f"Completed updating {shared}config for {_called(kind, wanted)}.")
+            shared = "" if entity else "default "
+            click.echo(f"Completed updating {shared}config for {_called(kind, entity)}.")
 
     run(job)
 
@@ -162,22 +173,22 @@ def alter(
 
 
 def _entity(kind: str, name: str | None, default: bool) -> str | None:
-    """The name as the protocol has it: "" for what all brokers share, None where none was given."""
+    """The resource name of the protocol: "" for the default of all brokers, None if none is given."""
     if default:
         if kind != "brokers":
-            raise click.UsageError("--entity-default is for brokers: only these share settings.")
+            raise click.UsageError("--entity-default is only supported for brokers.")
         if name is not None:
-            raise click.UsageError("--entity-name and --entity-default contradict each other.")
+            raise click.UsageError("--entity-name and --entity-default cannot be used together.")
         return ""
     if kind == "brokers" and name is not None and not re.fullmatch(r"[0-9]{1,10}", name):
-        raise click.UsageError(f"--entity-name {name} is not the id of a broker, which is a number.")
+        raise click.UsageError(f"--entity-name {name} is not a broker id, which is a number.")
     if name == "":
         raise click.UsageError("--entity-name is empty.")
     return name
 
 
 def _settings(text: str) -> dict[str, str | None]:
-    """`a=b,c=[d,e]`: commas within brackets belong to the value."""
+    """Parse `a=b,c=[d,e]`; commas within brackets belong to the value."""
     found: dict[str, str | None] = {}
     for part in _UNBRACKETED_COMMA.split(text):
         key, separator, value = part.partition("=")
@@ -202,15 +213,15 @@ def _properties(path: Path) -> dict[str, str]:
 
 
 def _is_there(admin: Admin, kind: str, name: str | None) -> None:
-    """Only a broker itself is asked for its settings: say at once that there is none."""
+    """Fail if there is no such broker, as only a broker itself returns its settings."""
     nodes = admin.cluster.metadata.nodes
     if kind == "brokers" and name and int(name) not in nodes:
         known = ", ".join(str(node_id) for node_id in sorted(nodes))
-        fail(f"there is no broker {name} in the cluster", f"There are {known}.")
+        fail(f"there is no broker {name} in the cluster", f"Brokers: {known}.")
 
 
 async def _names(admin: Admin, kind: str) -> list[str]:
-    """Every thing of a kind, as Kafka's tool goes through them."""
+    """The names of all resources of a type, as Kafka's tool iterates over them."""
     if kind == "topics":
         return [t.name for t in await admin.list_topics()]
     if kind == "groups":
@@ -231,7 +242,7 @@ def _called(kind: str, name: str) -> str:
 
 
 def _print_entity(kind: str, name: str, entries: Sequence[ConfigEntry], everything: bool) -> None:
-    """As `kafka-configs --describe` prints it."""
+    """Print settings as `kafka-configs --describe`."""
     if kind == "brokers" and not name:
         click.echo("Default configs for brokers in the cluster are:")
     else:

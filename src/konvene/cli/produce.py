@@ -1,7 +1,7 @@
-"""`konvene produce`: what `kafka-console-producer` does: one record per line of standard input.
+"""`konvene produce`: write a record for each line of standard input, as `kafka-console-producer`.
 
-With `--transactional-id` the lines are one transaction, which is committed at the end of the input: whoever
-reads only what is committed sees all of them or none. An interrupt, or a line that cannot be read, aborts it.
+With `--transactional-id` all lines are one transaction, committed at the end of the input. An interrupt, or a
+line that cannot be parsed, aborts it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,31 @@ PROPERTIES = {
     "parse.key": "false", "key.separator": "\t", "parse.headers": "false", "headers.delimiter": "\t",
     "headers.separator": ",", "headers.key.separator": ":", "null.marker": "", "ignore.error": "false",
 }  # fmt: skip
-"""The properties of Kafka's line reader, and their defaults. An empty null.marker marks nothing."""
+"""The properties of Kafka's line reader with their defaults. An empty null.marker is not used."""
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_AT_ONCE = 1_000
+_MAX_IN_FLIGHT = 1_000
+
+
+class ProducerOptions(NamedTuple):
+    """Options of the producer."""
+
+    compression_codec: str
+    acks: str
+    sync: bool
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 @click.command()
 @cluster_options
 @json_option
-@click.option("--topic", required=True, metavar="NAME", help="The topic to write to.")
+@click.option("--topic", required=True, metavar="NAME", help="The topic to produce to.")
 @click.option("--partition", type=click.IntRange(0), help="Write to this partition.")
 @click.option(
     "--key-separator",
     metavar="TEXT",
-    help="What stands between key and value; short for parse.key=true and key.separator=TEXT.",
+    help="Separator of key and value; short for parse.key=true and key.separator=TEXT.",
 )
 @click.option(
     "--reader-property",
@@ -46,7 +56,7 @@ _AT_ONCE = 1_000
     "properties",
     multiple=True,
     metavar="KEY=VALUE",
-    help=f"How lines are read; repeatable: {', '.join(PROPERTIES)}.",
+    help=f"Line reader property; may be repeated: {', '.join(PROPERTIES)}.",
 )
 @click.option(
     "--compression-codec",
@@ -55,7 +65,7 @@ _AT_ONCE = 1_000
     default="none",
     show_default=True,
     type=click.Choice(CODECS),
-    help="How batches are compressed.",
+    help="Compression type of batches.",
 )
 @click.option(
     "--request-required-acks",
@@ -64,20 +74,21 @@ _AT_ONCE = 1_000
     default="-1",
     show_default=True,
     type=click.Choice(["-1", "all", "0", "1"]),
-    help="Whose acknowledgement to wait for.",
+    help="Required acknowledgements: none (0), leader (1) or all in-sync replicas (-1, all).",
 )
-@click.option("--sync", is_flag=True, help="Wait for each record's acknowledgement before the next.")
 @click.option(
-    "--transactional-id", metavar="ID", help="Write all lines in one transaction, as the producer of this id."
+    "--sync", is_flag=True, help="Wait for the acknowledgement of each record before sending the next."
+)
+@click.option(
+    "--transactional-id", metavar="ID", help="Write all lines in one transaction with this transactional.id."
 )
 @click.option(
     "--transaction-timeout-ms", type=click.IntRange(1), metavar="MS", default=60_000, show_default=True,
-    help="When the coordinator aborts the transaction by itself.",
+    help="Time after which the coordinator aborts the transaction.",
 )  # fmt: skip
 def produce(
     connect: Connect, as_json: bool, topic: str, partition: int | None, key_separator: str | None,
-    properties: tuple[str, ...], compression_codec: str, acks: str, sync: bool,
-    transactional_id: str | None, transaction_timeout_ms: int,
+    properties: tuple[str, ...], **settings: Any,
 ) -> None:  # fmt: skip
     """Write lines from standard input to a topic.
 
@@ -86,33 +97,35 @@ def produce(
     echo "ann=hello" | konvene produce --topic greetings --key-separator =
     seq 1000 | konvene produce --topic numbers --transactional-id counter
     """
-    if transactional_id is not None and acks not in ("-1", "all"):
-        raise click.UsageError(f"--transactional-id and --acks {acks} contradict each other.")
-    settings = parse_properties(properties, PROPERTIES)
+    options = ProducerOptions(**settings)
+    if options.transactional_id is not None and options.acks not in ("-1", "all"):
+        raise click.UsageError(f"--transactional-id and --acks {options.acks} cannot be used together.")
+    reader = parse_properties(properties, PROPERTIES)
     if key_separator is not None:
-        settings["parse.key"], settings["key.separator"] = "true", key_separator
-    shape = LineShape.of(settings)
+        reader["parse.key"], reader["key.separator"] = "true", key_separator
+    line_format = LineFormat.of(reader)
 
     async def job() -> None:
         from konvene.client.producer.producer import Producer
         from konvene.client.producer.transactional import TransactionalProducer
         from konvene.codec.compression import Compression
 
-        compression = Compression[compression_codec.upper()]
+        compression = Compression[options.compression_codec.upper()]
+        at_once = 1 if options.sync else _MAX_IN_FLIGHT
         async with connect() as cluster:
-            if transactional_id is None:
-                needed = -1 if acks == "all" else int(acks)
-                plain = Producer(cluster, acks=needed, compression=compression)
-                tally = await _write(plain, topic, partition, shape, 1 if sync else _AT_ONCE)
+            if options.transactional_id is None:
+                acks = -1 if options.acks == "all" else int(options.acks)
+                plain = Producer(cluster, acks=acks, compression=compression)
+                tally = await _write(plain, topic, partition, line_format, at_once)
             else:
                 async with (
                     TransactionalProducer(
-                        cluster, transactional_id, compression=compression,
-                        transaction_timeout_ms=transaction_timeout_ms,
+                        cluster, options.transactional_id, compression=compression,
+                        transaction_timeout_ms=options.transaction_timeout_ms,
                     ) as producer,
                     producer.transaction(),
                 ):  # fmt: skip
-                    tally = await _write(producer, topic, partition, shape, 1 if sync else _AT_ONCE)
+                    tally = await _write(producer, topic, partition, line_format, at_once)
         total = sum(row["records"] for row in tally.values())
         if as_json:
             rows = [{"partition": p, **row} for p, row in sorted(tally.items())]
@@ -124,20 +137,20 @@ def produce(
 
 
 async def _write(
-    producer: Producer, topic: str, partition: int | None, shape: LineShape, at_once: int
+    producer: Producer, topic: str, partition: int | None, line_format: LineFormat, at_once: int
 ) -> dict[int, dict[str, int]]:
-    """Every line of standard input as a record; what came to lie where."""
+    """Send each line of standard input as a record; return the written offsets by partition."""
     sent: list[asyncio.Future[Produced]] = []
     tally: dict[int, dict[str, int]] = {}
     async for number, line in _lines(sys.stdin.buffer):
         try:
-            record = shape.read(line)
+            record = line_format.parse(line)
         except ValueError as error:
             await _settle(producer, sent, tally)
             total = 0 if producer.transactional_id else sum(row["records"] for row in tally.values())
             fail(
                 f"line {number}: {error}",
-                f"{total} lines before it were written; ignore.error=true takes such a line whole.",
+                f"{total} lines before it were written; ignore.error=true uses such a line as the value.",
             )
         sent.append(
             await producer.send(
@@ -153,7 +166,7 @@ async def _write(
 async def _settle(
     producer: Producer, sent: list[asyncio.Future[Produced]], tally: dict[int, dict[str, int]]
 ) -> None:
-    """Wait for what was sent; raises the first record's error."""
+    """Wait for the acknowledgements of sent records. Raises the error of the first failed record."""
     await producer.flush()
     failed = [error for done in sent if (error := done.exception()) is not None]
     if failed:
@@ -166,18 +179,18 @@ async def _settle(
 
 
 async def _lines(stream: BinaryIO) -> Any:
-    """Lines with their number, read without holding up the loop: a terminal may wait for ever."""
+    """Yield numbered lines, read in a thread so that a waiting terminal does not block the event loop."""
     import asyncio
     import threading
 
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
-    room = threading.Semaphore(10 * _AT_ONCE)
+    capacity = threading.Semaphore(10 * _MAX_IN_FLIGHT)
 
     def read() -> None:
         try:
             for number, line in enumerate(stream, 1):
-                room.acquire()
+                capacity.acquire()
                 loop.call_soon_threadsafe(queue.put_nowait, (number, line))
             loop.call_soon_threadsafe(queue.put_nowait, None)
         except RuntimeError:
@@ -185,20 +198,20 @@ async def _lines(stream: BinaryIO) -> Any:
 
     threading.Thread(target=read, name="standard-input", daemon=True).start()
     while (item := await queue.get()) is not None:
-        room.release()
+        capacity.release()
         yield item[0], item[1].rstrip(b"\n").removesuffix(b"\r")
 
 
 class Line(NamedTuple):
-    """A record as a line spells it."""
+    """A record parsed from a line."""
 
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-class LineShape(NamedTuple):
-    """Where key, headers and value stand in a line: `headers<TAB>key<TAB>value`, as Kafka's reader has it."""
+class LineFormat(NamedTuple):
+    """The format of lines, as in Kafka's line reader: `headers<TAB>key<TAB>value`."""
 
     parse_key: bool
     key_separator: str
@@ -210,16 +223,16 @@ class LineShape(NamedTuple):
     ignore_error: bool
 
     @classmethod
-    def of(cls, settings: Mapping[str, str]) -> LineShape:
+    def of(cls, settings: Mapping[str, str]) -> LineFormat:
         made = cls(*(settings[name] for name in PROPERTIES))  # type: ignore[arg-type]
         return made._replace(
-            parse_key=_truth(settings["parse.key"]),
-            parse_headers=_truth(settings["parse.headers"]),
-            ignore_error=_truth(settings["ignore.error"]),
+            parse_key=_parse_bool(settings["parse.key"]),
+            parse_headers=_parse_bool(settings["parse.headers"]),
+            ignore_error=_parse_bool(settings["ignore.error"]),
         )
 
-    def read(self, line: bytes) -> Line:
-        """Raises `ValueError` with what is missing in the line (not with `ignore_error`)."""
+    def parse(self, line: bytes) -> Line:
+        """Parse a line. Raises `ValueError` for a missing separator unless `ignore_error`."""
         rest = line
         headers: tuple[tuple[str, bytes | None], ...] = ()
         key: bytes | None = None
@@ -236,7 +249,7 @@ class LineShape(NamedTuple):
         if found:
             return before, after
         if not self.ignore_error:
-            raise ValueError(f"no {separator!r} that ends {what}")
+            raise ValueError(f"no {separator!r} after {what}")
         return None, line
 
     def _headers(self, text: bytes | None) -> Iterator[tuple[str, bytes | None]]:
@@ -253,15 +266,17 @@ class LineShape(NamedTuple):
 
 
 def parse_properties(given: tuple[str, ...], known: Mapping[str, str]) -> dict[str, str]:
-    """`key=value` pairs over the defaults. Kafka's tools write a tab as \\t here, so do we."""
+    """Parse `key=value` pairs over the defaults; \\t and \\n are a tab and a newline, as in Kafka's tools."""
     out = dict(known)
     for text in given:
         key, separator, value = text.partition("=")
         if not separator or key not in known:
-            raise click.UsageError(f"--property {text}: there are {', '.join(known)} (written KEY=VALUE).")
+            raise click.UsageError(
+                f"--property {text}: write KEY=VALUE; valid properties: {', '.join(known)}."
+            )
         out[key] = value.replace("\\t", "\t").replace("\\n", "\n")
     return out
 
 
-def _truth(text: str) -> bool:
+def _parse_bool(text: str) -> bool:
     return text.strip().lower() == "true"

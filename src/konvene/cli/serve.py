@@ -1,4 +1,4 @@
-"""`konvene serve`: run a broker. All of it lives in `konvene.broker.app`; this reads the options."""
+"""`konvene serve`: run a broker. `konvene.broker.app` implements it; this module parses the options."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from konvene.cli.output import Progress
 @click.command()
 @click.option("--host", help="Address to listen on [default: this machine only].")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one [default: 9092]."
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 chooses a free port [default: 9092]."
 )
-@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the logs live.")
-@click.option("--ephemeral", is_flag=True, help="Keep nothing: the data goes when the broker stops.")
+@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Directory for the logs.")
+@click.option(
+    "--ephemeral", is_flag=True, help="Use a temporary data directory that is deleted when the broker stops."
+)
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
@@ -29,19 +31,19 @@ from konvene.cli.output import Progress
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting; repeatable; wins over the file.",
+    help="A broker setting; may be repeated; overrides the file.",
 )
 @click.option(
     "--assignor",
     "assignors",
     multiple=True,
     metavar="NAME",
-    help="One more server-side assignor, such as module:function; repeatable.",
+    help="An additional server-side assignor, such as module:function; may be repeated.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="Port to serve metrics on, for Prometheus; 0 takes a free one [default: none].",
+    help="Port for Prometheus metrics; 0 chooses a free port [default: none].",
 )
 def serve(
     host: str | None, port: int | None, data_dir: Path | None, ephemeral: bool, config: Path | None,
@@ -55,7 +57,7 @@ def serve(
     konvene serve --assignor my_module:assign
     """
     if ephemeral and data_dir is not None:
-        raise click.UsageError("--ephemeral and --data-dir contradict each other: give one of them.")
+        raise click.UsageError("--ephemeral and --data-dir cannot be used together.")
     pairs = []
     for text in overrides:
         key, separator, value = text.partition("=")
@@ -65,18 +67,18 @@ def serve(
     try:
         from konvene.broker.app import serve as run_broker
     except ImportError as error:
-        fail(f"the broker cannot be loaded: {error}", "Is the installation whole? Try to reinstall konvene.")
+        fail(f"the broker cannot be loaded: {error}", "The installation is incomplete: reinstall konvene.")
     status = run_broker(host, port, data_dir, ephemeral, config, pairs, _progress, assignors, metrics_port)
     raise click.exceptions.Exit(status)
 
 
 def _progress(total: int) -> Callable[[str], None]:
-    """Tell of each of so many partitions that is open: after a crash there may be much to read."""
+    """Show a progress line while partitions are opened, which takes long after a crash."""
     progress = Progress(total, unit="partitions", beside_output=True)
 
-    def told(partition: str) -> None:
+    def report_opened(partition: str) -> None:
         progress.add(1, partition)
         if progress.done >= progress.total:
             progress.clear()
 
-    return told
+    return report_opened

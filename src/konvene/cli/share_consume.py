@@ -1,9 +1,9 @@
-"""`konvene consume --share-group`: what `kafka-console-share-consumer` does.
+"""`konvene consume --share-group`: print records as a member of a share group, as
+`kafka-console-share-consumer`.
 
-Each record is acknowledged once it is printed, as `--acknowledge` says; the brokers are told of it with the
-next fetch, or at the end. What was fetched and not printed is given back. Where a share group begins to read,
-and what it may read, are settings of the group and not of this command.
-"""
+Each printed record is acknowledged as `--acknowledge` says; the acknowledgement is sent with the next fetch,
+or at the end. Records that were fetched but not printed are released. The start position and the isolation
+level are settings of the group, not of this command."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from konvene.cli.consume_options import parse_consumer_properties, resolve_topics
 from konvene.cli.options import Connect, run
 from konvene.cli.output import note
 
 if TYPE_CHECKING:
-    from konvene.cli.consume import JsonPrinter, LinePrinter
+    from konvene.cli.record_printers import Printer
     from konvene.client.share.consumer import ShareConsumer
     from konvene.client.share.settings import ShareSettings
 
 __all__ = ["CLIENT_ID", "consume_share"]
 
 CLIENT_ID = "console-share-consumer"
-"""As Kafka's tool calls itself."""
+"""The client id of Kafka's tool."""
 
 _POLL_MS = 500
 
@@ -31,34 +32,33 @@ _NOT_WITH = {
     "group": "--group", "partition": "--partition", "offset": "--offset", "assignors": "--assignor",
     "instance_id": "--instance-id",
 }  # fmt: skip
-"""Options that a share group has no use for."""
+"""Options that share groups do not support."""
 
 _OF_THE_GROUP = {
     "from_beginning": ("--from-beginning", "share.auto.offset.reset=earliest"),
     "isolation_level": ("--isolation-level", "share.isolation.level=read_committed"),
 }
-"""Options that are settings of the whole group."""
+"""Options that are settings of a share group."""
 
 
 def consume_share(
-    connect: Connect, printer: LinePrinter | JsonPrinter, given: Mapping[str, Any], properties: Sequence[str]
+    connect: Connect, printer: Printer, given: Mapping[str, Any], properties: Sequence[str]
 ) -> None:
-    """Print records as a member of a share group, and acknowledge each."""
+    """Print records as a member of a share group and acknowledge each one."""
     _check(given)
     chosen = _settings(properties)
     if chosen.group_id not in (None, given["share_group"]):
         raise click.UsageError(
             f"--share-group {given['share_group']} and --consumer-property group.id={chosen.group_id} "
-            "contradict each other."
+            "are different."
         )
 
     async def job() -> None:
-        from konvene.cli.consume import topics_of
         from konvene.client.share.consumer import ShareConsumer
 
         async with connect(given["client_id"] or chosen.client_id or CLIENT_ID) as cluster:
             consumer = ShareConsumer(cluster, given["share_group"], **(chosen.consumer | {"explicit": True}))
-            consumer.subscribe(await topics_of(cluster, given["topic"], given["include"]))
+            consumer.subscribe(await resolve_topics(cluster, given["topic"], given["include"]))
             try:
                 await _read(consumer, printer, given)
             finally:
@@ -69,59 +69,58 @@ def consume_share(
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    said = [kind for kind in (given["acknowledge"], *(w for w in ("release", "reject") if given[w])) if kind]
-    if len(set(said)) > 1:
-        raise click.UsageError(f"{' and '.join(said)} contradict each other: a record is acknowledged once.")
+    given_types = [
+        kind for kind in (given["acknowledge"], *(w for w in ("release", "reject") if given[w])) if kind
+    ]
+    if len(set(given_types)) > 1:
+        raise click.UsageError(f"{' and '.join(given_types)} cannot be used together.")
     for name, option in _NOT_WITH.items():
         if given[name] not in (None, ()):
-            raise click.UsageError(f"--share-group and {option} contradict each other.")
+            raise click.UsageError(f"--share-group and {option} cannot be used together.")
     for name, (option, setting) in _OF_THE_GROUP.items():
         if given[name]:
             raise click.UsageError(
-                f"{option}: of a share group that is a setting: konvene configs alter --entity-type groups "
+                f"{option} is a setting of the share group: konvene configs alter --entity-type groups "
                 f"--entity-name {given['share_group']} --add-config {setting}"
             )
 
 
 def _settings(properties: Sequence[str]) -> ShareSettings:
-    """`--consumer-property`, repeated; a note of each that changes nothing."""
-    from konvene.cli.consume import pairs_of
+    """Parse `--consumer-property`; note each property that this client does not have."""
     from konvene.client.errors import Misconfigured
     from konvene.client.share.settings import share_settings
 
     try:
-        found = share_settings(pairs_of(properties))
+        found = share_settings(parse_consumer_properties(properties))
     except Misconfigured as error:
         raise click.UsageError(f"--consumer-property: {str(error).rstrip('.')}.") from None
     for name in found.unknown:
-        note(f"--consumer-property {name} is not known here and changes nothing.")
+        note(f"--consumer-property {name} is unknown and ignored.")
     return found
 
 
-async def _read(
-    consumer: ShareConsumer, printer: LinePrinter | JsonPrinter, given: Mapping[str, Any]
-) -> None:
-    """Print until `max_messages` records are out or none came for `timeout_ms`."""
+async def _read(consumer: ShareConsumer, printer: Printer, given: Mapping[str, Any]) -> None:
+    """Print until `max_messages` records are printed or none arrives for `timeout_ms`."""
     import asyncio
 
     from konvene.client.share.consumer import AcknowledgeType
 
     short = "release" if given["release"] else "reject" if given["reject"] else "accept"
     kind = AcknowledgeType[(given["acknowledge"] or short).upper()]
-    most, timeout_ms = given["max_messages"], given["timeout_ms"]
+    limit, timeout_ms = given["max_messages"], given["timeout_ms"]
     loop = asyncio.get_running_loop()
     last = loop.time()
-    while most is None or printer.count < most:
+    while limit is None or printer.count < limit:
         wait_ms = _POLL_MS
         if timeout_ms is not None:
             left_ms = round((last - loop.time()) * 1000) + timeout_ms
             if left_ms <= 0:
                 break
             wait_ms = min(wait_ms, left_ms)
-        got = await consumer.poll(wait_ms)
-        if got:
+        records = await consumer.poll(wait_ms)
+        if records:
             last = loop.time()
-        for record in got[: None if most is None else most - printer.count]:
+        for record in records[: None if limit is None else limit - printer.count]:
             printer.show(record)
             consumer.acknowledge(record, kind)
         printer.flush()

@@ -1,4 +1,4 @@
-"""`konvene topics`: what `kafka-topics` does, one subcommand per action."""
+"""`konvene topics`: the actions of `kafka-topics`, each as a command."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def topics() -> None:
     """List, create, describe, alter and delete topics."""
 
 
-_PATTERN_HELP = "A regular expression that matches whole names; commas separate alternatives."
+_PATTERN_HELP = "Regular expression for whole topic names; commas separate alternatives."
 
 
 @topics.command("list")
 @cluster_options
 @json_option
 @click.option("--topic", "pattern", metavar="REGEX", help=_PATTERN_HELP)
-@click.option("--exclude-internal", is_flag=True, help="Leave out internal topics.")
+@click.option("--exclude-internal", is_flag=True, help="Exclude internal topics.")
 def list_(connect: Connect, as_json: bool, pattern: str | None, exclude_internal: bool) -> None:
-    """List the names of topics."""
+    """List topics."""
 
     async def job() -> None:
         from konvene.client.admin.admin import Admin
@@ -50,10 +50,12 @@ def list_(connect: Connect, as_json: bool, pattern: str | None, exclude_internal
 @cluster_options
 @json_option
 @click.option("--topic", required=True, metavar="NAME", help="The topic to create.")
-@click.option("--partitions", type=click.IntRange(1), help="How many partitions [default: the broker's].")
-@click.option("--replication-factor", type=click.IntRange(1), help="How many replicas.")
-@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="A topic setting; repeatable.")
-@click.option("--if-not-exists", is_flag=True, help="Do nothing where the topic exists.")
+@click.option("--partitions", type=click.IntRange(1), help="Number of partitions [default: the broker's].")
+@click.option("--replication-factor", type=click.IntRange(1), help="Number of replicas.")
+@click.option(
+    "--config", "configs", multiple=True, metavar="NAME=VALUE", help="A topic setting; may be repeated."
+)
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 def create(
     connect: Connect, as_json: bool, topic: str, partitions: int | None, replication_factor: int | None,
     configs: tuple[str, ...], if_not_exists: bool,
@@ -86,7 +88,7 @@ def create(
         elif created:
             click.echo(f"Created topic {topic}.")
         else:
-            note(f"Topic {topic} exists already.")
+            note(f"Topic {topic} already exists.")
 
     run(job)
 
@@ -95,8 +97,8 @@ def create(
 @cluster_options
 @json_option
 @click.option("--topic", "pattern", metavar="REGEX", help=_PATTERN_HELP)
-@click.option("--exclude-internal", is_flag=True, help="Leave out internal topics.")
-@click.option("--if-exists", is_flag=True, help="No topic that matches is no error.")
+@click.option("--exclude-internal", is_flag=True, help="Exclude internal topics.")
+@click.option("--if-exists", is_flag=True, help="Do not fail if no topic matches.")
 def describe(
     connect: Connect, as_json: bool, pattern: str | None, exclude_internal: bool, if_exists: bool
 ) -> None:
@@ -125,11 +127,11 @@ def describe(
 @json_option
 @click.option("--topic", "pattern", required=True, metavar="REGEX", help=_PATTERN_HELP)
 @click.option(
-    "--partitions", type=click.IntRange(1), required=True, help="How many partitions there shall be: more."
+    "--partitions", type=click.IntRange(1), required=True, help="The new, larger number of partitions."
 )
-@click.option("--if-exists", is_flag=True, help="No topic that matches is no error.")
+@click.option("--if-exists", is_flag=True, help="Do not fail if no topic matches.")
 def alter(connect: Connect, as_json: bool, pattern: str, partitions: int, if_exists: bool) -> None:
-    """Give topics more partitions. Keys then go to other partitions than before."""
+    """Increase the number of partitions of topics. Keys may map to other partitions afterwards."""
 
     async def job() -> None:
         from konvene.client.admin.admin import Admin
@@ -154,9 +156,9 @@ def alter(connect: Connect, as_json: bool, pattern: str, partitions: int, if_exi
 @cluster_options
 @json_option
 @click.option("--topic", "pattern", required=True, metavar="REGEX", help=_PATTERN_HELP)
-@click.option("--if-exists", is_flag=True, help="No topic that matches is no error.")
+@click.option("--if-exists", is_flag=True, help="Do not fail if no topic matches.")
 def delete(connect: Connect, as_json: bool, pattern: str, if_exists: bool) -> None:
-    """Delete topics. What they hold is gone."""
+    """Delete topics with all their records."""
 
     async def job() -> None:
         from konvene.client.admin.admin import Admin
@@ -190,7 +192,7 @@ def _matching(found: Sequence[Topic], pattern: str | None, exclude_internal: boo
 
 
 def _none(pattern: str) -> None:
-    fail(f"no topic matches {pattern}", "`konvene topics list` shows the topics there are.")
+    fail(f"no topic matches {pattern}", "`konvene topics list` shows the existing topics.")
 
 
 def _summary(t: Topic) -> dict[str, Any]:
@@ -219,7 +221,7 @@ def _described(t: Topic, settings: Sequence[ConfigEntry]) -> dict[str, Any]:
 
 
 def _print_topic(t: Topic, settings: Sequence[ConfigEntry]) -> None:
-    """As `kafka-topics --describe` prints it: a line for the topic, an indented one per partition."""
+    """Print a topic as `kafka-topics --describe`: a line for the topic and one for each partition."""
     configs = ",".join(f"{k}={v}" for k, v in _changed(settings).items())
     click.echo(
         f"Topic: {t.name}\tTopicId: {t.topic_id}\tPartitionCount: {len(t.partitions)}\t"
@@ -238,5 +240,5 @@ def _replication_factor(t: Topic) -> int:
 
 
 def _changed(settings: Sequence[ConfigEntry]) -> Mapping[str, str | None]:
-    """Settings that are not at their default, as Kafka's tool shows them."""
+    """Settings that differ from the default, formatted as by Kafka's tool."""
     return {c.name: c.value for c in settings if not c.is_default and not c.is_sensitive}

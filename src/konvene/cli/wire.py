@@ -1,18 +1,18 @@
-"""`konvene wire`: messages and records from bytes to JSON and back, a line at a time.
+"""`konvene wire`: convert messages and records between bytes and JSON, line by line.
 
-Each line is a JSON object with `name` (Kafka's name of the request, response, header, record or consumer
-protocol message), `version`, and `hex` (to `decode`) or `json` (to `encode`); it comes out with the other of
-the two added and everything else as it was. The JSON is that of Kafka's own converters: names with a
-lower-case first letter, bytes as base64, ids as their 22 characters, tagged fields only where they are not at
-their default. Tagged fields that the declaration does not know stand beside it as `unknownTags`.
+Each line is a JSON object with `name` (Kafka's name of a request, response, header, record or consumer
+protocol message), `version`, and `hex` (for `decode`) or `json` (for `encode`). The output adds the other one
+and keeps all other fields. The JSON is that of Kafka's converters: names begin with a lower-case letter,
+bytes are base64, uuids have 22 characters, and tagged fields are included unless they have the default value.
+Unknown tagged fields are in `unknownTags`.
 
-`hex` is a message's body alone, without length and header. Of a coordinator's record it is what stands in
-the log: a key with its 2-byte type, a value with its 2-byte version (which may then be left out of the line);
-of a record of the cluster's metadata the frame too. The messages of the consumer protocol are without their
+`hex` is the body of a message without length and header. For a coordinator record it is the content of the
+log: a key with its 2-byte type, or a value with its 2-byte version (the line may omit `version` then); for a
+record of the cluster metadata it includes the frame. Messages of the consumer protocol are without their
 version.
 
-A line that cannot be turned comes out as `line` (its number), `error` and what identified it. So every line
-that is not blank has its line of output.
+For a line that cannot be converted the output has `line` (its number), `error` and its identifying fields, so
+that each line that is not blank has an output line.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Turn = Callable[[dict[str, Any]], dict[str, Any]]
 
 @click.group()
 def wire() -> None:
-    """Turn messages and records from bytes into JSON and back."""
+    """Convert messages and records between bytes and JSON."""
 
 
 @wire.command()
 def decode() -> None:
-    """Read lines with "hex" on standard input and add "json".
+    """Decode lines with "hex" from standard input: add "json".
 
     \b
     {"name":"ConsumerProtocolSubscription","version":0,"hex":"000000010001740000000000"}
@@ -50,7 +50,7 @@ def decode() -> None:
 
 @wire.command()
 def encode() -> None:
-    """Read lines with "json" on standard input and add "hex".
+    """Encode lines with "json" from standard input: add "hex".
 
     \b
     {"name":"GroupMetadataKey","version":0,"json":{"group":"billing"}}
@@ -79,7 +79,7 @@ def _each_line(turn: Turn) -> None:
         print_json_line(done, ascii_only=True)
     if failed:
         sys.stdout.flush()
-        note(f"konvene: {failed} of {lines} lines could not be turned; each says why")
+        note(f'konvene: {failed} of {lines} lines could not be converted; see their "error"')
         raise click.exceptions.Exit(1)
 
 
@@ -89,7 +89,7 @@ def _failed(number: int, row: Any, why: str) -> dict[str, Any]:
 
 
 class BadLine(ValueError):
-    """What is wrong with a line before its bytes are looked at."""
+    """A line whose fields are missing or invalid."""
 
 
 # one line -----------------------------------------------------------------------------------------
@@ -138,20 +138,20 @@ def _declared(row: dict[str, Any]) -> type[Struct]:
     cls = _find(name)
     if cls is None:
         raise BadLine(
-            f"{name} is no message or record of Kafka 4.4 (write it as FetchRequest, GroupMetadataKey)"
+            f"{name} is not a message or record of Kafka 4.4 (examples: FetchRequest, GroupMetadataKey)"
         )
     return cls
 
 
-def _version(cls: type[Struct], row: dict[str, Any], told: int | None) -> int:
-    """The version of the line; where bytes tell it too, both must agree."""
-    version = row.get("version", told)
+def _version(cls: type[Struct], row: dict[str, Any], found_version: int | None) -> int:
+    """The version of the line, which must equal the version in the bytes if they contain one."""
+    version = row.get("version", found_version)
     if version is None:
         raise BadLine('"version" is missing')
     if isinstance(version, bool) or not isinstance(version, int):
         raise BadLine('"version" is not a whole number')
-    if told is not None and told != version:
-        raise BadLine(f"the line says version {version}, its bytes say {told}")
+    if found_version is not None and found_version != version:
+        raise BadLine(f"the line has version {version}, its bytes have version {found_version}")
     if version not in cls.__versions__:
         raise BadLine(f"{cls.__name__} has no version {version} (it has {cls.__versions__})")
     return version
@@ -168,27 +168,27 @@ def _tags(rows: Any) -> tuple[tuple[int, bytes], ...]:
 
 
 def _split(cls: type[Struct], data: bytes) -> tuple[int | None, int]:
-    """The version that stands in front of the fields (None if none does), and where these begin."""
+    """The version in front of the fields (None if there is none), and the position of the fields."""
     from konvene.codec.errors import Malformed, Truncated
     from konvene.codec.varint import read_unsigned_varint
     from konvene.records.cluster_log import METADATA_RECORDS
 
     if cls in _coordinator_keys() or cls in _coordinator_values():
         if len(data) < 2:
-            raise Truncated(f"{cls.__name__}: the first 2 bytes are not there")
+            raise Truncated(f"{cls.__name__}: the first 2 bytes are missing")
         front = int.from_bytes(data[:2], "big")
         code = _coordinator_keys().get(cls)
         if code is None:
             return front, 2
         if front != code:
-            raise Malformed(f"{cls.__name__} is record type {code}, the bytes say {front}")
+            raise Malformed(f"{cls.__name__} has record type {code}, the bytes have {front}")
         return None, 2
     if METADATA_RECORDS.get(cls.__key__) is cls:
         frame, at = read_unsigned_varint(data, 0)
         code, at = read_unsigned_varint(data, at)
         version, at = read_unsigned_varint(data, at)
         if (frame, code) != (1, cls.__key__):
-            raise Malformed(f"{cls.__name__} is framed as 1, {cls.__key__}; the bytes say {frame}, {code}")
+            raise Malformed(f"{cls.__name__} is framed as 1, {cls.__key__}; the bytes have {frame}, {code}")
         return version, at
     return None, 0
 
@@ -210,7 +210,7 @@ def _front(cls: type[Struct], version: int) -> bytes:
 
 
 def _find(name: str) -> type[Struct] | None:
-    """A declaration by Kafka's name; of an API only its own file is imported."""
+    """The message class of a Kafka name. Only the module of the API is imported."""
     from konvene.messages import BY_NAME
 
     for kind in ("Request", "Response"):

@@ -145,10 +145,10 @@ def test_our_audit_and_the_clusters_metadata(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "key, value, error",
     [
-        (b"\x00\x63", b"", "record type 99 is not known"),
+        (b"\x00\x63", b"", "unknown record type 99"),
         (b"\x00\x02\x00\x01g", b"\x00\x63", "GROUP_METADATA: version 99 is not known (known: 0-4)"),
-        (b"\x00", b"x", "a coordinator's record without a type"),
-        (None, b"x", "a coordinator's record without a type"),
+        (b"\x00", b"x", "a coordinator record without a type"),
+        (None, b"x", "a coordinator record without a type"),
         (b"\x00\x02\x00\x09g", b"", "GroupMetadataKey v0: "),
     ],
 )

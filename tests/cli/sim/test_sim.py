@@ -41,7 +41,7 @@ def test_a_run_says_what_was_drawn_and_what_happened() -> None:
     assert "every 200th event the whole shard" in said.out
     assert "Drawn: " in said.out
     heads = [line for line in said.lines if line and line[0].isupper() and len(line[0]) > 2]
-    assert ["API", "ANSWER", "COUNT"] in heads and ["STATE", "CHANGES"] in heads
+    assert ["API", "RESPONSE", "COUNT"] in heads and ["STATE", "CHANGES"] in heads
     assert said.out.endswith("All invariants held.\n")
 
 
@@ -66,7 +66,7 @@ def test_a_violation_is_told_with_what_came_before_and_how_to_see_it_again() -> 
     assert said.code == 1
     assert "NobodyIsEverWell was violated at step " in said.out
     assert "that was the fortieth event" in said.out
-    before, _, command = said.out.partition("What came before:\n")[2].partition("\nRun it again: ")
+    before, _, command = said.out.partition("Events before it:\n")[2].partition("\nRun it again: ")
     assert len(before.strip().splitlines()) == 30
     command, _, shrink = command.partition("\nShrink it:    ")
     assert command == "konvene sim run --seed 7 --steps 300 --groups classic --set members=3"
@@ -106,7 +106,7 @@ def test_until_violation_stops_at_the_first() -> None:
     said = call(None, "sim", "run", "--until-violation", *FEW, "--jobs", "1")
     assert said.code == 1
     assert "1 runs in " in said.out
-    assert "What came before:" in said.out
+    assert "Events before it:" in said.out
 
 
 def test_an_interrupt_is_no_violation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,17 +138,17 @@ def test_a_whole_broker_is_run_at_level_2() -> None:
     ("words", "why"),
     [
         (("--seed", "1", "--seeds", "1..2"), "cannot be used together"),
-        (("--seeds", "2..1"), "the last one comes before the first"),
+        (("--seeds", "2..1"), "the last seed is smaller than the first"),
         (("--seeds", "one"), "write A..B"),
         (("--seeds", "5.."), "has no end"),
-        (("--seeds", "0..1", "--trace", "x"), "--trace is for a single seed"),
+        (("--seeds", "0..1", "--trace", "x"), "--trace needs a single seed"),
         (("--groups", "shares"), "no groups of the kind shares; there are classic, static"),
-        (("--groups", ","), "name at least one kind"),
+        (("--groups", ","), "give at least one group type"),
         (("--set", "members"), "write NAME=VALUE"),
         (("--set", "colour=red"), "unknown simulator parameter colour"),
         (("--set", "members=few"), "not a number"),
         (("--config", "group.max.size=none"), "group.max.size"),
-        (("--level", "2", "--set", "members=3"), "belong to level 1"),
+        (("--level", "2", "--set", "members=3"), "need --level 1"),
     ],
 )
 def test_what_cannot_be_run_is_wrong_usage(words: tuple[str, ...], why: str) -> None:
@@ -180,7 +180,7 @@ def test_replay_ends_with_the_violation() -> None:
 
 def test_replay_is_of_one_kind_at_a_time() -> None:
     said = call(None, "sim", "replay", "4", "--groups", "classic,static")
-    assert said.code == 2 and "one kind at a time here" in said.err
+    assert said.code == 2 and "give one group type" in said.err
 
 
 # soak ---------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_a_soak_goes_on_where_it_was(tmp_path: Path) -> None:
     assert call(None, *words, "--seeds", "0..1").json["runs_now"] == 2
     again = call(None, *words, "--seeds", "0..3")
     assert (again.json["runs"], again.json["runs_now"], again.json["found"]) == (4, 2, [])
-    assert "2 runs are done already" in again.err
+    assert "2 runs are already done" in again.err
     assert call(None, *words, "--minutes", "0").json["runs_now"] == 0
     assert call(None, *words[:-1], "--seeds", "0..3").out.endswith("All invariants held.\n")
 
@@ -206,7 +206,7 @@ def test_a_soak_tells_of_violations_as_it_finds_them_and_in_the_end(tmp_path: Pa
     (file,) = tmp_path.iterdir()
     file.write_text("rubbish\n")
     unreadable = call(None, "sim", "soak", "--folder", str(tmp_path), "--minutes", "0")
-    assert unreadable.code == 1 and "Remove the folder to begin anew" in unreadable.err
+    assert unreadable.code == 1 and "Remove the directory to start again" in unreadable.err
 
 
 # shrink, exhaust ----------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_a_scenario_that_cannot_be_played_is_told(tmp_path: Path) -> None:
     assert said.code == 1 and "line 1" in said.err and "docs/scenarios.md" in said.err
     assert call(None, "sim", "scenario", str(tmp_path / "none.txt")).code == 1
     file.write_bytes(b"\xff\xfe")
-    assert "is no text" in call(None, "sim", "scenario", str(file)).err
+    assert "is not a UTF-8 text file" in call(None, "sim", "scenario", str(file)).err
 
 
 # faults, invariants ---------------------------------------------------------------------------------
@@ -320,9 +320,9 @@ def test_what_if_puts_two_plans_side_by_side() -> None:
     assert said.out.startswith("4 classic members, 12 partitions, range; 5 minutes, 2 seeds.\n")
     (row,) = (line for line in said.lines if line[:1] == ["rebalances"])
     assert row == ["rebalances", "run", "8", "8", "8", "0", "0", "0"]
-    assert ["CAUSE", "(AS", "ASKED)", "REBALANCES", "TIMES"] in said.lines
+    assert ["CAUSE", "(AS", "GIVEN)", "REBALANCES", "TIMES"] in said.lines
     assert ["member-left", "8", "8"] in said.lines
-    assert "as asked: 8 restarted" in said.err
+    assert "as given: 8 restarted" in said.err
 
 
 def test_what_if_as_json_has_every_run() -> None:

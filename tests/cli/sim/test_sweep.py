@@ -19,7 +19,7 @@ def swept(folder: Path, *words: str) -> Said:
 def test_plans_stand_beside_each_other_with_their_distributions(tmp_path: Path) -> None:
     said = swept(tmp_path / "out", "--vary", "static=false,true")
     assert said.code == 0
-    assert "4 runs were played" in said.err
+    assert "4 runs were simulated" in said.err
     lines = [line.split() for line in said.out.splitlines()]
     assert ["rebalances", "static=false", "2", "4", "4", "4", "4", "4"] in lines
     assert ["rebalances", "static=true", "2", "0", "0", "0", "0", "0"] in lines
@@ -50,8 +50,8 @@ def test_the_distributions_can_be_tree_lines(tmp_path: Path) -> None:
         (("--vary", "colour=red"), "colour is neither a setting of the broker nor one of members"),
         (("--vary", "protocol=pigeon"), "there is no protocol pigeon"),
         (("--vary", "static"), "write NAME=VALUE"),
-        (("--seeds", "0.."), "a sweep has a last seed"),
-        (("--plot", "drawn.gif"), "ends in .svg or .png"),
+        (("--seeds", "0.."), "a sweep needs a last seed"),
+        (("--plot", "drawn.gif"), "must end in .svg or .png"),
     ],
 )
 def test_what_cannot_be_is_wrong_usage(words: tuple[str, ...], why: str, tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
-"""`konvene log clean`: what a cleaning would take from the logs of a data directory; without a broker, do it.
+"""`konvene log clean`: compact the logs of a data directory without a broker, or show what would be removed.
 
-A dry run looks only: it takes no lock, writes nothing and may be asked of a broker that is running. Without
-`--dry-run` no broker may have the directory. What is cleaned is what the broker's own cleaner may clean,
-however little of it is dirty: `min.cleanable.dirty.ratio` asks whether it is worth it, and who calls this has
-decided.
+`--dry-run` takes no lock, writes nothing and may be used while a broker is running. Otherwise no broker may
+use the directory. Everything that the broker's cleaner may clean is cleaned, even below
+`min.cleanable.dirty.ratio`, which only decides whether cleaning is worthwhile.
 """
 
 from __future__ import annotations
@@ -33,16 +32,20 @@ COLUMNS = (
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @click.option(
     "--topic", "topics", multiple=True, metavar="TOPIC[:PARTITION]",
-    help="Only this topic, or this partition of it. May be given several times.",
+    help="Only this topic or partition; may be repeated.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Change nothing; say what would go. A broker may be running.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show what would be removed, without changes; allowed while a broker runs.",
+)
 @click.option(
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-    help="The broker's settings, as `konvene serve --config` takes them.",
+    help="Properties file of the broker, as for `konvene serve --config`.",
 )  # fmt: skip
 @click.option(
     "--archive", type=click.Path(file_okay=False), metavar="DIR",
-    help="Keep segments there before they are replaced, of all topics.",
+    help="Archive segments of all topics in this directory before they are replaced.",
 )  # fmt: skip
 @json_option
 def clean(
@@ -53,11 +56,10 @@ def clean(
     archive: str | None,
     as_json: bool,
 ) -> None:
-    """Compact the logs of a data directory: of all records with one key the last one is kept.
+    """Compact the logs of a data directory: keep the last record of each key.
 
-    DIRECTORY is a broker's data directory, ours or Apache Kafka's. Of the topics that are compacted the
-    finished segments are cleaned; the rules are those of the broker's cleaner. Ends with exit code 1 where
-    something is damaged or could not be handed over.
+    DIRECTORY is a data directory of konvene or Apache Kafka. Cleans the inactive segments of compacted topics
+    by the rules of the broker's cleaner. The exit code is 1 if a log is damaged or could not be archived.
 
     \b
     konvene log clean data --dry-run
@@ -69,9 +71,9 @@ def clean(
 
     path = os.path.abspath(directory)  # noqa: PTH100 (a path is text here)
     if not os.path.exists(f"{path}/{META_NAME}"):
-        raise click.UsageError(f"{directory} is no data directory: it has no {META_NAME}.")
+        raise click.UsageError(f"{directory} is not a data directory: it has no {META_NAME}.")
     only = [_only(each) for each in topics]
-    hint = "A broker may have replaced files meanwhile: ask again." if dry_run else ""
+    hint = "A broker may have replaced files meanwhile: try again." if dry_run else ""
     found: list[Cleaned] = []
     progress = Progress(0, beside_output=True)
     try:
@@ -84,7 +86,7 @@ def clean(
     except (NotCompacted, ConfigError) as error:
         raise click.UsageError(f"{error}.") from None
     except DirectoryLocked as error:
-        fail(str(error), "Stop the broker, or ask with --dry-run what would go.")
+        fail(str(error), "Stop the broker, or use --dry-run.")
     except LogError as error:
         fail(str(error), hint)
     except OSError as error:
@@ -102,7 +104,7 @@ def _only(text: str) -> Only:
     if not colon:
         return Only(text)
     if re.fullmatch("[0-9]{1,10}", number) is None:
-        raise click.UsageError(f"--topic {text}: {number or 'nothing'} is no partition's number.")
+        raise click.UsageError(f"--topic {text}: {number or 'nothing'} is not a partition number.")
     return Only(topic, int(number))
 
 
@@ -137,7 +139,7 @@ def _show(path: str, found: list[Cleaned], dry_run: bool, as_json: bool) -> None
         print_json({"path": path, "dry_run": dry_run, "partitions": [_facts(each) for each in found]})
         return
     if not found:
-        note("Nothing to clean: no compacted topic has records here.")
+        note("Nothing to clean: there are no records of compacted topics.")
         return
     rows = [
         (
@@ -146,18 +148,18 @@ def _show(path: str, found: list[Cleaned], dry_run: bool, as_json: bool) -> None
         )
         for each in found
     ]  # fmt: skip
-    print_tables([Table(COLUMNS, rows, (), [_sentences(each) for each in found])])
+    print_tables([Table(COLUMNS, rows, (), [_details(each) for each in found])])
     if dry_run:
-        note("Nothing was changed.")
+        note("Nothing was changed (dry run).")
 
 
-def _sentences(each: Cleaned) -> list[str]:
+def _details(each: Cleaned) -> list[str]:
     if each.damage:
-        return [f"left as it is: {each.damage}"]
+        return [f"not cleaned: {each.damage}"]
     if each.left:
         return [each.left]
     if not each.stats:
-        return ["there is nothing to clean: it is in the active segment, too young, or clean"]
+        return ["nothing to clean: records are in the active segment, too recent, or clean"]
     return []
 
 

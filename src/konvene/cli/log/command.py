@@ -1,14 +1,11 @@
-"""`konvene log`: what stands in the files of a log, and whether they are sound.
+"""`konvene log`: dump and verify log files; `clean` and `repair` change them while no broker uses them.
 
-Only `clean` and `repair` ever write, and they keep brokers out meanwhile.
+The files are read without a broker: a segment, a partition directory or a whole data directory, of konvene or
+Apache Kafka, running or stopped. `dump` decodes coordinator records by the topic in the directory name;
+`--json` prints an object for each record. `konvene.log` reads and checks the bytes; this module selects the
+record tables.
 
-The files are read as they are, with no broker: a segment, a partition's folder or a whole data directory, of
-konvene or of Apache Kafka, running or stopped. `dump` shows batches and records, and what the coordinators'
-records mean, by the topic that the folder is named after: `--json` gives one object a record. Storage
-(`konvene.log`) finds and checks the bytes; which topic's records are read with which table stands here.
-
-A record of the cluster's metadata has no key, its type stands in front of its value: it is shown where the
-other records have the type of their key.
+A record of the cluster metadata has no key; its type, which begins its value, is shown as the key type.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 
 @click.group()
 def log() -> None:
-    """Show, verify, clean and repair the files of a log, ours or Apache Kafka's."""
+    """Dump, verify, clean and repair the files of a log, of konvene or Apache Kafka."""
 
 
 log.add_command(clean)
@@ -48,21 +45,20 @@ log.add_command(repair)
 
 @log.command()
 @click.argument("path", type=click.Path(exists=True))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per record, each on a line.")
-@click.option("--offsets-from", type=click.IntRange(0), metavar="N", help="Begin at this offset.")
+@click.option("--json", "as_json", is_flag=True, help="Print each record as a JSON object on one line.")
+@click.option("--offsets-from", type=click.IntRange(0), metavar="N", help="Start at this offset.")
 @click.option("--max", "most", type=click.IntRange(1), metavar="N", help="Print at most N records.")
-@click.option("--no-records", is_flag=True, help="Print the batches alone; --max then counts these.")
+@click.option("--no-records", is_flag=True, help="Print batches only; --max counts batches then.")
 @click.option(
-    "--topic", metavar="NAME", help="The topic the records are of, where the folder's name does not tell."
+    "--topic", metavar="NAME", help="Topic of the records, if the directory name does not contain it."
 )
 def dump(
     path: str, as_json: bool, offsets_from: int | None, most: int | None, no_records: bool, topic: str | None
 ) -> None:
     """Print the batches and records below PATH.
 
-    PATH is a .log file, a partition's folder, a data directory, or an .index, .timeindex, .txnindex,
-    .snapshot or leader-epoch-checkpoint file. Damaged bytes are told of and passed over; then the exit code
-    is 1.
+    PATH is a .log file, a partition directory, a data directory, or an .index, .timeindex, .txnindex,
+    .snapshot or leader-epoch-checkpoint file. Damaged bytes are reported and skipped, and the exit code is 1.
 
     \b
     konvene log dump data/__consumer_offsets-0
@@ -71,7 +67,7 @@ def dump(
     from konvene.log.disk.read_only import ReadOnlyDisk
     from konvene.log.inspect import dump as reading
 
-    disk, path = ReadOnlyDisk(), _spelled_out(path)
+    disk, path = ReadOnlyDisk(), _absolute(path)
     try:
         rows = None if disk.is_directory(path) else reading.listing(disk, path)
         if rows is not None:
@@ -99,12 +95,12 @@ def dump(
 @log.command()
 @click.argument("path", type=click.Path(exists=True))
 @json_option
-@click.option("--no-records", is_flag=True, help="Check the batches alone, not each record: quicker.")
+@click.option("--no-records", is_flag=True, help="Check batches only, not each record; faster.")
 def verify(path: str, as_json: bool, no_records: bool) -> None:
-    """Check that the files below PATH are sound.
+    """Verify the files below PATH.
 
-    Checksums, counts, rising offsets, leader epochs, and that the indexes agree with the log. Ends with exit
-    code 0 if all is sound, 1 if something is damaged (and says where), 2 if PATH is no log.
+    Checks checksums, counts, the order of offsets, leader epochs, and the indexes against the log. The exit
+    code is 0 if all files are valid, 1 if one is damaged, 2 if PATH is not a log.
 
     \b
     konvene log verify data
@@ -114,7 +110,7 @@ def verify(path: str, as_json: bool, no_records: bool) -> None:
     from konvene.log.inspect.dump import NotALog, find
     from konvene.log.inspect.verify import verify as check
 
-    disk, path = ReadOnlyDisk(), _spelled_out(path)
+    disk, path = ReadOnlyDisk(), _absolute(path)
     found: list[Verification] = []
     try:
         folders = find(disk, path)
@@ -142,8 +138,8 @@ def verify(path: str, as_json: bool, no_records: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _spelled_out(path: str) -> str:
-    """A path within which the folder is named, as its name tells the topic: not `.`, not a bare file."""
+def _absolute(path: str) -> str:
+    """A path that contains the directory name, which contains the topic: not `.`, not a bare file name."""
     return path if "/" in path.strip("./") else os.path.abspath(path)  # noqa: PTH100 (a path is text here)
 
 
@@ -155,7 +151,7 @@ def _bytes_below(disk: ReadOnlyDisk, folders: list[Folder]) -> int:
 
 
 class _Printer(NamedTuple):
-    """How what is found is shown, in the order in which it is found."""
+    """Output of the findings, in order."""
 
     file: Callable[[str], None]
     batch: Callable[[Folder, BatchHeader, int, bool], None]
@@ -163,7 +159,7 @@ class _Printer(NamedTuple):
 
 
 class _Dumping:
-    """One dump: where it begins, how much it may still print, and whether all was sound."""
+    """State of one dump: its start, the remaining records to print, and whether damage was found."""
 
     def __init__(
         self, disk: ReadOnlyDisk, start: int, most: int | None, printer: _Printer, no_records: bool
@@ -204,8 +200,10 @@ class _Dumping:
                     return
                 if isinstance(part, Damage):
                     on = part.resumes_at
-                    follows = "" if on is None or on == part.position else f"; goes on at byte {on}"
-                    self._complain(f"{path}, byte {part.position}, offset {part.offset}: {part.why}{follows}")
+                    follows = "" if on is None or on == part.position else f"; continues at byte {on}"
+                    self._report_damage(
+                        f"{path}, byte {part.position}, offset {part.offset}: {part.why}{follows}"
+                    )
                     continue
                 if part.header.last_offset >= self._start:
                     self._batch(folder, path, part.header, part.position, part.view, decode)
@@ -224,7 +222,7 @@ class _Dumping:
         try:
             found = records(view, header)
         except CodecError as error:
-            self._complain(f"{path}, byte {position}, offset {header.base_offset}: {error}")
+            self._report_damage(f"{path}, byte {position}, offset {header.base_offset}: {error}")
             return
         for record in found:
             if self._left == 0:
@@ -237,7 +235,7 @@ class _Dumping:
         if self._left is not None:
             self._left -= 1
 
-    def _complain(self, text: str) -> None:
+    def _report_damage(self, text: str) -> None:
         self.damaged = True
         self.progress.clear()
         sys.stdout.flush()
@@ -296,10 +294,10 @@ def _text_batch(folder: Folder, header: BatchHeader, position: int, _alone: bool
 
 
 def _text_record(folder: Folder, header: BatchHeader, record: Record, decode: Decode) -> None:
-    click.echo(f"  {record.offset}  {iso(record.timestamp) or '-'}  {_said(header, record, decode)}")
+    click.echo(f"  {record.offset}  {iso(record.timestamp) or '-'}  {_content(header, record, decode)}")
 
 
-def _said(header: BatchHeader, record: Record, decode: Decode) -> str:
+def _content(header: BatchHeader, record: Record, decode: Decode) -> str:
     if header.is_control:
         facts = control_facts(record)
         name = facts.pop("control")
@@ -354,7 +352,7 @@ def _with_time(columns: tuple[str, ...], row: tuple[int | None, ...]) -> list[An
 
 
 def _recovery_points(disk: ReadOnlyDisk, folders: list[Folder], path: str) -> dict[str, int]:
-    """Up to where each log was durable, as the data directory says it; nothing where it says nothing."""
+    """The recovery points of the data directory by partition; empty if there are none."""
     from konvene.log.directory import read_checkpoint
     from konvene.log.errors import LogError
 

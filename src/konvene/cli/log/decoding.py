@@ -1,8 +1,6 @@
-"""What `konvene log dump` knows of a batch and of a record: their fields, in the order of their showing.
+"""Fields of batches and records for `konvene log dump`, in the order of their output.
 
-The records of coordinators are read with the table of their topic, those of the cluster's metadata by their
-frame, control records by their type; anybody else's are text where they are UTF-8. What cannot be read has
-an `error` beside its bytes: a newer broker's records, or damage that no checksum covers.
+Coordinator records are decoded with the table of their topic; records of other topics are shown as text.
 """
 
 from __future__ import annotations
@@ -52,11 +50,11 @@ CONTROLS: dict[ControlType, type[Struct]] = {
     ControlType.KRAFT_VERSION: control.KRaftVersionRecord,
     ControlType.KRAFT_VOTERS: control.VotersRecord,
 }
-"""Control records but for the markers of transactions; each begins with its own version."""
+"""Control records other than transaction markers; each begins with its own version."""
 
 
 def batch_facts(header: BatchHeader) -> dict[str, Any]:
-    """The fields that all records of a batch share, in the order in which they are printed."""
+    """The fields of a batch that all its records share."""
     facts: dict[str, Any] = {
         "timestamp_type": "LogAppendTime" if header.timestamp_type else "CreateTime",
         "compression": _compression(header),
@@ -80,7 +78,7 @@ def _compression(header: BatchHeader) -> str:
 def record_facts(
     topic: str | None, partition: int | None, header: BatchHeader, record: Record, read: Decode
 ) -> dict[str, Any]:
-    """A record as `--json` shows it."""
+    """The fields of a record for `--json`."""
     facts: dict[str, Any] = {
         "topic": topic,
         "partition": partition,
@@ -102,7 +100,7 @@ def record_facts(
 
 
 def decoder_of(topic: str | None) -> Decode:
-    """How the records of a topic are read: those of coordinators by their table, any other as text."""
+    """The decoder for records of a topic: a coordinator's record table, or text."""
     if topic == CLUSTER_METADATA_TOPIC:
         return _cluster_record
     table = TABLES.get(topic or "")
@@ -112,10 +110,10 @@ def decoder_of(topic: str | None) -> Decode:
 def _coordinator_record(record: Record, table: dict[int, RecordType]) -> dict[str, Any]:
     facts: dict[str, Any] = dict.fromkeys(("key_type", "key_name", "key", "value_version", "value"))
     if record.key is None or len(record.key) < 2:
-        return facts | {"error": "a coordinator's record without a type"}
+        return facts | {"error": "a coordinator record without a type"}
     facts["key_type"] = code = int.from_bytes(record.key[:2], "big")
     if code not in table:
-        return facts | {"error": f"record type {code} is not known"}
+        return facts | {"error": f"unknown record type {code}"}
     kind = table[code]
     facts["key_name"] = kind.name
     try:
@@ -146,17 +144,17 @@ def _cluster_record(record: Record) -> dict[str, Any]:
 
 
 def _spaced(name: str) -> str:
-    """`PartitionChangeRecord` as Kafka's enumerations spell it: `PARTITION_CHANGE_RECORD`."""
+    """Convert `PartitionChangeRecord` to Kafka's enum name `PARTITION_CHANGE_RECORD`."""
     return "".join("_" + c if c.isupper() else c for c in name).lstrip("_").upper()
 
 
 def _plain_record(record: Record) -> dict[str, Any]:
-    """Anybody's record: text where it is UTF-8; where it is not, only the `_hex` fields show it."""
+    """Fields of a user record: text if it is UTF-8, else only the `_hex` fields."""
     return {"key": text_in(record.key), "value": text_in(record.value)}
 
 
 def text_in(data: bytes | None) -> str | None:
-    """The text that bytes are; None where they are none."""
+    """Decode UTF-8; None for other bytes."""
     try:
         return None if data is None else data.decode()
     except UnicodeDecodeError:
@@ -164,7 +162,7 @@ def text_in(data: bytes | None) -> str | None:
 
 
 def control_facts(record: Record) -> dict[str, Any]:
-    """What a control record says: the end of a transaction, or news of the quorum."""
+    """Fields of a control record: a transaction marker, or a record of the quorum."""
     try:
         kind = control_type(record)
         marker = read_end_marker(record)

@@ -1,7 +1,7 @@
-"""`konvene log repair`: say what a damaged log would lose, and cut it there if that is wanted.
+"""`konvene log repair`: truncate damaged logs at the first damage, or show what would be lost.
 
-It changes files only with `--execute`, only while no broker has the data directory, and it keeps every byte
-that it cuts away (see `konvene.log.inspect.repair`).
+Changes files only with `--execute`, only while no broker uses the data directory, and keeps all bytes that it
+cuts off (see `konvene.log.inspect.repair`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("path", type=click.Path(exists=True, file_okay=False))
-@click.option("--execute", is_flag=True, help="Do it. Without this, only what would be lost is said.")
-@click.option("--dry-run", is_flag=True, help="Change nothing: the default.")
+@click.option("--execute", is_flag=True, help="Truncate the logs; otherwise only show what would be lost.")
+@click.option("--dry-run", is_flag=True, help="Change nothing (default).")
 @json_option
 def repair(path: str, execute: bool, dry_run: bool, as_json: bool) -> None:
-    """Cut damaged logs at their first damage, so that a broker takes them again.
+    """Truncate damaged logs at the first damage, so that a broker can load them.
 
-    PATH is a partition's folder or a data directory. All records from the damage on are lost to readers; the
-    bytes stay beside the log in .cut files, which `konvene log dump` reads. Ends with exit code 0 where
-    nothing is left to repair, 1 where something is.
+    PATH is a partition directory or a data directory. Consumers lose all records from the damage on; their
+    bytes are kept next to the log in .cut files, which `konvene log dump` reads. The exit code is 0 if
+    nothing is left to repair, else 1.
 
     \b
     konvene log repair data
@@ -39,18 +39,18 @@ def repair(path: str, execute: bool, dry_run: bool, as_json: bool) -> None:
     from konvene.log.inspect.dump import NotALog
 
     if execute and dry_run:
-        raise click.UsageError("--execute and --dry-run contradict each other: give one of them.")
+        raise click.UsageError("--execute and --dry-run cannot be used together.")
     lock = None
     path = os.path.abspath(path)  # noqa: PTH100 (a path is text here)
     try:
         if execute:
             lock = _lock(path)
         plans = _plans(path)
-        kept = [_carry_out(each) if execute else [] for each in plans]
+        kept = [_execute(each) if execute else [] for each in plans]
     except NotALog as error:
         raise click.UsageError(f"{error}.") from None
     except LogError as error:
-        fail(str(error), "Stop the broker: files must not change under it." if execute and not lock else "")
+        fail(str(error), "Stop the broker first." if execute and not lock else "")
     except OSError as error:
         fail(f"cannot {'repair' if execute else 'read'} {error.filename or path}: {error.strerror or error}")
     finally:
@@ -62,7 +62,7 @@ def repair(path: str, execute: bool, dry_run: bool, as_json: bool) -> None:
 
 
 def _lock(path: str) -> Lock | None:
-    """Keep brokers out. `DirectoryLocked` where one is in."""
+    """Lock the data directory. Raises `DirectoryLocked` if a broker uses it."""
     from konvene.log.disk.files import RealDisk
     from konvene.log.inspect.repair import lock_of
 
@@ -71,7 +71,7 @@ def _lock(path: str) -> Lock | None:
 
 
 def _plans(path: str) -> list[RepairPlan]:
-    """What there is to repair below a path."""
+    """The repairs that are needed below a path."""
     from konvene.log.disk.read_only import ReadOnlyDisk
     from konvene.log.inspect.dump import find
     from konvene.log.inspect.repair import durable_offsets, plan
@@ -84,13 +84,13 @@ def _plans(path: str) -> list[RepairPlan]:
     plans = []
     for folder in folders:
         what = str(folder)
-        told = lambda count, what=what: progress.add(count, what)  # noqa: E731
-        plans.append(plan(disk, folder, durable.get(what), told))
+        report_progress = lambda count, what=what: progress.add(count, what)  # noqa: E731
+        plans.append(plan(disk, folder, durable.get(what), report_progress))
     progress.clear()
     return [each for each in plans if each.is_needed]
 
 
-def _carry_out(planned: RepairPlan) -> list[str]:
+def _execute(planned: RepairPlan) -> list[str]:
     from konvene.log.disk.files import RealDisk
     from konvene.log.inspect.repair import repair
 
@@ -116,23 +116,23 @@ def _show(path: str, plans: list[RepairPlan], kept: list[list[str]], execute: bo
         )
         for each in plans
     ]  # fmt: skip
-    details = [_sentences(each, names) for each, names in zip(plans, kept, strict=True)]
+    details = [_details(each, names) for each, names in zip(plans, kept, strict=True)]
     print_tables([Table(columns, found, (), details)])
     if not execute:
-        note("Nothing was changed. With --execute the logs are cut, and the bytes kept beside them.")
+        note("Nothing was changed. --execute truncates the logs and keeps the bytes in .cut files.")
 
 
 def _range(offsets: tuple[int, int] | None) -> str | None:
     return None if offsets is None else f"{offsets[0]}..{offsets[1]}"
 
 
-def _sentences(planned: RepairPlan, kept: list[str]) -> list[str]:
+def _details(planned: RepairPlan, kept: list[str]) -> list[str]:
     if planned.file is None:
-        lines = [f"{planned.why}: there is nothing to cut, the broker is told to go on there"]
+        lines = [f"{planned.why}: nothing is cut, the checkpoint is corrected"]
     else:
         lines = [f"{planned.file}, byte {planned.position}: {planned.why}"]
     if planned.later:
-        lines.append(f"segments that go whole: {', '.join(planned.later)}")
+        lines.append(f"segments removed as a whole: {', '.join(planned.later)}")
     if kept:
         lines.append(f"kept in {', '.join(kept)}")
     return lines

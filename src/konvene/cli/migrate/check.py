@@ -1,9 +1,8 @@
-"""What `konvene migrate check` asks a cluster: a group as its members left it, the topics, the settings.
+"""Requests of `konvene migrate check`: a group with its members, the topics and the settings of a cluster.
 
-DescribeGroups has of each member what it said as it joined and what it was given, which is all that a log
-keeps of it but for its timeouts. A cluster that is not ours has not all of the settings; those that it does
-not have are at our defaults, which are Kafka's behaviour.
-"""
+DescribeGroups returns the subscription and assignment of each member, which is all that a log has of it
+except its timeouts. Other brokers lack some settings; these have konvene's defaults, which are Kafka's
+behaviour."""
 
 from __future__ import annotations
 
@@ -21,25 +20,25 @@ if TYPE_CHECKING:
     from konvene.groups.streams.group import StreamsGroup
     from konvene.messages.describe_groups import DescribedGroup
 
-__all__ = ["Asked", "found_in"]
+__all__ = ["GroupState", "read_group"]
 
-OF_BROKER = (
+BROKER_SETTINGS = (
     "group.consumer.assignors", "group.consumer.max.size", "group.consumer.migration.policy",
     "group.max.size", "group.streams.max.size", "konvene.streams.migration.policy", "konvene.streams.mode",
 )  # fmt: skip
-"""Settings on which the answer rests."""
+"""Broker settings that affect the result."""
 
-OF_GROUP = (
+GROUP_SETTINGS = (
     "streams.assignor.name", "streams.num.standby.replicas", "streams.num.warmup.replicas",
     "streams.rack.aware.assignment.tags",
 )  # fmt: skip
 
 TIMEOUT_MS = 60_000
-"""Of members, which DescribeGroups does not tell."""
+"""Assumed timeouts of members, which DescribeGroups does not return."""
 
 
-class Asked(NamedTuple):
-    """What the cluster tells."""
+class GroupState(NamedTuple):
+    """A group with the topics and settings of its cluster."""
 
     group: Any
     topics: Mapping[str, int]
@@ -47,50 +46,51 @@ class Asked(NamedTuple):
     now_ms: int
 
 
-async def found_in(cluster: Cluster, name: str) -> Asked:
-    """A group of the cluster, and what is around it. Raises `ClientError`; `Failure` while it rebalances."""
+async def read_group(cluster: Cluster, name: str) -> GroupState:
+    """Read a group from the cluster. Raises `ClientError`, and `Failure` if the group is rebalancing."""
     from konvene.client.admin.admin import Admin
 
     admin = Admin(cluster)
-    group = await _classic(cluster, name) or await _other(admin, name)
+    group = await _classic_group(cluster, name) or await _modern_group(admin, name)
     topics = {topic.name: len(topic.partitions) for topic in await admin.list_topics()}
-    return Asked(group, topics, await _settings(admin, name), int(time.time() * 1000))
+    return GroupState(group, topics, await _settings(admin, name), int(time.time() * 1000))
 
 
-async def _classic(cluster: Cluster, name: str) -> Any:
-    """None where there is no classic group of this name."""
+async def _classic_group(cluster: Cluster, name: str) -> Any:
+    """The classic group of this name; None if there is none."""
     from konvene.messages.describe_groups import DescribeGroupsRequest
 
-    answer = await cluster.ask_coordinator(
-        name, DescribeGroupsRequest(groups=(name,)), lambda a: a.groups[0].error_code
+    response = await cluster.ask_coordinator(
+        name, DescribeGroupsRequest(groups=(name,)), lambda r: r.groups[0].error_code
     )
-    told: DescribedGroup = answer.groups[0]
-    if told.error_code or told.group_state == "Dead":
+    described: DescribedGroup = response.groups[0]
+    if described.error_code or described.group_state == "Dead":
         return None
-    if told.group_state not in ("Stable", "Empty"):
-        fail(f"group {name} is rebalancing ({told.group_state})", "Ask again when it is Stable.")
-    return _as_kept(told)
+    if described.group_state not in ("Stable", "Empty"):
+        fail(f"group {name} is rebalancing ({described.group_state})", "Try again when it is Stable.")
+    return _to_state(described)
 
 
-def _as_kept(told: DescribedGroup) -> Any:
+def _to_state(described: DescribedGroup) -> Any:
     from konvene.groups.classic.group import ClassicGroup, Member, State
 
-    protocol = told.protocol_data or None
-    state = State.STABLE if told.members else State.EMPTY
-    group = ClassicGroup(told.group_id, state, generation=1, protocol=protocol)
-    for m in told.members:
+    protocol = described.protocol_data or None
+    state = State.STABLE if described.members else State.EMPTY
+    group = ClassicGroup(described.group_id, state, generation=1, protocol=protocol)
+    for m in described.members:
         group.put(
             Member(
                 m.member_id, m.group_instance_id, m.client_id, m.client_host, TIMEOUT_MS, TIMEOUT_MS,
-                told.protocol_type, ((protocol or "", bytes(m.member_metadata)),), bytes(m.member_assignment),
+                described.protocol_type, ((protocol or "", bytes(m.member_metadata)),),
+                bytes(m.member_assignment),
             )
         )  # fmt: skip
-    group.protocol_type = told.protocol_type or None
+    group.protocol_type = described.protocol_type or None
     return group
 
 
-async def _other(admin: Admin, name: str) -> ConsumerGroup | StreamsGroup:
-    """A consumer or streams group: who of its members speaks which protocol."""
+async def _modern_group(admin: Admin, name: str) -> ConsumerGroup | StreamsGroup:
+    """A consumer or streams group with the protocol of each member."""
     from konvene.client.errors import KafkaError
     from konvene.groups.consumer.group import ConsumerGroup
     from konvene.groups.consumer.group import Member as ConsumerMember
@@ -98,25 +98,25 @@ async def _other(admin: Admin, name: str) -> ConsumerGroup | StreamsGroup:
     from konvene.groups.streams.group import Member as StreamsMember
     from konvene.groups.streams.group import StreamsGroup
 
-    side = ClassicProtocolMetadata(TIMEOUT_MS, ())
+    classic_metadata = ClassicProtocolMetadata(TIMEOUT_MS, ())
     try:
-        told = await admin.describe_group(name)
+        described = await admin.describe_group(name)
     except KafkaError as error:
         if error.code != Errors.GROUP_ID_NOT_FOUND:
             raise
-        described = await admin.describe_streams_group(name)
-        streams = StreamsGroup(name, described.epoch)
-        for each in described.members:
+        application = await admin.describe_streams_group(name)
+        streams = StreamsGroup(name, application.epoch)
+        for each in application.members:
             streams.members[each.member_id] = StreamsMember(
                 each.member_id, each.instance_id, None, each.client_id, each.client_host,
-                classic=side if each.is_classic else None,
+                classic=classic_metadata if each.is_classic else None,
             )  # fmt: skip
         return streams
-    group = ConsumerGroup(name, told.epoch or 0)
-    for m in told.members:
+    group = ConsumerGroup(name, described.epoch or 0)
+    for m in described.members:
         group.members[m.member_id] = ConsumerMember(
             m.member_id, m.instance_id, None, m.client_id, m.client_host,
-            classic=side if m.upgraded is False else None,
+            classic=classic_metadata if m.upgraded is False else None,
         )  # fmt: skip
     return group
 
@@ -127,14 +127,15 @@ async def _settings(admin: Admin, name: str) -> tuple[tuple[str, str], ...]:
 
     found = []
     node = admin.cluster.metadata.controller_id
-    for kind, what, wanted in ((BROKER, str(node), OF_BROKER), (GROUP_CONFIG, name, OF_GROUP)):
+    for kind, resource, names in ((BROKER, str(node), BROKER_SETTINGS), (GROUP_CONFIG, name, GROUP_SETTINGS)):
         try:
-            entries = await admin.describe_configs(kind, what)
-        except KafkaError as error:  # An older broker has no settings of groups, or we may not see them.
+            entries = await admin.describe_configs(kind, resource)
+        except KafkaError as error:
+            # An older broker without group settings, or missing authorization.
             if error.code not in (Errors.CLUSTER_AUTHORIZATION_FAILED, Errors.INVALID_REQUEST):
                 raise
             continue
         for each in entries:
-            if each.name in wanted and each.value and each.source != "DEFAULT_CONFIG":
+            if each.name in names and each.value and each.source != "DEFAULT_CONFIG":
                 found.append((each.name, each.value))
     return tuple(found)

@@ -1,28 +1,27 @@
-"""`konvene migrate`: whether groups can change their protocol while they run, before anybody tries.
+"""`konvene migrate`: check before an upgrade or downgrade whether groups can change their protocol online.
 
-    rehearse LOG…     on a copy of a coordinator's log: nothing is written, and no broker is asked
-    check GROUP…      of groups of a running cluster: nothing is changed there
-    explain           everything that can stand in the way
+    dry-run LOG…      for the groups of a copy of a coordinator's log; writes nothing and contacts no broker
+    check GROUP…      for groups of a running cluster; changes nothing
+    explain           list everything that can block a migration
 
-The rehearsal itself is `groups.migration.dry_run`, on the code that serves. Exit code 0: nothing stands in
-the way of
-any of the groups; 1: something does; 2: the command was not understood.
+`groups.migration.dry_run` runs the migration with the code of the coordinator. Exit code 0: every group can
+migrate; 1: at least one cannot; 2: wrong usage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from konvene.cli.migrate.show import (
+    catalogue_document,
+    catalogue_tables,
     document,
-    explained,
+    has_findings,
     members_table,
-    obstacles,
-    obstacles_document,
     table,
 )
 from konvene.cli.options import Connect, cluster_options, json_option, run
@@ -40,10 +39,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group()
 def migrate() -> None:
-    """Rehearse how groups change between the classic, the consumer and the streams protocol.
+    """Check whether groups can migrate between the classic, consumer and streams protocols.
 
     \b
-    konvene migrate rehearse data --explain
+    konvene migrate dry-run data --explain
     konvene migrate check orders-app
     konvene migrate explain
     """
@@ -51,20 +50,31 @@ def migrate() -> None:
 
 def _shared_options(command: F) -> F:
     for option in (
-        click.option("--explain", is_flag=True, help="Say what to do about all that is found."),
-        click.option("--members", "verbose", is_flag=True, help="A table of the members of each group, too."),
+        click.option("--explain", is_flag=True, help="Show what to do about each blocker and note."),
+        click.option("--members", "verbose", is_flag=True, help="Show the members of each group as well."),
         click.option("--config", "settings", multiple=True, metavar="NAME=VALUE",
-                     help="A setting of the broker, or of the groups; repeatable [default: the broker's]."),
+                     help="A broker or group setting to assume; may be repeated."),
         click.option("--topology", "file", metavar="FILE",
                      type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                     help="The topology, as `konvene groups describe --topology --json` prints one."),
+                     help="The topology, as printed by `konvene groups describe --topology --json`."),
         click.option("--to", type=click.Choice(["consumer", "streams", "classic"]),
-                     help="Only to this protocol [default: streams for Kafka Streams, else consumer; classic "
-                     "for other groups]."),
+                     help="Target protocol [default: streams for Kafka Streams, else consumer; classic for "
+                     "consumer and streams groups]."),
         json_option,
     ):  # fmt: skip
         command = option(command)
     return command
+
+
+class Options(NamedTuple):
+    """Options that `dry-run` and `check` have in common."""
+
+    file: Path | None
+    to: str | None
+    settings: tuple[str, ...]
+    verbose: bool
+    explain: bool
+    as_json: bool
 
 
 def _at(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -73,56 +83,59 @@ def _at(context: click.Context, parameter: click.Parameter, text: str | None) ->
     return _time(context, parameter, text)
 
 
-@migrate.command()
+@migrate.command("dry-run")
 @click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True))
-@click.option("--group", "names", multiple=True, metavar="GROUP", help="Only this group. Repeatable.")
+@click.option(
+    "--group", "names", multiple=True, metavar="GROUP", help="Check only this group; may be repeated."
+)
 @click.option("--at", "at_ms", callback=_at, metavar="TIME",
-              help="As it was then: 2026-11-22T10:00, or 2h; less what was compacted since.")  # fmt: skip
+              help="State at this time: 2026-11-22T10:00, or 2h ago; without compacted records.")  # fmt: skip
 @click.option("--topic", "topics", multiple=True, metavar="NAME=PARTITIONS",
-              help="A topic of which the logs do not tell, or not all; repeatable.")  # fmt: skip
-@click.option("--topology-of", metavar="GROUP", help="The topology of this streams group of the log.")
+              help="Partitions of a topic that the logs do not show; may be repeated.")  # fmt: skip
+@click.option("--topology-of", metavar="GROUP", help="Use the topology of this streams group of the log.")
 @_shared_options
-def rehearse(
+def dry_run(
     logs: tuple[str, ...], names: tuple[str, ...], at_ms: int | None, topics: tuple[str, ...],
-    topology_of: str | None, file: Path | None, to: str | None, settings: tuple[str, ...],
-    verbose: bool, explain: bool, as_json: bool,
+    topology_of: str | None, **common: Any,
 ) -> None:  # fmt: skip
-    """Rehearse the change of protocol of each group of a log: what blocks it, and what would move.
+    """Migrate each group of a log without writing: show blockers, and how many partitions or tasks would
+    move.
 
-    LOGS are data directories, folders of partitions of __consumer_offsets, or segments, of konvene or of
-    Apache Kafka, all of one cluster. They are only read. Ends with exit code 0 if all groups can change,
-    else with 1.
+    LOGS are data directories, partition directories of __consumer_offsets, or segments, of konvene or Apache
+    Kafka, all of one cluster. They are only read. The exit code is 0 if all groups can migrate, else 1.
 
     \b
-    konvene migrate rehearse data
-    konvene migrate rehearse /var/kafka --group orders-app --members --explain
-    konvene migrate rehearse data --group words --topology words.json --config konvene.streams.mode=kip
+    konvene migrate dry-run data
+    konvene migrate dry-run /var/kafka --group orders-app --members --explain
+    konvene migrate dry-run data --group words --topology words.json --config konvene.streams.mode=kip
     """
     from konvene.cli.migrate.load import context_of, load
-    from konvene.cli.migrate.topology import of_group, read_file
+    from konvene.cli.migrate.topology import read_file, topology_of_group
     from konvene.groups.migration.dry_run import dry_run_migration
 
-    if file is not None and topology_of is not None:
-        raise click.UsageError("--topology and --topology-of exclude one another.")
+    options = Options(**common)
+    if options.file is not None and topology_of is not None:
+        raise click.UsageError("--topology and --topology-of cannot be used together.")
     loaded = load(logs, at_ms)
     counts = dict(loaded.topics) | _counts(topics)
-    context = context_of(counts, loaded.groups, pairs_of("--config", settings), max(loaded.newest_ms, 1))
-    topology, whose = read_file(file) if file is not None else (None, topology_of)
+    overrides = pairs_of("--config", options.settings)
+    context = context_of(counts, loaded.groups, overrides, max(loaded.newest_ms, 1))
+    topology, owner = read_file(options.file) if options.file is not None else (None, topology_of)
     if topology_of is not None:
-        topology = of_group(loaded.groups.get(topology_of), topology_of)
+        topology = topology_of_group(loaded.groups.get(topology_of), topology_of)
     found = [
-        dry_run_migration(loaded.groups[name], aim, context, _known(topology, whose, name, unseen=True))
-        for name, aim in _wanted(loaded.groups, names, to)
+        dry_run_migration(loaded.groups[name], target, context, _known(topology, owner, name, unseen=True))
+        for name, target in _selected(loaded.groups, names, options.to)
     ]
-    _tell(found, explain=explain, verbose=verbose, as_json=as_json)
-    _end(found, damaged=loaded.damaged)
+    _print(found, options)
+    _exit(found, damaged=loaded.damaged)
 
 
-def _known(topology: Topology | None, whose: str | None, group: str, *, unseen: bool) -> DryRunInputs:
-    from konvene.cli.migrate.topology import named_after
+def _known(topology: Topology | None, owner: str | None, group: str, *, unseen: bool) -> DryRunInputs:
+    from konvene.cli.migrate.topology import rename_internal_topics
     from konvene.groups.migration.dry_run import DryRunInputs
 
-    of_group = None if topology is None else named_after(topology, group, whose)
+    of_group = None if topology is None else rename_internal_topics(topology, group, owner)
     return DryRunInputs(of_group, unseen_topics=unseen)
 
 
@@ -135,35 +148,36 @@ def _counts(texts: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def _wanted(groups: Mapping[str, Any], names: Sequence[str], to: str | None) -> list[tuple[str, str]]:
-    """Which groups, and what each is to become. Raises UsageError for one that cannot be told of."""
+def _selected(groups: Mapping[str, Any], names: Sequence[str], to: str | None) -> list[tuple[str, str]]:
+    """The selected groups with their target protocols. Raises UsageError for one that cannot migrate at
+    all."""
     from konvene.groups.classic.group import ClassicGroup
     from konvene.groups.classic.subscriptions import CONSUMER
     from konvene.groups.migration.dry_run import default_target
     from konvene.groups.share.group import ShareGroup
 
     if names:
-        return [(name, _aim(groups, name, to)) for name in dict.fromkeys(names)]
-    found, others = [], 0
+        return [(name, _target(groups, name, to)) for name in dict.fromkeys(names)]
+    found, skipped = [], 0
     for name in sorted(groups):
         group = groups[name]
         if isinstance(group, ShareGroup):
             continue
-        aim = default_target(group)
+        target = default_target(group)
         if isinstance(group, ClassicGroup):
             if group.members and group.protocol_type != CONSUMER:
-                others += 1
+                skipped += 1
                 continue
         elif not group.classic_members and to is None:
             continue
-        if to in (None, aim):
-            found.append((name, aim))
-    if others:
-        note(f"{others} groups of members that are no consumers are left out; --group GROUP tells of one.")
+        if to in (None, target):
+            found.append((name, target))
+    if skipped:
+        note(f"Skipped {skipped} groups whose members are not consumers; --group GROUP checks one of them.")
     return found
 
 
-def _aim(groups: Mapping[str, Any], name: str, to: str | None) -> str:
+def _target(groups: Mapping[str, Any], name: str, to: str | None) -> str:
     from konvene.groups.classic.group import ClassicGroup
     from konvene.groups.migration.dry_run import default_target
     from konvene.groups.share.group import ShareGroup
@@ -171,35 +185,41 @@ def _aim(groups: Mapping[str, Any], name: str, to: str | None) -> str:
     group = groups.get(name)
     if group is None:
         some = ", ".join(sorted(groups)[:5])
-        raise click.UsageError(f"--group {name}: no such group. " + (f"There are: {some}." if some else ""))
+        raise click.UsageError(
+            f"--group {name}: no such group." + (f" Existing groups: {some}." if some else "")
+        )
     if isinstance(group, ShareGroup):
-        raise click.UsageError(f"--group {name}: a share group has no other protocol.")
-    aim = to or default_target(group)
-    if isinstance(group, ClassicGroup) == (aim == "classic"):
-        what = "a classic group already" if aim == "classic" else "no classic group: it can go to classic"
-        raise click.UsageError(f"--to {aim}: {name} is {what}.")
-    return aim
+        raise click.UsageError(f"--group {name}: a share group cannot migrate to another protocol.")
+    target = to or default_target(group)
+    if isinstance(group, ClassicGroup) == (target == "classic"):
+        what = (
+            "a classic group already"
+            if target == "classic"
+            else "not a classic group: it can migrate to classic"
+        )
+        raise click.UsageError(f"--to {target}: {name} is {what}.")
+    return target
 
 
-# what came of it ------------------------------------------------------------------------------
+# output ---------------------------------------------------------------------------------------
 
 
-def _tell(found: Sequence[DryRun], *, explain: bool, verbose: bool, as_json: bool) -> None:
-    if as_json:
-        print_json([document(each, explain=explain) for each in found])
+def _print(found: Sequence[DryRun], options: Options) -> None:
+    if options.as_json:
+        print_json([document(each, explain=options.explain) for each in found])
         return
     if not found:
-        note("There is no group that could change its protocol.")
+        note("There is no group to migrate.")
         return
-    tables = [table(found, explain=explain)]
-    print_tables([*tables, *(members_table(each) for each in found if verbose and each.members)])
+    tables = [table(found, explain=options.explain)]
+    print_tables([*tables, *(members_table(each) for each in found if options.verbose and each.members)])
     blocked = sum(not each.can for each in found)
-    note(f"{len(found) - blocked} of {len(found)} groups can change their protocol.")
-    if not explain and explained(found):
-        note("--explain says what to do about what was found.")
+    note(f"{len(found) - blocked} of {len(found)} groups can migrate.")
+    if not options.explain and has_findings(found):
+        note("Use --explain to see what to do about each blocker and note.")
 
 
-def _end(found: Sequence[DryRun], *, damaged: bool = False) -> None:
+def _exit(found: Sequence[DryRun], *, damaged: bool = False) -> None:
     if damaged or not all(each.can for each in found):
         raise click.exceptions.Exit(1)
 
@@ -208,54 +228,52 @@ def _end(found: Sequence[DryRun], *, damaged: bool = False) -> None:
 @click.argument("groups", nargs=-1, required=True)
 @_shared_options
 @cluster_options
-def check(
-    connect: Connect, groups: tuple[str, ...], file: Path | None, to: str | None,
-    settings: tuple[str, ...], verbose: bool, explain: bool, as_json: bool,
-) -> None:  # fmt: skip
-    """Check whether groups of a running cluster can change their protocol, and what would move.
+def check(connect: Connect, groups: tuple[str, ...], **common: Any) -> None:
+    """Check whether groups of a running cluster can migrate, and what would move.
 
-    The members, the topics, and the settings are asked of the cluster; --config says what they are to be
-    instead. Nothing is changed. Ends with exit code 0 if all of them can change, else with 1.
+    Reads members, topics and settings from the cluster; --config replaces a setting. Changes nothing. The
+    exit code is 0 if all groups can migrate, else 1.
 
     \b
     konvene migrate check orders-app
     konvene migrate check words --topology words.json --members --explain
     konvene migrate check orders-app --to classic --bootstrap-server kafka-1:9092
     """
-    from konvene.cli.migrate.check import found_in
+    from konvene.cli.migrate.check import read_group
     from konvene.cli.migrate.load import context_of
     from konvene.cli.migrate.topology import read_file
     from konvene.groups.migration.dry_run import dry_run_migration
 
-    topology, whose = read_file(file) if file is not None else (None, None)
-    said = pairs_of("--config", settings)
+    options = Options(**common)
+    topology, owner = read_file(options.file) if options.file is not None else (None, None)
+    overrides = pairs_of("--config", options.settings)
 
     async def job() -> list[DryRun]:
         found = []
         async with connect() as cluster:
             for name in dict.fromkeys(groups):
-                asked = await found_in(cluster, name)
-                aim = _aim({name: asked.group}, name, to)
-                context = context_of(asked.topics, [name], [*asked.settings, *said], asked.now_ms)
-                known = _known(topology, whose, name, unseen=False)
-                found.append(dry_run_migration(asked.group, aim, context, known))
+                state = await read_group(cluster, name)
+                target = _target({name: state.group}, name, options.to)
+                context = context_of(state.topics, [name], [*state.settings, *overrides], state.now_ms)
+                known = _known(topology, owner, name, unseen=False)
+                found.append(dry_run_migration(state.group, target, context, known))
         return found
 
     found = run(job)
-    _tell(found, explain=explain, verbose=verbose, as_json=as_json)
-    _end(found)
+    _print(found, options)
+    _exit(found)
 
 
 @migrate.command("explain")
 @json_option
 def explain_all(as_json: bool) -> None:
-    """Print all that can stand in the way, what to do about it, and which clients can migrate.
+    """List all possible blockers with what to do about them, and the client releases that can migrate.
 
     \b
     konvene migrate explain
     konvene migrate explain --json
     """
     if as_json:
-        print_json(obstacles_document())
+        print_json(catalogue_document())
     else:
-        print_tables(obstacles())
+        print_tables(catalogue_tables())

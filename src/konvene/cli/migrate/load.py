@@ -1,11 +1,10 @@
-"""Where `konvene migrate` gets groups from: logs of `__consumer_offsets`, read as a coordinator reads them.
+"""Groups from logs of `__consumer_offsets` for `konvene migrate`, read as a coordinator loads them.
 
-Each partition's records are replayed by the coordinator's own code, up to the end or to a moment. Which
-topics there are the log does not say: so a topic has as many partitions as there are folders of it in the
-data directories, as members were assigned, or as offsets were committed for, whichever is most, unless
-somebody says more.
+The coordinator's code replays the records of each partition up to the end, or up to a time. The log does not
+contain the number of partitions of topics: it is the maximum of the partition directories, the assignments
+and the committed offsets, unless the caller gives a larger one.
 
-Two logs of one partition are copies of one another: the one that reaches further counts.
+Two logs of one partition are replicas: the one with the higher end offset is used.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ __all__ = ["Loaded", "context_of", "load"]
 
 
 class Loaded(NamedTuple):
-    """What the logs tell."""
+    """The groups and topics of the logs."""
 
     groups: Mapping[str, Any]
-    """By id, of all kinds."""
+    """Groups of all types by id."""
     topics: Mapping[str, int]
-    """Names with as many partitions as can be told."""
+    """Known number of partitions by topic."""
     newest_ms: int
-    """When the last record was written."""
+    """Timestamp of the last record."""
     damaged: bool
-    """Whether some of it could not be read."""
+    """Whether a part of the logs could not be read."""
 
 
 class _Partition(NamedTuple):
@@ -49,7 +48,7 @@ class _Partition(NamedTuple):
 
 
 def load(paths: Sequence[str], at_ms: int | None) -> Loaded:
-    """All groups of these logs, as they were at that time. Raises UsageError where there is no such log."""
+    """Load all groups of the logs as of `at_ms`. Raises UsageError if there is no log of groups."""
     from konvene.log.disk.read_only import ReadOnlyDisk
     from konvene.log.inspect.dump import NotALog
 
@@ -67,7 +66,7 @@ def load(paths: Sequence[str], at_ms: int | None) -> Loaded:
 
 
 def _folders(disk: ReadOnlyDisk, paths: Sequence[str]) -> list[Folder]:
-    """What is there, each folder once, though several of its segments may be named."""
+    """The partition directories of the paths, each once, even if several of its segments are given."""
     from konvene.log.inspect.dump import find
 
     found: dict[str, Folder] = {}
@@ -91,7 +90,7 @@ def _loaded(reader: _Reader, folders: Iterable[Folder], offsets: Sequence[Folder
     topics: dict[str, int] = {}
     for partition in by_partition.values():
         groups |= partition.shard.groups
-        for name, count in _told(partition.shard):
+        for name, count in _partition_counts(partition.shard):
             topics[name] = max(count, topics.get(name, 0))
     for folder in folders:
         if folder.topic is not None and folder.partition is not None:
@@ -130,26 +129,26 @@ class _Reader:
         try:
             for part in walk(file, self._disk.size(path), base_offset_of(path.rpartition("/")[2])):
                 if isinstance(part, Damage):
-                    self._complain(f"{path}, byte {part.position}, offset {part.offset}: {part.why}")
+                    self._report_damage(f"{path}, byte {part.position}, offset {part.offset}: {part.why}")
                     continue
                 try:
                     yield from read(part.view, part.header)
                 except CodecError as error:
-                    self._complain(f"{path}, offset {part.header.base_offset}: {error}")
+                    self._report_damage(f"{path}, offset {part.header.base_offset}: {error}")
                 end = part.position + part.header.size
                 self.progress.add(end - done, path)
                 done = end
         finally:
             file.close()
 
-    def _complain(self, text: str) -> None:
+    def _report_damage(self, text: str) -> None:
         self.damaged = True
         self.progress.clear()
         note(f"konvene: damaged: {text}")
 
 
-def _told(shard: GroupShard) -> Iterator[tuple[str, int]]:
-    """Topics and how many partitions they have at least, by what was committed and what was assigned."""
+def _partition_counts(shard: GroupShard) -> Iterator[tuple[str, int]]:
+    """Minimum number of partitions of topics, from committed offsets and assignments."""
     from konvene.groups.classic.group import ClassicGroup
     from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
 
@@ -159,18 +158,19 @@ def _told(shard: GroupShard) -> Iterator[tuple[str, int]]:
     for group in shard.groups.values():
         if isinstance(group, ClassicGroup) and group.protocol_type == CONSUMER:
             for member in group.members.values():
-                given = read_assignment(member.assignment)
-                for topic, some in given.partitions if given is not None else ():
+                assignment = read_assignment(member.assignment)
+                for topic, some in assignment.partitions if assignment is not None else ():
                     yield topic, max(some, default=-1) + 1
 
 
-# what is decided with -------------------------------------------------------------------------
+# context --------------------------------------------------------------------------------------
 
 
 def context_of(
     topics: Mapping[str, int], groups: Iterable[str], settings: Iterable[tuple[str, str]], now_ms: int
 ) -> Context:
-    """`settings` of the broker, or of the groups, by name. Raises UsageError for one that cannot be used."""
+    """The context of the dry run. `settings` are broker or group settings. Raises UsageError for invalid
+    ones."""
     from konvene.broker.groups.assignors import SETTING, load_assignors, offered_task_assignors
     from konvene.codec.uuid import Uuid
     from konvene.configs import BrokerConfig, ConfigError
@@ -179,14 +179,14 @@ def context_of(
     from konvene.shard.contract import Context
     from konvene.shard.image import Topic, Topics
 
-    told = list(settings)
-    of_groups = {name: value for name, value in told if name in GROUP}
+    pairs = list(settings)
+    group_settings = {name: value for name, value in pairs if name in GROUP}
     try:
-        config, _ = BrokerConfig.load(overrides=[(n, v) for n, v in told if n not in GROUP])
+        config, _ = BrokerConfig.load(overrides=[(n, v) for n, v in pairs if n not in GROUP])
         assignors, task_assignors = load_assignors(config[SETTING]), offered_task_assignors(config)
     except ConfigError as error:
         raise click.UsageError(f"--config: {error}") from None
-    group_configs = GroupConfigs(config, dict.fromkeys(groups, of_groups) if of_groups else None)
+    group_configs = GroupConfigs(config, dict.fromkeys(groups, group_settings) if group_settings else None)
     if group_configs.warnings:
         raise click.UsageError(f"--config: {group_configs.warnings[0]}.")
     rows = [

@@ -1,4 +1,4 @@
-"""How a rehearsal is shown: a row for each group, and under it what stands in the way; or one document."""
+"""Tables and JSON of `konvene migrate`: a row for each group with its blockers below it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ from konvene.cli.output import Table
 if TYPE_CHECKING:
     from konvene.groups.migration.dry_run import AssignmentChanges, DryRun, MemberPlan
 
-__all__ = ["document", "explained", "members_table", "obstacles", "obstacles_document", "releases", "table"]
+__all__ = [
+    "catalogue_document",
+    "catalogue_tables",
+    "document",
+    "has_findings",
+    "members_table",
+    "releases",
+    "table",
+]
 
-MOST_NAMED = 3
+MAX_NAMED_MEMBERS = 3
 
 
 def table(found: Sequence[DryRun], *, explain: bool) -> Table:
-    """A row for each group."""
+    """A row for each group, with blockers, notes and moves below it."""
     columns = ["GROUP", "TYPE", "TO", "#MEMBERS", "PROTOCOL", "CAN-MIGRATE", "STAY", "MOVE", "NEW", "LOST"]
     rows = [
         [
@@ -26,30 +34,30 @@ def table(found: Sequence[DryRun], *, explain: bool) -> Table:
         ]
         for each in found
     ]  # fmt: skip
-    return Table(columns, rows, (), [list(_told(each, explain)) for each in found])
+    return Table(columns, rows, (), [list(_details(each, explain)) for each in found])
 
 
 def _counts(moves: AssignmentChanges | None) -> list[int | None]:
     return [None] * 4 if moves is None else [moves.stay, moves.move, moves.fresh, moves.lost]
 
 
-def _told(found: DryRun, explain: bool) -> Iterator[str]:
+def _details(found: DryRun, explain: bool) -> Iterator[str]:
     for blocker in found.blockers:
-        yield f"blocked ({blocker.code}): {blocker.reason}{_who(found, blocker.member_ids)}"
+        yield f"blocked ({blocker.code}): {blocker.reason}{_members_of(found, blocker.member_ids)}"
         yield from _advice(found.to, blocker.code, explain)
     for remark in found.notes:
-        yield f"note ({remark.code}): {remark.sentence}{_who(found, remark.member_ids)}"
+        yield f"note ({remark.code}): {remark.sentence}{_members_of(found, remark.member_ids)}"
         yield from _advice(found.to, remark.code, explain)
     if found.moves is not None:
-        yield from _moved(found, found.moves)
+        yield from _move_lines(found, found.moves)
 
 
-def _who(found: DryRun, member_ids: Sequence[str]) -> str:
+def _members_of(found: DryRun, member_ids: Sequence[str]) -> str:
     if not member_ids:
         return ""
     by_id = {each.member_id: each for each in found.members}
-    names = [_name(by_id[each]) for each in member_ids[:MOST_NAMED] if each in by_id]
-    more = f" and {len(member_ids) - MOST_NAMED} more" if len(member_ids) > MOST_NAMED else ""
+    names = [_name(by_id[each]) for each in member_ids[:MAX_NAMED_MEMBERS] if each in by_id]
+    more = f" and {len(member_ids) - MAX_NAMED_MEMBERS} more" if len(member_ids) > MAX_NAMED_MEMBERS else ""
     return f" [{', '.join(names)}{more}]"
 
 
@@ -64,22 +72,23 @@ def _advice(to: str, code: str, explain: bool) -> Iterator[str]:
         yield f"  -> {row.do}"
 
 
-def _moved(found: DryRun, moves: AssignmentChanges) -> Iterator[str]:
+def _move_lines(found: DryRun, moves: AssignmentChanges) -> Iterator[str]:
     what = "active tasks" if found.to == "streams" else "partitions"
-    told = f"rehearsed: {moves.stay} {what} stay, {moves.move} move to another member"
+    line = f"dry run: {moves.stay} {what} stay, {moves.move} move to another member"
     if found.to == "streams":
-        told += (
-            f"; of the standbys {moves.copies_stay} stay, {moves.copies_gone} go, {moves.copies_made} are new"
+        line += (
+            f"; standbys: {moves.copies_stay} stay, {moves.copies_gone} are removed, "
+            f"{moves.copies_made} are new"
         )
-    yield told if moves.settled else f"{told}; the group did not settle in {moves.heartbeats} heartbeats"
+    yield line if moves.settled else f"{line}; the group did not converge in {moves.heartbeats} heartbeats"
 
 
 def members_table(found: DryRun) -> Table:
-    """A row for each member: what it has, and what it would have."""
+    """A row for each member with its current and its target assignment."""
     streams = any(each.version is not None for each in found.members)
-    columns = ["GROUP", "MEMBER", "CLIENT-ID", "HOST", "SPEAKS"]
-    columns += ["USER-DATA", "PROCESS", "HAS", "STANDBYS"] if streams else ["HAS"]
-    columns += ["WOULD-HAVE", "WOULD-STAND-BY"] if streams else ["WOULD-HAVE"]
+    columns = ["GROUP", "MEMBER", "CLIENT-ID", "HOST", "PROTOCOL"]
+    columns += ["USER-DATA", "PROCESS", "ASSIGNED", "STANDBYS"] if streams else ["ASSIGNED"]
+    columns += ["TARGET", "TARGET-STANDBYS"] if streams else ["TARGET"]
     rows = []
     for each in found.members:
         row: list[Any] = [
@@ -103,11 +112,11 @@ def _change(member: MemberPlan) -> str:
     return f"{len(target)} ({' '.join(changes)})" if changes else str(len(target))
 
 
-# as JSON --------------------------------------------------------------------------------------
+# JSON -----------------------------------------------------------------------------------------
 
 
 def document(found: DryRun, *, explain: bool) -> dict[str, Any]:
-    """All that was found of a group."""
+    """The result for a group as JSON."""
     return {
         "group": found.group_id,
         "type": found.type,
@@ -137,26 +146,26 @@ def _remark(to: str, code: str, text: str, member_ids: Sequence[str], explain: b
 def _member(each: MemberPlan) -> dict[str, Any]:
     out: dict[str, Any] = each._asdict()
     for name in ("has", "standby", "target", "target_standby", "target_warmup"):
-        out[name] = None if out[name] is None else sorted(out[name], key=_place)
+        out[name] = None if out[name] is None else sorted(out[name], key=_sort_key)
     return out
 
 
-def _place(unit: str) -> tuple[str, int]:
-    """`orders-10` behind `orders-9`."""
+def _sort_key(unit: str) -> tuple[str, int]:
+    """Sorts `orders-10` after `orders-9`."""
     at = max(unit.rfind("-"), unit.rfind("_"))
     return unit[:at], int(unit[at + 1 :])
 
 
-# without a log --------------------------------------------------------------------------------
+# catalogue ------------------------------------------------------------------------------------
 
 
-def obstacles() -> list[Table]:
-    """All that can stand in the way, what is worth knowing, and which clients can migrate."""
+def catalogue_tables() -> list[Table]:
+    """Tables of all blockers, of all notes, and of the releases that can migrate."""
     found = []
-    for blocks, head in ((True, "STANDS-IN-THE-WAY"), (False, "WORTH-KNOWING")):
+    for blocks, head in ((True, "BLOCKER"), (False, "NOTE")):
         rows = [row for row in ADVICE if row.blocks is blocks]
         details = [[f"-> {row.do}"] for row in rows]
-        found.append(Table([head, "TO", "WHAT"], [_row(row) for row in rows], (), details))
+        found.append(Table([head, "TO", "DESCRIPTION"], [_row(row) for row in rows], (), details))
     return [*found, releases()]
 
 
@@ -165,10 +174,10 @@ def _row(row: Any) -> list[str]:
 
 
 def releases() -> Table:
-    """Which release of Kafka Streams says what in the classic protocol."""
+    """Releases of Kafka Streams by the version of their classic user data."""
     from konvene.groups.streams.classic.client_versions import RELEASES
 
-    columns = ["KAFKA-STREAMS", "USER-DATA", "REBALANCES", "NEW-IN-IT", "CAN-MIGRATE"]
+    columns = ["KAFKA-STREAMS", "USER-DATA", "REBALANCES", "NEW-FIELDS", "CAN-MIGRATE"]
     last = RELEASES[-1]
     rows = [
         [r.releases, r.version, r.rebalances, r.features, "from 4.0 on" if r is last else "after 4.x"]
@@ -177,13 +186,13 @@ def releases() -> Table:
     return Table(columns, rows)
 
 
-def explained(found: Sequence[DryRun]) -> bool:
-    """Whether there is anything to explain."""
+def has_findings(found: Sequence[DryRun]) -> bool:
+    """Whether any group has a blocker or a note."""
     return any(each.blockers or each.notes for each in found)
 
 
-def obstacles_document() -> dict[str, Any]:
-    """The same as one document."""
+def catalogue_document() -> dict[str, Any]:
+    """The catalogue as JSON."""
     from konvene.groups.streams.classic.client_versions import FIRST_MIGRATING_RELEASE, RELEASES
 
     return {

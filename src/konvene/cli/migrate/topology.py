@@ -1,12 +1,11 @@
-"""The topology of an application, for a rehearsal: from a file, or from another group.
+"""Topologies for a migration dry run: from a JSON file, or from another group of the log.
 
-A file is JSON as `konvene groups describe GROUP --topology --json` prints it of a group that has one already,
-such as that of the same application in another environment; also with Kafka's names in the place of ours. A
-description does not say which topics have to have as many partitions as others (copartition groups): so that
-is not looked at.
+A file contains what `konvene groups describe GROUP --topology --json` prints for a group with a topology,
+such as the same application in another environment; Kafka's field names are accepted as well. Descriptions
+contain no copartition groups, so these are not checked.
 
-Internal topics are named after the application: `words-counts-changelog`. Where it is known whose topology it
-is, those names are made those of the group that is rehearsed (`named_after`).
+Names of internal topics begin with the application id: `words-counts-changelog`. If the owner of the topology
+is known, `rename_internal_topics` replaces its id by that of the group under test.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ import click
 if TYPE_CHECKING:
     from konvene.groups.streams.topology.topology import Topology as Known
     from konvene.messages.streams_group_heartbeat import Subtopology, TopicInfo, Topology
-    from konvene.records.streams import TopicInfo as KeptTopic
+    from konvene.records.streams import TopicInfo as RecordTopic
 
-__all__ = ["named_after", "of_group", "read_file"]
+__all__ = ["read_file", "rename_internal_topics", "topology_of_group"]
 
 
 def read_file(path: Path) -> tuple[Topology, str | None]:
-    """And whose it is, if the file says so. Raises UsageError where the file has no topology in it."""
+    """Read a topology and, if the file contains it, its group id. Raises UsageError for an invalid file."""
     try:
         return _topology(json.loads(path.read_text()))
     except OSError as error:
@@ -36,33 +35,33 @@ def read_file(path: Path) -> tuple[Topology, str | None]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
         raise click.UsageError(
-            f"--topology {path} is no topology: {what}. "
+            f"--topology {path} is not a topology: {what}. "
             "`konvene groups describe GROUP --topology --json` prints one."
         ) from None
 
 
-def _topology(said: Any) -> tuple[Topology, str | None]:
+def _topology(document: Any) -> tuple[Topology, str | None]:
     from konvene.messages.streams_group_heartbeat import Topology
 
-    if isinstance(said, list):
-        if len(said) != 1:
-            raise ValueError(f"it has {len(said)} groups")
-        said = said[0]
-    said = _ours(said)
-    whose = said.get("group", said.get("group_id"))
-    inner = said.get("topology")
-    said = _ours(inner) if isinstance(inner, Mapping) else said
-    rows = tuple(_subtopology(_ours(each)) for each in said["subtopologies"])
+    if isinstance(document, list):
+        if len(document) != 1:
+            raise ValueError(f"it has {len(document)} groups")
+        document = document[0]
+    document = _snake_case(document)
+    owner = document.get("group", document.get("group_id"))
+    inner = document.get("topology")
+    document = _snake_case(inner) if isinstance(inner, Mapping) else document
+    rows = tuple(_subtopology(_snake_case(each)) for each in document["subtopologies"])
     if not rows:
         raise ValueError("it has no subtopologies")
-    return Topology(epoch=0, subtopologies=rows), None if whose is None else str(whose)
+    return Topology(epoch=0, subtopologies=rows), None if owner is None else str(owner)
 
 
-def named_after(topology: Topology, group: str, whose: str | None) -> Topology:
-    """The same, its internal topics named after this group where they are named after that one."""
-    if whose in (None, group):
+def rename_internal_topics(topology: Topology, group: str, owner: str | None) -> Topology:
+    """Replace the prefix `owner` of internal topic names by `group`."""
+    if owner in (None, group):
         return topology
-    before, after = f"{whose}-", f"{group}-"
+    before, after = f"{owner}-", f"{group}-"
 
     def name(topic: str) -> str:
         return after + topic[len(before) :] if topic.startswith(before) else topic
@@ -83,55 +82,57 @@ def named_after(topology: Topology, group: str, whose: str | None) -> Topology:
     )
 
 
-def _ours(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Kafka's names as ours: `sourceTopics` is `source_topics`."""
-    return {re.sub("(?<!^)(?=[A-Z])", "_", name).lower(): value for name, value in said.items()}
+def _snake_case(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert Kafka's field names: `sourceTopics` to `source_topics`."""
+    return {re.sub("(?<!^)(?=[A-Z])", "_", name).lower(): value for name, value in document.items()}
 
 
-def _subtopology(said: Mapping[str, Any]) -> Subtopology:
+def _subtopology(document: Mapping[str, Any]) -> Subtopology:
     from konvene.messages.streams_group_heartbeat import Subtopology
 
-    changelogs = tuple(_topic(each) for each in said.get("state_changelog_topics") or ())
+    changelogs = tuple(_topic(each) for each in document.get("state_changelog_topics") or ())
     return Subtopology(
-        subtopology_id=str(said["id"] if "id" in said else said["subtopology_id"]),
-        source_topics=_names(said.get("source_topics")),
-        source_topic_regex=_names(said.get("source_topic_regex")),
-        repartition_sink_topics=_names(said.get("repartition_sink_topics")),
-        repartition_source_topics=tuple(_topic(each) for each in said.get("repartition_source_topics") or ()),
-        # A description tells how many there are; an application leaves that to its tasks.
+        subtopology_id=str(document["id"] if "id" in document else document["subtopology_id"]),
+        source_topics=_names(document.get("source_topics")),
+        source_topic_regex=_names(document.get("source_topic_regex")),
+        repartition_sink_topics=_names(document.get("repartition_sink_topics")),
+        repartition_source_topics=tuple(
+            _topic(each) for each in document.get("repartition_source_topics") or ()
+        ),
+        # Descriptions contain the actual number; applications leave it to the coordinator.
         state_changelog_topics=tuple(each.replace(partitions=0) for each in changelogs),
     )
 
 
-def _names(said: Any) -> tuple[str, ...]:
-    return tuple(map(str, said or ()))
+def _names(document: Any) -> tuple[str, ...]:
+    return tuple(map(str, document or ()))
 
 
-def _topic(said: Any) -> TopicInfo:
+def _topic(document: Any) -> TopicInfo:
     from konvene.messages.streams_group_heartbeat import KeyValue, TopicInfo
 
-    if isinstance(said, str):
-        return TopicInfo(name=said)
-    told = _ours(said)
-    configs = told.get("configs") or told.get("topic_configs") or {}
+    if isinstance(document, str):
+        return TopicInfo(name=document)
+    fields = _snake_case(document)
+    configs = fields.get("configs") or fields.get("topic_configs") or {}
     pairs = configs.items() if isinstance(configs, Mapping) else [(c["key"], c["value"]) for c in configs]
     return TopicInfo(
-        name=str(told["name"]),
-        partitions=int(told.get("partitions") or 0),
-        replication_factor=int(told.get("replication_factor") or 0),
+        name=str(fields["name"]),
+        partitions=int(fields.get("partitions") or 0),
+        replication_factor=int(fields.get("replication_factor") or 0),
         topic_configs=tuple(KeyValue(key=key, value=str(value)) for key, value in sorted(pairs)),
     )
 
 
-def of_group(group: Any, name: str) -> Topology:
-    """That of a streams group, whole. Raises UsageError where it has none."""
+def topology_of_group(group: Any, name: str) -> Topology:
+    """The topology of a streams group. Raises UsageError if the group has none."""
     from konvene.groups.streams.group import StreamsGroup
     from konvene.messages.streams_group_heartbeat import CopartitionGroup, Subtopology, Topology
 
     known: Known | None = group.topology if isinstance(group, StreamsGroup) else None
     if known is None:
-        what = "is no group of the log" if group is None else "has no topology"
-        raise click.UsageError(f"--topology-of {name}: {name} {what}; it takes a streams group.")
+        what = "is not a group of the log" if group is None else "has no topology"
+        raise click.UsageError(f"--topology-of {name}: {name} {what}; it needs a streams group.")
     return Topology(
         epoch=0,
         subtopologies=tuple(
@@ -139,9 +140,9 @@ def of_group(group: Any, name: str) -> Topology:
                 subtopology_id=each.subtopology_id,
                 source_topics=each.source_topics,
                 source_topic_regex=each.source_topic_regex,
-                state_changelog_topics=tuple(map(_kept, each.state_changelog_topics)),
+                state_changelog_topics=tuple(map(_from_record, each.state_changelog_topics)),
                 repartition_sink_topics=each.repartition_sink_topics,
-                repartition_source_topics=tuple(map(_kept, each.repartition_source_topics)),
+                repartition_source_topics=tuple(map(_from_record, each.repartition_source_topics)),
                 copartition_groups=tuple(
                     CopartitionGroup(
                         source_topics=row.source_topics,
@@ -156,7 +157,7 @@ def of_group(group: Any, name: str) -> Topology:
     )
 
 
-def _kept(topic: KeptTopic) -> TopicInfo:
+def _from_record(topic: RecordTopic) -> TopicInfo:
     from konvene.messages.streams_group_heartbeat import KeyValue, TopicInfo
 
     return TopicInfo(

@@ -1,10 +1,10 @@
-"""`konvene sim`: the simulator, which runs the coordinator that serves under faults drawn from a seed.
+"""`konvene sim`: run the broker's coordinators in a simulator with faults that are drawn from a seed.
 
-The command group and the commands that run seeds: `run`, `replay`; `faults` and `invariants` print the
-fault model and the catalogue of checks. Each other command has its file: `soak`, `shrink`, `model_check`,
-`scenario`, `what_if`, `sweep`. The simulator is imported when a command is called.
+This module has the command group and the commands `run`, `replay`, `faults` and `invariants`. The other
+commands have a module each: `soak`, `shrink`, `model_check`, `scenario`, `what_if`, `sweep`. The simulator is
+imported when a command is called.
 
-Exit code 1 says that an invariant was violated, or that a run came to no end.
+The exit code is 1 if an invariant was violated or a run did not finish.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import click
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, print_json, print_tables
 from konvene.cli.sim.model_check import model_check
-from konvene.cli.sim.options import Asked, Seeds, jobs_option, run_options, seeds_of
+from konvene.cli.sim.options import RunPlan, Seeds, jobs_option, run_options, seeds_of
 from konvene.cli.sim.scenario import scenario
 from konvene.cli.sim.show import failure_line, print_one, print_totals, violation_lines
 from konvene.cli.sim.shrink import shrink
@@ -36,7 +36,7 @@ VIOLATED = 1
 
 
 class Interruptible(click.Group):
-    """Ctrl-C is exit code 130, here too: 1 would say that an invariant was violated."""
+    """Exits with code 130 on Ctrl-C, as code 1 means a violated invariant."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -47,7 +47,7 @@ class Interruptible(click.Group):
 
 @click.group(cls=Interruptible)
 def sim() -> None:
-    """Run groups under faults from a seed, replay and shrink what went wrong, and try settings out."""
+    """Simulate groups with faults from a seed, replay and shrink violations, and compare settings."""
 
 
 for _command in (soak, shrink, model_check, scenario, what_if, sweep):
@@ -58,23 +58,23 @@ for _command in (soak, shrink, model_check, scenario, what_if, sweep):
 
 
 @sim.command()
-@click.option("--seed", type=click.IntRange(0), metavar="N", help="The one seed to run [default: 0].")
-@click.option("--seeds", metavar="A..B", help="All seeds from A to B, both included.")
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="Run this seed [default: 0].")
+@click.option("--seeds", metavar="A..B", help="Run all seeds from A to B, both included.")
 @run_options
 @jobs_option
 @click.option(
     "--until-violation",
     is_flag=True,
-    help="Stop at the first violation, and show it. With A.., never before.",
+    help="Stop at the first violation and show it. A seed range A.. runs until then.",
 )
 @click.option("--trace", type=click.Path(path_type=Path, dir_okay=False, writable=True), metavar="FILE",
-              help="Write a line for each thing that happens; of a single seed.")  # fmt: skip
+              help="Write a line for each event to this file; for a single seed.")  # fmt: skip
 @json_option
 def run(
-    seed: int | None, seeds: str | None, asked: Asked, workers: int, until_violation: bool,
+    seed: int | None, seeds: str | None, plan: RunPlan, workers: int, until_violation: bool,
     trace: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run seeds, and hold every event against every invariant.
+    """Run seeds, and check every invariant after every event.
 
     \b
     konvene sim run --seed 7
@@ -82,20 +82,20 @@ def run(
     konvene sim run --seeds 1000.. --until-violation
     """
     if seed is not None and seeds is not None:
-        raise click.UsageError("--seed and --seeds contradict each other: give one of them.")
-    which = seeds_of(seeds) if seeds is not None else Seeds(seed or 0, seed or 0)
+        raise click.UsageError("--seed and --seeds cannot be used together.")
+    seed_range = seeds_of(seeds) if seeds is not None else Seeds(seed or 0, seed or 0)
     if until_violation and seeds is None:
-        which = Seeds(seed or 0, None)
-    if which.last is None and not until_violation:
+        seed_range = Seeds(seed or 0, None)
+    if seed_range.last is None and not until_violation:
         raise click.UsageError(
-            f"--seeds {which.first}.. has no end: say --until-violation, or `konvene sim soak`."
+            f"--seeds {seed_range.first}.. has no end: use --until-violation, or `konvene sim soak`."
         )
-    if which.count == 1 and len(asked.kinds) == 1:
-        _one(asked.only(which.first), trace, as_json)
+    if seed_range.count == 1 and len(plan.kinds) == 1:
+        _one(plan.only(seed_range.first), trace, as_json)
     elif trace is not None:
-        raise click.UsageError("--trace is for a single seed and a single kind of group.")
+        raise click.UsageError("--trace needs a single seed and a single group type.")
     else:
-        _many(asked, which, workers, until_violation, as_json)
+        _many(plan, seed_range, workers, until_violation, as_json)
 
 
 def _one(job: Job, trace: Path | None, as_json: bool) -> None:
@@ -107,7 +107,7 @@ def _one(job: Job, trace: Path | None, as_json: bool) -> None:
                 write = lambda line: print(line, file=file)  # noqa: E731
             result = run_traced(job, write)
     except OSError as error:
-        fail(f"{trace}: {error.strerror}")
+        fail(f"cannot write {trace}: {error.strerror}")
     if as_json:
         print_json(result.document)
     else:
@@ -117,27 +117,27 @@ def _one(job: Job, trace: Path | None, as_json: bool) -> None:
 
 
 def run_traced(job: Job, trace: Callable[[str], None] | None) -> Result:
-    """Run it here."""
+    """Run one job in this process."""
     from konvene.sim.runs.parallel import quiet, run_job
 
     with quiet():
         return run_job(job, trace)
 
 
-def _many(asked: Asked, seeds: Seeds, workers: int, until_violation: bool, as_json: bool) -> None:
+def _many(plan: RunPlan, seeds: Seeds, workers: int, until_violation: bool, as_json: bool) -> None:
     from konvene.sim.runs.parallel import Lost, Totals, processors, run_many
 
-    totals: dict[str, Totals] = {job.groups: Totals() for job in asked.jobs([seeds.first])}
+    totals: dict[str, Totals] = {job.groups: Totals() for job in plan.jobs([seeds.first])}
     failed: list[tuple[Job, Result | Lost]] = []
     workers, began = workers or processors(), time.monotonic()
-    with _progress(asked, seeds) as step:
-        for job, result in run_many(asked.jobs(seeds), workers=workers):
+    with _progress(plan, seeds) as step:
+        for job, result in run_many(plan.jobs(seeds), workers=workers):
             totals[job.groups].add(result)
             step(job)
             if isinstance(result, Lost) or result.violation is not None:
                 failed.append((job, result))
                 if not as_json:
-                    _tell(failure_line(job, result))
+                    _print_lines(failure_line(job, result))
                 if until_violation:
                     break
     failed.sort(key=lambda pair: (pair[0].run.seed, pair[0].groups))
@@ -146,12 +146,12 @@ def _many(asked: Asked, seeds: Seeds, workers: int, until_violation: bool, as_js
     else:
         print_totals(totals, time.monotonic() - began, workers=workers)
         if until_violation and failed and not isinstance(failed[0][1], Lost):
-            _tell(["", *violation_lines(failed[0][1].violation or {})])
+            _print_lines(["", *violation_lines(failed[0][1].violation or {})])
     if failed:
         raise click.exceptions.Exit(VIOLATED)
 
 
-def _tell(lines: list[str]) -> None:
+def _print_lines(lines: list[str]) -> None:
     for line in lines:
         click.echo(line)
 
@@ -177,9 +177,9 @@ def _document(totals: dict[str, Any], failed: list[tuple[Job, Result | Lost]]) -
 
 
 @contextlib.contextmanager
-def _progress(asked: Asked, seeds: Seeds) -> Iterator[Callable[[Job], None]]:
-    """A line that says how far it is; without an end it says nothing."""
-    progress = Progress((seeds.count or 0) * len(asked.kinds), unit="runs", beside_output=True)
+def _progress(plan: RunPlan, seeds: Seeds) -> Iterator[Callable[[Job], None]]:
+    """A progress line; none if the seed range has no end."""
+    progress = Progress((seeds.count or 0) * len(plan.kinds), unit="runs", beside_output=True)
 
     def step(job: Job) -> None:
         if seeds.count is not None:
@@ -198,12 +198,12 @@ def _progress(asked: Asked, seeds: Seeds) -> Iterator[Callable[[Job], None]]:
 @click.argument("seed", type=click.IntRange(0))
 @run_options
 @click.option(
-    "--from-step", type=click.IntRange(0), default=0, metavar="N", help="Only what happens from that step on."
+    "--from-step", type=click.IntRange(0), default=0, metavar="N", help="Print only events from this step on."
 )
-@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last N lines.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Print only the last N lines.")
 @json_option
-def replay(seed: int, asked: Asked, from_step: int, last: int | None, as_json: bool) -> None:
-    """Run one seed once more and print everything that happens: step, time in milliseconds, who, what.
+def replay(seed: int, plan: RunPlan, from_step: int, last: int | None, as_json: bool) -> None:
+    """Run one seed again and print all events: step, time in ms, actor and event.
 
     \b
     konvene sim replay 7 --last 40
@@ -217,15 +217,15 @@ def replay(seed: int, asked: Asked, from_step: int, last: int | None, as_json: b
             else:
                 kept.append(line)
 
-    result = run_traced(asked.only(seed), trace)
+    result = run_traced(plan.only(seed), trace)
     if as_json:
         print_json({**result.document, "trace": list(kept)})
     else:
-        _tell(list(kept))
+        _print_lines(list(kept))
         if result.violation is None:
-            _tell(["", "All invariants held."])
+            _print_lines(["", "All invariants held."])
         else:
-            _tell(["", *violation_lines(result.violation)])
+            _print_lines(["", *violation_lines(result.violation)])
     if result.violation is not None:
         raise click.exceptions.Exit(VIOLATED)
 
@@ -235,38 +235,43 @@ def _step_of(line: str) -> int:
     return int(word) if word.isdigit() else 0
 
 
-# --- what it does, and what it looks at ----------------------------------------------------------
+# --- fault model and invariants ------------------------------------------------------------------
 
 
 @sim.command()
-@click.option("--seed", type=click.IntRange(0), metavar="N", help="What this seed draws.")
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="Show the values that this seed draws.")
 @json_option
 def faults(seed: int | None, as_json: bool) -> None:
-    """Print the fault model: knobs that a run draws, and faults that strike now and then."""
+    """Print the fault model: parameters that a run draws, and the weights of its faults."""
     from konvene.sim.runs.run import Run
     from konvene.sim.world.faults import FAULTS, PARAMETERS, Options
 
     options = Options.without_faults() if seed is None else Run(seed).options()
-    knobs = [(k.name, options[k.name], k.description) for k in PARAMETERS]
+    parameters = [(k.name, options[k.name], k.description) for k in PARAMETERS]
     weights = [(f.name, f.weight if seed is None else options.faults[f.name], f.description) for f in FAULTS]
     if as_json:
         names = ("name", "fault_free" if seed is None else "drawn", "sentence")
         print_json(
             {
-                "knobs": [dict(zip(names, row, strict=True)) for row in knobs],
+                "knobs": [dict(zip(names, row, strict=True)) for row in parameters],
                 "faults": [dict(zip(("name", "weight", "sentence"), row, strict=True)) for row in weights],
             }
         )
         return
     value = "FAULT-FREE" if seed is None else "DRAWN"
-    print_tables([Table(("KNOB", value, "WHAT"), knobs), Table(("FAULT", "WEIGHT", "WHAT"), weights)])
+    print_tables(
+        [
+            Table(("PARAMETER", value, "DESCRIPTION"), parameters),
+            Table(("FAULT", "WEIGHT", "DESCRIPTION"), weights),
+        ]
+    )
 
 
 @sim.command()
-@click.option("--groups", default="", metavar="KIND[,KIND]", help="Only invariants of these kinds of groups.")
+@click.option("--groups", default="", metavar="KIND[,KIND]", help="Only invariants of these group types.")
 @json_option
 def invariants(groups: str, as_json: bool) -> None:
-    """Print the invariants that every event is held against."""
+    """Print the invariants that are checked after every event."""
     from konvene.sim.reference import invariant_rows
 
     try:
@@ -276,4 +281,4 @@ def invariants(groups: str, as_json: bool) -> None:
     if as_json:
         print_json([dict(zip(("invariant", "file", "sentence"), row, strict=True)) for row in rows])
         return
-    print_tables([Table(("INVARIANT", "FILE", "WHAT"), rows)])
+    print_tables([Table(("INVARIANT", "FILE", "DESCRIPTION"), rows)])

@@ -1,9 +1,9 @@
-"""`konvene sim model-check`: all that can happen to a small group, one state after another."""
+"""`konvene sim model-check`: explore all reachable states of a small group."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -14,33 +14,44 @@ VIOLATED = 1
 CLASSIC, CONSUMER, STREAMS, SHARE = "classic", "consumer", "streams", "share"
 
 
+class Bounds(NamedTuple):
+    """Size of the model."""
+
+    members: int
+    partitions: int
+    faults: int
+    static: int
+    starts: int
+    records: int
+
+
 @click.command("model-check")
 @click.option("--groups", "kind", type=click.Choice([CLASSIC, CONSUMER, STREAMS, SHARE]), default=CLASSIC,
-              show_default=True, help="The kind of group.")  # fmt: skip
+              show_default=True, help="The group type.")  # fmt: skip
 @click.option("--members", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Clients.")
 @click.option("--partitions", type=click.IntRange(1, 8), default=2, show_default=True, metavar="N",
-              help="Partitions of the topic; tasks with state in streams groups.")  # fmt: skip
+              help="Partitions of the topic; stateful tasks in streams groups.")  # fmt: skip
 @click.option("--faults", type=click.IntRange(0), default=1, show_default=True, metavar="N",
-              help="How many faults strike at most.")  # fmt: skip
+              help="Maximum number of faults.")  # fmt: skip
 @click.option("--static", type=click.IntRange(0), default=0, show_default=True, metavar="N",
-              help="How many of the clients have an instance id.")  # fmt: skip
+              help="Number of static members.")  # fmt: skip
 @click.option("--starts", type=click.IntRange(1), default=1, show_default=True, metavar="N",
-              help="How often each client is started at most.")  # fmt: skip
+              help="Maximum number of starts of each client.")  # fmt: skip
 @click.option("--records", type=click.IntRange(0), default=1, show_default=True, metavar="N",
-              help="How far a partition is read and committed; in classic groups only.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Look at so many states at most.")
+              help="Records that are consumed and committed per partition; classic groups only.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Explore at most N states.")
 @click.option("--depth", type=click.IntRange(1), metavar="N",
-              help="Look at what happens in so many steps; not in classic groups.")  # fmt: skip
+              help="Explore at most N steps; not for classic groups.")  # fmt: skip
 @click.option("--export", type=click.Path(path_type=Path, dir_okay=False, writable=True), metavar="FILE",
-              help="Write the states, as JSON lines, and what leads from one to the other.")  # fmt: skip
+              help="Write the states and transitions as JSON lines.")  # fmt: skip
 @click.option("--dot", type=click.Path(path_type=Path, dir_okay=False, writable=True), metavar="FILE.dot",
-              help="Write the graph for Graphviz; of use for tiny models.")  # fmt: skip
+              help="Write the state graph for Graphviz; useful for tiny models.")  # fmt: skip
 @json_option
 def model_check(
-    kind: str, members: int, partitions: int, faults: int, static: int, starts: int, records: int,
-    limit: int | None, depth: int | None, export: Path | None, dot: Path | None, as_json: bool,
+    kind: str, limit: int | None, depth: int | None, export: Path | None, dot: Path | None, as_json: bool,
+    **bounds: int,
 ) -> None:  # fmt: skip
-    """Look at every state of a small model on the real core, and at everything that can happen in it.
+    """Explore every reachable state of a small group on the coordinator's own code, and check all invariants.
 
     \b
     konvene sim model-check
@@ -56,14 +67,17 @@ def model_check(
     from konvene.sim.runs.parallel import quiet
 
     if kind != CLASSIC and (export is not None or dot is not None):
-        raise click.UsageError(f"states of {kind} groups are not kept: there is nothing to --export or --dot")
+        raise click.UsageError(
+            f"--export and --dot need classic groups: states of {kind} groups are not stored"
+        )
     if kind == CLASSIC and depth is not None:
-        raise click.UsageError("--depth is not for classic groups; they have --limit")
+        raise click.UsageError("--depth is not supported for classic groups; use --limit")
+    size = Bounds(**bounds)
     progress = Progress(limit or 0, unit="states", beside_output=True)
 
-    def told(looked_at: int, found: int, depth: int) -> None:
+    def report_progress(explored: int, found: int, depth: int) -> None:
         progress.total = max(found, progress.total)
-        progress.add(looked_at - progress.done, f"depth {depth}")
+        progress.add(explored - progress.done, f"depth {depth}")
 
     try:
         with quiet():
@@ -74,12 +88,14 @@ def model_check(
                     STREAMS: StreamsGroupModel,
                     SHARE: ShareGroupModel,
                 }
-                world = worlds[kind](members, partitions, faults, static=static, joins=starts)
-                report = world.search(limit, depth=depth, progress=told)
+                world = worlds[kind](
+                    size.members, size.partitions, size.faults, static=size.static, joins=size.starts
+                )
+                report = world.search(limit, depth=depth, progress=report_progress)
             else:
                 report = check_model(
-                    members, partitions, faults, static,
-                    starts=starts, records=records, limit=limit, progress=told,
+                    size.members, size.partitions, size.faults, size.static,
+                    starts=size.starts, records=size.records, limit=limit, progress=report_progress,
                 )  # fmt: skip
     except ValueError as error:
         raise click.UsageError(str(error)) from None

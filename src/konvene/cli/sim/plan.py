@@ -1,4 +1,4 @@
-"""The plan of a group, as options: what `konvene sim what-if` and `konvene sim sweep` have in common."""
+"""Options that describe the simulated group, for `konvene sim what-if` and `konvene sim sweep`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, text: str) -> f
 
 
 def plan_options(command: F) -> F:
-    """All that a plan is made of, as the parameter `plan`. It is not checked yet."""
+    """Add the options of a plan, as the parameter `plan`. The plan is not validated yet."""
 
     @click.option(
         "--members",
@@ -45,7 +45,7 @@ def plan_options(command: F) -> F:
         default=20,
         show_default=True,
         metavar="N",
-        help="Members of the group.",
+        help="Number of members.",
     )
     @click.option(
         "--partitions",
@@ -53,7 +53,7 @@ def plan_options(command: F) -> F:
         default=100,
         show_default=True,
         metavar="N",
-        help="Partitions of its topic.",
+        help="Partitions of the topic.",
     )
     @click.option(
         "--protocol",
@@ -67,8 +67,8 @@ def plan_options(command: F) -> F:
         "--assignor",
         default="",
         metavar="NAME",
-        help="range (the default), roundrobin or cooperative-sticky; of a consumer group uniform (the"
-        " default) or range.",
+        help="range (default), roundrobin or cooperative-sticky; for a consumer group uniform (default)"
+        " or range.",
     )
     @click.option(
         "--session-timeout-ms",
@@ -100,10 +100,14 @@ def plan_options(command: F) -> F:
         default=1_000,
         show_default=True,
         metavar="MS",
-        help="How long a member takes at most to give up partitions: the rest of a batch.",
+        help="Maximum time that a member needs to revoke partitions.",
     )
     @click.option(
-        "--kill-rate", default="0", callback=_rate, metavar="N/min", help="Members that die without a word."
+        "--kill-rate",
+        default="0",
+        callback=_rate,
+        metavar="N/min",
+        help="Rate at which members crash without leaving the group.",
     )
     @click.option("--rolling-restart", is_flag=True, help="Restart all members, one after another.")
     @click.option(
@@ -112,7 +116,7 @@ def plan_options(command: F) -> F:
         default=1,
         show_default=True,
         metavar="N",
-        help="Members that a rolling restart takes at the same moment.",
+        help="Members that a rolling restart restarts at the same time.",
     )
     @click.option(
         "--deploy-pause",
@@ -120,7 +124,7 @@ def plan_options(command: F) -> F:
         show_default=True,
         callback=_seconds,
         metavar="TIME",
-        help="Between members that came back and the next.",
+        help="Pause of a rolling restart between members.",
     )
     @click.option(
         "--down-for",
@@ -128,21 +132,21 @@ def plan_options(command: F) -> F:
         show_default=True,
         callback=_seconds,
         metavar="TIME",
-        help="How long a member is away that died or is restarted.",
+        help="Downtime of a crashed or restarted member.",
     )
     @click.option(
         "--coordinator-failovers",
         type=click.IntRange(0),
         default=0,
         metavar="N",
-        help="How often another coordinator takes over.",
+        help="Number of coordinator failovers.",
     )
     @click.option(
         "--loss",
         type=click.FloatRange(0, 0.9),
         default=0.0,
-        metavar="PART",
-        help="The part of requests, and of answers, that is lost: 0.01.",
+        metavar="FRACTION",
+        help="Fraction of requests and responses that is lost, such as 0.01.",
     )
     @click.option(
         "--latency-ms",
@@ -150,7 +154,7 @@ def plan_options(command: F) -> F:
         default=1,
         show_default=True,
         metavar="MS",
-        help="Mean time that a message takes, one way.",
+        help="Mean one-way network latency.",
     )
     @click.option(
         "--minutes",
@@ -158,10 +162,10 @@ def plan_options(command: F) -> F:
         default=30,
         show_default=True,
         metavar="M",
-        help="How long to look, from when the group is stable.",
+        help="Simulated time after the group has become stable.",
     )
     @click.option(
-        "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the broker. Repeatable."
+        "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A broker setting; may be repeated."
     )
     @functools.wraps(command)
     def wrapped(
@@ -182,12 +186,12 @@ def plan_options(command: F) -> F:
 
 
 def can_plot(picture: Path) -> None:
-    """Before anything is played: an hour's work is not lost for a missing package."""
+    """Check before the simulation that the plot can be drawn. Raises UsageError or `Failure`."""
     from importlib.util import find_spec
 
     from konvene.sim.runs.plot import FORMATS
 
     if picture.suffix not in FORMATS:
-        raise click.UsageError(f"--plot {picture}: name a file that ends in {' or '.join(FORMATS)}.")
+        raise click.UsageError(f"--plot {picture}: the file name must end in {' or '.join(FORMATS)}.")
     if find_spec("matplotlib") is None:
-        fail("drawing needs matplotlib, which is not installed", "pip install 'konvene[plot]'")
+        fail("--plot needs matplotlib, which is not installed", "pip install 'konvene[plot]'")

@@ -1,7 +1,7 @@
-"""`konvene sim scenario`: conversations with a coordinator as text, played.
+"""`konvene sim scenario`: play transcripts of conversations with a coordinator.
 
-A scenario file has commands and what followed from them. Playing it writes anew what follows; where that is
-not what the file says, the difference is shown.
+A scenario file contains commands and their results. Playing it computes the results anew and shows the
+differences to the file.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ DIFFERENT = 1
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.txt..."
 )
-@click.option("--write", is_flag=True, help="Write what happened into the file.")
+@click.option("--write", is_flag=True, help="Update the files with the new results.")
 @json_option
 def scenario(files: Sequence[Path], write: bool, as_json: bool) -> None:
-    """Play scenario files, and show where something else happens than they say.
+    """Play scenario files and show differences from their expected results.
 
     \b
     konvene sim scenario tests/scenarios/*.txt
@@ -33,13 +33,13 @@ def scenario(files: Sequence[Path], write: bool, as_json: bool) -> None:
     rows = []
     for file in files:
         expected = _read(file)
-        told = _played(file, expected)
-        rows.append({"file": str(file), "different": told != expected, "text": told})
-        if told != expected:
+        actual = _play(file, expected)
+        rows.append({"file": str(file), "different": actual != expected, "text": actual})
+        if actual != expected:
             if write:
-                file.write_text(told, encoding="utf-8")
+                file.write_text(actual, encoding="utf-8")
             if not as_json:
-                _show(file, expected, told)
+                _show(file, expected, actual)
     different = [row for row in rows if row["different"]]
     if as_json:
         print_json(rows)
@@ -56,10 +56,10 @@ def _read(file: Path) -> str:
     except OSError as error:
         fail(f"{file}: {error.strerror}")
     except UnicodeDecodeError:
-        fail(f"{file} is no text")
+        fail(f"{file} is not a UTF-8 text file")
 
 
-def _played(file: Path, text: str) -> str:
+def _play(file: Path, text: str) -> str:
     from konvene.sim.runs.parallel import quiet
     from konvene.sim.transcript.scenario import ScenarioError, run_file
 
@@ -70,9 +70,9 @@ def _played(file: Path, text: str) -> str:
         fail(f"{file}: {error}", "docs/scenarios.md describes the commands.")
 
 
-def _show(file: Path, expected: str, told: str) -> None:
+def _show(file: Path, expected: str, actual: str) -> None:
     lines = difflib.unified_diff(
-        expected.splitlines(), told.splitlines(), f"{file} as it is", f"{file} as it happens", lineterm=""
+        expected.splitlines(), actual.splitlines(), f"{file} expected", f"{file} actual", lineterm=""
     )
     for line in lines:
         click.echo(line)

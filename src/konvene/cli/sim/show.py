@@ -1,4 +1,4 @@
-"""How `konvene sim` shows what came of runs: sentences first, then tables of counts."""
+"""Output of `konvene sim`: results of runs, then tables of counts."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 __all__ = ["failure_line", "lasting", "print_one", "print_totals", "violation_lines"]
 
 WIDTH = 110
-LONGEST = 160
+MAX_LINE = 160
 
 
 def lasting(seconds: float) -> str:
-    """A span of time, in the largest units that say something."""
+    """Format a duration with its two largest units."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
-    told = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
-    first = next(i for i, (count, _) in enumerate(told) if count)
-    return " ".join(f"{count} {unit}" for count, unit in told[first : first + 2])
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    first = next(i for i, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2])
 
 
 # --- one run -------------------------------------------------------------------------------------
 
 
 def print_one(result: Result) -> None:
-    """What was drawn, how far it came, what was counted, and what was not kept."""
+    """Print the parameters, the counts and the violation of one run."""
     for line in _head(result):
         click.echo(line)
     for name, values in (("Drawn", _drawn(result)),):
@@ -62,8 +62,8 @@ def _head(result: Result) -> Iterable[str]:
     every = result.document.get("look_every")
     if every:
         yield (
-            f"Invariants took {result.checking_s / wall_s:.0%} of the time: every event checks what it"
-            f" changed, every {every}th event the whole shard."
+            f"Checking invariants took {result.checking_s / wall_s:.0%} of the time: each event checks the"
+            f" changed groups, every {every}th event the whole shard."
         )
 
 
@@ -74,28 +74,28 @@ def _drawn(result: Result) -> list[str]:
 
 
 def violation_lines(found: Mapping[str, Any]) -> list[str]:
-    """An invariant that was violated, what came before, and how to see it again."""
+    """Lines about a violation: the invariant, the events before it and the commands to reproduce it."""
     where = "" if found["step"] is None else f" at step {found['step']}"
     command = found["command"]
-    told = [f"{found['invariant']} was violated{where}: {found['why']}", "", "What came before:"]
-    told += [f"  {shortened(entry)}" for entry in found["recent"]]
-    told += ["", f"Run it again: {command}"]
+    lines = [f"{found['invariant']} was violated{where}: {found['why']}", "", "Events before it:"]
+    lines += [f"  {shortened(entry)}" for entry in found["recent"]]
+    lines += ["", f"Run it again: {command}"]
     if " --level 2 " not in command:
-        told.append(f"Shrink it:    {command.replace('sim run --seed', 'sim shrink')}")
-    return told
+        lines.append(f"Shrink it:    {command.replace('sim run --seed', 'sim shrink')}")
+    return lines
 
 
 def shortened(line: str) -> str:
-    """As much of it as a person reads; `replay` and JSON have all of it."""
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+    """Truncate a line; `replay` and JSON contain all of it."""
+    return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"
 
 
 # --- counts --------------------------------------------------------------------------------------
 
 
 def _count_tables(counts: Mapping[str, int]) -> list[Table]:
-    """Answers by API and error, states, faults, and whatever else was counted."""
-    answers, states, faults, others = [], [], [], []
+    """Tables of responses by API and error, state changes, faults and other events."""
+    responses, states, faults, others = [], [], [], []
     for key, count in sorted(counts.items()):
         first, _, rest = key.partition(" ")
         if first == "state":
@@ -103,11 +103,11 @@ def _count_tables(counts: Mapping[str, int]) -> list[Table]:
         elif first == "fault":
             faults.append((rest, count))
         elif rest and first[0].isupper():
-            answers.append((first, rest, count))
+            responses.append((first, rest, count))
         else:
             others.append((key, count))
     tables = [
-        Table(("API", "ANSWER", "COUNT"), answers),
+        Table(("API", "RESPONSE", "COUNT"), responses),
         Table(("STATE", "CHANGES"), states),
         Table(("FAULT", "COUNT"), faults),
         Table(("EVENT", "COUNT"), others),
@@ -119,7 +119,7 @@ def _count_tables(counts: Mapping[str, int]) -> list[Table]:
 
 
 def failure_line(job: Job, result: Result | Lost) -> list[str]:
-    """One line, and the command, for a run that was lost or broke an invariant; nothing for the others."""
+    """A line and the command of a run that violated an invariant or has no result; empty for others."""
     from konvene.sim.runs.parallel import Lost
 
     if isinstance(result, Lost):
@@ -135,7 +135,7 @@ def failure_line(job: Job, result: Result | Lost) -> list[str]:
 
 
 def print_totals(totals: Mapping[str, Totals], took_s: float, *, workers: int) -> None:
-    """A row for each kind of group, what all of them met, and how long it took."""
+    """Print a row for each group type, the counts of all runs, and the elapsed time."""
     columns = (
         "GROUPS", "RUNS", "VIOLATIONS", "LOST", "STEPS", "SIMULATED", "STEPS/S", "TIMES-REAL-TIME",
         "INVARIANTS",
@@ -154,4 +154,4 @@ def print_totals(totals: Mapping[str, Totals], took_s: float, *, workers: int) -
     click.echo()
     runs = sum(t.runs for t in totals.values())
     each = "process" if workers == 1 else "processes"
-    click.echo(f"{runs} runs in {lasting(took_s)}, in {workers} {each}; speeds are those of one.")
+    click.echo(f"{runs} runs in {lasting(took_s)}, in {workers} {each}; STEPS/S is per process.")

@@ -1,4 +1,4 @@
-"""`konvene sim shrink`: from a seed that violates an invariant to the least that breaks it."""
+"""`konvene sim shrink`: reduce a seed that violates an invariant to a minimal reproduction."""
 
 from __future__ import annotations
 
@@ -9,36 +9,38 @@ import click
 
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import note, print_json
-from konvene.cli.sim.options import Asked, run_options
+from konvene.cli.sim.options import RunPlan, run_options
 
 
 @click.command()
 @click.argument("seed", type=click.IntRange(0))
 @run_options
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False, writable=True),
-              metavar="FILE.txt", help="Where to write the scenario [default: standard output].")  # fmt: skip
+              metavar="FILE.txt", help="File for the scenario [default: standard output].")  # fmt: skip
 @json_option
-def shrink(seed: int, asked: Asked, output: Path | None, as_json: bool) -> None:
-    """Find the least that violates the invariant which a seed breaks: fewer steps, fewer faults, a scenario.
+def shrink(seed: int, plan: RunPlan, output: Path | None, as_json: bool) -> None:
+    """Reduce a violation to fewer steps and faults, and to a scenario file if possible.
 
     \b
     konvene sim shrink 7 -o tests/scenarios/lost-commit.txt
     """
     from konvene.sim.runs.parallel import quiet
     from konvene.sim.runs.shrink import NothingToShrink
-    from konvene.sim.runs.shrink import shrink as shrunk
+    from konvene.sim.runs.shrink import shrink as shrink_run
 
-    job = asked.only(seed)
+    job = plan.only(seed)
     if job.level != 1:
-        raise click.UsageError("--level 2: only runs of level 1 can be shrunk.")
+        raise click.UsageError("--level 2: only runs of level 1 can be shrink_run.")
     try:
         with quiet():
-            found = shrunk(job.run, note if sys.stderr.isatty() else lambda line: None)
+            found = shrink_run(job.run, note if sys.stderr.isatty() else lambda line: None)
     except NothingToShrink as nothing:
-        fail(str(nothing), "`konvene sim run --seeds 0.. --until-violation` looks for a seed that does not.")
+        fail(str(nothing), "`konvene sim run --seeds 0.. --until-violation` looks for a violation.")
     if output is not None:
         if found.scenario is None:
-            note(f"{output} is not written: no conversation with the coordinator alone shows it.")
+            note(
+                f"{output} is not written: the violation needs more than a conversation with one coordinator."
+            )
         else:
             try:
                 output.write_text(found.scenario, encoding="utf-8")

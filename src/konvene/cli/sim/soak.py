@@ -1,6 +1,4 @@
-"""`konvene sim soak`: very many seeds, in all processes that there are, until somebody says stop; and on
-again.
-"""
+"""`konvene sim soak`: run many seeds on all processors until interrupted, and resume later."""
 
 from __future__ import annotations
 
@@ -13,27 +11,27 @@ import click
 
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import note, print_json
-from konvene.cli.sim.options import Asked, jobs_option, run_options, seeds_of
+from konvene.cli.sim.options import RunPlan, jobs_option, run_options, seeds_of
 from konvene.cli.sim.show import failure_line, lasting
 
-SAY_EVERY_S = 60.0
+REPORT_INTERVAL_S = 60.0
 
 
 @click.command()
 @click.option(
-    "--seeds", default="0..", show_default=True, metavar="A..[B]", help="From A on, up to B if there is one."
+    "--seeds", default="0..", show_default=True, metavar="A..[B]", help="Seeds from A, up to B if given."
 )
 @run_options
 @jobs_option
-@click.option("--minutes", type=click.FloatRange(min=0), metavar="M", help="Stop after so long.")
+@click.option("--minutes", type=click.FloatRange(min=0), metavar="M", help="Stop after M minutes.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), default=Path(".soak"),
-              show_default=True, help="Where what is done is written down.")  # fmt: skip
+              show_default=True, help="Directory for the results.")  # fmt: skip
 @json_option
-def soak(seeds: str, asked: Asked, workers: int, minutes: float | None, folder: Path, as_json: bool) -> None:
-    """Run very many seeds and remember which are done; called again it goes on where it was.
+def soak(seeds: str, plan: RunPlan, workers: int, minutes: float | None, folder: Path, as_json: bool) -> None:
+    """Run many seeds and store which have been run; a second call resumes.
 
-    Violations are printed as they are found. What is remembered holds for this very code: after a change all
-    seeds are run anew.
+    Violations are printed as they are found. Stored results are only valid for the same code: after a change
+    all seeds are run again.
 
     \b
     konvene sim soak --groups classic,static,mixed
@@ -42,36 +40,36 @@ def soak(seeds: str, asked: Asked, workers: int, minutes: float | None, folder: 
     from konvene.sim.runs.parallel import run_many
     from konvene.sim.runs.soak import Done
 
-    which = seeds_of(seeds)
+    seed_range = seeds_of(seeds)
     try:
         done = Done(folder)
     except (OSError, ValueError, KeyError) as error:
-        fail(f"what is done cannot be read from {folder}: {error}", "Remove the folder to begin anew.")
+        fail(f"cannot read the results in {folder}: {error}", "Remove the directory to start again.")
     before = len(done.rows)
     if before:
-        note(f"{before} runs are done already, in {done.path}")
-    began = said = time.monotonic()
-    runs, worst = 0, 0
+        note(f"{before} runs are already done, in {done.path}")
+    began = reported = time.monotonic()
+    runs, exit_code = 0, 0
     end = began + minutes * 60 if minutes is not None else None
-    jobs = done.left(asked.jobs(which))
+    jobs = done.left(plan.jobs(seed_range))
     in_time = jobs if end is None else itertools.takewhile(lambda job: time.monotonic() < end, jobs)
     try:
         for job, result in run_many(in_time, workers=workers):
             row = done.add(job, result)
             runs += 1
             if row.get("violation") or "lost" in row:
-                worst = 1
+                exit_code = 1
                 for line in failure_line(job, result):
                     note(line)
-            if time.monotonic() - said >= SAY_EVERY_S:
-                said = time.monotonic()
-                note(f"{runs} runs in {lasting(said - began)}, seed {job.run.seed} now")
+            if time.monotonic() - reported >= REPORT_INTERVAL_S:
+                reported = time.monotonic()
+                note(f"{runs} runs in {lasting(reported - began)}, now at seed {job.run.seed}")
     except KeyboardInterrupt:
-        note("stopped; called again it goes on from here")
+        note("interrupted; the same command resumes from here")
     finally:
         done.close()
-    _tell(_summary(list(done.rows.values()), runs), as_json)
-    raise click.exceptions.Exit(worst)
+    _print_summary(_summary(list(done.rows.values()), runs), as_json)
+    raise click.exceptions.Exit(exit_code)
 
 
 def _summary(rows: list[dict[str, Any]], runs: int) -> dict[str, Any]:
@@ -86,7 +84,7 @@ def _summary(rows: list[dict[str, Any]], runs: int) -> dict[str, Any]:
     }
 
 
-def _tell(summary: dict[str, Any], as_json: bool) -> None:
+def _print_summary(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(summary)
         return

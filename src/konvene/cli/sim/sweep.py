@@ -1,8 +1,8 @@
-"""`konvene sim sweep`: many seeds of many plans, on all cores or on a cluster, kept as tables.
+"""`konvene sim sweep`: simulate many seeds of many plans, on all processors or a cluster, into tables.
 
-Where `what-if` plays a plan twenty times and shows what came of it, a sweep plays each combination of what
-varies as often as you like, can be ended and goes on where it was, and leaves its rebalances in the schema of
-those that `konvene explain` tells.
+`what-if` simulates a plan some twenty times and prints figures. A sweep simulates each combination of varied
+options for any number of seeds, can be interrupted and resumed, and writes rebalances with the schema of
+`konvene explain`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     "--vary",
     multiple=True,
     metavar="NAME=V1,V2,…",
-    help="An option or a setting of the broker, and the values that it takes. Repeatable: each is"
-    " combined with each.",
+    help="An option or broker setting and its values; may be repeated: all combinations are simulated.",
 )
 @click.option(
     "--seeds", "text", default="0..99", show_default=True, metavar="A..B", help="Seeds, both included."
@@ -42,29 +41,29 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
     metavar="DIR",
-    help="Where the tables are. What is there already is not played again.",
+    help="Directory of the tables. Runs that it contains are not simulated again.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["spark", "local"]),
     default="spark",
     show_default=True,
-    help="local: one seed after the other, in this process.",
+    help="local runs one seed after another in this process.",
 )
-@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark's master.")
+@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark master.")
 @click.option(
     "--plot",
     "picture",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     metavar="FILE.svg|.png",
-    help="Draw the distributions; `pip install 'konvene[plot]'`.",
+    help="Plot the distributions; needs `pip install 'konvene[plot]'`.",
 )
 @json_option
 def sweep(
     plan: Plan, vary: tuple[str, ...], text: str, folder: Path, engine: str, master: str,
     picture: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Play each combination of plans with many seeds, and keep what came of it as tables.
+    """Simulate all combinations of plans with many seeds, and write the results as tables.
 
     \b
     konvene sim sweep --members 400 --kill-rate 2/min --vary static=false,true --out kills
@@ -84,7 +83,7 @@ def sweep(
         can_plot(picture)
     seeds = seeds_of(text)
     if seeds.last is None:
-        raise click.UsageError(f"--seeds {text}: a sweep has a last seed.")
+        raise click.UsageError(f"--seeds {text}: a sweep needs a last seed.")
     try:
         played = _play(folder, plans, range(seeds.first, seeds.last + 1), engine, master)
     except NotThisSweep as error:
@@ -105,9 +104,9 @@ def sweep(
             document | {"tables": [str(folder / name) for name in ("sim_run", "sim_metric", "sim_rebalance")]}
         )
         return
-    note(f"{played} runs were played; tables: {folder}/sim_run, sim_metric, sim_rebalance")
+    note(f"{played} runs were simulated; tables: {folder}/sim_run, sim_metric, sim_rebalance")
     if unstable:
-        note(f"{unstable} runs never became stable at first; they are in sim_run and not in the figures")
+        note(f"{unstable} runs never became stable; they are in sim_run but not in the figures")
     print_tables([_table(found)])
 
 
@@ -124,7 +123,7 @@ def _play(folder: Path, plans: dict[str, Plan], seeds: range, engine: str, maste
 
 
 def _engine(engine: str, master: str) -> tuple[Engine, int, Any]:
-    """Who plays, how many at a time, and what ends it."""
+    """The engine, its parallelism, and the function that stops it."""
     from konvene.pipeline.engine import Local, Spark
 
     if engine == "local":
@@ -134,7 +133,7 @@ def _engine(engine: str, master: str) -> tuple[Engine, int, Any]:
     try:
         session = build(master)
     except RuntimeError as error:
-        fail(str(error), "--engine local does without Spark.")
+        fail(str(error), "--engine local needs no Spark.")
     return Spark(session), session.sparkContext.defaultParallelism, session.stop
 
 

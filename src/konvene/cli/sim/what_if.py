@@ -1,8 +1,7 @@
-"""`konvene sim what-if`: what a setting, an assignor or static membership does to a group, before it is
-tried.
+"""`konvene sim what-if`: estimate the effect of a setting, an assignor or static membership on a group.
 
-The plan's words are options; `--compare NAME=VALUE` plays it once more with one of them changed, and shows
-both side by side. What is measured, and what the model leaves out, is said in `docs/simulator.md`.
+The options describe a plan; `--compare NAME=VALUE` simulates it again with one change and shows both results.
+`docs/simulator.md` describes the measures and the limits of the model.
 """
 
 from __future__ import annotations
@@ -23,36 +22,36 @@ if TYPE_CHECKING:
     from konvene.sim.runs.meter import Measured, Outcome
     from konvene.sim.runs.what_if import Plan
 
-AS_ASKED = "as asked"
+BASELINE = "as given"
 
-DEEDS = (
+EVENTS = (
     ("killed", "members killed"),
     ("restarted", "restarted"),
     ("failovers", "failovers"),
-    ("stopped", "stopped by themselves"),
+    ("stopped", "stopped on their own"),
 )
 
 
 @click.command("what-if")
 @plan_options
 @click.option("--compare", multiple=True, metavar="NAME=VALUE",
-              help="Play it with this changed, too: an option, or a broker setting. Repeatable.")  # fmt: skip
+              help="Simulate also with this option or broker setting changed; may be repeated.")  # fmt: skip
 @click.option(
     "--seeds",
     type=click.IntRange(1),
     default=20,
     show_default=True,
     metavar="N",
-    help="How often to play it.",
+    help="Number of runs.",
 )
 @click.option("--plot", "picture", type=click.Path(path_type=Path, dir_okay=False, writable=True),
-              metavar="FILE.svg|.png", help="Draw what happened; `pip install 'konvene[plot]'`.")  # fmt: skip
+              metavar="FILE.svg|.png", help="Plot the first run; needs konvene[plot].")  # fmt: skip
 @jobs_option
 @json_option
 def what_if(
     plan: Plan, compare: tuple[str, ...], seeds: int, picture: Path | None, workers: int, as_json: bool
 ) -> None:
-    """Play what happens to a group, many times, and say what it costs.
+    """Simulate a plan many times and show the rebalances and their cost.
 
     \b
     konvene sim what-if --members 50 --rolling-restart --compare static=true
@@ -62,21 +61,21 @@ def what_if(
     plans = _plans(plan, compare)
     if picture is not None:
         can_plot(picture)
-    played = {title: _play(plan, seeds, workers) for title, plan in plans.items()}
+    results = {title: _play(plan, seeds, workers) for title, plan in plans.items()}
     if picture is not None:
-        _plot(picture, [(title, plans[title], outcomes[0]) for title, outcomes in played.items()])
+        _plot(picture, [(title, plans[title], outcomes[0]) for title, outcomes in results.items()])
     if as_json:
-        print_json([_document(title, plans[title], outcomes) for title, outcomes in played.items()])
+        print_json([_document(title, plans[title], outcomes) for title, outcomes in results.items()])
     else:
-        _show(plans, played)
+        _show(plans, results)
 
 
-# --- what is to be played ------------------------------------------------------------------------
+# --- plans ---------------------------------------------------------------------------------------
 
 
 def _plans(plan: Plan, compare: Sequence[str]) -> dict[str, Plan]:
-    """The plan as asked for, and each that it is compared with, by title. Raises UsageError."""
-    plans = {AS_ASKED: plan}
+    """The plan and the plans to compare it with, by title. Raises UsageError."""
+    plans = {BASELINE: plan}
     try:
         for name, value in pairs_of("--compare", compare):
             plans[f"{name}={value}"] = plan.changed(name, value)
@@ -88,7 +87,7 @@ def _plans(plan: Plan, compare: Sequence[str]) -> dict[str, Plan]:
 
 
 def _play(plan: Plan, seeds: int, workers: int) -> list[Outcome]:
-    """What came of it, in the order of the seeds."""
+    """The outcomes in the order of the seeds."""
     from konvene.sim.runs.parallel import Lost, spread
     from konvene.sim.runs.what_if import Turn, play_turn
 
@@ -108,38 +107,38 @@ def _play(plan: Plan, seeds: int, workers: int) -> list[Outcome]:
     return [outcomes[seed] for seed in sorted(outcomes)]
 
 
-# --- what came of it -----------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------------------
 
 
-def _show(plans: dict[str, Plan], played: dict[str, list[Outcome]]) -> None:
+def _show(plans: dict[str, Plan], results: dict[str, list[Outcome]]) -> None:
     from konvene.sim.runs.meter import measures
 
-    plan = plans[AS_ASKED]
-    runs = len(played[AS_ASKED])
+    plan = plans[BASELINE]
+    runs = len(results[BASELINE])
     kind = f"{'static ' if plan.static else ''}{plan.protocol} members"
     click.echo(
         f"{plan.members} {kind}, {plan.partitions} partitions, {plan.assigned_by}; {plan.minutes:g} minutes,"
         f" {runs} {'seed' if runs == 1 else 'seeds'}."
     )
-    for title, outcomes in played.items():
-        note(_deeds(title, outcomes))
+    for title, outcomes in results.items():
+        note(_event_summary(title, outcomes))
     click.echo()
     rows = {
         title: measures(plans[title].partitions, plans[title].minutes, outcomes)
-        for title, outcomes in played.items()
+        for title, outcomes in results.items()
     }
-    print_tables([_side_by_side(rows), *_causes(played)])
+    print_tables([_side_by_side(rows), *_causes(results)])
 
 
-def _deeds(title: str, outcomes: Sequence[Outcome]) -> str:
-    """What was done to members, and how fast it was played."""
+def _event_summary(title: str, outcomes: Sequence[Outcome]) -> str:
+    """The number of simulated events, and the time per run."""
     sums = [
         f"{sum(getattr(o, name) for o in outcomes)} {word}"
-        for name, word in DEEDS
+        for name, word in EVENTS
         if any(getattr(o, name) for o in outcomes)
     ]  # fmt: skip
     took_s = sum(o.wall_s for o in outcomes)
-    return f"{title}: {', '.join(sums) or 'nothing was done'}; {lasting(took_s / len(outcomes))} a run"
+    return f"{title}: {', '.join(sums) or 'no events'}; {lasting(took_s / len(outcomes))} per run"
 
 
 def _side_by_side(rows: dict[str, list[Measured]]) -> Table:
@@ -166,14 +165,14 @@ def _number(value: float, row: Measured) -> str | None:
     return f"{value:.1f}" if row.unit and value < 1000 else f"{value:.0f}"
 
 
-def _causes(played: dict[str, list[Outcome]]) -> list[Table]:
-    """Why there were rebalances, one table for each plan."""
+def _causes(results: dict[str, list[Outcome]]) -> list[Table]:
+    """A table of rebalance causes for each plan."""
     from konvene.sim.runs.meter import causes_of
 
     tables = []
-    for title, outcomes in played.items():
+    for title, outcomes in results.items():
         rows = causes_of(outcomes)
-        head = "CAUSE" if len(played) == 1 else f"CAUSE ({title.upper()})"
+        head = "CAUSE" if len(results) == 1 else f"CAUSE ({title.upper()})"
         if rows:
             tables.append(Table((head, "REBALANCES", "TIMES"), rows))
     return tables
@@ -191,7 +190,7 @@ def _document(title: str, plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, 
     }
 
 
-# --- the picture ---------------------------------------------------------------------------------
+# --- plot ----------------------------------------------------------------------------------------
 
 
 def _plot(picture: Path, shown: list[tuple[str, Plan, Outcome]]) -> None:
@@ -201,4 +200,4 @@ def _plot(picture: Path, shown: list[tuple[str, Plan, Outcome]]) -> None:
         plot(picture, shown)
     except OSError as error:
         fail(f"{picture}: {error.strerror}")
-    note(f"drawn: {picture}, the first seed")
+    note(f"wrote {picture} (seed 0)")

@@ -1,8 +1,7 @@
-"""`konvene transactions`: what `kafka-transactions` does.
+"""`konvene transactions`: the commands of `kafka-transactions`, with its column names.
 
-Here are the group itself and what only looks (`list`, `describe`, `describe-producers`), and
-`force-terminate`, which asks the coordinator; the search for transactions that hang, and their end, are in
-`transactions_hanging`. Columns are named as Kafka's tool names them.
+This module has `list`, `describe`, `describe-producers` and `force-terminate`, which uses the coordinator.
+`hanging` has `find-hanging` and `abort`.
 """
 
 from __future__ import annotations
@@ -25,14 +24,20 @@ STATES = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",
     "PrepareEpochFence",
 )  # fmt: skip
-"""What a transaction can be said to be in."""
+"""States of transactions."""
 
 
 def one_transactional_id(command: F) -> F:
-    """TRANSACTIONAL-ID or --transactional-id: the parameter `transactional_id`."""
+    """Add TRANSACTIONAL-ID and --transactional-id: the parameter `transactional_id`."""
 
     @click.argument("word", required=False, metavar="TRANSACTIONAL-ID")
-    @click.option("--transactional-id", "--transactionalId", "option", metavar="ID", help="The same.")
+    @click.option(
+        "--transactional-id",
+        "--transactionalId",
+        "option",
+        metavar="ID",
+        help="Alternative to TRANSACTIONAL-ID.",
+    )
     @functools.wraps(command)
     def wrapped(*args: Any, word: str | None, option: str | None, **kwargs: Any) -> Any:
         names = {each for each in (word, option) if each is not None}
@@ -45,28 +50,28 @@ def one_transactional_id(command: F) -> F:
 
 @click.group()
 def transactions() -> None:
-    """List and describe transactions, and end those that hang."""
+    """List and describe transactions, and abort hanging ones."""
 
 
 @transactions.command("list")
 @click.option(
     "--duration-filter", "duration_ms", type=int, default=-1, metavar="MS",
-    help="Only transactions that have run longer than this; below 0, all.",
+    help="Only transactions that have been open for longer; all if negative.",
 )  # fmt: skip
 @click.option(
     "--transactional-id-pattern", "pattern", metavar="REGEX",
-    help="Only ids that match this expression (RE2's, as a whole).",
+    help="Only transactional ids that match this RE2 expression as a whole.",
 )  # fmt: skip
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(STATES, case_sensitive=False),
-    help="Only transactions in this state; repeatable.",
+    help="Only transactions in this state; may be repeated.",
 )  # fmt: skip
 @cluster_options
 @json_option
 def list_(
     connect: Connect, as_json: bool, duration_ms: int, pattern: str | None, states: tuple[str, ...]
 ) -> None:
-    """List transactional ids with their state.
+    """List transactional ids with their states.
 
     \b
     konvene transactions list --state Ongoing
@@ -94,7 +99,7 @@ def list_(
 @cluster_options
 @json_option
 def describe(connect: Connect, as_json: bool, transactional_id: str) -> None:
-    """Show what a coordinator knows of a transactional id.
+    """Describe a transactional id: its producer, state and partitions.
 
     \b
     konvene transactions describe orders-1
@@ -128,21 +133,21 @@ def describe(connect: Connect, as_json: bool, transactional_id: str) -> None:
 @transactions.command("describe-producers")
 @click.option("--topic", required=True, metavar="NAME", help="The topic.")
 @click.option("--partition", required=True, type=click.IntRange(0), help="The partition.")
-@click.option("--broker-id", type=int, help="Ask this broker, which has a replica, and not the leader.")
+@click.option("--broker-id", type=int, help="Use the replica on this broker instead of the leader.")
 @cluster_options
 @json_option
 def describe_producers(
     connect: Connect, as_json: bool, topic: str, partition: int, broker_id: int | None
 ) -> None:
-    """Show the producers that a partition knows, and where their open transactions begin."""
+    """Show the active producers of a partition and the first offsets of their open transactions."""
 
     async def job() -> None:
         from konvene.client.admin.admin import Admin
         from konvene.client.net.cluster import TopicPartition
 
-        wanted = TopicPartition(topic, partition)
+        tp = TopicPartition(topic, partition)
         async with connect() as cluster:
-            found = (await Admin(cluster).describe_producers([wanted], broker_id=broker_id))[wanted]
+            found = (await Admin(cluster).describe_producers([tp], broker_id=broker_id))[tp]
         if as_json:
             print_json([p._asdict() for p in found])
             return
@@ -167,10 +172,10 @@ def describe_producers(
 @cluster_options
 @json_option
 def force_terminate(connect: Connect, as_json: bool, transactional_id: str) -> None:
-    """Take a transactional id away from its producer, and abort its open transaction.
+    """Fence the producer of a transactional id and abort its open transaction.
 
-    The coordinator does it, so that all is ended as it should be; the producer is fenced. A transaction that
-    no coordinator knows of is for `abort`.
+    The coordinator aborts the transaction in all partitions. Use `abort` for a hanging transaction that no
+    coordinator knows.
 
     \b
     konvene transactions force-terminate orders-1
@@ -180,20 +185,20 @@ def force_terminate(connect: Connect, as_json: bool, transactional_id: str) -> N
         from konvene.client.admin.admin import Admin
 
         async with connect() as cluster:
-            given = await Admin(cluster).fence_producer(transactional_id)
+            identity = await Admin(cluster).fence_producer(transactional_id)
         if as_json:
-            print_json({"transactional_id": transactional_id} | given._asdict())
+            print_json({"transactional_id": transactional_id} | identity._asdict())
         else:
-            click.echo(f"Fenced the producer of {transactional_id}; what it left open is aborted.")
+            click.echo(f"Fenced the producer of {transactional_id}; its open transaction is aborted.")
 
     run(job)
 
 
-def _under_kafkas_name(command: click.Command, name: str) -> click.Command:
+def _hidden_alias(command: click.Command, name: str) -> click.Command:
     alias = copy.copy(command)
     alias.name, alias.hidden = name, True
     return alias
 
 
-for _command in (find_hanging, abort, _under_kafkas_name(force_terminate, "forceTerminateTransaction")):
+for _command in (find_hanging, abort, _hidden_alias(force_terminate, "forceTerminateTransaction")):
     transactions.add_command(_command)

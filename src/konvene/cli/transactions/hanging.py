@@ -1,11 +1,9 @@
-"""`konvene transactions find-hanging` and `abort`: transactions that no coordinator will end.
+"""`konvene transactions find-hanging` and `abort`: open transactions that no coordinator will end.
 
-Such a one stops whoever reads only what is committed, at its first record. What counts as hanging is decided
-in `konvene.client.admin.transactions`; here are Kafka's options, and what is printed. `abort` asks no
-coordinator:
-it is given the transaction's first offset, as `find-hanging` prints it, or (for brokers before 3.0) all that
-the marker has to say.
-"""
+A hanging transaction stops read_committed consumers at its first record. `konvene.client.admin.transactions`
+detects them; this module has the options of Kafka's tool and the output. `abort` bypasses the coordinator: it
+needs the first offset of the transaction, as `find-hanging` prints it, or for brokers before 3.0 all fields
+of the marker."""
 
 from __future__ import annotations
 
@@ -28,10 +26,10 @@ _MINUTE_MS = 60_000
 
 
 @click.command("find-hanging")
-@click.option("--broker-id", type=int, help="Search the partitions of which this broker has a replica.")
+@click.option("--broker-id", type=int, help="Search the partitions with a replica on this broker.")
 @click.option(
     "--max-transaction-timeout", "minutes", type=click.IntRange(0), default=15, show_default=True,
-    metavar="MINUTES", help="How long a transaction may last; only older ones are looked at.",
+    metavar="MINUTES", help="Maximum transaction timeout; only older transactions are reported.",
 )  # fmt: skip
 @click.option("--topic", metavar="NAME", help="Search this topic.")
 @click.option("--partition", type=click.IntRange(0), help="Search only this partition of --topic.")
@@ -41,14 +39,14 @@ def find_hanging(
     connect: Connect, as_json: bool, broker_id: int | None, minutes: int, topic: str | None,
     partition: int | None,
 ) -> None:  # fmt: skip
-    """Find open transactions that no coordinator will end.
+    """Find hanging transactions: open ones that no coordinator will end.
 
     \b
     konvene transactions find-hanging --topic orders
     konvene transactions find-hanging --broker-id 1 --max-transaction-timeout 60
     """
     if topic is None and broker_id is None:
-        raise click.UsageError("Give --topic NAME or --broker-id ID, to limit the search.")
+        raise click.UsageError("Give --topic NAME or --broker-id ID.")
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic.")
 
@@ -59,7 +57,7 @@ def find_hanging(
         async with connect() as cluster:
             admin = Admin(cluster)
             found = await admin.find_hanging_transactions(
-                await _searched(admin, topic, partition, broker_id), now_ms=now_ms,
+                await _search_scope(admin, topic, partition, broker_id), now_ms=now_ms,
                 max_transaction_timeout_ms=minutes * _MINUTE_MS, broker_id=broker_id,
             )  # fmt: skip
         _show(found, now_ms, as_json)
@@ -67,7 +65,7 @@ def find_hanging(
     run(job)
 
 
-async def _searched(
+async def _search_scope(
     admin: Admin, topic: str | None, partition: int | None, broker_id: int | None
 ) -> list[TopicPartition]:
     from konvene.client.net.cluster import TopicPartition
@@ -101,9 +99,7 @@ def _show(found: list[HangingTransaction], now_ms: int, as_json: bool) -> None:
     ]  # fmt: skip
     print_tables([Table(columns, rows)])
     if found:
-        note(
-            "`konvene transactions abort --topic NAME --partition N --start-offset OFFSET` ends one of them."
-        )
+        note("`konvene transactions abort --topic NAME --partition N --start-offset OFFSET` aborts one.")
 
 
 def _document(each: HangingTransaction, now_ms: int) -> dict[str, Any]:
@@ -112,7 +108,7 @@ def _document(each: HangingTransaction, now_ms: int) -> dict[str, Any]:
 
 
 class Marker(NamedTuple):
-    """What is written to end a transaction in a partition."""
+    """The producer and coordinator fields of an abort marker."""
 
     producer_id: int
     producer_epoch: int
@@ -124,26 +120,28 @@ class Marker(NamedTuple):
 @click.option("--partition", required=True, type=click.IntRange(0), help="The partition.")
 @click.option(
     "--start-offset", type=click.IntRange(0), metavar="OFFSET",
-    help="Where the transaction begins in the partition; brokers of 3.0 and later need no more.",
+    help="First offset of the transaction in the partition; sufficient for brokers from 3.0.",
 )  # fmt: skip
-@click.option("--producer-id", type=int, help="Who writes it; for older brokers, with both epochs.")
-@click.option("--producer-epoch", type=int, help="The producer's epoch.")
-@click.option("--coordinator-epoch", type=int, help="The epoch of its coordinator; below 0 is 0.")
+@click.option("--producer-id", type=int, help="The producer id; for older brokers, with both epochs.")
+@click.option("--producer-epoch", type=int, help="The producer epoch.")
+@click.option("--coordinator-epoch", type=int, help="The coordinator epoch; a negative value means 0.")
 @cluster_options
 @json_option
 def abort(
     connect: Connect, as_json: bool, topic: str, partition: int, start_offset: int | None,
     producer_id: int | None, producer_epoch: int | None, coordinator_epoch: int | None,
 ) -> None:  # fmt: skip
-    """Abort a transaction that hangs in a partition.
+    """Abort a hanging transaction in a partition.
 
-    Nobody else is asked: of a transaction that goes on, this would tear a part out. `find-hanging` finds
-    those that do not.
+    Does not involve the coordinator: used on a live transaction, it would abort only a part of it. Use
+    `find-hanging` to find hanging ones.
 
     \b
     konvene transactions abort --topic orders --partition 0 --start-offset 17
     """
-    given = _given(producer_id, producer_epoch, coordinator_epoch) if start_offset is None else None
+    explicit = (
+        _explicit_marker(producer_id, producer_epoch, coordinator_epoch) if start_offset is None else None
+    )
 
     async def job() -> None:
         from konvene.client.admin.admin import Admin
@@ -153,10 +151,10 @@ def abort(
         async with connect() as cluster:
             admin = Admin(cluster)
             if start_offset is not None:
-                marker = await _beginning_at(admin, where, start_offset)
+                marker = await _marker_at(admin, where, start_offset)
             else:
-                assert given is not None
-                marker = given
+                assert explicit is not None
+                marker = explicit
             await admin.abort_transaction(where, *marker)
         if as_json:
             print_json(where._asdict() | marker._asdict())
@@ -167,7 +165,9 @@ def abort(
     run(job)
 
 
-def _given(producer_id: int | None, producer_epoch: int | None, coordinator_epoch: int | None) -> Marker:
+def _explicit_marker(
+    producer_id: int | None, producer_epoch: int | None, coordinator_epoch: int | None
+) -> Marker:
     if producer_id is None:
         raise click.UsageError(
             "Give --start-offset (for brokers of 3.0 and later), or --producer-id, --producer-epoch and "
@@ -178,9 +178,8 @@ def _given(producer_id: int | None, producer_epoch: int | None, coordinator_epoc
     return Marker(producer_id, producer_epoch, max(coordinator_epoch, 0))
 
 
-async def _beginning_at(admin: Admin, where: TopicPartition, start_offset: int) -> Marker:
-    """The one whose transaction begins there. Before its first marker, the coordinator's epoch counts as
-    0."""
+async def _marker_at(admin: Admin, where: TopicPartition, start_offset: int) -> Marker:
+    """The marker of the transaction that begins at an offset; coordinator epoch 0 before the first marker."""
     producers = (await admin.describe_producers([where]))[where]
     starts = {p.transaction_start_offset: p for p in producers if p.transaction_start_offset is not None}
     if start_offset not in starts:
