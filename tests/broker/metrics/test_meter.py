@@ -8,7 +8,7 @@ import pytest
 
 from konvene.broker.metrics.group_types import Moved
 from konvene.broker.metrics.instruments import OTHER
-from konvene.broker.metrics.meter import Meter, error_finder, log_label, told_interval
+from konvene.broker.metrics.meter import Meter, error_finder, heartbeat_interval_of, log_label
 from konvene.broker.net.response_cache import CachedResponse
 from konvene.broker.net.router import HANDLERS
 from konvene.codec.schema import Struct
@@ -131,7 +131,7 @@ def test_intervals_are_counted_read_or_unread() -> None:
         counts.answered_again(CachedResponse(bytes(8), (68, 1000)))
     counts.answered_again(CachedResponse(bytes(8), (18, 0)))
     assert (counts.told().count, counts.told().total) == (4, 8.0)
-    assert told_interval(HeartbeatResponse()) == 0
+    assert heartbeat_interval_of(HeartbeatResponse()) == 0
 
 
 def test_logs_are_told_apart_only_where_they_are_the_brokers_own() -> None:

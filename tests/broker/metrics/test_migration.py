@@ -11,7 +11,7 @@ from tests.broker.metrics.scraping import measured, scrape, value
 from tests.broker.shares.test_groups import ready
 from tests.groups.streams.classic.threads import Thread
 
-from konvene.broker.metrics.group_gauges import Census
+from konvene.broker.metrics.group_gauges import GroupGauges
 from konvene.broker.metrics.instruments import OTHER
 from konvene.broker.metrics.meter import Meter
 from konvene.errors import Errors
@@ -45,8 +45,8 @@ def test_consumer_groups_have_such_members_too() -> None:
     group = ConsumerGroup("g")
     group.put(ConsumerMember("ann", classic=ClassicProtocolMetadata(10_000, ())))
     group.put(ConsumerMember("bob"))
-    census = Census(Meter(0))
-    census.see(group)
+    census = GroupGauges(Meter(0))
+    census.add(group)
     assert census.classic_members == {(OTHER, "consumer"): 1}
 
 

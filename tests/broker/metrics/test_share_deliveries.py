@@ -17,9 +17,9 @@ from tests.broker.shares.test_fetch import (
     joined,
 )
 
-from konvene.broker.metrics.group_gauges import taken
+from konvene.broker.metrics.group_gauges import collect_gauges
 from konvene.broker.metrics.tables.all_metrics import read_all
-from konvene.broker.metrics.tables.broker import Seen
+from konvene.broker.metrics.tables.broker import Snapshot
 
 Page = dict[tuple[str, ...], float]
 
@@ -28,7 +28,7 @@ async def shown(asking: Asking) -> Page:
     """Name and labels, and the number."""
     broker = asking.broker
     assert broker.meter is not None
-    seen = Seen(broker, broker.meter, await taken(broker, broker.meter))
+    seen = Snapshot(broker, broker.meter, await collect_gauges(broker, broker.meter))
     return {
         (metric.name, *labels): value
         for metric, lines in read_all(seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konvene.broker.metrics.instruments import LONGEST_LABEL, OTHER, Buckets, GroupLabels, Paced
+from konvene.broker.metrics.instruments import LONGEST_LABEL, OTHER, Buckets, GroupLabels, RateCounter
 
 
 def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed() -> None:
@@ -33,7 +33,7 @@ def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed() -> None:
 )
 def test_a_rate_is_that_of_the_last_two_windows(told_s: list[float], now_s: float, expected: float) -> None:
     """As Kafka's meters reckon with two samples of 30 seconds: since the oldest that is not too old."""
-    paced = Paced()
+    paced = RateCounter()
     for moment in told_s:
         paced.add(1, moment)
     assert paced.rate(now_s) == pytest.approx(expected)

@@ -10,7 +10,7 @@ from tests.broker.metrics.scraping import scrape, value
 from tests.broker.metrics.test_whole import living
 from tests.broker.net.raw_connections import Line
 
-from konvene.broker.metrics.group_gauges import Census
+from konvene.broker.metrics.group_gauges import GroupGauges
 from konvene.broker.metrics.group_types import Moved, moved
 from konvene.broker.metrics.instruments import OTHER
 from konvene.broker.metrics.meter import Meter
@@ -58,9 +58,9 @@ def test_the_lag_is_that_of_the_warm_up_furthest_behind_of_which_it_is_known() -
 
 
 def test_groups_that_share_a_label_are_added_up() -> None:
-    census = Census(Meter(0))
+    census = GroupGauges(Meter(0))
     for _ in range(2):
-        census.see(group())
+        census.add(group())
     assert (census.warmups, census.stale, census.warmup_lags) == ({OTHER: 4}, {OTHER: 2}, {OTHER: 700})
 
 

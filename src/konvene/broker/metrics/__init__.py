@@ -1,15 +1,16 @@
-"""What the broker counts, and how it is served to Prometheus.
+"""Metrics of the broker, and the HTTP server that Prometheus scrapes.
 
-    rows      the table: every metric, its sentence, and where its value comes from
-    kinds     what each kind of group has to tell
-    meter     what is counted while the broker works: the one place that counts
-    tallies   counts, histograms, rates, and the bounded set of group labels
-    shard     a group shard that tells the meter what it decides
-    census    the groups, looked at when somebody asks
-    page      the table as text, by prometheus-client
-    server    HTTP, as much of it as a scrape needs
-    reference docs/reference/metrics.md
+    tables             the tables of metrics: name, help sentence, labels, and where the values come from
+    group_types        states, epochs and waiting members of each type of group
+    meter              counters that the broker increments while it works
+    instruments        histograms, durations, rates, and the bounded set of group labels
+    group_shard        a group shard that reports its decisions to the meter
+    share_state_shard  the same for share state
+    group_gauges       gauges of all groups, computed for each scrape
+    exposition         the metrics as text, by prometheus-client
+    server             the HTTP server
+    reference          docs/reference/metrics.md
 
-Where `konvene.metrics.port` is -1 the broker has no meter, its shards are the plain ones, and all that is
-left of this is a comparison with None where an answer leaves. The simulator has none either.
+If `konvene.metrics.port` is -1 the broker has no meter and uses the plain shards; the only cost is a
+comparison with None for each response. The simulator has no meter either.
 """

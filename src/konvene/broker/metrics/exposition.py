@@ -1,8 +1,7 @@
-"""The table of metrics as text for Prometheus: in its own format, or in OpenMetrics if that is asked for.
+"""Renders the metrics as text for Prometheus, in its own format or in OpenMetrics.
 
-Values are read on the broker's loop (`lines`), which takes no longer than there are lines; text is made of
-them elsewhere (`text`), for that takes ten times as long. prometheus-client is imported when it is needed:
-the extra `metrics` has it.
+Values are read on the broker's loop (`lines`), which is fast; the text, which takes ten times as long, is
+rendered on another thread (`text`). prometheus-client, of the extra `metrics`, is imported on first use.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.broker.metrics.instruments import Buckets
 from konvene.broker.metrics.tables.all_metrics import METRICS, read_all
-from konvene.broker.metrics.tables.broker import Metric, Seen
+from konvene.broker.metrics.tables.broker import Metric, Snapshot
 
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
@@ -32,23 +31,24 @@ def is_installed() -> bool:
     return True
 
 
-def lines(seen: Seen) -> Page:
-    """What there is to say at this moment, in values that do not change any more."""
+def lines(snapshot: Snapshot) -> Page:
+    """Read all metrics; the returned values do not change any more."""
     return [
-        (metric, [(labels, _settled(value)) for labels, value in found]) for metric, found in read_all(seen)
+        (metric, [(labels, _frozen(value)) for labels, value in found])
+        for metric, found in read_all(snapshot)
     ]
 
 
-def _settled(value: float | Buckets) -> Any:
+def _frozen(value: float | Buckets) -> Any:
     return (value.cumulative(), value.total) if isinstance(value, Buckets) else value
 
 
 def text(page: Page, accept: str) -> tuple[bytes, str]:
-    """The page and its content type, in OpenMetrics where the header `Accept` names it."""
+    """Return the text and its content type, in OpenMetrics if the `Accept` header names it."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder
 
-    # Versions and escapings that a stranger may ask for are not looked at: there is one of each format.
+    # Requested versions and escapings are ignored: each format has one here.
     encode, content_type = choose_encoder(OPEN_METRICS if "application/openmetrics-text" in accept else "")
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(page))
@@ -56,7 +56,7 @@ def text(page: Page, accept: str) -> tuple[bytes, str]:
 
 
 class _Collected:
-    """A page as prometheus-client collects it."""
+    """Adapts a page to prometheus-client's collector interface."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -65,7 +65,7 @@ class _Collected:
         return f"<a page of {len(METRICS)} metrics>"
 
     def describe(self) -> list[Family]:
-        """Nothing, so that it is not collected twice."""
+        """Return nothing, so that registering does not collect."""
         return []
 
     def collect(self) -> Iterator[Family]:

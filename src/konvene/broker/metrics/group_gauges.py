@@ -1,8 +1,8 @@
-"""The groups, looked at when somebody asks for metrics: how many, in which states, with whom waiting.
+"""Gauges of all groups, computed for each scrape: numbers of groups by state, members, and waiting members.
 
-Nothing of this is counted while groups change, so it costs nothing between two scrapes. A look at all groups
-takes about a microsecond for each; it is made in slices of two milliseconds, so that no heartbeat waits for
-it, and is therefore true of each group at a slightly different moment.
+Nothing is counted while groups change, so the gauges cost nothing between scrapes. Reading a group takes
+about a microsecond; it is done in slices of two milliseconds, so that no heartbeat waits, and the values of
+different groups are therefore from slightly different moments.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ if TYPE_CHECKING:
 
 SLICE_S = 0.002
 LOOK_AT = 64
-"""So many groups at a time, before the clock is looked at."""
+"""Groups that are read before the clock is checked."""
 
 
-class Census:
-    """What was seen."""
+class GroupGauges:
+    """The gauges of one scrape."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self.groups: Counter[tuple[str, str]] = Counter()
-        """By kind and state."""
+        """Number of groups by type and state."""
         self.offsets = 0
         self.members: Counter[tuple[str, str]] = Counter()
-        """By label and kind, and so are the others."""
+        """Members by group label and type, as the following ones."""
         self.waiting: Counter[tuple[str, str]] = Counter()
         self.epochs: dict[tuple[str, str], int] = {}
         self.classic_members: Counter[tuple[str, str]] = Counter()
-        """Only of kinds whose members may speak the classic protocol."""
+        """For types whose members may use the classic protocol."""
         self.warmups: Counter[str] = Counter()
-        """Of streams groups, by label, and so are those below."""
+        """Warm-up tasks of streams groups by label, as the following ones."""
         self.warmup_lags: dict[str, int] = {}
         self.stale: Counter[str] = Counter()
         self.costs: dict[str, Cost] = {}
-        """Of streams groups, by label."""
+        """Placement cost of streams groups, by label."""
 
     def __repr__(self) -> str:
-        return f"<census of {self.groups.total()} groups>"
+        return f"<gauges of {self.groups.total()} groups>"
 
-    def see(self, group: Group) -> None:
+    def add(self, group: Group) -> None:
         kind = TYPES[type(group)].name
         self.groups[kind, str(group.state)] += 1
         if not group.members and group.group_id not in self._meter.labels:
-            return  # Who has nobody, and was in no rebalance, needs no line of its own.
+            return  # An empty group that never rebalanced has no line of its own.
         row, label = KINDS[kind], self._meter.labels.of(group.group_id)
         self.members[label, kind] += len(group.members)
         self.waiting[label, kind] += row.waiting(group)
@@ -67,9 +67,9 @@ class Census:
         if isinstance(group, ConsumerGroup | StreamsGroup):
             self.classic_members[label, kind] += group.classic_members
         if isinstance(group, StreamsGroup):
-            self._see_tasks(label, group)
+            self._add_tasks(label, group)
 
-    def _see_tasks(self, label: str, group: StreamsGroup) -> None:
+    def _add_tasks(self, label: str, group: StreamsGroup) -> None:
         found = warming(group)
         self.warmups[label] += found.tasks
         self.stale[label] += stale_members(group)
@@ -80,10 +80,10 @@ class Census:
             self.costs[label] = cost
 
 
-async def taken(broker: Broker, meter: Meter) -> Census:
-    """Look at all groups. Groups that are gone give their labels back first."""
-    _forget_gone(broker, meter)
-    census, pause = Census(meter), perf_counter()
+async def collect_gauges(broker: Broker, meter: Meter) -> GroupGauges:
+    """Compute the gauges of all groups, after releasing the labels of deleted groups."""
+    _release_labels(broker, meter)
+    gauges, pause = GroupGauges(meter), perf_counter()
     for coordinator in broker.groups.all():
         shard = coordinator.core
         if not isinstance(shard, GroupShard):
@@ -91,16 +91,16 @@ async def taken(broker: Broker, meter: Meter) -> Census:
         groups, offsets = list(shard.groups.values()), list(shard.offsets.values())
         for start in range(0, max(len(groups), len(offsets)), LOOK_AT):
             for group in groups[start : start + LOOK_AT]:
-                census.see(group)
+                gauges.add(group)
             for topics in offsets[start : start + LOOK_AT]:
-                census.offsets += sum(map(len, topics.values()))
+                gauges.offsets += sum(map(len, topics.values()))
             if perf_counter() - pause > SLICE_S:
                 await asyncio.sleep(0)
                 pause = perf_counter()
-    return census
+    return gauges
 
 
-def _forget_gone(broker: Broker, meter: Meter) -> None:
+def _release_labels(broker: Broker, meter: Meter) -> None:
     for group_id in list(meter.labels):
         coordinator = broker.groups.of(group_id)
         if coordinator is not None and coordinator.state == "active":

@@ -1,6 +1,7 @@
-"""A group shard that tells the meter what it decides: how long it takes, what it commits, expires and moves.
+"""A group shard that reports to the meter: durations of decisions and loads, and counts of offsets and
+moved partitions.
 
-It decides what the plain shard decides. Where the broker has no meter, the plain one serves.
+It decides as the plain shard does, which serves brokers without a meter.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from konvene.broker.metrics.meter import Meter
 
 RETENTION: Final = "retention"
-"""The timer at which offsets expire."""
+"""Timer that expires offsets."""
 
 OFFSETS: Final[dict[object, str]] = {
     OffsetCommitRequest: "commits",
@@ -30,12 +31,12 @@ OFFSETS: Final[dict[object, str]] = {
     OffsetDeleteRequest: "deletions",
     RETENTION: "expired",
 }
-"""What a request or a timer does with offsets, in the words of Kafka's sensors. Other offsets that go, with
-their topic or their group, Kafka does not count either."""
+"""Kafka's sensor for the offsets that a request or timer changes. As in Kafka, offsets that are deleted
+with their topic or group are not counted."""
 
 
-class CountedShard(GroupShard):
-    """The groups and offsets of one partition, counted."""
+class MeteredGroupShard(GroupShard):
+    """Groups and offsets of one partition, with counters."""
 
     __slots__ = ("_began_s", "_meter")
 
@@ -64,7 +65,7 @@ class CountedShard(GroupShard):
         return outcome
 
     def load(self, context: Context) -> Outcome:
-        """The log was replayed into this shard since it was made."""
+        """Record the time since the shard was created, in which the log was replayed."""
         self._meter.loaded(perf_counter() - self._began_s)
         return super().load(context)
 
@@ -80,7 +81,7 @@ class CountedShard(GroupShard):
 
 
 def _offsets(record: Any) -> int:
-    """How many offsets a record is about."""
+    """Return the number of offsets in a record."""
     count = _SIZES.get(type(record))
     return count(record) if count is not None else 0
 

@@ -1,10 +1,10 @@
-"""What each kind of group has to tell: its states, its epoch, who waits in it, and what its records move.
+"""Metrics of each type of group: states, epoch, waiting members, and partitions that its records move.
 
-A new kind is a row of `KINDS`, and a row of `MOVES` for the record in which it keeps what members are meant
-to have. Names and states are Kafka's, as ListGroups gives them.
+A new type is a row of `KINDS`, and a row of `MOVES` for the record with its target assignment. Names and
+states are Kafka's, as ListGroups returns them.
 
-A rebalance is told by rows of the audit (`records.audit`). Of a classic group one row is one generation. Of
-the others one row says that the epoch was raised, and a later one that all members have what was made of it.
+Rebalances are counted from audit rows (`records.audit`). A classic group has one row for each generation. The
+other types have one row when the epoch is raised and another when all members have reached the target.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ CLASSIC: Final = "classic"
 STABLE: Final = "Stable"
 
 
-class Kind(NamedTuple):
-    """What is asked of every group of a kind."""
+class GroupTypeMetrics(NamedTuple):
+    """What the metrics read from a group of one type."""
 
     states: tuple[str, ...]
-    """Each has a line, also where no group is in it."""
+    """Possible states; each has a line even if no group is in it."""
     epoch: Callable[[Any], int]
     waiting: Callable[[Any], int]
-    """How many members do not have what they are meant to have."""
+    """Number of members that have not reached their target."""
 
 
 def _waiting_in_classic(group: ClassicGroup) -> int:
-    """In a generation that is not stable yet, all; those that are waited for as well."""
+    """Return all members unless the generation is stable; it waits for all of them."""
     return 0 if group.state is ClassicState.STABLE else len(group.members)
 
 
@@ -60,56 +60,57 @@ def _behind(group: Any) -> int:
     return len(group.behind)
 
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "classic": Kind(tuple(ClassicState), lambda group: group.generation, _waiting_in_classic),
-    "consumer": Kind(tuple(ConsumerState), lambda group: group.epoch, _behind),
-    "share": Kind(tuple(ShareState), lambda group: group.epoch, _behind),
-    "streams": Kind(tuple(StreamsState), lambda group: group.epoch, _behind),
+KINDS: Final[Mapping[str, GroupTypeMetrics]] = {
+    "classic": GroupTypeMetrics(tuple(ClassicState), lambda group: group.generation, _waiting_in_classic),
+    "consumer": GroupTypeMetrics(tuple(ConsumerState), lambda group: group.epoch, _behind),
+    "share": GroupTypeMetrics(tuple(ShareState), lambda group: group.epoch, _behind),
+    "streams": GroupTypeMetrics(tuple(StreamsState), lambda group: group.epoch, _behind),
 }
 
 
-# --- rebalances, as the audit tells of them --------------------------------------------------------
+# --- rebalances, from audit rows ---------------------------------------------------------------------
 
 
-def ends(story: RebalanceValue) -> bool:
-    """Whether a rebalance is over with this: all members have what they are meant to have."""
-    done = story.state in (STABLE, StreamsState.NOT_READY) and story.started_ms >= 0
-    return done and (story.group_type == CLASSIC or story.joined_ms >= 0)
+def ends(row: RebalanceValue) -> bool:
+    """Return True if the row ends a rebalance: all members have their target."""
+    done = row.state in (STABLE, StreamsState.NOT_READY) and row.started_ms >= 0
+    return done and (row.group_type == CLASSIC or row.joined_ms >= 0)
 
 
-def begins(story: RebalanceValue) -> bool:
-    """Whether this tells of a new generation or epoch, and not of the end of one told before."""
-    return story.group_type == CLASSIC or not ends(story)
+def begins(row: RebalanceValue) -> bool:
+    """Return True if the row begins a generation or epoch."""
+    return row.group_type == CLASSIC or not ends(row)
 
 
-def counts_in_kafka(story: RebalanceValue) -> bool:
-    """Whether Kafka's meter counts it: of classic groups when it is over, of the others when it begins."""
-    return (story.state == STABLE) is (story.group_type == CLASSIC)
+def counts_in_kafka(row: RebalanceValue) -> bool:
+    """Return True if Kafka counts the row: a classic group's when it completes, the others' when they
+    begin."""
+    return (row.state == STABLE) is (row.group_type == CLASSIC)
 
 
-# --- what is moved ---------------------------------------------------------------------------------
+# --- moved partitions ------------------------------------------------------------------------------
 
 
 class Moved(NamedTuple):
-    """Partitions or tasks that members are meant to have from now on and were not before."""
+    """Partitions or tasks that a target assignment newly gives to members."""
 
     group_id: str
     protocol: str
     units: int
     warmed_up: int = 0
-    """Of these, tasks that their member was to warm up before and is to be active in now."""
+    """Tasks among them that the member was warming up and that are now active on it."""
 
 
 def moved(groups: Mapping[str, Any], record: Any) -> Moved | None:
-    """What a record moves, looked at before it is replayed; None: nothing."""
+    """Return what a record moves, before it is replayed; None if nothing."""
     if type(record) is not Record or record.value is None:
         return None
-    row = MOVES.get(type(record.key))
-    return row(groups, record.key, record.value) if row is not None else None
+    compare = MOVES.get(type(record.key))
+    return compare(groups, record.key, record.value) if compare is not None else None
 
 
 def _by_leader(groups: Mapping[str, Any], key: GroupMetadataKey, value: GroupMetadataValue) -> Moved | None:
-    """A classic group's leader said who has what. Only a consumer's words can be read."""
+    """Compare the leader's assignment with the previous one; only the consumer protocol is decoded."""
     if value.protocol_type != CONSUMER:
         return None
     group = groups.get(key.group)
@@ -123,8 +124,8 @@ def _by_leader(groups: Mapping[str, Any], key: GroupMetadataKey, value: GroupMet
 
 
 def _read(assignment: bytes) -> Mapping[str, Collection[int]]:
-    told = read_assignment(bytes(assignment))
-    return dict(told.partitions) if told is not None else {}
+    decoded = read_assignment(bytes(assignment))
+    return dict(decoded.partitions) if decoded is not None else {}
 
 
 def _by_target(
@@ -134,7 +135,7 @@ def _by_target(
 ) -> Moved:
     group = groups.get(key.group_id)
     old = group.targets.get(key.member_id, {}) if isinstance(group, ConsumerGroup) else {}
-    new = {told.topic_id: told.partitions for told in value.topic_partitions}
+    new = {topic.topic_id: topic.partitions for topic in value.topic_partitions}
     return Moved(key.group_id, CONSUMER, sum(map(len, _gained(old, new).values())))
 
 
@@ -143,7 +144,7 @@ def _by_roles(
     key: StreamsGroupTargetAssignmentMemberKey,
     value: StreamsGroupTargetAssignmentMemberValue,
 ) -> Moved:
-    """A task in each of its roles: one that is to be active where it was a standby has moved as well."""
+    """Compare tasks by role: a standby that becomes active counts as moved."""
     group = groups.get(key.group_id)
     old = group.targets.get(key.member_id) if isinstance(group, StreamsGroup) else None
     before = (old.active, old.standby, old.warmup) if old is not None else ({}, {}, {})
@@ -151,12 +152,12 @@ def _by_roles(
     for role, tasks in zip(
         before, (value.active_tasks, value.standby_tasks, value.warmup_tasks), strict=True
     ):
-        new = {told.subtopology_id: told.partitions for told in tasks}
+        new = {ids.subtopology_id: ids.partitions for ids in tasks}
         units += sum(map(len, _gained(role, new).values()))
     warmed_up = sum(
-        partition in before[2].get(told.subtopology_id, ())
-        for told in value.active_tasks
-        for partition in told.partitions
+        partition in before[2].get(ids.subtopology_id, ())
+        for ids in value.active_tasks
+        for partition in ids.partitions
     )
     return Moved(key.group_id, "streams", units, warmed_up)
 
@@ -170,10 +171,10 @@ def _by_share(
     key: ShareGroupTargetAssignmentMemberKey,
     value: ShareGroupTargetAssignmentMemberValue,
 ) -> Moved:
-    """A partition moves to each member that is given it."""
+    """Compare share assignments: a partition counts for each member that newly has it."""
     group = groups.get(key.group_id)
     old = group.targets.get(key.member_id, {}) if isinstance(group, ShareGroup) else {}
-    new = {told.topic_id: told.partitions for told in value.topic_partitions}
+    new = {topic.topic_id: topic.partitions for topic in value.topic_partitions}
     return Moved(key.group_id, "share", sum(map(len, _gained(old, new).values())))
 
 

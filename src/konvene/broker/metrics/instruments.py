@@ -1,6 +1,7 @@
-"""Plain numbers that grow: histograms, rates as Kafka reckons them, and the bounded set of group labels.
+"""Instruments: histograms, durations, rates as Kafka computes them, and the bounded set of group labels.
 
-Adding to one costs a fraction of a microsecond and takes no lock, for all of it happens on the broker's loop.
+Recording a value takes a fraction of a microsecond and no lock, because everything runs on the broker's
+loop.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from collections.abc import Iterator
 from typing import Final
 
 OTHER: Final = "__other__"
-"""The label of all groups that have none of their own."""
+"""Label that groups without one of their own share."""
 
 LONGEST_LABEL: Final = 255
-"""A group with a longer id has none of its own."""
+"""Groups with a longer id get no label of their own."""
 
 WINDOW_S: Final = 30.0
 WINDOWS: Final = 2
-"""Kafka's `metrics.sample.window.ms` and `metrics.num.samples`."""
+"""As Kafka's `metrics.sample.window.ms` and `metrics.num.samples`."""
 
 
 class Buckets:
-    """A histogram: how many values were at most as large as each bound, and their sum."""
+    """A histogram: the number of values up to each bound, and their sum."""
 
     __slots__ = ("_counts", "bounds", "total")
 
@@ -43,7 +44,7 @@ class Buckets:
         self.total += value * times
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Bounds as Prometheus writes them, each with the number of values up to it."""
+        """Return each bound as Prometheus formats it with the number of values up to it."""
         names = [*map(_bound, self.bounds), "+Inf"]
         found, so_far = [], 0
         for name, count in zip(names, self._counts, strict=True):
@@ -52,8 +53,8 @@ class Buckets:
         return found
 
 
-class Spans:
-    """How often something took how long, at most and on average."""
+class Durations:
+    """Count, maximum and sum of durations."""
 
     __slots__ = ("count", "longest", "total")
 
@@ -80,8 +81,8 @@ def _bound(bound: float) -> str:
     return repr(float(bound))
 
 
-class Paced:
-    """A count, and how fast it grows: over the last two windows of 30 seconds, as Kafka's meters do."""
+class RateCounter:
+    """A count and its rate over the last two windows of 30 seconds, as Kafka's meters compute it."""
 
     __slots__ = ("_windows", "count")
 
@@ -99,7 +100,7 @@ class Paced:
         self._windows[-1][1] += times
 
     def rate(self, now_s: float) -> float:
-        """A second; the first window counts as a whole one until it is."""
+        """Return the rate per second; the first window counts as complete."""
         late = [window for window in self._windows if now_s - window[0] < WINDOW_S * WINDOWS]
         if not late:
             return 0.0
@@ -108,9 +109,10 @@ class Paced:
 
 
 class GroupLabels:
-    """Which groups have lines of their own: the first that have something to tell, so many at most.
+    """The bounded set of groups with lines of their own: the first ones that have values.
 
-    A place is free again when its group is gone. What was told of others under `OTHER` stays there."""
+    A deleted group frees its place. Values already counted under `OTHER` stay there.
+    """
 
     __slots__ = ("_known", "_most")
 
@@ -128,7 +130,7 @@ class GroupLabels:
         return group_id in self._known
 
     def of(self, group_id: str) -> str:
-        """The label of a group."""
+        """Return the label of a group."""
         if group_id in self._known:
             return group_id
         if len(self._known) >= self._most or len(group_id) > LONGEST_LABEL:

@@ -1,7 +1,7 @@
-"""What the targets of streams groups cost by tags and racks, as last counted.
+"""Placement costs of streams groups' target assignments by tags and racks.
 
-Counting goes over all copies of all tasks, some ten milliseconds for ten thousand of them, so the answer is
-kept until the group has another target.
+Computing a cost visits all copies of all tasks, some ten milliseconds for ten thousand of them, so it is
+cached until the group's target changes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from konvene.groups.assignors.tasks.racks import Cost
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.racks import group_cost
 
-__all__ = ["Costs"]
+__all__ = ["PlacementCosts"]
 
 
-class Costs:
-    """What the targets of groups cost, as last counted."""
+class PlacementCosts:
+    """Cached placement costs, by group."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[Any, ...], Cost | None]] = {}
@@ -25,7 +25,7 @@ class Costs:
         return f"<costs of {len(self._known)} groups>"
 
     def of(self, group: StreamsGroup) -> Cost | None:
-        """That of a group; None where there is nothing to count."""
+        """Return a group's cost; None if it has neither tags nor racks."""
         basis = (
             group.epoch, group.assignment_epoch, group.assignment_timestamp_ms, group.soft.configured,
             group.soft.seen,
@@ -36,5 +36,5 @@ class Costs:
         return known[1]
 
     def forget(self, group_id: str) -> None:
-        """The group is gone."""
+        """Remove a deleted group."""
         self._known.pop(group_id, None)

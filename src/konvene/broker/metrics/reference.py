@@ -1,6 +1,6 @@
-"""The reference page, rendered from the rows: `python -m konvene.broker.metrics.reference FILE` writes it.
+"""Renders the reference page of all metrics: `python -m konvene.broker.metrics.reference FILE` writes it.
 
-A test compares the page in the repository with what this renders, so that no row changes unseen.
+A test compares the page in the repository with the rendered one, so that no metric changes unnoticed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from konvene.broker.metrics.group_types import KINDS
-from konvene.broker.metrics.meter import DECISION_S, REBALANCE_S, SYNC_S, TOLD_S
+from konvene.broker.metrics.meter import DECISION_S, HEARTBEAT_INTERVAL_S, REBALANCE_S, SYNC_S
 from konvene.broker.metrics.tables.broker import (
     INSTEAD,
     KAFKAS,
@@ -39,22 +39,21 @@ __all__ = ["render_reference"]
 
 HEAD = """# Metrics
 
-Every metric that `konvene` serves, rendered from the table in `konvene.broker.metrics.tables.broker`; change
-it
-there and run `python -m konvene.broker.metrics.reference docs/reference/metrics.md`.
-[Metrics](../metrics.md) tells how to have them.
+Every metric that `konvene` serves, rendered from the tables in `konvene.broker.metrics.tables`. After a
+change there, run `python -m konvene.broker.metrics.reference docs/reference/metrics.md`.
+[Metrics](../metrics.md) explains how to enable them.
 """
 
 BOUNDS = {
     "konvene_rebalance_seconds": REBALANCE_S,
-    "konvene_heartbeat_told_interval_seconds": TOLD_S,
+    "konvene_heartbeat_told_interval_seconds": HEARTBEAT_INTERVAL_S,
     "konvene_coordinator_decision_seconds": DECISION_S,
     "konvene_log_sync_seconds": SYNC_S,
 }
 
 
 def render_reference() -> str:
-    """The whole page, ending in a newline."""
+    """Return the page, ending in a newline."""
     return "\n".join(_page()) + "\n"
 
 
@@ -63,7 +62,7 @@ def _page() -> Iterator[str]:
     yield "## As in Kafka\n"
     yield f"Attributes of the MBean `{MBEAN}`, under the names that the JMX exporter gives them.\n"
     yield from _table(KAFKAS, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
-    yield "States are Kafka's, and each has a line also where no group is in it:\n"
+    yield "States are Kafka's; each has a line even if no group is in it:\n"
     yield "| Protocol | States |"
     yield "| --- | --- |"
     for name, kind in KINDS.items():
@@ -75,13 +74,13 @@ def _page() -> Iterator[str]:
     yield from _table(KAFKAS_OF_DELIVERIES, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
     yield f"And of the MBeans `{CLEANER_MBEAN}` and `{MANAGER_MBEAN}`, in the same way:\n"
     yield from _table(KAFKAS_OF_CLEANER, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
-    yield "What Kafka has besides, and where to look:\n"
-    yield "| Kafka's | Here |"
+    yield "Kafka's other metrics, and what replaces them:\n"
+    yield "| Kafka | konvene |"
     yield "| --- | --- |"
     for names, instead in INSTEAD:
         yield f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {instead} |"
     yield ""
-    yield "## What Kafka lacks\n"
+    yield "## konvene's own metrics\n"
     yield from _table(
         (*OURS, *OURS_OF_WARMUPS, *OURS_OF_STREAMS, *OURS_OF_DELIVERIES, *OURS_OF_CLEANER),
         "Buckets, in seconds",

@@ -1,9 +1,4 @@
-"""HTTP, as much of it as a scrape needs: GET and HEAD of `/metrics`, one answer to a connection.
-
-It listens on the broker's own loop. What a stranger can cost is bounded: so many connections, so many bytes
-of a request, so many seconds for all of it; and there is one look at the groups at a time, which all who ask
-meanwhile share. Nothing that a request says is kept.
-"""
+"""HTTP server for scrapes: GET and HEAD of `/metrics`, one response for each connection."""
 
 from __future__ import annotations
 
@@ -14,8 +9,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from konvene.broker.metrics import exposition
-from konvene.broker.metrics.group_gauges import taken
-from konvene.broker.metrics.tables.broker import Seen
+from konvene.broker.metrics.group_gauges import collect_gauges
+from konvene.broker.metrics.tables.broker import Snapshot
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -101,7 +96,7 @@ class MetricsServer:
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
-            pass  # Whoever asked does not wait, or does not read.
+            pass  # The client disconnected or does not read.
         finally:
             writer.transport.abort()
 
@@ -135,12 +130,12 @@ class MetricsServer:
         return HTTPStatus.OK, content_type, body
 
     async def _look(self) -> exposition.Page:
-        census = await taken(self._broker, self._meter)
-        return exposition.lines(Seen(self._broker, self._meter, census))
+        gauges = await collect_gauges(self._broker, self._meter)
+        return exposition.lines(Snapshot(self._broker, self._meter, gauges))
 
 
 def _accepts(fields: list[str]) -> str:
-    """What the header `Accept` says; empty where there is none."""
+    """Return the value of the `Accept` header; empty if there is none."""
     for field in fields:
         name, _, value = field.partition(":")
         if name.lower() == "accept":

@@ -1,6 +1,6 @@
-"""A share coordinator's shard that tells the meter what is written, and how long it took to load.
+"""A share coordinator's shard that reports its writes and load time to the meter.
 
-It decides what the plain shard decides. Where the broker has no meter, the plain one serves.
+It decides as the plain shard does, which serves brokers without a meter.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from konvene.broker.metrics.meter import Meter
 
 
-class CountedShareStates(ShareStateShard):
-    """The share partitions of one partition of the log, counted."""
+class MeteredShareStateShard(ShareStateShard):
+    """Share partitions of one partition of the log, with counters."""
 
     __slots__ = ("_began_s", "_meter")
 
@@ -29,12 +29,12 @@ class CountedShareStates(ShareStateShard):
     def handle(self, request: Any, context: Context) -> Outcome:
         outcome = super().handle(request, context)
         kind = type(request)
-        # As Kafka: a write counts whether it is refused or not, a read where a leader is written down.
+        # As in Kafka, a write counts even if it is rejected, and a read if it stores a leader epoch.
         if kind is Write or (kind is Read and outcome.records):
             self._meter.share_writes.add(1, self._meter.now_s)
         return outcome
 
     def load(self, context: Context) -> Outcome:
-        """The log was replayed into this shard since it was made."""
+        """Record the time since the shard was created, in which the log was replayed."""
         self._meter.share_load_s.add(perf_counter() - self._began_s)
         return super().load(context)

@@ -1,6 +1,6 @@
-"""What warms up in a streams group, how far it has to go, and who runs an older topology: for `census`.
+"""Warm-up tasks of streams groups, their lag, and members with an older topology.
 
-A group in which nothing warms up costs no look at offsets.
+A group without warm-up tasks costs no look at offsets.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ __all__ = ["Warming", "stale_members", "warming"]
 
 
 class Warming(NamedTuple):
-    """The warm-ups of a group."""
+    """Warm-up tasks of a group."""
 
     tasks: int = 0
     largest_lag: int | None = None
-    """Of those of which it is known."""
+    """Largest known lag; None if none is known."""
 
 
 def warming(group: StreamsGroup) -> Warming:
-    """What warms up in a group, and is meant to."""
+    """Return the warm-up tasks of a group that its target contains."""
     found = list(_warm_ups(group))
     if not found:
         return Warming()
     progress = Progress.of(
         AssignmentMemberSpec(
-            group.members[name].process_id, task_offsets=said.offsets, task_end_offsets=said.end_offsets,
-            reported_ms=said.reported_ms,
+            group.members[name].process_id, task_offsets=report.offsets, task_end_offsets=report.end_offsets,
+            reported_ms=report.reported_ms,
         )
-        for name, said in group.reported.items()
+        for name, report in group.reported.items()
         if name in group.members
     )  # fmt: skip
     lags = [progress.lag(member.process_id, task) for member, task in found]
@@ -41,13 +41,13 @@ def warming(group: StreamsGroup) -> Warming:
 
 
 def _warm_ups(group: StreamsGroup) -> Iterator[tuple[Member, Task]]:
-    for name, there in group.warmup.items():
-        for partition, holders in there.items():
+    for name, holders_by_partition in group.warmup.items():
+        for partition, holders in holders_by_partition.items():
             for holder in sorted(holders):
                 if partition in group.target_of(holder).warmup.get(name, ()):
                     yield group.members[holder], (name, partition)
 
 
 def stale_members(group: StreamsGroup) -> int:
-    """How many members run an older topology than the group's."""
+    """Return the number of members with an older topology epoch than the group's."""
     return sum(member.topology_epoch < group.topology_epoch for member in group.members.values())

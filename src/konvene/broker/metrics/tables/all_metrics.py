@@ -1,4 +1,4 @@
-"""All metrics, in the order in which they are shown."""
+"""All metrics, in the order of the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from konvene.broker.metrics.instruments import Buckets
-from konvene.broker.metrics.tables.broker import KAFKAS, KAFKAS_OF_SHARE_STATE, OURS, Metric, Seen
+from konvene.broker.metrics.tables.broker import KAFKAS, KAFKAS_OF_SHARE_STATE, OURS, Metric, Snapshot
 from konvene.broker.metrics.tables.cleaner import KAFKAS_OF_CLEANER, OURS_OF_CLEANER
 from konvene.broker.metrics.tables.placement_costs import OURS_OF_STREAMS
 from konvene.broker.metrics.tables.shares import KAFKAS_OF_DELIVERIES, OURS_OF_DELIVERIES
@@ -18,7 +18,7 @@ METRICS: Final[tuple[Metric, ...]] = (
 )  # fmt: skip
 
 
-def read_all(seen: Seen) -> Iterator[tuple[Metric, list[tuple[tuple[str, ...], float | Buckets]]]]:
-    """Each row with its lines."""
+def read_all(snapshot: Snapshot) -> Iterator[tuple[Metric, list[tuple[tuple[str, ...], float | Buckets]]]]:
+    """Yield each metric with its lines."""
     for metric in METRICS:
-        yield metric, list(metric.read(seen))
+        yield metric, list(metric.read(snapshot))

@@ -1,8 +1,8 @@
-"""The rows of streams groups: tasks that warm up, how far the last of them has to go, and who is stale.
+"""Metrics of streams groups: warm-up tasks, their largest lag, completed warm-ups, and members with an
+older topology.
 
-Warm-ups and members are looked at when somebody asks, as groups are (`census`, `warmups`). How many warm-ups
-came to their end is counted where targets are written: the member that was to warm up a task is to be active
-in it.
+Tasks and members are read for each scrape (`group_gauges`, `warmups`). A completed warm-up is counted when
+a target is written in which the member is active in a task that it was warming up.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from konvene.broker.metrics.tables.broker import COUNTER, GAUGE, Lines, Metric, Seen
+from konvene.broker.metrics.tables.broker import COUNTER, GAUGE, Lines, Metric, Snapshot
 
 __all__ = ["OURS_OF_WARMUPS"]
 
 
-def _by_group(counts: Callable[[Seen], Mapping[str, int]]) -> Callable[[Seen], Lines]:
-    return lambda seen: [((label,), count) for label, count in sorted(counts(seen).items())]
+def _by_group(counts: Callable[[Snapshot], Mapping[str, int]]) -> Callable[[Snapshot], Lines]:
+    return lambda snapshot: [((label,), count) for label, count in sorted(counts(snapshot).items())]
 
 
 _GROUP: Final = ("group",)
 
 OURS_OF_WARMUPS: Final[tuple[Metric, ...]] = (
-    Metric("konvene_streams_warmup_tasks", GAUGE, "Tasks of a streams group that warm up.",
-           _by_group(lambda seen: seen.census.warmups), _GROUP),
+    Metric("konvene_streams_warmup_tasks", GAUGE, "Warm-up tasks of a streams group.",
+           _by_group(lambda snapshot: snapshot.gauges.warmups), _GROUP),
     Metric("konvene_streams_warmup_lag_records", GAUGE,
-           "How far the warm-up is behind that is furthest behind. No line where nobody has said it.",
-           _by_group(lambda seen: seen.census.warmup_lags), _GROUP),
+           "Largest lag of a warm-up task, in records. No line if no member has reported offsets.",
+           _by_group(lambda snapshot: snapshot.gauges.warmup_lags), _GROUP),
     Metric("konvene_streams_warmups_completed_total", COUNTER,
-           "Tasks that were to warm up on a member, and are to be active there since.",
-           _by_group(lambda seen: seen.meter.warmed_up), _GROUP),
+           "Completed warm-ups: tasks that became active on the member that was warming them up.",
+           _by_group(lambda snapshot: snapshot.meter.warmed_up), _GROUP),
     Metric("konvene_streams_stale_members", GAUGE,
-           "Members that run an older topology than the group's.",
-           _by_group(lambda seen: seen.census.stale), _GROUP),
+           "Members with an older topology epoch than the group's.",
+           _by_group(lambda snapshot: snapshot.gauges.stale), _GROUP),
 )  # fmt: skip
