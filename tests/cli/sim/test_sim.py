@@ -142,7 +142,7 @@ def test_a_whole_broker_is_run_at_level_2() -> None:
         (("--seeds", "one"), "write A..B"),
         (("--seeds", "5.."), "has no end"),
         (("--seeds", "0..1", "--trace", "x"), "--trace needs a single seed"),
-        (("--groups", "shares"), "no groups of the kind shares; there are classic, static"),
+        (("--groups", "shares"), "unknown kind of group shares; known kinds: classic, static"),
         (("--groups", ","), "give at least one group type"),
         (("--set", "members"), "write NAME=VALUE"),
         (("--set", "colour=red"), "unknown simulator parameter colour"),
@@ -359,7 +359,7 @@ def test_what_if_says_how_to_draw_before_it_plays(monkeypatch: pytest.MonkeyPatc
     [
         (("--compare", "colour=red"), "colour is neither a setting of the broker nor one of members"),
         (("--compare", "static"), "write NAME=VALUE"),
-        (("--assignor", "sticky"), "there is no assignor sticky"),
+        (("--assignor", "sticky"), "unknown assignor sticky"),
         (("--session-timeout-ms", "5"), "the broker allows 6000"),
         (("--kill-rate", "often"), "write 2/min"),
         (("--down-for", "long"), "write 20s"),

@@ -48,7 +48,7 @@ def test_the_distributions_can_be_tree_lines(tmp_path: Path) -> None:
     ("words", "why"),
     [
         (("--vary", "colour=red"), "colour is neither a setting of the broker nor one of members"),
-        (("--vary", "protocol=pigeon"), "there is no protocol pigeon"),
+        (("--vary", "protocol=pigeon"), "unknown protocol pigeon"),
         (("--vary", "static"), "write NAME=VALUE"),
         (("--seeds", "0.."), "a sweep needs a last seed"),
         (("--plot", "drawn.gif"), "must end in .svg or .png"),

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from konvene.sim.runs.parallel import Job, Lost, Result, Totals, check, quiet, run_job, run_many, spread
+from konvene.sim.runs.parallel import Job, Lost, Result, Totals, check, quiet, run_job, run_many, run_parallel
 from konvene.sim.runs.run import Run
-from konvene.sim.runs.soak import Done, fingerprint
+from konvene.sim.runs.soak import CompletedRuns, fingerprint
 
 FEW = 300
 """Steps that take no time."""
@@ -34,7 +34,7 @@ def doubled(number: int) -> int:
 
 def test_a_job_that_dies_hangs_or_fails_is_lost_and_no_other() -> None:
     """The rest is done, by other processes if need be."""
-    results = dict(spread(doubled, range(8), workers=2, longest_s=6))
+    results = dict(run_parallel(doubled, range(8), workers=2, longest_s=6))
     assert {job: found for job, found in results.items() if not isinstance(found, Lost)} == {
         0: 0, 4: 8, 5: 10, 6: 12, 7: 14,
     }  # fmt: skip
@@ -46,7 +46,7 @@ def test_a_job_that_dies_hangs_or_fails_is_lost_and_no_other() -> None:
 
 def test_whoever_stops_listening_leaves_no_process_behind() -> None:
     """Jobs without an end are no trouble."""
-    for _, found in spread(doubled, itertools.count(4), workers=2):
+    for _, found in run_parallel(doubled, itertools.count(4), workers=2):
         assert isinstance(found, int)
         if found > 10:
             break
@@ -83,8 +83,8 @@ def test_totals_are_sums() -> None:
 @pytest.mark.parametrize(
     ("run", "why"),
     [
-        (Run(0, ("shares",)), "there are no groups of the kind shares; there are classic, static"),
-        (Run(0, sets=(("assignor", "sticky"),)), "sticky is no assignor"),
+        (Run(0, ("shares",)), "unknown kind of group shares; known kinds: classic, static"),
+        (Run(0, sets=(("assignor", "sticky"),)), "unknown assignor sticky"),
         (Run(0, sets=(("losses", "1"),)), "unknown simulator parameter losses"),
         (Run(0, sets=(("members", "many"),)), "not a number"),
         (Run(0, settings=(("group.max.sise", "1"),)), "group.max.sise"),
@@ -108,24 +108,24 @@ def test_the_coordinator_is_quiet_only_while_it_is_simulated() -> None:
 
 def test_what_is_done_is_remembered_and_a_torn_line_is_not(tmp_path: Path) -> None:
     """Whoever is killed while he writes does that run once more."""
-    done = Done(tmp_path, "code")
+    done = CompletedRuns(tmp_path, "code")
     for job in JOBS[:2]:
         done.add(job, run_job(job))
     done.add(JOBS[2], Lost("it hung"))
     done.close()
     with done.path.open("a") as file:
         file.write('{"command": "konvene sim r')
-    again = Done(tmp_path, "code")
-    assert list(again.left(JOBS)) == JOBS[3:]
+    again = CompletedRuns(tmp_path, "code")
+    assert list(again.remaining(JOBS)) == JOBS[3:]
     assert again.rows[JOBS[2].command()]["lost"] == "it hung"
     again.add(JOBS[3], run_job(JOBS[3]))
     again.close()
-    assert list(Done(tmp_path, "code").left(JOBS)) == JOBS[4:]
+    assert list(CompletedRuns(tmp_path, "code").remaining(JOBS)) == JOBS[4:]
 
 
 def test_other_code_begins_anew(tmp_path: Path) -> None:
     """What is known of a seed is known of this very code."""
-    done = Done(tmp_path, "code")
+    done = CompletedRuns(tmp_path, "code")
     done.add(JOBS[0], run_job(JOBS[0]))
-    assert list(Done(tmp_path, "other").left(JOBS)) == JOBS
+    assert list(CompletedRuns(tmp_path, "other").remaining(JOBS)) == JOBS
     assert fingerprint() == fingerprint() and len(fingerprint()) == 12

@@ -168,7 +168,7 @@ def test_what_only_clients_see_shrinks_to_a_run(monkeypatch: pytest.MonkeyPatch)
     assert report.violation is not None
     shrunk = shrink(run)
     assert shrunk.scenario is None
-    assert "No conversation with the coordinator alone shows it." in shrunk.lines()
+    assert "No conversation with the coordinator alone reproduces it." in shrunk.lines()
 
 
 def test_a_run_without_a_violation_cannot_be_shrunk() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from konvene.sim.runs.meter import Meter, Outcome, Rebalanced, causes_of, measures, percentile
 from konvene.sim.runs.plot import plot
-from konvene.sim.runs.what_if import Plan, Turn, play, play_turn
+from konvene.sim.runs.what_if import Plan, PlanRun, run_job, run_plan
 
 SMALL = Plan(members=4, partitions=12, minutes=10, revoke_ms=0)
 
@@ -85,14 +85,14 @@ def test_percentiles_are_values_that_were_met() -> None:
 
 
 def test_a_group_that_is_left_alone_does_not_rebalance() -> None:
-    outcome = play(SMALL, 0)
+    outcome = run_plan(SMALL, 0)
     assert (outcome.rebalances, outcome.unavailable_s, outcome.idle_s) == ([], 0.0, 0.0)
     assert 3.0 <= outcome.stable_after_s <= 10.0  # group.initial.rebalance.delay.ms
 
 
 def test_static_members_that_come_back_in_time_rebalance_nobody() -> None:
     """Four members, each 20 s away with 3 partitions: 240 partition-seconds, and nothing moves."""
-    outcome = play(replace(SMALL, static=True, rolling_restart=True), 1)
+    outcome = run_plan(replace(SMALL, static=True, rolling_restart=True), 1)
     assert outcome.restarted == 4
     assert outcome.rebalances == []
     assert outcome.unavailable_s == pytest.approx(4 * 3 * 20, rel=0.01)
@@ -101,7 +101,7 @@ def test_static_members_that_come_back_in_time_rebalance_nobody() -> None:
 
 def test_dynamic_members_that_are_restarted_rebalance_twice_each() -> None:
     """One leaves, and comes back 20 s later: two rebalances, which others notice within a heartbeat."""
-    outcome = play(replace(SMALL, rolling_restart=True), 1)
+    outcome = run_plan(replace(SMALL, rolling_restart=True), 1)
     assert len(outcome.rebalances) == 2 * 4
     assert {c for r in outcome.rebalances for c in r.causes} == {"member-left", "member-joined"}
     assert all(r.state == "Stable" and r.took_s < 3.1 for r in outcome.rebalances)
@@ -111,22 +111,22 @@ def test_dynamic_members_that_are_restarted_rebalance_twice_each() -> None:
 
 def test_members_of_a_consumer_group_give_up_only_what_others_are_given() -> None:
     plan = replace(SMALL, protocol="consumer", rolling_restart=True)
-    outcome = play(plan, 1)
-    assert plan.assigned_by == "uniform"
+    outcome = run_plan(plan, 1)
+    assert plan.effective_assignor == "uniform"
     assert outcome.restarted == 4
     assert {c for r in outcome.rebalances for c in r.causes} == {"member-left", "member-joined"}
     assert 0 < outcome.most_unavailable < 12
 
 
 def test_static_members_of_a_consumer_group_keep_their_place_while_they_are_restarted() -> None:
-    outcome = play(replace(SMALL, protocol="consumer", static=True, rolling_restart=True), 1)
+    outcome = run_plan(replace(SMALL, protocol="consumer", static=True, rolling_restart=True), 1)
     assert (outcome.restarted, outcome.stopped, outcome.rebalances) == (4, 0, [])
 
 
 def test_a_member_that_dies_is_missed_for_its_session() -> None:
     """Nobody has its partitions before 45 s are over, less a heartbeat; then there is a rebalance."""
     plan = replace(SMALL, minutes=3, kill_rate=0.7, down_for_s=3_600)
-    outcome = next(o for o in (play(plan, seed) for seed in range(20)) if o.killed == 1 and o.rebalances)
+    outcome = next(o for o in (run_plan(plan, seed) for seed in range(20)) if o.killed == 1 and o.rebalances)
     (rebalance,) = outcome.rebalances
     assert rebalance.causes == ("session-expired",)
     longest_s = max(outcome.outages_ms) / 1000
@@ -136,7 +136,7 @@ def test_a_member_that_dies_is_missed_for_its_session() -> None:
 def test_cooperative_members_keep_what_they_have() -> None:
     """The same deaths: eager members all stop, cooperative ones do not."""
     plan = replace(SMALL, kill_rate=0.5)
-    eager, cooperative = (play(replace(plan, assignor=a), 3) for a in ("range", "cooperative-sticky"))
+    eager, cooperative = (run_plan(replace(plan, assignor=a), 3) for a in ("range", "cooperative-sticky"))
     assert eager.killed == cooperative.killed > 0
     assert eager.most_unavailable == 12 > cooperative.most_unavailable
     assert cooperative.unavailable_s < eager.unavailable_s
@@ -144,23 +144,23 @@ def test_cooperative_members_keep_what_they_have() -> None:
 
 def test_a_failover_loses_nobody() -> None:
     """The new coordinator knows the group; members go on in their generation."""
-    outcome = play(replace(SMALL, coordinator_failovers=3), 0)
+    outcome = run_plan(replace(SMALL, coordinator_failovers=3), 0)
     assert outcome.failovers == 3
     assert outcome.rebalances == []
 
 
 def test_a_shorter_session_finds_the_dead_sooner() -> None:
     plan = replace(SMALL, kill_rate=0.5, down_for_s=120)
-    long, short = (play(replace(plan, session_timeout_ms=ms), 2) for ms in (45_000, 10_000))
+    long, short = (run_plan(replace(plan, session_timeout_ms=ms), 2) for ms in (45_000, 10_000))
     assert long.killed == short.killed > 0
     assert max(short.outages_ms) < max(long.outages_ms)
 
 
 def test_the_same_seed_is_the_same_play() -> None:
     plan = replace(SMALL, kill_rate=1, loss=0.02)
-    first, second = (play(plan, 5, stopwatch=lambda: 0.0) for _ in range(2))
+    first, second = (run_plan(plan, 5, stopwatch=lambda: 0.0) for _ in range(2))
     assert first == second
-    assert play(plan, 6, stopwatch=lambda: 0.0) != first
+    assert run_plan(plan, 6, stopwatch=lambda: 0.0) != first
 
 
 # --- plans ---------------------------------------------------------------------------------------
@@ -176,13 +176,13 @@ def test_a_plan_is_changed_by_the_names_of_options_and_settings() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("static", "perhaps", "this is no bool"),
-        ("members", "0", "this is less than 1"),
-        ("members", "few", "this is no int"),
-        ("assignor", "sticky", "there is no assignor sticky"),
-        ("protocol", "carrier-pigeon", "there is no protocol carrier-pigeon; there are classic"),
+        ("static", "perhaps", "not a valid bool"),
+        ("members", "0", "must be at least 1"),
+        ("members", "few", "not a valid int"),
+        ("assignor", "sticky", "unknown assignor sticky"),
+        ("protocol", "carrier-pigeon", "unknown protocol carrier-pigeon; known protocols: classic"),
         ("session-timeout-ms", "1000", "the broker allows 6000 to 1800000"),
-        ("loss", "1", "loss has to be less than 1"),
+        ("loss", "1", "and loss less than 1"),
         ("partition", "3", "partition is neither a setting of the broker nor one of members"),
         ("group.max.sise", "3", "group.max.sise"),
     ],
@@ -212,15 +212,15 @@ def test_measures_are_over_all_seeds() -> None:
 
 
 def test_only_what_is_drawn_has_a_timeline() -> None:
-    assert play_turn(Turn(SMALL, 0, with_timeline=True)).timeline == [(0.0, 0)]
-    assert play_turn(Turn(SMALL, 0, with_timeline=False)).timeline == []
+    assert run_job(PlanRun(SMALL, 0, with_timeline=True)).timeline == [(0.0, 0)]
+    assert run_job(PlanRun(SMALL, 0, with_timeline=False)).timeline == []
 
 
 def test_the_picture_is_drawn_in_both_formats(tmp_path: Path) -> None:
     """SVG has its words as text, and is the same to the byte each time."""
     pytest.importorskip("matplotlib")
     plan = replace(SMALL, rolling_restart=True)
-    shown = [("as asked", plan, play(plan, 0)), ("static", plan, play(replace(plan, static=True), 0))]
+    shown = [("as asked", plan, run_plan(plan, 0)), ("static", plan, run_plan(replace(plan, static=True), 0))]
     for name in ("first.svg", "second.svg", "third.png"):
         plot(tmp_path / name, shown)
     svg = (tmp_path / "first.svg").read_bytes()

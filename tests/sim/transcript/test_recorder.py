@@ -61,8 +61,8 @@ def test_a_heartbeat_in_words_is_the_same_heartbeat(
 ) -> None:
     """Whatever its client remembers, and with topics that were made anew since."""
     ids = TopicIds(TOPICS)
-    assert ids.made("extra", NEW)
-    assert not ids.made("extra", NEW)
+    assert ids.topic_seen("extra", NEW)
+    assert not ids.topic_seen("extra", NEW)
     memory = {"group": "g1", "member_id": "c1.1", "instance": "c1", "generation": 7} if knows else {}
     words = heartbeat(ids, Client("c1", **memory), request_, 1)
     assert words is not None

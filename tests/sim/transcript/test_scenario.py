@@ -53,7 +53,7 @@ def test_the_page_describes_each_command() -> None:
         ("join ann bob", "expected WHO"),
         ("join ann sesion=1", "no option sesion, expected one of version, group"),
         ("join ann session=long", "session is a number, not 'long'"),
-        ("join ann version=99", "cannot be said in this version"),
+        ("join ann version=99", "not possible in this version"),
         ("commit ann orders", "expected topic-partition, not 'orders'"),
         ("commit ann orders-0", "an offset is a number, not ''"),
         ("streams-targets ann=0:0/-/-/-", "expected ACTIVE/STANDBY/WARMUP, not '0:0/-/-/-'"),
@@ -64,7 +64,7 @@ def test_the_page_describes_each_command() -> None:
         ("advance soon", "MS is a number, not 'soon'"),
         ("compact tombstones=maybe", "tombstones are kept, yes or no"),
         ("hold on", "expected no more words"),
-        ("restart now=1", "no option now, there are none"),
+        ("restart now=1", "no option now, it has no options"),
     ],
 )
 def test_what_is_no_command_is_told_so(line: str, why: str) -> None:

@@ -38,11 +38,11 @@ def soak(seeds: str, plan: RunPlan, workers: int, minutes: float | None, folder:
     konvene sim soak --seeds 0..99999 --minutes 60
     """
     from konvene.sim.runs.parallel import run_many
-    from konvene.sim.runs.soak import Done
+    from konvene.sim.runs.soak import CompletedRuns
 
     seed_range = seeds_of(seeds)
     try:
-        done = Done(folder)
+        done = CompletedRuns(folder)
     except (OSError, ValueError, KeyError) as error:
         fail(f"cannot read the results in {folder}: {error}", "Remove the directory to start again.")
     before = len(done.rows)
@@ -51,7 +51,7 @@ def soak(seeds: str, plan: RunPlan, workers: int, minutes: float | None, folder:
     began = reported = time.monotonic()
     runs, exit_code = 0, 0
     end = began + minutes * 60 if minutes is not None else None
-    jobs = done.left(plan.jobs(seed_range))
+    jobs = done.remaining(plan.jobs(seed_range))
     in_time = jobs if end is None else itertools.takewhile(lambda job: time.monotonic() < end, jobs)
     try:
         for job, result in run_many(in_time, workers=workers):

@@ -88,15 +88,15 @@ def _plans(plan: Plan, compare: Sequence[str]) -> dict[str, Plan]:
 
 def _play(plan: Plan, seeds: int, workers: int) -> list[Outcome]:
     """The outcomes in the order of the seeds."""
-    from konvene.sim.runs.parallel import Lost, spread
-    from konvene.sim.runs.what_if import Turn, play_turn
+    from konvene.sim.runs.parallel import Lost, run_parallel
+    from konvene.sim.runs.what_if import PlanRun, run_job
 
     progress = Progress(seeds, unit="runs", beside_output=True)
-    turns = [Turn(plan, seed, with_timeline=seed == 0) for seed in range(seeds)]
+    turns = [PlanRun(plan, seed, with_timeline=seed == 0) for seed in range(seeds)]
     outcomes = {}
     try:
-        for turn, outcome in spread(
-            play_turn, turns, workers=min(workers, seeds) if workers else 0, longest_s=3_600
+        for turn, outcome in run_parallel(
+            run_job, turns, workers=min(workers, seeds) if workers else 0, longest_s=3_600
         ):
             if isinstance(outcome, Lost):
                 fail(f"seed {turn.seed}: {outcome.why.splitlines()[-1]}")
@@ -117,8 +117,8 @@ def _show(plans: dict[str, Plan], results: dict[str, list[Outcome]]) -> None:
     runs = len(results[BASELINE])
     kind = f"{'static ' if plan.static else ''}{plan.protocol} members"
     click.echo(
-        f"{plan.members} {kind}, {plan.partitions} partitions, {plan.assigned_by}; {plan.minutes:g} minutes,"
-        f" {runs} {'seed' if runs == 1 else 'seeds'}."
+        f"{plan.members} {kind}, {plan.partitions} partitions, {plan.effective_assignor};"
+        f" {plan.minutes:g} minutes, {runs} {'seed' if runs == 1 else 'seeds'}."
     )
     for title, outcomes in results.items():
         note(_event_summary(title, outcomes))

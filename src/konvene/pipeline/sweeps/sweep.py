@@ -29,7 +29,7 @@ from konvene.pipeline.sweeps.simulated_log import tables_of
 from konvene.pipeline.tables import Table
 from konvene.pipeline.tables.sweeps import SIM_METRIC, SIM_REBALANCE, SIM_RUN
 from konvene.sim.runs.meter import Outcome, percentile
-from konvene.sim.runs.what_if import Plan, staged
+from konvene.sim.runs.what_if import Plan, run_scene
 
 __all__ = ["Figure", "NotThisSweep", "figures", "grid", "open_sweep", "read", "sweep"]
 
@@ -157,14 +157,14 @@ def play(task: Task) -> Done:
         run = {"plan": task.title, "seed": seed}
         params = [(name, _spoken(value)) for name, value in task.plan.as_dict().items()]
         try:
-            scene = staged(task.plan, seed)
+            scene = run_scene(task.plan, seed)
         except ValueError:
             rows[SIM_RUN.name].append(run | _nothing() | {"params": params})
             continue
         rows[SIM_RUN.name].append(run | _run(scene.outcome) | {"params": params})
         rows[SIM_METRIC.name] += [run | metric for metric in _metrics(task.plan, scene.outcome)]
         names = {str(topic.id): topic.name for topic in scene.topics.by_name.values()}
-        told = tables_of(f"{task.title}#{seed}", scene.log.batches, scene.meter.told, names)
+        told = tables_of(f"{task.title}#{seed}", scene.log.batches, scene.meter.explained_rebalances, names)
         rebalances.append(told["rebalance"])
     tables = {
         name: pa.Table.from_pylist(rows[name], t.schema) for name, t in _BY_NAME.items() if name in rows

@@ -1,8 +1,8 @@
-"""What is measured of a group: who owns what and since when, why it rebalanced, and what that comes to.
+"""Measures a group: ownership over time, rebalances with their causes, and the resulting figures.
 
-A meter is told what members own, and of each rebalance when it is over. It keeps an account from `begin` to
-`end`, exact to the millisecond of virtual time; nothing is sampled. Figures over many seeds are percentiles
-by nearest rank: each is a value that was met.
+A meter receives every change of ownership and every completed rebalance. It accounts from `begin` to `end`,
+exact to the millisecond of virtual time, without sampling. Figures over many seeds are nearest-rank
+percentiles: each is a value that occurred.
 """
 
 from __future__ import annotations
@@ -25,50 +25,50 @@ __all__ = ["Measured", "Meter", "Outcome", "Rebalanced", "causes_of", "measures"
 
 @dataclass(slots=True)
 class Rebalanced:
-    """A generation that the group came to. Times are seconds; `at_s` counts from the beginning."""
+    """A generation or group epoch. Times are seconds; `at_s` counts from the beginning."""
 
     at_s: float
     took_s: float
     state: str
     causes: tuple[str, ...]
     moved: int = 0
-    """Partitions that another member has than the one that had them last."""
+    """Partitions whose owner is not their previous one."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a plan with one seed."""
+    """Result of a plan with one seed."""
 
     seed: int
     stable_after_s: float = 0.0
-    """How long it took until all that were started at first were in."""
+    """Time until all initial members had joined."""
     rebalances: list[Rebalanced] = field(default_factory=list)
     unavailable_s: float = 0.0
-    """Summed over partitions."""
+    """Unavailable time, summed over partitions."""
     outages_ms: Counter[int] = field(default_factory=Counter)
-    """How long partitions were unavailable at a time: how often each length was met."""
+    """Durations of outages of single partitions, with their counts."""
     most_unavailable: int = 0
     idle_s: float = 0.0
-    """Summed over members: alive, and owning nothing."""
+    """Time alive without partitions, summed over members."""
     killed: int = 0
     restarted: int = 0
     failovers: int = 0
     stopped: int = 0
     timeline: list[tuple[float, int]] = field(default_factory=list)
-    """When how many partitions became unavailable."""
+    """Times and numbers of unavailable partitions at each change."""
     steps: int = 0
     wall_s: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        told = dataclasses.asdict(self)
-        told["outages"] = sum(self.outages_ms.values())
-        del told["timeline"], told["outages_ms"]
-        return told
+        """Return the outcome for JSON."""
+        fields = dataclasses.asdict(self)
+        fields["outages"] = sum(self.outages_ms.values())
+        del fields["timeline"], fields["outages_ms"]
+        return fields
 
 
 class Meter(MembershipListener):
-    """Keeps an account of who owns what, from `begin` on."""
+    """Accounts for ownership, from `begin` on."""
 
     def __init__(self, outcome: Outcome, partitions: int) -> None:
         self._outcome = outcome
@@ -82,26 +82,26 @@ class Meter(MembershipListener):
         self._idle: set[Member] = set()
         self._alive: set[Member] = set()
         self.missing = partitions
-        self.told: list[ExplainedRebalance] = []
-        """What the coordinator explained, from the very beginning."""
+        self.explained_rebalances: list[ExplainedRebalance] = []
+        """All explained rebalances, also those before `begin`."""
 
     def clock(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
 
     def begin(self) -> None:
-        """From now on it counts."""
+        """Start the account."""
         self._began_ms = self._at_ms = self._now_ms()
         self._since = dict.fromkeys(self._since, self._began_ms)
         self._outcome.timeline.append((0.0, self.missing))
 
     def end(self) -> None:
-        """It is over; what is unavailable now was so until now."""
-        self._pass()
+        """End the account, and the outages that last until now."""
+        self._account()
         for since_ms in self._since.values():
             self._outcome.outages_ms[self._at_ms - since_ms] += 1
 
-    def _pass(self) -> None:
-        """Time has passed in which nothing changed."""
+    def _account(self) -> None:
+        """Account for the time since the last change."""
         now_ms = self._now_ms()
         if self._began_ms >= 0:
             passed_s = (now_ms - self._at_ms) / 1000
@@ -109,21 +109,21 @@ class Meter(MembershipListener):
             self._outcome.idle_s += passed_s * len(self._idle)
         self._at_ms = now_ms
 
-    # --- what it is told ---
+    # --- events ---
 
     def started(self, member: Member) -> None:
-        self._pass()
+        self._account()
         self._alive.add(member)
         self._idle.add(member)
 
     def died(self, member: Member) -> None:
-        self._pass()
+        self._account()
         self._alive.discard(member)
         self._idle.discard(member)
 
-    def owned(self, member: Member, added: int, gone: int) -> None:
+    def owned(self, member: Member, added: int, removed: int) -> None:
         now_ms = self._now_ms()
-        self._pass()
+        self._account()
         before, after = self._held.get(member, set()), member.owned
         self._held[member] = after
         for tp in before - after:
@@ -139,7 +139,7 @@ class Meter(MembershipListener):
             self._moved(tp, member)
         if member in self._alive:
             (self._idle.discard if after else self._idle.add)(member)
-        self._note(now_ms)
+        self._record_timeline(now_ms)
 
     def _available(self, tp: TopicPartition, now_ms: int) -> None:
         since_ms = self._since.pop(tp, None)
@@ -152,7 +152,7 @@ class Meter(MembershipListener):
             rebalances[-1].moved += 1
         self._last[tp] = member
 
-    def _note(self, now_ms: int) -> None:
+    def _record_timeline(self, now_ms: int) -> None:
         if self._began_ms < 0:
             return
         outcome, at_s = self._outcome, (now_ms - self._began_ms) / 1000
@@ -164,25 +164,25 @@ class Meter(MembershipListener):
             timeline.append((at_s, self.missing))
 
     def explained(self, explained: ExplainedRebalance) -> None:
-        self.told.append(explained)
+        self.explained_rebalances.append(explained)
         if self._began_ms < 0:
             return
-        story = explained.rebalance.story
+        trace = explained.rebalance.story
         self._outcome.rebalances.append(
             Rebalanced(
                 (self._now_ms() - self._began_ms) / 1000,
-                max(0, story.ended_ms - story.started_ms) / 1000,
-                story.state,
-                tuple(cause.kind for cause in story.causes) + ("left out",) * story.causes_left_out,
+                max(0, trace.ended_ms - trace.started_ms) / 1000,
+                trace.state,
+                tuple(cause.kind for cause in trace.causes) + ("left out",) * trace.causes_left_out,
             )
         )
 
 
-# --- what it comes to ----------------------------------------------------------------------------
+# --- results -----------------------------------------------------------------------------
 
 
 class Measured(NamedTuple):
-    """A row of the result, over all seeds. `per`: what has such a value, a run, a rebalance or an outage."""
+    """A row of the result over all seeds. `per`: what has one value each: a run, a rebalance or an outage."""
 
     name: str
     per: str
@@ -191,24 +191,24 @@ class Measured(NamedTuple):
     p99: float
     most: float
     values: int
-    """How many there were."""
+    """Number of values."""
 
 
 def percentile(values: Counter[float], part: float) -> float:
-    """The least value that so large a part of them does not exceed; 0 where there are none."""
+    """Return the nearest-rank percentile; 0 without values."""
     rank = part * sum(values.values())
-    seen = 0
+    rank_reached = 0
     for value in sorted(values):
-        seen += values[value]
-        if seen >= rank:
+        rank_reached += values[value]
+        if rank_reached >= rank:
             return value
     return 0.0
 
 
 def measures(partitions: int, minutes: float, outcomes: Sequence[Outcome]) -> list[Measured]:
-    """The rows of the result, for so many partitions and minutes."""
+    """Return the rows of the result, for this many partitions and minutes."""
     all_s = partitions * minutes * 60
-    rebalances = [each for o in outcomes for each in o.rebalances]
+    rebalances = [rebalance for o in outcomes for rebalance in o.rebalances]
     outages: Counter[float] = Counter()
     for o in outcomes:
         for ms, count in o.outages_ms.items():
@@ -232,11 +232,13 @@ def measures(partitions: int, minutes: float, outcomes: Sequence[Outcome]) -> li
 
 
 def causes_of(outcomes: Iterable[Outcome]) -> list[tuple[str, int, int]]:
-    """Why there were rebalances: each cause, in how many rebalances it is named, and how often."""
-    named: Counter[str] = Counter()
-    took_part: Counter[str] = Counter()
+    """Return each cause, the number of rebalances that name it, and how often it is named."""
+    mentions: Counter[str] = Counter()
+    rebalances_by_cause: Counter[str] = Counter()
     for outcome in outcomes:
         for rebalance in outcome.rebalances:
-            named.update(rebalance.causes)
-            took_part.update(set(rebalance.causes))
-    return sorted(((c, took_part[c], named[c]) for c in named), key=lambda row: (-row[1], row[0]))
+            mentions.update(rebalance.causes)
+            rebalances_by_cause.update(set(rebalance.causes))
+    return sorted(
+        ((c, rebalances_by_cause[c], mentions[c]) for c in mentions), key=lambda row: (-row[1], row[0])
+    )

@@ -1,11 +1,10 @@
-"""Many runs at once: each in one of several processes, told of as they end.
+"""Run many simulations in parallel processes, and yield each result as it completes.
 
-A run is a value and so is what comes of it; a process is given one at a time. A process that dies, or that is
-at one run for longer than it may be, is replaced, and its run is told of as lost, with its seed: nothing is
-left out in silence. What came of a run does not depend on how many processes there were, nor on the order in
-which they ended; totals are sums.
+A run and its result are values. A process gets one run at a time. A process that dies or exceeds the time
+limit is replaced, and its run is reported as lost, with its seed. Results do not depend on the number of
+processes or on the order of completion; totals are sums.
 
-With one process everything runs right here, and nobody can tell whether a run hangs.
+With one process everything runs in the caller, and the time limit is not enforced.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ __all__ = [
     "quiet",
     "run_job",
     "run_many",
-    "spread",
+    "run_parallel",
 ]
 
 J = TypeVar("J")
 R = TypeVar("R")
 
 LONGEST_S = 300.0
-"""A run that takes longer than this is said to hang."""
+"""Default time limit of a run, in seconds."""
 
 
 class Lost(NamedTuple):
-    """A run that came to no end."""
+    """A run without a result."""
 
     why: str
 
@@ -60,38 +59,38 @@ class Lost(NamedTuple):
 
 
 def processors() -> int:
-    """How many processes make sense here."""
+    """Return the number of available processors."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def spread(
+def run_parallel(
     work: Callable[[J], R], jobs: Iterable[J], *, workers: int = 0, longest_s: float = LONGEST_S
 ) -> Iterator[tuple[J, R | Lost]]:
-    """Do the work for each job; yield each with what came of it, as they end. 0 workers: one a processor.
+    """Apply `work` to each job; yield each job with its result as it completes. 0 workers: one per processor.
 
-    Jobs may be without end: they are taken when somebody is free. `work` has a name in its module, jobs and
-    results can be pickled: other processes are sent them. A program that calls this does so under
-    `if __name__ == "__main__"`: they import it."""
+    Jobs may be an endless iterator: they are taken when a worker is idle. `work` must be a module-level
+    function, jobs and results must be picklable. Call it under `if __name__ == "__main__"`, as workers import
+    the module."""
     workers = workers or processors()
     if workers == 1:
         with quiet():
             for job in jobs:
-                yield job, _done(work, job)
+                yield job, _run_one(work, job)
         return
     pool: _Pool[J, R] = _Pool(work, workers, longest_s)
     try:
         for job in jobs:
-            while not pool.takes():
-                yield from pool.ended()
+            while not pool.has_capacity():
+                yield from pool.completed()
             pool.give(job)
         while pool.busy():
-            yield from pool.ended()
+            yield from pool.completed()
     finally:
         pool.close()
 
 
-def _done(work: Callable[[J], R], job: J) -> R | Lost:
-    """What came of it. A mistake in the simulator loses one run and not all."""
+def _run_one(work: Callable[[J], R], job: J) -> R | Lost:
+    """Run a job; an error in the simulator loses only this run."""
     try:
         return work(job)
     except Exception:
@@ -100,37 +99,37 @@ def _done(work: Callable[[J], R], job: J) -> R | Lost:
 
 @dataclass(slots=True)
 class _Worker(Generic[J]):
-    """A process, the line to it, and what it is at."""
+    """A process, its pipe, and its job."""
 
     process: BaseProcess
-    line: Connection
+    pipe: Connection
     job: list[J] = field(default_factory=list)
     since_s: float = 0.0
 
 
 class _Pool(Generic[J, R]):
-    """Processes that do one job at a time."""
+    """Processes that run one job at a time."""
 
     def __init__(self, work: Callable[[J], R], workers: int, longest_s: float) -> None:
         self._work = work
-        self._most = workers
+        self._max_workers = workers
         self._longest_s = longest_s
         self._context = multiprocessing.get_context("spawn")
         self._workers: list[_Worker[J]] = []
 
-    def takes(self) -> bool:
-        """Whether somebody is free."""
-        return len(self._workers) < self._most or any(not w.job for w in self._workers)
+    def has_capacity(self) -> bool:
+        """Return True if a worker is idle or can be started."""
+        return len(self._workers) < self._max_workers or any(not w.job for w in self._workers)
 
     def busy(self) -> bool:
         return any(w.job for w in self._workers)
 
     def give(self, job: J) -> None:
-        worker = next((w for w in self._workers if not w.job), None) or self._hired()
+        worker = next((w for w in self._workers if not w.job), None) or self._start_worker()
         worker.job, worker.since_s = [job], time.monotonic()
-        worker.line.send(job)
+        worker.pipe.send(job)
 
-    def _hired(self) -> _Worker[J]:
+    def _start_worker(self) -> _Worker[J]:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(theirs, self._work), daemon=True)
         process.start()
@@ -139,63 +138,63 @@ class _Pool(Generic[J, R]):
         self._workers.append(worker)
         return worker
 
-    def ended(self) -> Iterator[tuple[J, R | Lost]]:
-        """Wait until something ends, or hangs; what it was."""
+    def completed(self) -> Iterator[tuple[J, R | Lost]]:
+        """Wait until a job completes or times out, and yield it."""
         at_work = [w for w in self._workers if w.job]
         first_s = min(w.since_s for w in at_work) + self._longest_s
-        ready = wait([w.line for w in at_work], timeout=max(0.0, first_s - time.monotonic()))
+        ready = wait([w.pipe for w in at_work], timeout=max(0.0, first_s - time.monotonic()))
         for worker in at_work:
             (job,) = worker.job
-            if worker.line in ready:
-                yield job, self._heard(worker)
+            if worker.pipe in ready:
+                yield job, self._receive(worker)
             elif time.monotonic() - worker.since_s >= self._longest_s:
-                self._dismiss(worker)
-                yield job, Lost(f"it had not ended after {self._longest_s:g} s")
+                self._stop_worker(worker)
+                yield job, Lost(f"timed out after {self._longest_s:g} s")
 
-    def _heard(self, worker: _Worker[J]) -> R | Lost:
+    def _receive(self, worker: _Worker[J]) -> R | Lost:
         try:
-            result: R | Lost = worker.line.recv()
+            result: R | Lost = worker.pipe.recv()
         except (EOFError, OSError):
             worker.process.join(5)
             code = worker.process.exitcode
-            self._dismiss(worker)
-            return Lost(f"its process died, {_ending(code)}")
+            self._stop_worker(worker)
+            return Lost(f"the process died, {_exit_reason(code)}")
         worker.job = []
         return result
 
-    def _dismiss(self, worker: _Worker[J]) -> None:
+    def _stop_worker(self, worker: _Worker[J]) -> None:
         self._workers.remove(worker)
         worker.process.kill()
         worker.process.join()
-        worker.line.close()
+        worker.pipe.close()
 
     def close(self) -> None:
-        """Whoever is still at something is stopped."""
+        """Stop all workers."""
         for worker in list(self._workers):
-            self._dismiss(worker)
+            self._stop_worker(worker)
 
 
-def _ending(code: int | None) -> str:
+def _exit_reason(code: int | None) -> str:
     if code is None or code >= 0:
         return f"exit code {code}"
     return f"by {signal.Signals(-code).name}"
 
 
-def _serve(line: Connection, work: Callable[[Any], Any]) -> None:
-    """What a process does: jobs, until there is nobody to send them."""
+def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
+    """Run jobs from the pipe until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with quiet():
         while True:
             try:
-                job = line.recv()
+                job = pipe.recv()
             except EOFError:
                 return
-            line.send(_done(work, job))
+            pipe.send(_run_one(work, job))
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """The coordinator logs each append that fails. Here they fail because a seed says so."""
+    """Disable the coordinator's log, which reports every injected append failure."""
     log = logging.getLogger("konvene.coordinator")
     before = log.disabled
     log.disabled = True
@@ -209,7 +208,7 @@ def quiet() -> Iterator[None]:
 
 
 class Job(NamedTuple):
-    """A run of the first level or of the second."""
+    """A run at level 1 or 2."""
 
     run: Run
     level: int = 1
@@ -217,37 +216,39 @@ class Job(NamedTuple):
     @property
     def groups(self) -> str:
         if self.level == 2:
-            return ", ".join(("whole broker", *_of_whole(self.run.kinds)))
+            return ", ".join(("whole broker", *_level_2_kinds(self.run.kinds)))
         return "+".join(self.run.kinds)
 
     def command(self) -> str:
-        """The one command that runs it again."""
+        """Return the command that reproduces the run."""
         if self.level == 2:
-            groups = " --groups " + "+".join(asked) if (asked := _of_whole(self.run.kinds)) else ""
+            groups = (
+                " --groups " + "+".join(candidates) if (candidates := _level_2_kinds(self.run.kinds)) else ""
+            )
             return f"konvene sim run --level 2 --seed {self.run.seed} --steps {self.run.steps}{groups}"
         return self.run.command()
 
 
-def _of_whole(names: tuple[str, ...]) -> tuple[str, ...]:
-    """What of these kinds there is at level 2."""
-    asked = (("transactional", transacts(names)), ("share", shares(names)))
-    return tuple(kind for kind, is_asked in asked if is_asked)
+def _level_2_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of these kinds that exist at level 2."""
+    candidates = (("transactional", transacts(names)), ("share", shares(names)))
+    return tuple(kind for kind, is_requested in candidates if is_requested)
 
 
 def check(job: Job) -> None:
-    """Whether it can be run as it is. Raises ValueError that says what is wrong."""
-    known = kinds()
+    """Raise ValueError if the job cannot be run, with the reason."""
+    known_kinds = kinds()
     for kind in job.run.kinds:
-        if kind not in known:
-            raise ValueError(f"there are no groups of the kind {kind}; there are {', '.join(known)}")
+        if kind not in known_kinds:
+            raise ValueError(f"unknown kind of group {kind}; known kinds: {', '.join(known_kinds)}")
     assignor, assignors = job.run.options()["assignor"], (*ASSIGNORS, "mixed")
     if assignor not in assignors:
-        raise ValueError(f"{assignor} is no assignor; there are {', '.join(assignors)}")
+        raise ValueError(f"unknown assignor {assignor}; known assignors: {', '.join(assignors)}")
     BrokerConfig.load(overrides=list(job.run.settings))
 
 
 class Result(NamedTuple):
-    """What came of a run, of whichever level, as far as they are alike. `document` is all of it, for JSON."""
+    """Result of a run at either level; `document` has all of it, for JSON."""
 
     seed: int
     groups: str
@@ -261,9 +262,9 @@ class Result(NamedTuple):
 
 
 def run_job(job: Job, trace: Callable[[str], None] | None = None) -> Result:
-    """Run it; `trace` is given a line for each thing that happens."""
+    """Run a job; `trace` receives a line for each event."""
     if job.level == 2:
-        return _run_whole(job, trace)
+        return _run_end_to_end(job, trace)
     return result_of(simulate(job.run, trace=trace, stopwatch=time.perf_counter))
 
 
@@ -282,17 +283,17 @@ def result_of(report: Report) -> Result:
     )
 
 
-def _run_whole(job: Job, trace: Callable[[str], None] | None) -> Result:
+def _run_end_to_end(job: Job, trace: Callable[[str], None] | None) -> Result:
     from konvene.sim.end_to_end import Violation, run_whole
 
     seed, steps, names = job.run.seed, job.run.steps, job.run.kinds
     began = time.perf_counter()
     try:
         report = run_whole(seed, steps, trace=trace, transactions=transacts(names), share=shares(names))
-    except Violation as broken:
-        story = str(broken.message).splitlines()
-        found = {"invariant": broken.invariant, "why": story[0], "step": None, "at_ms": None,
-                 "recent": story[1:], "command": job.command()}  # fmt: skip
+    except Violation as violated:
+        message_lines = str(violated.message).splitlines()
+        found = {"invariant": violated.invariant, "why": message_lines[0], "step": None, "at_ms": None,
+                 "recent": message_lines[1:], "command": job.command()}  # fmt: skip
         document = {"seed": seed, "level": 2, "violation": found}
         return Result(seed, job.groups, steps, 0.0, time.perf_counter() - began, 0.0, {}, found, document)
     document = {**report.as_dict(), "level": 2, "violation": None}
@@ -305,8 +306,8 @@ def _run_whole(job: Job, trace: Callable[[str], None] | None) -> Result:
 def run_many(
     jobs: Iterable[Job], *, workers: int = 0, longest_s: float = LONGEST_S
 ) -> Iterator[tuple[Job, Result | Lost]]:
-    """Run them all, and yield each as it ends."""
-    return spread(run_job, jobs, workers=workers, longest_s=longest_s)
+    """Run all jobs, and yield each result as it completes."""
+    return run_parallel(run_job, jobs, workers=workers, longest_s=longest_s)
 
 
 @dataclass(slots=True)
@@ -335,7 +336,7 @@ class Totals:
         self.counts.update(result.counts)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON. Seconds of real time are summed over the processes."""
+        """Return the totals for JSON. Wall time is summed over the processes."""
         return {
             "runs": self.runs,
             "lost": self.lost,

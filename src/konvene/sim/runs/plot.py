@@ -1,7 +1,7 @@
-"""A picture of what happened to a group: its available partitions over time, with a mark for each rebalance.
+"""Plot the available partitions of a group over time, with a mark for each rebalance.
 
-One panel for each plan, of its first seed, all with the same axes. Whoever draws needs matplotlib, which is
-the extra `plot`; nothing else does. The same outcomes give the same picture, in SVG to the byte.
+One panel per plan, for its first seed, all with the same axes. It needs matplotlib, from the extra `plot`.
+The same outcomes give the same picture, in SVG byte for byte.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["FORMATS", "plot", "save"]
 
 FORMATS = (".svg", ".png")
 
-WIDTH, EACH, BELOW = 9.0, 1.7, 0.55
-"""In inches: of all, of a panel, under the last one."""
+WIDTH, PANEL, BOTTOM = 9.0, 1.7, 0.55
+"""Inches: width of the picture, height of a panel, height below the last panel."""
 
 POINTS = 800
-"""More changes than that are not told apart: of those that come together, the lowest is drawn."""
+"""Maximum number of time slots; of the changes in one slot the lowest value is drawn."""
 
 SURFACE, INK, SOFT_INK, GRID = "#fcfcfb", "#0b0b0b", "#52514e", "#e4e3df"
 LINE, MARK = "#2a78d6", "#eb6834"
@@ -33,16 +33,20 @@ STYLE: dict[Any, Any] = {"svg.hashsalt": "konvene", "svg.fonttype": "none", "fon
 
 
 def plot(file: Path, shown: Sequence[tuple[str, Plan, Outcome]]) -> None:
-    """Draw what is shown, each with a title. Raises ImportError where there is no matplotlib."""
+    """Draw the outcomes, each with a title. Raises ImportError without matplotlib."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        height = BELOW + EACH * len(shown)
+        height = BOTTOM + PANEL * len(shown)
         figure = Figure(figsize=(WIDTH, height), dpi=120, facecolor=SURFACE)
         panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
         figure.subplots_adjust(
-            left=0.75 / WIDTH, right=1 - 0.25 / WIDTH, bottom=BELOW / height, top=1 - 0.4 / height, hspace=0.5
+            left=0.75 / WIDTH,
+            right=1 - 0.25 / WIDTH,
+            bottom=BOTTOM / height,
+            top=1 - 0.4 / height,
+            hspace=0.5,
         )
         figure.text(
             0.12 / WIDTH, 0.5, "partitions that have an owner", color=SOFT_INK, rotation=90, va="center"
@@ -54,7 +58,7 @@ def plot(file: Path, shown: Sequence[tuple[str, Plan, Outcome]]) -> None:
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Write it without the time and the library's version: the same picture is the same bytes."""
+    """Write the picture without date and library version, so that the bytes are reproducible."""
     metadata = {"Date": None, "Creator": "konvene"} if file.suffix == ".svg" else {"Software": "konvene"}
     figure.savefig(file, facecolor=SURFACE, metadata=metadata)
 
@@ -64,8 +68,10 @@ def _panel(panel: Any, title: str, plan: Plan, outcome: Outcome) -> None:
     panel.set_facecolor(SURFACE)
     panel.fill_between(xs, ys, step="post", color=LINE, alpha=0.15, linewidth=0)
     panel.step(xs, ys, where="post", color=LINE, linewidth=1.5)
-    at = [r.at_s / 60 for r in outcome.rebalances]
-    panel.plot(at, [-9] * len(at), linestyle="none", marker="|", markersize=7, color=MARK, clip_on=False)
+    minutes = [r.at_s / 60 for r in outcome.rebalances]
+    panel.plot(
+        minutes, [-9] * len(minutes), linestyle="none", marker="|", markersize=7, color=MARK, clip_on=False
+    )
     panel.set_ylim(-16, 105)
     panel.set_xlim(0, plan.minutes)
     panel.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
@@ -84,12 +90,14 @@ def _panel(panel: Any, title: str, plan: Plan, outcome: Outcome) -> None:
 
 
 def _steps(plan: Plan, outcome: Outcome) -> tuple[list[float], list[float]]:
-    """Minutes, and the part of the partitions that is available from then on, in percent."""
-    wide_s = plan.minutes * 60 / POINTS
+    """Return minutes, and the percentage of partitions available from then on."""
+    slot_s = plan.minutes * 60 / POINTS
     changes: list[tuple[float, int]] = []
-    for at_s, together in groupby(outcome.timeline, key=lambda change: int(change[0] / wide_s) * wide_s):
-        missing = [count for _, count in together]
-        changes += [(at_s, max(missing)), (at_s + wide_s, missing[-1])]
+    for at_s, changes_in_slot in groupby(
+        outcome.timeline, key=lambda change: int(change[0] / slot_s) * slot_s
+    ):
+        missing = [count for _, count in changes_in_slot]
+        changes += [(at_s, max(missing)), (at_s + slot_s, missing[-1])]
     changes.append((plan.minutes * 60, changes[-1][1] if changes else 0))
     return (
         [at_s / 60 for at_s, _ in changes],

@@ -24,8 +24,8 @@ from konvene.sim.world.event import InvariantViolation
 from konvene.sim.world.faults import Options
 from konvene.sim.world.world import AUDIT_INTERVAL, World, line
 
-CHAOS = 0.8
-"""The part of the steps that is chaos; the calm takes as many as it takes."""
+FAULT_PHASE = 0.8
+"""Fraction of the steps with faults; the liveness phase takes as many as it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Run:
     settings: tuple[tuple[str, str], ...] = ()
 
     def options(self) -> Options:
-        """What the seed draws, and what was set by hand. Raises ValueError for a knob that there is not."""
+        """Return the drawn options with the overrides. Raises ValueError for an unknown parameter."""
         drawn = Options.drawn(
             Random(f"options {self.seed}"), consumers=assigns(self.kinds),
             streams=runs_applications(self.kinds), transactions=transacts(self.kinds),
@@ -48,7 +48,7 @@ class Run:
         return drawn.with_set(self.sets)
 
     def command(self) -> str:
-        """The one command that runs it again."""
+        """Return the command that reproduces the run."""
         words = ["konvene", "sim", "run", "--seed", str(self.seed), "--steps", str(self.steps)]
         words += ["--groups", "+".join(self.kinds)]
         for name, value in self.sets:
@@ -60,7 +60,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An invariant that was violated, and what came before."""
+    """A violated invariant, with the events before it."""
 
     invariant: str
     why: str
@@ -70,13 +70,13 @@ class Violation:
     command: str
 
     def lines(self) -> list[str]:
-        told = [f"{self.invariant} was not kept at step {self.step}: {self.why}", "", "What came before:"]
-        return [*told, *(f"  {entry}" for entry in self.recent), "", f"Run it again: {self.command}"]
+        lines = [f"{self.invariant} was violated at step {self.step}: {self.why}", "", "Preceding events:"]
+        return [*lines, *(f"  {entry}" for entry in self.recent), "", f"To reproduce: {self.command}"]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a run."""
+    """Result of a run."""
 
     run: Run
     options: tuple[str, ...]
@@ -86,10 +86,10 @@ class Report:
     violation: Violation | None = None
     wall_s: float = 0.0
     checking_s: float = 0.0
-    look_every: int = field(default=AUDIT_INTERVAL)
+    audit_interval: int = field(default=AUDIT_INTERVAL)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report for JSON."""
         found = self.violation
         return {
             "seed": self.run.seed,
@@ -99,7 +99,7 @@ class Report:
             "simulated_ms": self.simulated_ms,
             "wall_s": round(self.wall_s, 3),
             "checking_s": round(self.checking_s, 3),
-            "look_every": self.look_every,
+            "look_every": self.audit_interval,
             "counts": self.counts,
             "violation": None
             if found is None
@@ -121,18 +121,17 @@ def simulate(
     stopwatch: Callable[[], float] | None = None,
     record: Callable[[Recorder], None] | None = None,
 ) -> Report:
-    """Run it. An invariant that was violated ends the run and is in the report.
+    """Run a simulation; a violated invariant ends it and is in the report.
 
-    `trace` is given a line for each thing that happens; `stopwatch` tells seconds, for the report alone;
-    `record` is given who writes down what the coordinator goes through.
-    """
+    `trace` receives a line for each event; `stopwatch` returns seconds, for the report only; `record`
+    receives the recorder of the coordinator's conversation."""
     options = run.options()
-    heavy = targets.HEAVY, tasks.HEAVY
+    defaults = targets.HEAVY, tasks.HEAVY
     targets.HEAVY = tasks.HEAVY = options["heavy"]
     try:
         return _simulate(run, options, trace, stopwatch, record)
     finally:
-        targets.HEAVY, tasks.HEAVY = heavy
+        targets.HEAVY, tasks.HEAVY = defaults
 
 
 def _simulate(
@@ -158,15 +157,15 @@ def _simulate(
     violation = None
     try:
         world.begin()
-        world.chaos(round(run.steps * CHAOS))
-        _look_at_the_log(world, Random(f"log {run.seed}"))
+        world.chaos(round(run.steps * FAULT_PHASE))
+        _check_compaction(world, Random(f"log {run.seed}"))
         check_liveness(world)
-        _look_at_the_log(world, Random(world.random.random()))
-    except InvariantViolation as broken:
-        violation = _violation(world, run, broken.invariant, broken.why)
-    except Exception as error:  # Whatever it is, it is to be met again from its seed.
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        why = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
+        _check_compaction(world, Random(world.random.random()))
+    except InvariantViolation as violated:
+        violation = _violation(world, run, violated.invariant, violated.why)
+    except Exception as error:  # Any exception is reported with the seed that reproduces it.
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        why = f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
         violation = _violation(world, run, "NothingIsRaised", why)
     return Report(
         run,
@@ -185,9 +184,8 @@ def _violation(world: World, run: Run, invariant: str, why: str) -> Violation:
     return Violation(invariant, why, world.steps, world.event_queue.now_ms, recent, run.command())
 
 
-def _look_at_the_log(world: World, random: Random) -> None:
-    """G2: whatever compaction leaves of the log, it says the same: with members in its groups, and at the
-    end, when all have left."""
+def _check_compaction(world: World, random: Random) -> None:
+    """Check G2, that compaction changes nothing: with members in the groups, and after all have left."""
     try:
         assert_compaction_changes_nothing(world.runtime, random)
     except AssertionError as error:

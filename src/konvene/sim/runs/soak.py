@@ -1,7 +1,7 @@
-"""A run of very many seeds that can be broken off and goes on later where it was.
+"""Resumable runs of very many seeds.
 
-What is done is written down in a file, a line of JSON for each run. What is known of a run is known of this
-very code: the file is named after what the code says, so with the next change everything begins anew.
+Each completed run is a line of JSON in a file. Results are valid for exactly this code: the file is named
+after a fingerprint of it, so any change starts over.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Any
 import konvene
 from konvene.sim.runs.parallel import Job, Lost, Result
 
-__all__ = ["Done", "fingerprint"]
+__all__ = ["CompletedRuns", "fingerprint"]
 
 
 def fingerprint() -> str:
-    """Twelve hex digits that are other ones with each change of the code."""
+    """Return twelve hex digits that identify the source code."""
     root = Path(konvene.__file__).parent
-    said = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        said.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return said.hexdigest()[:12]
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
 
 
-class Done:
-    """What is done, in a file of this folder."""
+class CompletedRuns:
+    """The completed runs, in a file of this folder."""
 
     def __init__(self, folder: Path, code: str | None = None) -> None:
         self.path = folder / f"{code or fingerprint()}.jsonl"
         self.rows: dict[str, dict[str, Any]] = {}
-        """By the command that runs it again."""
+        """Rows by the command that reproduces the run."""
         folder.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             for row in self._read():
@@ -44,26 +44,26 @@ class Done:
         return f"<done: {len(self.rows)} runs in {self.path}>"
 
     def _read(self) -> Iterator[dict[str, Any]]:
-        """The rows; a torn one at the end, as of somebody who was killed while he wrote, is cut off."""
-        whole = 0
+        """Yield the rows; a torn last line, left by a killed process, is cut off."""
+        complete_bytes = 0
         with self.path.open("rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
                     break
-                whole += len(line)
+                complete_bytes += len(line)
                 yield json.loads(line)
         with self.path.open("rb+") as file:
-            file.truncate(whole)
+            file.truncate(complete_bytes)
 
     def close(self) -> None:
         self._file.close()
 
-    def left(self, jobs: Iterable[Job]) -> Iterator[Job]:
-        """Those that are not done yet."""
+    def remaining(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """Return the jobs that are not completed yet."""
         return (job for job in jobs if job.command() not in self.rows)
 
     def add(self, job: Job, result: Result | Lost) -> dict[str, Any]:
-        """Write it down, before anything else is done."""
+        """Append the result to the file at once."""
         row: dict[str, Any] = {"command": job.command(), "seed": job.run.seed, "groups": job.groups}
         if isinstance(result, Lost):
             row["lost"] = result.why

@@ -1,17 +1,15 @@
-"""What would happen to a group: the coordinator that serves, honest members, and what is done to them.
+"""Predict how a group behaves under a plan: the real coordinator, honest members, and a list of disturbances.
 
-A plan says how many members and partitions there are, what the members are set to, and what happens to them:
-some die and come back, all are restarted one after another, the coordinator fails over. It is played once for
-each seed. What is measured begins when the group is stable with all its members, and ends after the plan's
-minutes.
+A plan gives the number of members and partitions, the members' settings, and what happens to them: some die
+and return, all are restarted one after another, the coordinator fails over. It is run once per seed.
+Measurement begins when the group is stable with all members, and ends after the plan's minutes.
 
-The model: members are Kafka's consumer as far as its group is concerned; they take what they are given at
-once, and read nothing. A partition is unavailable from when nobody owns it until somebody does; who owns it
-has still to ask for its offset and to fetch, which costs two trips to a broker more. A member that dies
-owns nothing from that moment on, whatever the coordinator thinks. Giving up partitions takes up to
-`revoke_ms`, in which they are still worked on. The coordinator and the assignors decide in no time: what
-takes time is the network, the disk, and the protocol. A client gives up a request after five seconds, where
-Kafka's would wait for thirty.
+The model: members behave as Kafka's consumer as far as group membership is concerned; they take over assigned
+partitions at once, and read nothing. A partition is unavailable while it has no owner; a new owner would
+still have to fetch its offset and records, which costs two more round trips. A member that dies owns nothing
+from that moment on, whatever the coordinator believes. Revocation takes up to `revoke_ms`, during which
+partitions are still processed. The coordinator and the assignors take no time; the network, the disk and the
+protocol do. A request times out after five seconds, where Kafka's clients would wait for thirty.
 """
 
 from __future__ import annotations
@@ -37,13 +35,13 @@ from konvene.sim.world.world import ORDERS, World
 if TYPE_CHECKING:
     from konvene.sim.members.member import Member
 
-__all__ = ["Plan", "Turn", "play", "play_turn", "spoken", "staged"]
+__all__ = ["Plan", "PlanRun", "option_name", "run_job", "run_plan", "run_scene"]
 
-PATIENCE_MS = 30 * 60_000
-"""A group that is not stable by then at first will not be."""
+STABLE_TIMEOUT_MS = 30 * 60_000
+"""Time within which a group must become stable at the start."""
 
 SPREAD_MS = 2_000
-"""Members start within this time at first."""
+"""Time within which the members start."""
 
 
 # --- the plan ------------------------------------------------------------------------------------
@@ -51,53 +49,53 @@ SPREAD_MS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What there is and what happens to it. Defaults are those of Kafka's clients."""
+    """Members, partitions, settings and disturbances. Defaults are those of Kafka's clients."""
 
     members: int = 20
     partitions: int = 100
     protocol: str = "classic"
     static: bool = False
     assignor: str = ""
-    """Empty for the first of the protocol's."""
+    """Empty: the protocol's first assignor."""
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     revoke_ms: int = 1_000
-    """How long a member takes at most to give up partitions: to finish its batch, and to clean up."""
+    """Maximum time that a member needs to revoke partitions: to finish its batch and clean up."""
     minutes: float = 30.0
     kill_rate: float = 0.0
-    """Members that die, a minute."""
+    """Members that die per minute."""
     down_for_s: float = 20.0
-    """How long a member is away that died or is restarted."""
+    """Time until a dead or restarted member is back."""
     rolling_restart: bool = False
     at_once: int = 1
-    """How many members are restarted at the same moment."""
+    """Number of members that are restarted at the same time."""
     deploy_pause_s: float = 10.0
-    """Between members that came back and the next that are restarted."""
+    """Pause between the return of restarted members and the next restart."""
     coordinator_failovers: int = 0
     loss: float = 0.0
-    """The part of the requests, and of the answers, that is lost."""
+    """Fraction of requests, and of responses, that are lost."""
     latency_ms: int = 1
-    """The mean time that a message takes, one way."""
+    """Mean one-way latency of a message."""
     load_ms: int = 1_000
-    """The mean time that a new coordinator needs to read its log."""
+    """Mean time that a new coordinator needs to load its log."""
     settings: tuple[tuple[str, str], ...] = ()
-    """Of the broker."""
+    """Broker settings."""
 
     def check(self) -> None:
-        """Raises ValueError that says what cannot be."""
+        """Raise ValueError if the plan is not possible, with the reason."""
         if self.protocol not in PROTOCOLS:
-            raise ValueError(f"there is no protocol {self.protocol}; there are {', '.join(PROTOCOLS)}")
+            raise ValueError(f"unknown protocol {self.protocol}; known protocols: {', '.join(PROTOCOLS)}")
         known = PROTOCOLS[self.protocol].assignors
-        if self.assigned_by not in known:
+        if self.effective_assignor not in known:
             raise ValueError(
-                f"there is no assignor {self.assignor}; {self.protocol} members have {', '.join(known)}"
+                f"unknown assignor {self.assignor}; {self.protocol} members have {', '.join(known)}"
             )
-        for name, least in LEAST.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{spoken(name)}={getattr(self, name)}: this is less than {least}")
+        for name, minimum in MINIMUM.items():
+            if getattr(self, name) < minimum:
+                raise ValueError(f"{option_name(name)}={getattr(self, name)}: must be at least {minimum}")
         if self.minutes <= 0 or self.loss >= 1:
-            raise ValueError("minutes have to be more than 0, and loss has to be less than 1")
+            raise ValueError("minutes must be greater than 0, and loss less than 1")
         config = BrokerConfig.load(overrides=list(self.settings))[0]
         low, high = config["group.min.session.timeout.ms"], config["group.max.session.timeout.ms"]
         if not low <= self.session_timeout_ms <= high:
@@ -107,30 +105,30 @@ class Plan:
             )
 
     def changed(self, name: str, text: str) -> Plan:
-        """The same but for one thing: a field of the plan, or a setting of the broker. Raises ValueError."""
+        """Return a copy with one field of the plan or one broker setting changed. Raises ValueError."""
         key = name.replace("-", "_")
         known = {f.name: f.type for f in dataclasses.fields(self) if f.name != "settings"}
         key = {"down_for": "down_for_s", "deploy_pause": "deploy_pause_s"}.get(key, key)
         if key not in known:
             if "." not in name:
-                names = ", ".join(spoken(each) for each in known)
+                names = ", ".join(option_name(each) for each in known)
                 raise ValueError(f"{name} is neither a setting of the broker nor one of {names}")
             return dataclasses.replace(self, settings=(*self.settings, (name, text)))
         try:
-            value = PARSED[str(known[key])](text)
+            value = PARSERS[str(known[key])](text)
         except (KeyError, ValueError):
-            raise ValueError(f"{name}={text}: this is no {known[key]}") from None
+            raise ValueError(f"{name}={text}: not a valid {known[key]}") from None
         return dataclasses.replace(self, **{key: value})
 
     @property
-    def assigned_by(self) -> str:
+    def effective_assignor(self) -> str:
         return self.assignor or PROTOCOLS[self.protocol].assignors[0]
 
     def options(self) -> Options:
-        """As the world knows it: nothing goes wrong but what was asked for."""
+        """Simulation options for this plan, with every fault disabled except the requested ones."""
         parameters = Options.without_faults().parameters | {
             "members": self.members, "partitions": self.partitions,
-            PROTOCOLS[self.protocol].parameter: self.assigned_by,
+            PROTOCOLS[self.protocol].parameter: self.effective_assignor,
             "session.ms": self.session_timeout_ms, "rebalance.ms": self.max_poll_interval_ms,
             "heartbeat.ms": self.heartbeat_interval_ms, "max.size": 2**31 - 1,
             "request.loss": self.loss, "response.loss": self.loss, "latency.ms": self.latency_ms,
@@ -139,12 +137,12 @@ class Plan:
         return Options(parameters, {})
 
     def as_dict(self) -> dict[str, Any]:
-        told = {**dataclasses.asdict(self), "settings": dict(self.settings)}
-        return told | {"assignor": self.assigned_by}
+        fields = {**dataclasses.asdict(self), "settings": dict(self.settings)}
+        return fields | {"assignor": self.effective_assignor}
 
 
 class Protocol(NamedTuple):
-    """What there is of a protocol: kinds of members, dynamic and static; the knob of assignors, and these."""
+    """A protocol: its kinds of members (dynamic, static), its parameter for assignors, and its assignors."""
 
     kinds: tuple[str, str]
     parameter: str
@@ -156,41 +154,40 @@ PROTOCOLS = {
     "consumer": Protocol(("consumer", "consumer-static"), "server.assignor", tuple(OFFERED)),
 }
 
-LEAST = {
+MINIMUM = {
     "members": 1, "partitions": 1, "at_once": 1, "session_timeout_ms": 1, "heartbeat_interval_ms": 1,
     "max_poll_interval_ms": 1, "latency_ms": 0, "coordinator_failovers": 0, "kill_rate": 0, "down_for_s": 0,
     "deploy_pause_s": 0, "loss": 0, "revoke_ms": 0,
 }  # fmt: skip
-"""What a plan's numbers must be at least."""
+"""Minimum values of numeric fields."""
 
-PARSED: dict[str, Callable[[str], Any]] = {
+PARSERS: dict[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
     "str": str,
     "bool": lambda text: {"true": True, "false": False}[text.lower()],
 }
-"""By the type of a plan's field."""
+"""Parsers by type of a field."""
 
 
-def spoken(name: str) -> str:
-    """A field's name as its option."""
+def option_name(name: str) -> str:
+    """Return the option name of a field."""
     return name.removesuffix("_s").replace("_", "-")
 
 
-# --- the play ------------------------------------------------------------------------------------
+# --- the run -------------------------------------------------------------------------------------
 
 
 class Scene(World):
-    """A world of one topic and honest members, in which nobody looks at invariants and nothing is
-    produced."""
+    """A world with one topic and honest members, without invariants and without producers."""
 
     def __init__(self, seed: int, plan: Plan, outcome: Outcome) -> None:
         self.plan = plan
         self.outcome = outcome
         self.meter = Meter(outcome, plan.partitions)
         kind = PROTOCOLS[plan.protocol].kinds[plan.static]
-        self._deeds = Random(f"deeds {seed}")
-        """What is done to members is the same in every plan, as far as it can be."""
+        self._disturbance_random = Random(f"deeds {seed}")
+        """Draws the disturbances, which are the same for every plan as far as possible."""
         random = Random(f"what if {seed}")
         super().__init__(random, plan.options(), kinds=(kind,), settings=plan.settings, measure=self.meter)
         self.topics = Topics()
@@ -210,7 +207,7 @@ class Scene(World):
             self.event_queue.after(self.random.randint(0, SPREAD_MS), self.start, member)
 
     def is_stable(self) -> bool:
-        """All are in, and every partition is somebody's."""
+        """Return True if all members have joined and every partition has an owner."""
         if self.meter.missing:
             return False
         group = self.runtime.core.groups.get("g1")
@@ -219,76 +216,78 @@ class Scene(World):
         return str(group.state) == State.STABLE
 
     def _observe(self, event: Event) -> None:
-        """Nobody looks."""
+        pass
 
-    # --- what is done to members ---
+    # --- disturbances ---
 
     def start(self, member: Member) -> None:
         if not member.alive:
             self.meter.started(member)
-            if not self.plan.static:  # As where all have one client id: their member ids sort by chance.
+            if not self.plan.static:  # Members with one client id: the order of their member ids is random.
                 member.name = f"{self.random.getrandbits(32):08x}"
             member.start()
 
-    def stopped(self, member: Member) -> None:
-        """It gave up by itself; whoever looks after it starts it again."""
+    def member_stopped(self, member: Member) -> None:
+        """Restart a member that stopped because of an error, as its supervisor would."""
         self.outcome.stopped += 1
         self.meter.died(member)
-        self._back_later(member)
+        self._schedule_return(member)
 
-    def _back_later(self, member: Member) -> None:
+    def _schedule_return(self, member: Member) -> None:
         self.event_queue.after(round(self.plan.down_for_s * 1000), self.start, member)
 
-    def kills(self) -> None:
-        """The next one dies after a while, and so on."""
+    def schedule_kill(self) -> None:
+        """Schedule the next death of a member."""
         mean_ms = 60_000 / self.plan.kill_rate
-        self.event_queue.after(round(self._deeds.expovariate(1 / mean_ms)), self._kill)
+        self.event_queue.after(round(self._disturbance_random.expovariate(1 / mean_ms)), self._kill)
 
     def _kill(self) -> None:
-        member = self._deeds.choice(self.members)
+        member = self._disturbance_random.choice(self.members)
         if member.alive:
             self.outcome.killed += 1
             member.die()
             self.meter.died(member)
-            self._back_later(member)
-        self.kills()
+            self._schedule_return(member)
+        self.schedule_kill()
 
-    def restarts(self, first: int = 0) -> None:
-        """From this member on, so many at once: they stop properly and come back."""
+    def restart_batch(self, first: int = 0) -> None:
+        """Restart members from this one on, `at_once` at a time; they leave properly and return."""
         plan = self.plan
-        some = [m for m in self.members[first : first + plan.at_once] if m.alive]
-        for member in some:
+        restarting = [m for m in self.members[first : first + plan.at_once] if m.alive]
+        for member in restarting:
             self.outcome.restarted += 1
             member.leave()
             self.meter.died(member)
-            self._back_later(member)
+            self._schedule_return(member)
         if first + plan.at_once < len(self.members):
             after_ms = round((plan.down_for_s + plan.deploy_pause_s) * 1000)
-            self.event_queue.after(after_ms, self.restarts, first + plan.at_once)
+            self.event_queue.after(after_ms, self.restart_batch, first + plan.at_once)
 
-    def fails_over_some_time(self) -> None:
-        self.event_queue.after(self._deeds.randrange(round(self.plan.minutes * 60_000)), self._fails_over)
+    def schedule_failover(self) -> None:
+        self.event_queue.after(
+            self._disturbance_random.randrange(round(self.plan.minutes * 60_000)), self._failover
+        )
 
-    def _fails_over(self) -> None:
+    def _failover(self) -> None:
         self.outcome.failovers += 1
         FAULT_ACTIONS["failover"](self)
 
 
-def play(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_counter) -> Outcome:
-    """Play it with this seed. Raises ValueError if the group never becomes stable at first."""
-    return staged(plan, seed, stopwatch=stopwatch).outcome
+def run_plan(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_counter) -> Outcome:
+    """Run the plan with this seed. Raises ValueError if the group does not become stable at the start."""
+    return run_scene(plan, seed, stopwatch=stopwatch).outcome
 
 
-def staged(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_counter) -> Scene:
-    """The same; with what the coordinator wrote and said."""
+def run_scene(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_counter) -> Scene:
+    """Run the plan and return its world, with everything that the coordinator wrote and explained."""
     began_s = stopwatch()
     outcome = Outcome(seed)
     scene = Scene(seed, plan, outcome)
     began_ms = scene.event_queue.now_ms
     scene.begin()
-    if not scene.run_until(scene.is_stable, began_ms + PATIENCE_MS):
+    if not scene.run_until(scene.is_stable, began_ms + STABLE_TIMEOUT_MS):
         raise ValueError(
-            f"seed {seed}: after {PATIENCE_MS // 60_000} minutes the group is not stable: {scene!r}"
+            f"seed {seed}: after {STABLE_TIMEOUT_MS // 60_000} minutes the group is not stable: {scene!r}"
         )
     outcome.stable_after_s = (scene.event_queue.now_ms - began_ms) / 1000
     scene.meter.begin()
@@ -301,26 +300,26 @@ def staged(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_
 
 
 def _disturb(scene: Scene, plan: Plan) -> None:
-    """Put on the agenda what happens to the group."""
+    """Schedule the plan's disturbances."""
     if plan.kill_rate:
-        scene.kills()
+        scene.schedule_kill()
     if plan.rolling_restart:
-        scene.event_queue.after(round(plan.deploy_pause_s * 1000), scene.restarts)
+        scene.event_queue.after(round(plan.deploy_pause_s * 1000), scene.restart_batch)
     for _ in range(plan.coordinator_failovers):
-        scene.fails_over_some_time()
+        scene.schedule_failover()
 
 
-class Turn(NamedTuple):
-    """One seed of one plan: what a process is given."""
+class PlanRun(NamedTuple):
+    """One seed of one plan, the unit of work of a process."""
 
     plan: Plan
     seed: int
     with_timeline: bool
 
 
-def play_turn(turn: Turn) -> Outcome:
-    """Play it; only where somebody draws it, with its timeline."""
-    outcome = play(turn.plan, turn.seed)
+def run_job(turn: PlanRun) -> Outcome:
+    """Run it; the timeline is dropped unless it is needed for a picture."""
+    outcome = run_plan(turn.plan, turn.seed)
     if not turn.with_timeline:
         outcome.timeline = []
     return outcome

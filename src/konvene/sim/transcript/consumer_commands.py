@@ -1,4 +1,4 @@
-"""Commands of scenarios about consumer groups: heartbeats, descriptions, and work that is done elsewhere."""
+"""Commands of scenarios about consumer groups: heartbeats, descriptions, and background work."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
     from konvene.sim.transcript.scenario import Scenario
 
 EPOCHS = {"join": 0, "stay": None, "leave": -1, "away": -2}
-"""What a member does, and at which epoch; when it stays it is at its own."""
+"""Member epochs of heartbeats by action; `stay` uses the current epoch."""
 
-TOLD = "told"
-"""As what a member owns: what it was told last to have."""
+LAST_ASSIGNED = "told"
+"""Value of `owns`: the partitions of the last assignment."""
 
-UNSAID = "unsaid"
-"""As what a member reads or owns: it says nothing of that, also where it joins."""
+OMITTED = "unsaid"
+"""Value of `topics` or `owns`: the field is null, also in the first heartbeat."""
 
 
 def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
-    """`consumer-heartbeat WHO [join|stay|leave|away]`."""
-    client, does = s.client(plain[0]), plain[1] if len(plain) > 1 else "stay"
-    if does not in EPOCHS:
-        raise ScenarioError(f"expected one of {', '.join(EPOCHS)}, not {does!r}", "")
+    """`consumer-heartbeat CLIENT [join|stay|leave|away]`: send a heartbeat."""
+    client, action = s.client(plain[0]), plain[1] if len(plain) > 1 else "stay"
+    if action not in EPOCHS:
+        raise ScenarioError(f"expected one of {', '.join(EPOCHS)}, not {action!r}", "")
     client.group = o.get("group", client.group)
     client.instance, client.assigned = instance(client, o), True
-    joins, version = does == "join", number(o, "version", 1)
-    epoch = EPOCHS[does]
+    joins, version = action == "join", number(o, "version", 1)
+    epoch = EPOCHS[action]
     names = o.get("topics", "orders" if joins and "regex" not in o else None)
     request = ConsumerGroupHeartbeatRequest(
         group_id=client.group,
@@ -63,7 +63,7 @@ def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
         rack_id=unquote(o["rack"]) if "rack" in o else None,
         rebalance_timeout_ms=number(o, "rebalance", 30_000 if joins else -1),
         subscribed_topic_names=None
-        if names in (None, UNSAID)
+        if names in (None, OMITTED)
         else tuple(n for n in names.split(",") if n != NONE),
         subscribed_topic_regex=name_or_none(o["regex"]) if "regex" in o else None,
         server_assignor=unquote(o["assignor"]) if "assignor" in o else None,
@@ -73,28 +73,28 @@ def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def _member(s: Scenario, client: Client, o: Options, version: int) -> str:
-    """The client's id. From version 1 on it makes one by itself, and anew if it is to be `new`."""
-    told = o.get("member")
-    if told is not None and told != "new":
-        return name_or_none(told)
-    if version and (told == "new" or not client.member_id):
+    """Return the member id; from version 1 on the client generates it, and another one for `member=new`."""
+    member_id = o.get("member")
+    if member_id is not None and member_id != "new":
+        return name_or_none(member_id)
+    if version and (member_id == "new" or not client.member_id):
         client.member_id = s.life.own_id(client.name)
     return client.member_id
 
 
 def _owned(s: Scenario, client: Client, text: str | None) -> tuple[TopicPartitions, ...] | None:
-    if text in (None, UNSAID):
+    if text in (None, OMITTED):
         return None
     owned: dict[Uuid, tuple[int, ...]] = {}
-    if text == TOLD:
-        owned = client.has
+    if text == LAST_ASSIGNED:
+        owned = client.owned
     elif text != NONE:
-        owned = {_id(s, topic): some for topic, some in ranges(text)}
-    return tuple(TopicPartitions(topic_id=topic, partitions=some) for topic, some in owned.items())
+        owned = {_id(s, topic): indexes for topic, indexes in ranges(text)}
+    return tuple(TopicPartitions(topic_id=topic, partitions=indexes) for topic, indexes in owned.items())
 
 
 def _id(s: Scenario, topic: str) -> Uuid:
-    """The id of a topic by its name; behind an `@` what the id says, whether or not there is such a topic."""
+    """Return the id of a topic by its name, or for `@NAME` the id that shows this name, known or not."""
     return s.topic_id(topic[1:]) if topic.startswith("@") else s.id_of(topic)
 
 
@@ -103,70 +103,71 @@ def consumer_describe(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def work(s: Scenario, plain: list[str], o: Options) -> None:
-    """All work that was asked for is done, and what came of it told; or it `fails`. With `group` and `does`
-    the next of this kind alone."""
+    """Complete the requested background work, or let it fail; `group` and `does` select the next one of a
+    kind."""
     if plain not in ([], ["fails"]):
         raise ScenarioError(f"expected fails, not {plain[0]!r}", "")
-    wanted = [effect for effect in s.life.wanted if effect.verb in (RESOLVE_REGEXES, COMPUTE_ASSIGNMENT)]
+    effects = [effect for effect in s.life.effects if effect.verb in (RESOLVE_REGEXES, COMPUTE_ASSIGNMENT)]
     if o:
-        wanted = [effect for effect in wanted if _is_meant(effect.subject, o)][:1]
-    s.life.wanted = [effect for effect in s.life.wanted if not any(effect is w for w in wanted)]
-    for asked in [effect.subject for effect in wanted]:
-        s.life.inform(_come_of(asked, fails=bool(plain)))
+        effects = [effect for effect in effects if _matches(effect.subject, o)][:1]
+    s.life.effects = [effect for effect in s.life.effects if not any(effect is w for w in effects)]
+    for work_item in [effect.subject for effect in effects]:
+        s.life.inform(_result_of(work_item, fails=bool(plain)))
 
 
-def _is_meant(asked: Any, o: Options) -> bool:
-    comes = RegexesResolved if isinstance(asked, RegexesToResolve) else AssignmentComputed
+def _matches(work_item: Any, o: Options) -> bool:
+    result_type = RegexesResolved if isinstance(work_item, RegexesToResolve) else AssignmentComputed
     return (
-        o.get("group", asked.group_id) == asked.group_id and o.get("does", comes.__name__) == comes.__name__
+        o.get("group", work_item.group_id) == work_item.group_id
+        and o.get("does", result_type.__name__) == result_type.__name__
     )
 
 
-def _come_of(asked: Any, *, fails: bool) -> Any:
-    """Nobody may describe a topic whose name begins with `secret`."""
-    if isinstance(asked, RegexesToResolve):
-        names = sorted(name for name in asked.topics.by_name if not name.startswith(SECRET))
-        found = {} if fails else matching(asked.regexes, names)
-        return RegexesResolved(asked.group_id, found, asked.topics.version)
-    given = PartitionAssignorError("it fails") if fails else asked.compute()
-    return AssignmentComputed(asked.group_id, asked.epoch, asked.assignor.name, given)
+def _result_of(work_item: Any, *, fails: bool) -> Any:
+    """Return the result of background work; topics with the prefix `secret` may not be described."""
+    if isinstance(work_item, RegexesToResolve):
+        names = sorted(name for name in work_item.topics.by_name if not name.startswith(SECRET))
+        found = {} if fails else matching(work_item.regexes, names)
+        return RegexesResolved(work_item.group_id, found, work_item.topics.version)
+    by_client = PartitionAssignorError("it fails") if fails else work_item.compute()
+    return AssignmentComputed(work_item.group_id, work_item.epoch, work_item.assignor.name, by_client)
 
 
 def heavy(s: Scenario, plain: list[str], o: Options) -> None:
-    """So many members and partitions together are too many for a target to be computed at once."""
+    """Set the number of members and partitions above which targets are computed in the background."""
     s.heavy = number({"N": plain[0]}, "N", 0)
 
 
 def kinds(s: Scenario, plain: list[str], o: Options) -> None:
-    """The invariants of these kinds of groups are asked for, from here on."""
+    """Check the invariants of these kinds of groups from here on."""
     s.life.invariant(plain)
 
 
-# --- what classic consumers say in bytes -------------------------------------------------------------
+# --- metadata of classic consumers ------------------------------------------------------------------
 
 
 def subscription(o: Options) -> bytes:
-    """`reads=orders,audit`, with `owns=orders:0-2`, `rack` and `data` beside it."""
+    """Encode `reads=orders,audit` with `owns=orders:0-2`, `rack` and `data`."""
     owned = () if o.get("owns", NONE) == NONE else tuple(ranges(o["owns"]))
-    said = ConsumerProtocolSubscription(
+    metadata = ConsumerProtocolSubscription(
         topics=tuple(o["reads"].split(",")),
         user_data=unquote(o["data"]).encode() if "data" in o else None,
-        owned_partitions=tuple(TopicPartition(topic=topic, partitions=some) for topic, some in owned),
+        owned_partitions=tuple(TopicPartition(topic=topic, partitions=indexes) for topic, indexes in owned),
         rack_id=o.get("rack"),
     )
-    return b"\0\3" + encode(said, 3)
+    return b"\0\3" + encode(metadata, 3)
 
 
-def assignments(told: str, data: str | None) -> dict[str, bytes]:
-    """`gives=ann:orders:0-2,bob:orders:3-5`, with `data` for each of them: bytes by name."""
-    given: dict[str, list[str]] = {}
-    for part in told.split(","):
-        who, _, some = part.partition(":")
-        given.setdefault(who, []).append(some)
+def assignments(text: str, data: str | None) -> dict[str, bytes]:
+    """Encode `gives=ann:orders:0-2,bob:orders:3-5` and `data` into assignments by client."""
+    by_client: dict[str, list[str]] = {}
+    for part in text.split(","):
+        client, _, indexes = part.partition(":")
+        by_client.setdefault(client, []).append(indexes)
     extra = len(data).to_bytes(4, "big") + data.encode() if data is not None else None
     found = {}
-    for who, parts in given.items():
+    for client, parts in by_client.items():
         partitions = [] if parts == [NONE] else list(ranges(",".join(parts)))
         plain = write_assignment(partitions, b"\0\3")
-        found[who] = plain if extra is None else plain[:-4] + extra
+        found[client] = plain if extra is None else plain[:-4] + extra
     return found

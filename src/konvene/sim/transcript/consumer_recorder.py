@@ -1,8 +1,8 @@
-"""What members of consumer groups say, and what was worked out for them, in the language of scenarios.
+"""Writes requests and background work of consumer groups as commands of a scenario.
 
-A scenario has topic ids of its own: that of a topic says its name, and of one that was made anew a number as
-well. `TopicIds` knows by which words the ids of a run go there, also those of topics that are gone: a client
-may still own their partitions, and says so.
+A scenario has topic ids of its own: a topic's id shows its name, and that of a recreated topic a number as
+well. `TopicIds` maps the ids of a run to these names, also those of deleted topics: a client may still own
+their partitions.
 """
 
 from __future__ import annotations
@@ -14,108 +14,109 @@ from urllib.parse import quote
 from konvene.codec.uuid import Uuid
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.shard.image import Topics
-from konvene.sim.transcript.consumer_commands import EPOCHS, UNSAID
+from konvene.sim.transcript.consumer_commands import EPOCHS, OMITTED
 from konvene.sim.transcript.vocabulary import NONE, Client
 
 Words = list[str]
 
 
 class TopicIds:
-    """By which words a scenario knows topics' ids."""
+    """Names of topic ids in a scenario."""
 
     def __init__(self, topics: Topics) -> None:
-        self._words = {topic.id: topic.name for topic in topics.by_name.values()}
-        self._now = {topic.name: topic.id for topic in topics.by_name.values()}
-        self._made = count(1)
+        self._names = {topic.id: topic.name for topic in topics.by_name.values()}
+        self._current_ids = {topic.name: topic.id for topic in topics.by_name.values()}
+        self._recreated_serial = count(1)
 
     def __repr__(self) -> str:
-        return f"<topic ids: {len(self._words)}>"
+        return f"<topic ids: {len(self._names)}>"
 
-    def made(self, name: str, topic_id: Uuid) -> bool:
-        """There is a topic of this name with this id. Whether it was made anew, which a scenario is told."""
-        anew = name in self._now and self._now[name] != topic_id
-        if topic_id not in self._words:
-            self._words[topic_id] = f"{name}-{next(self._made)}" if anew else name
-        self._now[name] = topic_id
-        return anew
+    def topic_seen(self, name: str, topic_id: Uuid) -> bool:
+        """Note a topic's id; return True if the topic was recreated."""
+        recreated = name in self._current_ids and self._current_ids[name] != topic_id
+        if topic_id not in self._names:
+            self._names[topic_id] = f"{name}-{next(self._recreated_serial)}" if recreated else name
+        self._current_ids[name] = topic_id
+        return recreated
 
-    def word(self, topic_id: Uuid) -> str | None:
-        """What to call it: by its name, if that is its topic today, else `@` and what the id says."""
-        word = self._words.get(topic_id)
-        for name, known in self._now.items():
-            if known == topic_id:
+    def name_of(self, topic_id: Uuid) -> str | None:
+        """Return the topic's name, or `@` and what its id shows if another topic has the name now; None if it
+        has none."""
+        name_of = self._names.get(topic_id)
+        for name, current_id in self._current_ids.items():
+            if current_id == topic_id:
                 return name
-        if word is None:
+        if name_of is None:
             try:
-                word = bytes(topic_id).rstrip(b"-").decode("ascii")
+                name_of = bytes(topic_id).rstrip(b"-").decode("ascii")
             except UnicodeDecodeError:
                 return None
-        return f"@{word}" if word and word.isprintable() and not set(word) & set(",: =") else None
+        return f"@{name_of}" if name_of and name_of.isprintable() and not set(name_of) & set(",: =") else None
 
 
 def heartbeat(
     ids: TopicIds, client: Client, request: ConsumerGroupHeartbeatRequest, version: int
 ) -> Words | None:
-    """A ConsumerGroupHeartbeat; None where there are no words for it."""
-    by_epoch = {epoch: word for word, epoch in EPOCHS.items() if epoch is not None}
-    does = by_epoch.get(request.member_epoch, "stay")
-    told = ["consumer-heartbeat", client.name, does]
-    told += [] if request.group_id == client.group else [f"group={request.group_id}"]
-    told += [] if request.instance_id == client.instance else [f"instance={_instance(request.instance_id)}"]
-    if request.member_id != client.member_id or (does == "join" and not client.member_id):
-        told.append(f"member={quote(request.member_id) or NONE}")
-    if does == "stay" and request.member_epoch != client.generation:
-        told.append(f"epoch={request.member_epoch}")
-    said = _reads(request, does)
+    """Return the command of a ConsumerGroupHeartbeat; None if it has no syntax."""
+    by_epoch = {epoch: name_of for name_of, epoch in EPOCHS.items() if epoch is not None}
+    action = by_epoch.get(request.member_epoch, "stay")
+    words = ["consumer-heartbeat", client.name, action]
+    words += [] if request.group_id == client.group else [f"group={request.group_id}"]
+    words += [] if request.instance_id == client.instance else [f"instance={_instance(request.instance_id)}"]
+    if request.member_id != client.member_id or (action == "join" and not client.member_id):
+        words.append(f"member={quote(request.member_id) or NONE}")
+    if action == "stay" and request.member_epoch != client.generation:
+        words.append(f"epoch={request.member_epoch}")
+    owned_field = _subscription(request, action)
     owned = _owned(ids, request.topic_partitions)
-    if said is None or owned is None:
+    if owned_field is None or owned is None:
         return None
-    told += said
-    usual = NONE if does == "join" else UNSAID
-    told += [] if owned == usual else [f"owns={owned}"]
-    if request.rebalance_timeout_ms != (30_000 if does == "join" else -1):
-        told.append(f"rebalance={request.rebalance_timeout_ms}")
+    words += owned_field
+    default = NONE if action == "join" else OMITTED
+    words += [] if owned == default else [f"owns={owned}"]
+    if request.rebalance_timeout_ms != (30_000 if action == "join" else -1):
+        words.append(f"rebalance={request.rebalance_timeout_ms}")
     for name, value in (("rack", request.rack_id), ("assignor", request.server_assignor)):
-        told += [] if value is None else [f"{name}={quote(value)}"]
+        words += [] if value is None else [f"{name}={quote(value)}"]
     client.group, client.instance = request.group_id, request.instance_id
     client.assigned = True
-    return [*told, *([] if version == 1 else [f"version={version}"])]
+    return [*words, *([] if version == 1 else [f"version={version}"])]
 
 
 def _instance(instance_id: str | None) -> str:
     return NONE if instance_id is None else instance_id
 
 
-def _reads(request: ConsumerGroupHeartbeatRequest, does: str) -> Words | None:
+def _subscription(request: ConsumerGroupHeartbeatRequest, action: str) -> Words | None:
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
-    told: Words = []
+    words: Words = []
     if regex is not None:
-        told.append(f"regex={quote(regex) or NONE}")
-    usual = ("orders",) if does == "join" and regex is None else None
-    if names is None and usual is not None:
-        told.append(f"topics={UNSAID}")
-    elif names is not None and names != usual:
-        if any(name in (NONE, UNSAID) or set(name) & set(", =") for name in names):
+        words.append(f"regex={quote(regex) or NONE}")
+    default = ("orders",) if action == "join" and regex is None else None
+    if names is None and default is not None:
+        words.append(f"topics={OMITTED}")
+    elif names is not None and names != default:
+        if any(name in (NONE, OMITTED) or set(name) & set(", =") for name in names):
             return None
-        told.append(f"topics={','.join(names) if names else NONE}")
-    return told
+        words.append(f"topics={','.join(names) if names else NONE}")
+    return words
 
 
-def _owned(ids: TopicIds, said: Any) -> str | None:
-    """What a client says that it owns; None where a partition or a topic has no word."""
-    if said is None:
-        return UNSAID
-    told = []
-    for topic in said:
-        word = ids.word(Uuid(topic.topic_id))
-        if word is None or not topic.partitions or min(topic.partitions) < 0:
+def _owned(ids: TopicIds, owned_field: Any) -> str | None:
+    """Return the value of `owns`; None if a partition or topic has no syntax."""
+    if owned_field is None:
+        return OMITTED
+    words = []
+    for topic in owned_field:
+        name_of = ids.name_of(Uuid(topic.topic_id))
+        if name_of is None or not topic.partitions or min(topic.partitions) < 0:
             return None
         for _, run in groupby(enumerate(topic.partitions), key=lambda pair: pair[1] - pair[0]):
             numbers = [partition for _, partition in run]
-            told.append(f"{word}:{numbers[0]}" + (f"-{numbers[-1]}" if len(numbers) > 1 else ""))
-    return ",".join(told) or NONE
+            words.append(f"{name_of}:{numbers[0]}" + (f"-{numbers[-1]}" if len(numbers) > 1 else ""))
+    return ",".join(words) or NONE
 
 
-def work(news: Any) -> str:
-    """What came of work that was done elsewhere: the scenario does it then."""
-    return f"work group={news.group_id} does={type(news).__name__}"
+def work(result: Any) -> str:
+    """Return the command that completes background work."""
+    return f"work group={result.group_id} does={type(result).__name__}"

@@ -1,7 +1,7 @@
-"""What happened, a line each: records, stories, work, answers. For scenarios, traces and people.
+"""One line of text per record, explanation, effect and response, for scenarios, traces and people.
 
-Partitions are told as `orders:0-2,5`, where each was assigned at an epoch as `orders:0-2@7,5@8`; nothing at
-all as `-`. A topic is named by its id, where that is made of the name as in scenarios.
+Partitions are written as `orders:0-2,5`, with assignment epochs as `orders:0-2@7,5@8`; an empty list as `-`.
+A topic id is shown as the name that it was made from in scenarios.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from konvene.share_state.requests import Initialize, SharePartitionKey
 
 
 def record_line(record: Any) -> str:
-    """A record of a group coordinator."""
+    """Return a coordinator record as a line."""
     if isinstance(record, InTransaction):
         return f"producer {record.producer_id} {record_line(record.record)}"
     if isinstance(record, TransactionEnded):
         return f"producer {record.producer_id} {'committed' if record.committed else 'aborted'}"
     if isinstance(record, OffsetCommitted):
-        told = "deleted" if record.committed is None else f"offset {record.committed.offset}"
-        return f"offset {record.group} {record.topic}-{record.partition} {told}"
+        parts = "deleted" if record.committed is None else f"offset {record.committed.offset}"
+        return f"offset {record.group} {record.topic}-{record.partition} {parts}"
     key, value = record.key, record.value
     if type(key) in MODERN:
-        noun, tell = MODERN[type(key)]
+        noun, format_value = MODERN[type(key)]
         names = [getattr(key, f.name) for f in key.__fields__]
-        return " ".join([noun, *names, "deleted" if value is None else tell(value)])
+        return " ".join([noun, *names, "deleted" if value is None else format_value(value)])
     if value is None:
         return f"group {key.group} deleted"
     members = ", ".join(
@@ -57,32 +57,32 @@ def record_line(record: Any) -> str:
 
 
 def _member(value: rc.ConsumerGroupMemberMetadataValue) -> str:
-    told = [
-        f"{name}={said}"
-        for name, said in (
+    parts = [
+        f"{name}={text}"
+        for name, text in (
             ("instance", value.instance_id),
             ("rack", value.rack_id),
             ("topics", ",".join(value.subscribed_topic_names)),
             ("regex", value.subscribed_topic_regex),
             ("assignor", value.server_assignor),
         )
-        if said
+        if text
     ]
     classic = value.classic_member_metadata
     if classic is not None:
-        told.append(f"classic={','.join(p.name for p in classic.supported_protocols)}")
-        told.append(f"session={classic.session_timeout_ms}")
-    return " ".join([*told, f"rebalance={value.rebalance_timeout_ms}"])
+        parts.append(f"classic={','.join(p.name for p in classic.supported_protocols)}")
+        parts.append(f"session={classic.session_timeout_ms}")
+    return " ".join([*parts, f"rebalance={value.rebalance_timeout_ms}"])
 
 
 def _current(value: rc.ConsumerGroupCurrentMemberAssignmentValue) -> str:
-    told = (
+    parts = (
         f"{MemberState(value.state).name} epoch {value.member_epoch} before {value.previous_member_epoch} "
         f"has {_partitions(value.assigned_partitions)}"
     )
     if value.partitions_pending_revocation:
-        told += f" revokes {_partitions(value.partitions_pending_revocation)}"
-    return told
+        parts += f" revokes {_partitions(value.partitions_pending_revocation)}"
+    return parts
 
 
 CONSUMER: dict[type, tuple[str, Callable[[Any], str]]] = {
@@ -103,14 +103,14 @@ CONSUMER: dict[type, tuple[str, Callable[[Any], str]]] = {
         lambda value: f"matches [{','.join(value.topics)}] version {value.version} at {value.timestamp}",
     ),
 }
-"""The records of consumer groups: what comes before their keys, and what they say."""
+"""Records of consumer groups: the word before their key, and the format of their value."""
 
 
 def _streams_member(value: rs.StreamsGroupMemberMetadataValue) -> str:
     endpoint = value.user_endpoint
-    told = [
-        f"{name}={said}"
-        for name, said in (
+    parts = [
+        f"{name}={text}"
+        for name, text in (
             ("instance", value.instance_id),
             ("rack", value.rack_id),
             ("topology-epoch", value.topology_epoch),
@@ -118,36 +118,38 @@ def _streams_member(value: rs.StreamsGroupMemberMetadataValue) -> str:
             ("endpoint", endpoint and f"{endpoint.host}:{endpoint.port}"),
             ("tags", ",".join(f"{tag.key}:{tag.value}" for tag in value.client_tags)),
         )
-        if said
+        if text
     ]
-    return " ".join([*told, f"rebalance={value.rebalance_timeout_ms}"])
+    return " ".join([*parts, f"rebalance={value.rebalance_timeout_ms}"])
 
 
 def _streams_group(value: rs.StreamsGroupMetadataValue) -> str:
     configs = " ".join(f"{row.key}={row.value}" for row in value.last_assignment_configs or ())
-    told = f"epoch {value.epoch} hash {value.metadata_hash & 0xFFFF:04x}"
-    return f"{told} validated {value.validated_topology_epoch} {configs}".rstrip()
+    parts = f"epoch {value.epoch} hash {value.metadata_hash & 0xFFFF:04x}"
+    return f"{parts} validated {value.validated_topology_epoch} {configs}".rstrip()
 
 
 def _tasks_by_role(active: Iterable[Any], standby: Iterable[Any], warmup: Iterable[Any]) -> str:
-    """Active tasks, then `standby` and `warm-up` ones where there are any."""
-    told = [_tasks(active)]
-    told += [f"{role} {_tasks(some)}" for role, some in (("standby", standby), ("warm-up", warmup)) if some]
-    return " ".join(told)
+    """Return active tasks, then standby and warm-up tasks if there are any."""
+    parts = [_tasks(active)]
+    parts += [
+        f"{role} {_tasks(tasks)}" for role, tasks in (("standby", standby), ("warm-up", warmup)) if tasks
+    ]
+    return " ".join(parts)
 
 
 def _streams_current(value: rs.StreamsGroupCurrentMemberAssignmentValue) -> str:
-    has = _tasks_by_role(value.active_tasks, value.standby_tasks, value.warmup_tasks)
-    told = (
+    owned = _tasks_by_role(value.active_tasks, value.standby_tasks, value.warmup_tasks)
+    parts = (
         f"{TasksState(value.state).name} epoch {value.member_epoch} before {value.previous_member_epoch} "
-        f"has {has}"
+        f"has {owned}"
     )
-    owes = (
+    pending_revocation = (
         value.active_tasks_pending_revocation,
         value.standby_tasks_pending_revocation,
         value.warmup_tasks_pending_revocation,
     )
-    return f"{told} revokes {_tasks_by_role(*owes)}" if any(owes) else told
+    return f"{parts} revokes {_tasks_by_role(*pending_revocation)}" if any(pending_revocation) else parts
 
 
 def _topology(value: rs.StreamsGroupTopologyValue) -> str:
@@ -165,7 +167,7 @@ STREAMS: dict[type, tuple[str, Callable[[Any], str]]] = {
     rs.StreamsGroupCurrentMemberAssignmentKey: ("current", _streams_current),
     rs.StreamsGroupTopologyKey: ("topology", _topology),
 }
-"""Those of streams groups. Tasks are told like partitions, by the ids of their subtopologies."""
+"""Records of streams groups. Tasks are written like partitions, by subtopology id."""
 
 
 def _share_member(value: rh.ShareGroupMemberMetadataValue) -> str:
@@ -196,70 +198,70 @@ SHARE: dict[type, tuple[str, Callable[[Any], str]]] = {
     rh.ShareGroupCurrentMemberAssignmentKey: ("current", _share_current),
     rh.ShareGroupStatePartitionMetadataKey: ("state", _share_state),
 }
-"""Those of share groups."""
+"""Records of share groups."""
 
 MODERN = CONSUMER | STREAMS | SHARE
 
 
-# --- stories and work ------------------------------------------------------------------------------
+# --- explanations and effects ------------------------------------------------------------------------------
 
 
 def why_line(rebalance: Rebalance) -> str:
-    """Why there was a generation, or an epoch."""
+    """Return the causes of a generation or group epoch as a line."""
     story = rebalance.story
-    told = ", ".join(
+    parts = ", ".join(
         " ".join(word for word in (c.kind, c.member_id, c.reason and f"({c.reason})") if word)
         for c in story.causes
     )
     noun = "generation" if story.group_type == "classic" else "epoch"
-    return f"why {noun} {story.epoch} {story.state}: {told}"
+    return f"why {noun} {story.epoch} {story.state}: {parts}"
 
 
 def effect_line(effect: Effect) -> str:
-    """Work that is to be done elsewhere."""
-    wanted = effect.subject
-    if isinstance(wanted, RegexesToResolve):
-        return f"{effect.verb} {wanted.group_id} {' '.join(wanted.regexes)}"
-    if isinstance(wanted, TopicsToCreate):
-        topics = ",".join(f"{topic.name}:{topic.partitions}" for topic in wanted.topics)
-        return f"{effect.verb} {wanted.group_id} {topics}"
-    if isinstance(wanted, EndsToLookUp):
-        tasks = (f"{name}_{partition}" for (name, partition), _ in wanted.tasks)
-        return f"{effect.verb} {wanted.group_id} {wanted.member_id} {','.join(tasks)}"
-    if isinstance(wanted, StateToInitialize):
-        asked = (f"{_place(request.key)}@{request.start_offset}" for request in wanted.requests)
-        return (
-            f"{effect.verb} {wanted.group_id} {','.join(asked)} state epoch {wanted.requests[0].state_epoch}"
+    """Return requested background work as a line."""
+    subject = effect.subject
+    if isinstance(subject, RegexesToResolve):
+        return f"{effect.verb} {subject.group_id} {' '.join(subject.regexes)}"
+    if isinstance(subject, TopicsToCreate):
+        topics = ",".join(f"{topic.name}:{topic.partitions}" for topic in subject.topics)
+        return f"{effect.verb} {subject.group_id} {topics}"
+    if isinstance(subject, EndsToLookUp):
+        tasks = (f"{name}_{partition}" for (name, partition), _ in subject.tasks)
+        return f"{effect.verb} {subject.group_id} {subject.member_id} {','.join(tasks)}"
+    if isinstance(subject, StateToInitialize):
+        requested = (
+            f"{_share_partition(request.key)}@{request.start_offset}" for request in subject.requests
         )
-    if isinstance(wanted, StateToDelete):
-        return (
-            f"{effect.verb} {wanted.group_id} {','.join(_place(request.key) for request in wanted.requests)}"
-        )
-    if isinstance(wanted, str):
-        return f"{effect.verb} {wanted}"
-    if type(wanted) is tuple:
-        return f"{effect.verb} {' '.join(wanted)}"
-    return f"{effect.verb} {wanted.group_id} epoch {wanted.epoch}"
+        epoch = subject.requests[0].state_epoch
+        return f"{effect.verb} {subject.group_id} {','.join(requested)} state epoch {epoch}"
+    if isinstance(subject, StateToDelete):
+        keys = ",".join(_share_partition(request.key) for request in subject.requests)
+        return f"{effect.verb} {subject.group_id} {keys}"
+    if isinstance(subject, str):
+        return f"{effect.verb} {subject}"
+    if type(subject) is tuple:
+        return f"{effect.verb} {' '.join(subject)}"
+    return f"{effect.verb} {subject.group_id} epoch {subject.epoch}"
 
 
-def _place(key: SharePartitionKey) -> str:
+def _share_partition(key: SharePartitionKey) -> str:
     return f"{topic_name(key.topic_id)}-{key.partition}"
 
 
-# --- answers ---------------------------------------------------------------------------------------
+# --- responses ---------------------------------------------------------------------------------------
 
 
-SAYS_NOTHING = ("throttle_time_ms", "authorized_operations")
+OMITTED_FIELDS = ("throttle_time_ms", "authorized_operations")
 ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
-"""Lists of tasks, which say something where they are empty, too."""
+"""Task lists, which are shown even if they are empty."""
 
 
 def answer_line(answer: Any) -> str:
-    """A response: what is not at its default."""
+    """Return a response with the fields that differ from their defaults."""
     if isinstance(answer, Errors):
         return answer.name
     if not isinstance(answer, Struct):
-        return _for_the_broker(answer)
+        return _next_step(answer)
     parts: list[str] = []
     for f in answer.__fields__:
         value = getattr(answer, f.name)
@@ -267,21 +269,21 @@ def answer_line(answer: Any) -> str:
             parts.insert(0, Errors(value).name)
         elif f.name in ROLES and value is not None:
             parts.append(f"{f.name}={_tasks(value)}")
-        elif value and value != ZERO_UUID and f.name not in SAYS_NOTHING:
+        elif value and value != ZERO_UUID and f.name not in OMITTED_FIELDS:
             parts.append(f"{f.name}={_value(value)}")
     return " ".join([type(answer).__name__.removesuffix("Response"), *parts])
 
 
-def _for_the_broker(answer: Any) -> str:
-    """An answer to a step of a request: what is to be done next."""
+def _next_step(answer: Any) -> str:
+    """Return what the broker has to do next in a request of several steps."""
     if answer is None:
         return "done"
     response = getattr(answer, "response", None)
-    told = [answer_line(response)] if response is not None else []
-    wanted = getattr(answer, "requests", ())
-    starts = (f"@{r.start_offset}" if isinstance(r, Initialize) else "" for r in wanted)
-    names = [f"{_place(r.key)}{start}" for r, start in zip(wanted, starts, strict=True)]
-    return " ".join([*told, "then", ",".join(names) or "nothing"])
+    parts = [answer_line(response)] if response is not None else []
+    subject = getattr(answer, "requests", ())
+    starts = (f"@{r.start_offset}" if isinstance(r, Initialize) else "" for r in subject)
+    names = [f"{_share_partition(r.key)}{start}" for r, start in zip(subject, starts, strict=True)]
+    return " ".join([*parts, "then", ",".join(names) or "nothing"])
 
 
 def _value(value: Any) -> str:
@@ -297,61 +299,61 @@ def _value(value: Any) -> str:
 
 
 def _text(data: bytes) -> str:
-    """Bytes as text where they are text; no line ends in them. What consumers tell each other is read."""
+    """Return bytes as text without line ends; consumer protocol metadata is decoded."""
     if 0 <= int.from_bytes(data[:2], "big", signed=True) <= LATEST_VERSION and len(data) > 5:
-        given, said = read_assignment(data), read_subscription(data)
-        if given is not None and all(partitions for _, partitions in given.partitions):
-            return _spelled((topic, [(p, None) for p in some]) for topic, some in given.partitions)
-        if said is not None:
-            return ",".join(sorted(said.topics))
+        assignment, text = read_assignment(data), read_subscription(data)
+        if assignment is not None and all(partitions for _, partitions in assignment.partitions):
+            return _join_ranges((topic, [(p, None) for p in tasks]) for topic, tasks in assignment.partitions)
+        if text is not None:
+            return ",".join(sorted(text.topics))
     return data.decode("utf-8", "backslashreplace").encode("unicode_escape").decode()
 
 
-def _partitions(told: Iterable[Any]) -> str:
-    """`told`: structs with a topic id and partitions, and maybe epochs."""
-    return _spelled(
+def _partitions(parts: Iterable[Any]) -> str:
+    """Format structs with topic id, partitions, and maybe assignment epochs."""
+    return _join_ranges(
         (
             topic_name(t.topic_id),
-            sorted(zip(t.partitions, getattr(t, "assignment_epochs", None) or _nothing(), strict=False)),
+            sorted(zip(t.partitions, getattr(t, "assignment_epochs", None) or _no_epochs(), strict=False)),
         )
-        for t in told
+        for t in parts
     )
 
 
-def _tasks(told: Iterable[Any]) -> str:
-    """`told`: structs with a subtopology's id and partitions, and maybe epochs."""
-    return _spelled(
+def _tasks(parts: Iterable[Any]) -> str:
+    """Format structs with subtopology id, partitions, and maybe assignment epochs."""
+    return _join_ranges(
         (
             t.subtopology_id,
-            sorted(zip(t.partitions, getattr(t, "assignment_epochs", None) or _nothing(), strict=False)),
+            sorted(zip(t.partitions, getattr(t, "assignment_epochs", None) or _no_epochs(), strict=False)),
         )
-        for t in told
+        for t in parts
     )
 
 
-def _nothing() -> Iterator[None]:
+def _no_epochs() -> Iterator[None]:
     while True:
         yield None
 
 
 def topic_name(topic_id: Uuid) -> str:
-    """The name of which an id was made, or the id."""
+    """Return the name that a topic id was made from, or the id."""
     text = bytes(topic_id).decode("ascii", "replace").rstrip("-")
     return text if text.isprintable() and "\ufffd" not in text else str(topic_id)
 
 
-def _spelled(topics: Iterable[tuple[str, list[tuple[int, int | None]]]]) -> str:
-    return ",".join(f"{name}:{','.join(_runs(told))}" for name, told in topics) or "-"
+def _join_ranges(topics: Iterable[tuple[str, list[tuple[int, int | None]]]]) -> str:
+    return ",".join(f"{name}:{','.join(_runs(parts))}" for name, parts in topics) or "-"
 
 
-def _runs(told: list[tuple[int, int | None]]) -> Iterator[str]:
-    """Numbers in a row as one, where their epochs are alike."""
-    at = 0
-    while at < len(told):
-        first, epoch = told[at]
-        end = at
-        while end + 1 < len(told) and told[end + 1] == (told[end][0] + 1, epoch):
+def _runs(parts: list[tuple[int, int | None]]) -> Iterator[str]:
+    """Yield ranges of consecutive partitions with equal epochs."""
+    start = 0
+    while start < len(parts):
+        first, epoch = parts[start]
+        end = start
+        while end + 1 < len(parts) and parts[end + 1] == (parts[end][0] + 1, epoch):
             end += 1
-        run = str(first) if end == at else f"{first}-{told[end][0]}"
+        run = str(first) if end == start else f"{first}-{parts[end][0]}"
         yield run if epoch is None else f"{run}@{epoch}"
-        at = end + 1
+        start = end + 1

@@ -1,13 +1,11 @@
-"""Writes down a run of the simulator in the language of scenarios, as the coordinator saw it.
+"""Records a run of the simulator as a scenario, from the coordinator's point of view.
 
-What the coordinator was asked, when its timers had time to ring, what its log and its cluster went through:
-that is all it takes to meet the same bug again. The network, the clients' waiting and their reasons are left
-out. A client in a scenario remembers its member id and generation; a line says only what differs from that,
-so that it still means something when others before it are taken away.
+Requests, elapsed time, and changes of log and cluster are enough to reproduce a bug; the network and the
+clients' reasons are left out. A client in a scenario remembers its member id and generation; a line has only
+what differs from that, so that it keeps its meaning when earlier lines are removed.
 
-Members of consumer, share and streams groups have their words in `record_consumer`, `record_share` and
-`record_streams`. What cannot
-be said (a negative partition, a fetch by topic id) becomes a remark.
+`consumer_recorder`, `share_recorder` and `streams_recorder` write the commands of these groups. What has no
+syntax (a negative partition, a fetch by topic id) becomes a comment.
 """
 
 from __future__ import annotations
@@ -44,11 +42,11 @@ from konvene.sim.transcript.vocabulary import NONE, Client
 from konvene.sim.world.event import Event
 
 Words = list[str]
-SHARE_NEWS = (StateInitialized, StateDeleted, TopicsGone)
+SHARE_RESULTS = (StateInitialized, StateDeleted, TopicsGone)
 
 
 class Recorder:
-    """Collects `lines`. A world tells it what happens, in order; it begins with `first`."""
+    """Collects `lines` as a world reports its events; they begin with `first`."""
 
     def __init__(
         self, settings: dict[str, str], topics: Topics, now_ms: int, first: Sequence[str] = ()
@@ -62,18 +60,18 @@ class Recorder:
         self._now_ms = now_ms
         self._wall_off_ms = 0
         self._clients: dict[str, Client] = {}
-        self._asked: dict[int, str] = {}
+        self._callers: dict[int, str] = {}
         self._topics = TopicIds(topics)
-        self._tried = ""
-        """The work that was told of and did not fit: a scenario tells by itself that it is given up."""
+        self._too_large = ""
+        """Background work whose result was too large to append: a scenario gives it up by itself."""
 
     def __repr__(self) -> str:
         return f"<recorder: {len(self.lines)} lines>"
 
-    # --- what a world tells ---
+    # --- events of the world ---
 
     def time(self, now_ms: int, wall_off_ms: int) -> None:
-        """It is so late now."""
+        """Record the time that passed."""
         if now_ms > self._now_ms:
             self.lines.append(f"advance {now_ms - self._now_ms}")
             self._now_ms = now_ms
@@ -81,100 +79,104 @@ class Recorder:
             self.lines.append(f"clock {wall_off_ms - self._wall_off_ms}")
             self._wall_off_ms = wall_off_ms
 
-    def say(self, line: str) -> None:
-        """Something that is a command as it is."""
+    def record(self, line: str) -> None:
+        """Record a command."""
         self.lines.append(line)
 
     def topic(self, name: str, topic_id: Uuid, partitions: int) -> None:
-        """There is such a topic now."""
-        anew = " recreate" if self._topics.made(name, topic_id) else ""
-        self.lines.append(f"topic {name}{anew} partitions={partitions}")
+        """Record a created or changed topic."""
+        recreate = " recreate" if self._topics.topic_seen(name, topic_id) else ""
+        self.lines.append(f"topic {name}{recreate} partitions={partitions}")
 
     def event(self, event: Event) -> None:
-        """Something happened to the shard. Timers ring by themselves when time passes."""
+        """Record an event of the shard. Timers fire by themselves when time passes."""
         if event.news is not None:
-            self._news(event)
+            self._background_result(event)
             return
         if event.kind in ("too large", "append failed"):
             self.lines.append("too-large" if event.kind == "too large" else "fail")
         if event.request is not None:
-            self._asked[event.waiter] = event.client_id
-            told = self._words(event.client_id, event.request, event.version)
-            self.lines.append(" ".join(told) if told else f"# {event.client_id} asked {event.api}")
+            self._callers[event.waiter] = event.client_id
+            words = self._words(event.client_id, event.request, event.version)
+            self.lines.append(" ".join(words) if words else f"# {event.client_id} sent {event.api}")
         for waiter, response in event.answered:
-            self._client(self._asked.get(waiter, "")).hears(response)
+            self._client(self._callers.get(waiter, "")).handle_response(response)
         if event.answer is not None and not event.answered:
-            self._client(event.client_id).hears(event.answer)
+            self._client(event.client_id).handle_response(event.answer)
 
-    def _news(self, event: Event) -> None:
-        told, fits = self._told(event.news), event.kind == "completion"
+    def _background_result(self, event: Event) -> None:
+        words, fits = self._result_command(event.news), event.kind == "completion"
         if isinstance(event.news, TopicsNotCreated):
-            told = not_created(event.news)
+            words = not_created(event.news)
         elif isinstance(event.news, EndsFound):
-            told = ends(event.news)
-        again, self._tried = told == self._tried, "" if fits else told
-        if not again:
+            words = ends(event.news)
+        repeated, self._too_large = words == self._too_large, "" if fits else words
+        if not repeated:
             self.lines += [] if fits else ["too-large" if event.kind == "too large" else "fail"]
-            self.lines.append(told)
+            self.lines.append(words)
 
-    def _told(self, news: Any) -> str:
-        if isinstance(news, SHARE_NEWS):
+    def _result_command(self, news: Any) -> str:
+        if isinstance(news, SHARE_RESULTS):
             return " ".join(state(self._topics, news) or ["#", repr(news)])
         return work(news)
 
-    # --- requests in words ---
+    # --- requests ---
 
     def _client(self, name: str) -> Client:
         return self._clients.setdefault(name, Client(name))
 
-    def _words(self, who: str, request: Any, version: int) -> Words | None:
-        say = SAYINGS.get(type(request))
-        return None if say is None else say(self, self._client(who), request, version)
+    def _words(self, client_name: str, request: Any, version: int) -> Words | None:
+        record = WRITERS.get(type(request))
+        return None if record is None else record(self, self._client(client_name), request, version)
 
     def _join(self, client: Client, request: JoinGroupRequest, version: int) -> Words:
         protocols = ",".join(f"{p.name}:{quote(p.metadata, safe='')}" for p in request.protocols)
-        told = [
-            "join", client.name, *self._who(client, request, version), f"version={version}",
+        words = [
+            "join", client.name, *self._identity_words(client, request, version), f"version={version}",
             f"session={request.session_timeout_ms}", f"rebalance={request.rebalance_timeout_ms}",
             f"type={request.protocol_type}", f"protocols={protocols}",
         ]  # fmt: skip
         client.group = request.group_id
         client.instance = request.group_instance_id
-        return told
+        return words
 
     def _sync(self, client: Client, request: SyncGroupRequest, version: int) -> Words:
-        told = ["sync", client.name, *self._who(client, request, version)]
-        told += _generation(client, request.generation_id)
+        words = ["sync", client.name, *self._identity_words(client, request, version)]
+        words += _generation(client, request.generation_id)
         for name, value in (("type", request.protocol_type), ("protocol", request.protocol_name)):
             if value is not None:
-                told.append(f"{name}={value}")
-        known = {c.member_id: c.name for c in self._clients.values() if c.member_id}
+                words.append(f"{name}={value}")
+        names_by_id = {c.member_id: c.name for c in self._clients.values() if c.member_id}
         if request.assignments:
-            given = (
-                f"{known.get(a.member_id, a.member_id)}:{quote(a.assignment, safe='')}"
+            assignments = (
+                f"{names_by_id.get(a.member_id, a.member_id)}:{quote(a.assignment, safe='')}"
                 for a in request.assignments
             )
-            told.append("assign=" + ",".join(given))
-        return told
+            words.append("assign=" + ",".join(assignments))
+        return words
 
-    def _beat(self, client: Client, request: ConsumerGroupHeartbeatRequest, version: int) -> Words | None:
+    def _consumer_heartbeat(
+        self, client: Client, request: ConsumerGroupHeartbeatRequest, version: int
+    ) -> Words | None:
         return heartbeat(self._topics, client, request, version)
 
-    def _streams_beat(
+    def _streams_heartbeat(
         self, client: Client, request: StreamsGroupHeartbeatRequest, version: int
     ) -> Words | None:
         return streams_heartbeat(client, request, version)
 
-    def _share_beat(self, client: Client, request: ShareGroupHeartbeatRequest, version: int) -> Words | None:
+    def _share_heartbeat(
+        self, client: Client, request: ShareGroupHeartbeatRequest, version: int
+    ) -> Words | None:
         return share_heartbeat(client, request, version)
 
-    def _of_share_states(self, client: Client, request: Any, version: int) -> Words | None:
-        """What an administrator waits for is told like news."""
+    def _share_state(self, client: Client, request: Any, version: int) -> Words | None:
+        """Record what an administrator's request waits for as a completed state change."""
         return state(self._topics, request)
 
     def _heartbeat(self, client: Client, request: HeartbeatRequest, version: int) -> Words:
         return [
-            "heartbeat", client.name, *self._who(client, request, version),
+            "heartbeat", client.name, *self._identity_words(client, request, version),
             *_generation(client, request.generation_id),
         ]  # fmt: skip
 
@@ -185,17 +187,17 @@ class Recorder:
         members = [m.member_id for m in request.members if m.member_id and not m.group_instance_id]
         if len(instances) + len(members) != len(request.members):
             return None
-        told = ["remove", client.name, f"group={request.group_id}"]
-        told += [f"instance={','.join(map(str, instances))}"] if instances else []
-        return [*told, f"member={','.join(members)}"] if members else told
+        words = ["remove", client.name, f"group={request.group_id}"]
+        words += [f"instance={','.join(map(str, instances))}"] if instances else []
+        return [*words, f"member={','.join(members)}"] if members else words
 
     def _commit(self, client: Client, request: OffsetCommitRequest, version: int) -> Words | None:
         rows = [(t.name, p) for t in request.topics for p in t.partitions]
         if version >= 10 or any(p.partition_index < 0 for _, p in rows):
             return None
-        told = ",".join(f"{name}-{p.partition_index}:{p.committed_offset}" for name, p in rows)
+        words = ",".join(f"{name}-{p.partition_index}:{p.committed_offset}" for name, p in rows)
         return [
-            "commit", client.name, told, *self._who(client, request, version),
+            "commit", client.name, words, *self._identity_words(client, request, version),
             *_generation(client, request.generation_id_or_member_epoch), f"version={version}",
         ]  # fmt: skip
 
@@ -208,18 +210,18 @@ class Recorder:
         return ["delete", ",".join(request.groups_names)]
 
     def _forget(self, client: Client, request: OffsetDeleteRequest, version: int) -> Words:
-        told = ",".join(f"{t.name}-{p.partition_index}" for t in request.topics for p in t.partitions)
-        return ["forget", request.group_id, told]
+        words = ",".join(f"{t.name}-{p.partition_index}" for t in request.topics for p in t.partitions)
+        return ["forget", request.group_id, words]
 
     def _untopic(self, client: Client, request: DeleteTopicsRequest, version: int) -> Words:
         return ["untopic", str(request.topics[0].name)]
 
-    def _who(self, client: Client, request: Any, version: int) -> Words:
-        """Group, member and instance id, as far as the client would say something else by itself."""
-        told = [] if request.group_id == client.group else [f"group={request.group_id}"]
+    def _identity_words(self, client: Client, request: Any, version: int) -> Words:
+        """Return group, member and instance id as far as they differ from what the client would send."""
+        words = [] if request.group_id == client.group else [f"group={request.group_id}"]
         if request.group_instance_id != client.instance:
-            told.append(f"instance={request.group_instance_id or NONE}")
-        return told + _member(client, request.member_id)
+            words.append(f"instance={request.group_instance_id or NONE}")
+        return words + _member(client, request.member_id)
 
 
 def _member(client: Client, member_id: str) -> Words:
@@ -227,27 +229,27 @@ def _member(client: Client, member_id: str) -> Words:
 
 
 def _identity(client: Client, member: Any) -> Words:
-    same = member.group_instance_id == client.instance
-    told = [] if same else [f"instance={member.group_instance_id or NONE}"]
-    return told + _member(client, member.member_id)
+    unchanged = member.group_instance_id == client.instance
+    words = [] if unchanged else [f"instance={member.group_instance_id or NONE}"]
+    return words + _member(client, member.member_id)
 
 
 def _generation(client: Client, generation: int) -> Words:
     return [] if generation == client.generation else [f"generation={generation}"]
 
 
-SAYINGS: dict[type, Callable[[Recorder, Client, Any, int], Words | None]] = {
+WRITERS: dict[type, Callable[[Recorder, Client, Any, int], Words | None]] = {
     JoinGroupRequest: Recorder._join,
     SyncGroupRequest: Recorder._sync,
     HeartbeatRequest: Recorder._heartbeat,
-    ConsumerGroupHeartbeatRequest: Recorder._beat,
-    StreamsGroupHeartbeatRequest: Recorder._streams_beat,
-    ShareGroupHeartbeatRequest: Recorder._share_beat,
+    ConsumerGroupHeartbeatRequest: Recorder._consumer_heartbeat,
+    StreamsGroupHeartbeatRequest: Recorder._streams_heartbeat,
+    ShareGroupHeartbeatRequest: Recorder._share_heartbeat,
     AlterShareGroupOffsetsRequest: lambda recorder, client, request, version: alter(request),
     DeleteShareGroupOffsetsRequest: lambda recorder, client, request, version: forget(request),
     BeginDeletion: lambda recorder, client, request, version: begin_deletion(request),
-    StateInitialized: Recorder._of_share_states,
-    StateDeleted: Recorder._of_share_states,
+    StateInitialized: Recorder._share_state,
+    StateDeleted: Recorder._share_state,
     LeaveGroupRequest: Recorder._leave,
     OffsetCommitRequest: Recorder._commit,
     OffsetFetchRequest: Recorder._fetch,

@@ -1,7 +1,8 @@
-"""A shell with a clock of its own and people who ask by name: what scenarios and tests play on.
+"""A coordinator with a virtual clock and named clients, for scenarios and tests.
 
-Everything is held against every invariant. Requests go through the codec, so that a coordinator sees what a
-client can say. What happened is told in lines, in the order in which it became known.
+Every event is checked against the invariants. Requests pass through the codec, so that the coordinator sees
+only what a client can send. `transcript` collects responses and lines in the order in which they became
+visible.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from konvene.sim.world.event import Event
 from konvene.sim.world.member_ids import MemberIds
 
 TraceEntry = tuple[str, Any]
-"""What happened, and to whom an answer went: "" for all else, which is a line already."""
+"""Client and its response, or "" and a line of text."""
 
 
 class Sandbox:
-    """See the top of this file. `kinds` are those of `invariants_of`; `watch` is told each event as well."""
+    """A coordinator on an in-memory log. `kinds` selects the invariants; `watch` receives each event as
+    well."""
 
     def __init__(
         self,
@@ -51,22 +53,22 @@ class Sandbox:
         self.set_config()
         self.topics: Topics = TOPICS
         self.task_assignors: dict[str, TaskAssignor] = {}
-        """Those on offer to streams groups, in place of the broker's; empty: the broker's."""
+        """Assignors of streams groups that replace the broker's; empty: the broker's."""
         self.event_queue = EventQueue(random)
         self.log = Log() if log is None else log
         self.holds = False
-        """Whether what is appended is not durable until somebody says so."""
+        """Whether appends become durable only with `durable`."""
         self.waiting: dict[int, str] = {}
         self.answers: dict[str, Struct | Errors] = {}
         self.transcript: list[TraceEntry] = []
         self.why: list[Rebalance] = []
-        self.wanted: list[Effect] = []
-        """Work that somebody should do, in the order in which it was asked for."""
-        self._stories: list[str] = []
+        self.effects: list[Effect] = []
+        """Effects that the coordinator requested and that are not done, in order."""
+        self._explanations: list[str] = []
         self._ids = MemberIds()
         self._check = observer(invariants_of(kinds))
         self._watch = watch
-        self._asked = 0
+        self._last_call = 0
         self.runtime = self._start()
         self.runtime.load()
 
@@ -79,7 +81,7 @@ class Sandbox:
 
     @property
     def now_ms(self) -> int:
-        """The wall clock."""
+        """Time of the wall clock."""
         return self.event_queue.wall_clock_ms()
 
     def group(self, group_id: str) -> Group:
@@ -90,62 +92,62 @@ class Sandbox:
         self._check = observer(invariants_of(kinds))
 
     def set_config(self, *changes: tuple[str, str]) -> None:
-        """Other settings, from now on."""
+        """Change settings."""
         self.settings |= dict(changes)
         self.config, _ = BrokerConfig.load(overrides=list(self.settings.items()))
 
-    # --- what is done ---
+    # --- actions ---
 
     def ask(
         self, who: str, request: Any, version: int, *, client_id: str | None = None
     ) -> Struct | Errors | None:
-        """Send a request, or ask what the broker itself may ask; the answer, or None if it is held back."""
+        """Send a request of a client or of the broker; return the response, or None if it waits."""
         if isinstance(request, Struct):
             request = decode(type(request), version, encode(request, version))
         client_id = who if client_id is None else client_id
-        self._asked += 1
-        number, heard = self._asked, list[Any]()
+        self._last_call += 1
+        number, responses = self._last_call, list[Any]()
         self.waiting[number] = who
         self.answers.pop(who, None)
 
-        def hears(answer: Struct | Errors) -> None:
-            heard.append(answer)
-            self._hears(number, answer)
+        def receive(answer: Struct | Errors) -> None:
+            responses.append(answer)
+            self._response_arrived(number, answer)
 
-        fresh = self._ids.random_part(client_id, request, self.shard.groups)
-        call = Call(version, client_id, "/127.0.0.1", (fresh,))
-        self.runtime.ask(request, call, hears)
+        random_part = self._ids.random_part(client_id, request, self.shard.groups)
+        call = Call(version, client_id, "/127.0.0.1", (random_part,))
+        self.runtime.ask(request, call, receive)
         self._ids.request_decided(client_id, request, self.shard.groups)
         self.look()
-        return heard[0] if heard else None
+        return responses[0] if responses else None
 
     def own_id(self, client_id: str) -> str:
-        """A member id that a client makes by itself."""
+        """Return a member id that a client generates."""
         return self._ids.generate_for_client(client_id)
 
     def look(self) -> None:
-        """Hold everything against the invariants."""
-        self._tell_stories()
+        """Check all invariants."""
+        self._flush_explanations()
         self.runtime.audit()
 
     def advance(self, ms: int) -> None:
-        """Let time pass."""
+        """Let virtual time pass."""
         self.event_queue.run_until(self.event_queue.now_ms + ms)
         self.look()
 
     def restart(self) -> None:
-        """Forget all but the log, of which nothing is lost."""
+        """Restart the coordinator; nothing of the log is lost."""
         self.crash(keep=len(self.log.batches))
 
     def crash(self, keep: int = 0, change: Callable[[Log], None] = lambda log: None) -> None:
-        """The process dies, and what was not durable is lost but for `keep` batches; a new one begins.
+        """Kill the coordinator and start another one, which has `keep` of the batches that were not durable.
 
-        `change`: what happens to the log meanwhile."""
+        `change` may modify the log in between."""
         old = self.runtime
         old.die()
-        self.wanted.clear()
+        self.effects.clear()
         for number in list(self.waiting):
-            self._hears(number, Errors.NOT_COORDINATOR)
+            self._response_arrived(number, Errors.NOT_COORDINATOR)
         lost = self.log.lose_tail(keep)
         change(self.log)
         self.runtime = self._start()
@@ -154,34 +156,35 @@ class Sandbox:
         self.look()
 
     def hold(self) -> None:
-        """What is appended from here on is not durable, and answers wait."""
+        """Keep appends from becoming durable, so that responses wait."""
         self.holds, self.runtime.journal.at_once = True, False
 
     def durable(self, but: int = 0) -> None:
-        """What was appended is durable, and what will be is at once; `but` for so many batches that it came
-        too late for: then what comes waits as well."""
+        """Make all appends durable, now and later.
+
+        With `but`, that many batches stay behind, and later appends wait as well."""
         if not but:
             self.holds, self.runtime.journal.at_once = False, True
         self.runtime.complete_sync(but)
         self.look()
 
     def inform(self, news: Any) -> None:
-        """Tell the coordinator what came of work that was wanted."""
+        """Deliver the result of an effect to the coordinator."""
         if not self.runtime.inform(news) and not isinstance(news, EndsFound):
             self.runtime.inform(given_up(news))
         self.look()
 
     def ring_now(self, key: tuple[str, ...]) -> bool:
-        """Let a timer run out before its time; False where it is not armed."""
-        rang = self.runtime.coordinator.ring_now(key)
+        """Fire a timer before its deadline; return False if it is not armed."""
+        fired = self.runtime.coordinator.ring_now(key)
         self.look()
-        return rang
+        return fired
 
     def next_append(self, how: str) -> None:
-        """The next append "fails", or is "too large"."""
+        """Let the next append fail: "fails" or "too large"."""
         self.runtime.journal.refuse = how
 
-    # --- what becomes of it ---
+    # --- events ---
 
     def _start(self) -> GroupRuntime:
         return GroupRuntime(
@@ -192,39 +195,39 @@ class Sandbox:
             task_assignors=self.task_assignors,
             at_once=not self.holds,
             observe=self._observe,
-            on_rebalance=self._tell,
+            on_rebalance=self._rebalance_explained,
             perform=self._perform,
         )
 
     def _observe(self, event: Event) -> None:
-        self._tell_stories()
+        self._flush_explanations()
         if event.kind == "timer":
-            self._say(f"timer {' '.join(event.key)}")
+            self._print(f"timer {' '.join(event.key)}")
         if event.batch is not None:
             for record in event.batch.records:
-                self._say(f"record {record_line(record)}")
+                self._print(f"record {record_line(record)}")
         self._check(event)
         self._watch(event)
 
-    def _tell(self, explained: ExplainedRebalance) -> None:
+    def _rebalance_explained(self, explained: ExplainedRebalance) -> None:
         self.why.append(explained.rebalance)
         self.runtime.end_event()
-        self._stories.append(why_line(explained.rebalance))
+        self._explanations.append(why_line(explained.rebalance))
 
     def _perform(self, effect: Effect) -> None:
-        self.wanted.append(effect)
-        self._say(f"work {effect_line(effect)}")
+        self.effects.append(effect)
+        self._print(f"work {effect_line(effect)}")
 
-    def _tell_stories(self) -> None:
-        """A story comes behind the answers; who asked is answered last."""
-        for line in self._stories:
-            self._say(line)
-        self._stories.clear()
+    def _flush_explanations(self) -> None:
+        """Print explanations of rebalances after the records that belong to them."""
+        for line in self._explanations:
+            self._print(line)
+        self._explanations.clear()
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self.transcript.append(("", line))
 
-    def _hears(self, number: int, answer: Struct | Errors) -> None:
+    def _response_arrived(self, number: int, answer: Struct | Errors) -> None:
         who = self.waiting.pop(number, None)
         if who is not None:
             self.answers[who] = answer

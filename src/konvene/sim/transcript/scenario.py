@@ -94,30 +94,29 @@ DASHES = "----"
 
 
 class Scenario:
-    """Plays commands. `broken` is what ended it, if it was not their end."""
+    """Runs commands. `broken` is the exception that ended the scenario, such as a violated invariant."""
 
     def __init__(self) -> None:
         self.life = Sandbox()
         self.clients: dict[str, Client] = {}
         self.broken: Exception | None = None
         self.heavy: int | None = None
-        """From how many members and partitions on targets are computed elsewhere, where that was said."""
-        self._made = 0
+        """Members and partitions above which targets are computed in the background; None: the default."""
+        self._recreated_count = 0
 
     def run(self, commands: Iterable[str], line: int = 0) -> list[str]:
-        """Play commands; the lines that tell what happened. Raises ScenarioError.
+        """Run commands and return the lines that they print. Raises ScenarioError.
 
-        `line`: where the first of them stands in its file. After an invariant was violated nothing is
-        played."""
-        said: list[str] = []
+        `line` is the line number of the first command. After a violated invariant nothing is run."""
+        output: list[str] = []
         for at, text in enumerate(commands, line):
             if self.broken is None and text.strip() and not text.startswith("#"):
                 try:
-                    said += self._play(text)
-                except (ScenarioError, ConfigError) as wrong:
-                    why = wrong.why if isinstance(wrong, ScenarioError) else str(wrong)
+                    output += self._play(text)
+                except (ScenarioError, ConfigError) as error:
+                    why = error.why if isinstance(error, ScenarioError) else str(error)
                     raise ScenarioError(why, text, at if line else 0) from None
-        return said
+        return output
 
     def _play(self, text: str) -> list[str]:
         verb, *words = text.split()
@@ -125,64 +124,64 @@ class Scenario:
         if command is None:
             raise ScenarioError(f"no such command, expected one of {', '.join(COMMANDS)}", text)
         self.life.transcript.clear()
-        usual = targets.HEAVY, tasks.HEAVY
+        default_thresholds = targets.HEAVY, tasks.HEAVY
         if self.heavy is not None:
             targets.HEAVY = tasks.HEAVY = self.heavy
-        told: list[str] | None = []
+        printed: list[str] | None = []
         try:
-            told = command.play(self, *command.read(text, words))
+            printed = command.play(self, *command.read(text, words))
         except (ScenarioError, ConfigError):
             raise
         except CodecError as error:
-            raise ScenarioError(f"cannot be said in this version ({error})", text) from None
+            raise ScenarioError(f"not possible in this version ({error})", text) from None
         except Exception as error:  # An invariant that is violated, or what no core may raise.
             self.broken = error
         finally:
-            targets.HEAVY, tasks.HEAVY = usual
-        said = list(told or ())
-        for who, what in self.life.transcript:
-            if who:
-                self.client(who).hears(what)
-                what = f"{who} <- {answer_line(what)}"
-            said.append(what)
+            targets.HEAVY, tasks.HEAVY = default_thresholds
+        output = list(printed or ())
+        for client, entry in self.life.transcript:
+            if client:
+                self.client(client).handle_response(entry)
+                entry = f"{client} <- {answer_line(entry)}"
+            output.append(entry)
         if self.broken is not None:
             name = "" if isinstance(self.broken, InvariantViolation) else f"{type(self.broken).__name__}: "
-            said.append(f"broken {name}{self.broken}".partition("\n")[0])
-        return said
+            output.append(f"broken {name}{self.broken}".partition("\n")[0])
+        return output
 
     def client(self, name: str) -> Client:
         return self.clients.setdefault(name, Client(name))
 
     def ask(self, who: str, request: Struct, o: Options, version: int) -> None:
-        """Send a request in the version that is said."""
+        """Send a request, in the version that the options give."""
         self.life.ask(who, request, number(o, "version", version))
 
     def id_of(self, topic: str) -> Uuid:
-        """The id of a topic; of one that there is not, the one that it would have."""
+        """Return the id of a topic, also of one that does not exist."""
         known = self.life.topics.by_name.get(topic)
         return known.id if known is not None else self.topic_id(topic)
 
     def topic_id(self, name: str, *, anew: bool = False) -> Uuid:
-        """A topic's id says its name; that of one that was made anew has a number as well."""
+        """Return an id that shows the topic's name; that of a recreated topic has a number as well."""
         if anew:
-            self._made += 1
-            name = f"{name}-{self._made}"
+            self._recreated_count += 1
+            name = f"{name}-{self._recreated_count}"
         return Uuid(name.encode()[:16].ljust(16, b"-"))
 
 
 def run_file(text: str) -> str:
-    """The same file with what happened. A block that has commands and no dashes is given them."""
+    """Return the file with the output of its commands; blocks without dashes get them."""
     scenario = Scenario()
     blocks, at = [], 1
     for block in text.strip("\n").split("\n\n"):
         lines = block.split("\n")
         commands = lines[: lines.index(DASHES)] if DASHES in lines else lines
-        said = scenario.run(commands, at)
-        silent = all(not c.strip() or c.startswith(("#", "config ", "kinds ")) for c in commands)
-        if DASHES not in lines and silent and not said:
+        output = scenario.run(commands, at)
+        prints_nothing = all(not c.strip() or c.startswith(("#", "config ", "kinds ")) for c in commands)
+        if DASHES not in lines and prints_nothing and not output:
             blocks.append(block)
         else:
-            blocks.append("\n".join([*commands, DASHES, *said]))
+            blocks.append("\n".join([*commands, DASHES, *output]))
         at += len(lines) + 1
     return "\n\n".join(blocks) + "\n"
 
@@ -216,12 +215,12 @@ def join(s: Scenario, plain: list[str], o: Options) -> None:
 def sync(s: Scenario, plain: list[str], o: Options) -> None:
     client = s.client(plain[0])
     version = number(o, "version", 5)
-    given = {
+    by_member = {
         who: unquote_to_bytes(text)
         for who, _, text in (a.partition(":") for a in o.get("assign", "").split(",") if a)
     }
     if "gives" in o:
-        given |= assignments(o["gives"], o.get("data"))
+        by_member |= assignments(o["gives"], o.get("data"))
     request = SyncGroupRequest(
         group_id=o.get("group", client.group),
         generation_id=number(o, "generation", client.generation),
@@ -232,9 +231,9 @@ def sync(s: Scenario, plain: list[str], o: Options) -> None:
         assignments=tuple(
             SyncGroupRequestAssignment(
                 member_id=s.clients[who].member_id if who in s.clients else who,
-                assignment=told,
+                assignment=assignment,
             )
-            for who, told in given.items()
+            for who, assignment in by_member.items()
         ),
     )
     s.ask(client.name, request, o, 5)
@@ -332,11 +331,11 @@ def forget(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def untopic(s: Scenario, plain: list[str], o: Options) -> None:
-    gone = DeleteTopicState(name=plain[0], topic_id=s.id_of(plain[0]))
-    s.ask("broker", DeleteTopicsRequest(topics=(gone,)), o, 6)
+    deleted = DeleteTopicState(name=plain[0], topic_id=s.id_of(plain[0]))
+    s.ask("broker", DeleteTopicsRequest(topics=(deleted,)), o, 6)
 
 
-# --- the world -----------------------------------------------------------------------------------
+# --- cluster -------------------------------------------------------------------------------------
 
 
 def topic(s: Scenario, plain: list[str], o: Options) -> None:
@@ -349,14 +348,14 @@ def topic(s: Scenario, plain: list[str], o: Options) -> None:
     if count:
         topic_id = known.id if known is not None and not anew else s.topic_id(name, anew=anew)
         topics[name] = Topic(name, topic_id, count, _racks(o, count))
-    made = name in topics and (known is None or anew)
-    s.life.topics = Topics(topics.values(), s.life.topics.version + made)
+    is_new = name in topics and (known is None or anew)
+    s.life.topics = Topics(topics.values(), s.life.topics.version + is_new)
 
 
 def _racks(o: Options, count: int) -> tuple[tuple[str, ...], ...]:
-    """`racks=a,b+c`: of each partition's replicas; those of the last one hold for all that follow."""
-    told = [tuple(each.split("+")) for each in o["racks"].split(",")] if "racks" in o else []
-    return tuple(told[min(index, len(told) - 1)] for index in range(count if told else 0))
+    """Parse `racks=a,b+c`, the racks of each partition's replicas; the last ones apply to the rest."""
+    racks = [tuple(each.split("+")) for each in o["racks"].split(",")] if "racks" in o else []
+    return tuple(racks[min(index, len(racks) - 1)] for index in range(count if racks else 0))
 
 
 def config(s: Scenario, plain: list[str], o: Options) -> None:
@@ -382,7 +381,7 @@ def crash(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def compact(s: Scenario, plain: list[str], o: Options) -> None:
-    """It matters when the log is read again, so it is."""
+    """Compact the log and load it again, which shows the effect."""
     tombstones = o.get("tombstones", "no")
     if tombstones not in ("yes", "no"):
         raise ScenarioError(f"tombstones are kept, yes or no, not {tombstones!r}", "")
@@ -410,8 +409,8 @@ def too_large(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def expire(s: Scenario, plain: list[str], o: Options) -> list[str]:
-    rang = s.life.ring_now(tuple(plain))
-    return [] if rang else [f"no timer {' '.join(plain)}"]
+    fired = s.life.ring_now(tuple(plain))
+    return [] if fired else [f"no timer {' '.join(plain)}"]
 
 
 def show(s: Scenario, plain: list[str], o: Options) -> list[str]:
@@ -424,42 +423,46 @@ def show(s: Scenario, plain: list[str], o: Options) -> list[str]:
 
 
 class Command(NamedTuple):
-    """A command: who plays it, how many words it takes, which options it knows."""
+    """A command: its function, its words and its options."""
 
     play: Callable[[Scenario, list[str], Options], list[str] | None]
     words: str = ""
     options: str = ""
 
     def read(self, text: str, words: list[str]) -> tuple[list[str], Options]:
-        """The words and the options of a line. Raises ScenarioError."""
-        told = [word.partition("=") for word in words if "=" in word]
+        """Split a line into words and options. Raises ScenarioError."""
+        pairs = [word.partition("=") for word in words if "=" in word]
         plain = [word for word in words if "=" not in word]
         known = self.options.split()
-        for name, _, _ in told:
+        for name, _, _ in pairs:
             if known != ["KEY"] and name not in known:
-                expected = f"expected one of {', '.join(known)}" if known else "there are none"
+                expected = f"expected one of {', '.join(known)}" if known else "it has no options"
                 raise ScenarioError(f"no option {name}, {expected}", text)
-        wanted = self.words.split()
-        fewest = sum(not word.startswith("[") for word in wanted)
-        if len(plain) < fewest or (len(plain) > len(wanted) and not self.words.endswith("...]")):
+        expected_words = self.words.split()
+        fewest = sum(not word.startswith("[") for word in expected_words)
+        if len(plain) < fewest or (len(plain) > len(expected_words) and not self.words.endswith("...]")):
             raise ScenarioError(f"expected {self.words or 'no more words'}", text)
-        return plain, {name: value for name, _, value in told}
+        return plain, {name: value for name, _, value in pairs}
 
 
-_WHO = "version group member instance"
-_SAYS = "reads owns rack data"
-_RUNS = (
+_IDENTITY = "version group member instance"
+_SUBSCRIPTION = "reads owns rack data"
+_STREAMS_FIELDS = (
     "epoch topology topology-epoch owns active standby warmup rebalance process endpoint endpoint-epoch rack"
     " tags offsets ends shutdown"
 )
-_DOES = "epoch topics regex owns rebalance rack assignor"
+_CONSUMER_FIELDS = "epoch topics regex owns rebalance rack assignor"
 COMMANDS = {
-    "join": Command(join, "WHO", f"{_WHO} session rebalance type protocols reason {_SAYS}"),
-    "sync": Command(sync, "WHO", f"{_WHO} generation type protocol assign gives data"),
-    "heartbeat": Command(heartbeat, "WHO", f"{_WHO} generation"),
-    "consumer-heartbeat": Command(consumer_heartbeat, f"WHO [{'|'.join(EPOCHS)}]", f"{_WHO} {_DOES}"),
+    "join": Command(join, "WHO", f"{_IDENTITY} session rebalance type protocols reason {_SUBSCRIPTION}"),
+    "sync": Command(sync, "WHO", f"{_IDENTITY} generation type protocol assign gives data"),
+    "heartbeat": Command(heartbeat, "WHO", f"{_IDENTITY} generation"),
+    "consumer-heartbeat": Command(
+        consumer_heartbeat, f"WHO [{'|'.join(EPOCHS)}]", f"{_IDENTITY} {_CONSUMER_FIELDS}"
+    ),
     "consumer-describe": Command(consumer_describe, "GROUP", "version"),
-    "streams-heartbeat": Command(streams_heartbeat, f"WHO [{'|'.join(EPOCHS)}]", f"{_WHO} {_RUNS}"),
+    "streams-heartbeat": Command(
+        streams_heartbeat, f"WHO [{'|'.join(EPOCHS)}]", f"{_IDENTITY} {_STREAMS_FIELDS}"
+    ),
     "streams-describe": Command(streams_describe, "GROUP", "version"),
     "streams-targets": Command(streams_targets, "", "KEY"),
     "share-heartbeat": Command(
@@ -472,9 +475,9 @@ COMMANDS = {
     "state": Command(state, "[fails]", "group begun failed deleted gone"),
     "create": Command(create, "[fails|denied]"),
     "ends": Command(ends, "TOPIC-PARTITION:END,...", "group member"),
-    "leave": Command(leave, "WHO", f"{_WHO} reason"),
-    "remove": Command(remove, "WHO", _WHO),
-    "commit": Command(commit, "WHO TOPIC-PARTITION:OFFSET,...", f"{_WHO} generation metadata retention"),
+    "leave": Command(leave, "WHO", f"{_IDENTITY} reason"),
+    "remove": Command(remove, "WHO", _IDENTITY),
+    "commit": Command(commit, "WHO TOPIC-PARTITION:OFFSET,...", f"{_IDENTITY} generation metadata retention"),
     "fetch": Command(fetch, "WHO", "version group topics"),
     "describe": Command(describe, "GROUP", "version"),
     "list": Command(list_groups, "", "version state"),

@@ -1,7 +1,6 @@
-"""Commands of scenarios about share groups: heartbeats, descriptions, what administrators ask, and what the
-share coordinator does.
+"""Commands of scenarios about share groups: heartbeats, descriptions, administration, and share state.
 
-An administrator's request is begun by its command, which tells what is to be done; `state` says that it was.
+The command of an administrator starts a request and prints what has to be done; `state` completes it.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ if TYPE_CHECKING:
     from konvene.sim.transcript.scenario import Scenario
 
 SHARE_EPOCHS = {"join": 0, "stay": None, "leave": -1}
-"""What a member does, and at which epoch; when it stays it is at its own."""
+"""Member epochs of heartbeats by action; `stay` uses the current epoch."""
 
 SHARE_WORK = (INITIALIZE_STATE, DELETE_STATE, MEMBER_GONE, MEMBER_LEFT, GROUP_EMPTY)
 
 
 def share_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
-    """`share-heartbeat WHO [join|stay|leave]`."""
-    client, does = s.client(plain[0]), plain[1] if len(plain) > 1 else "stay"
-    if does not in SHARE_EPOCHS:
-        raise ScenarioError(f"expected one of {', '.join(SHARE_EPOCHS)}, not {does!r}", "")
+    """`share-heartbeat CLIENT [join|stay|leave]`: send a heartbeat."""
+    client, action = s.client(plain[0]), plain[1] if len(plain) > 1 else "stay"
+    if action not in SHARE_EPOCHS:
+        raise ScenarioError(f"expected one of {', '.join(SHARE_EPOCHS)}, not {action!r}", "")
     client.group, client.assigned = o.get("group", client.group), True
-    epoch = SHARE_EPOCHS[does]
-    names = o.get("topics", "orders" if does == "join" else None)
+    epoch = SHARE_EPOCHS[action]
+    names = o.get("topics", "orders" if action == "join" else None)
     if "member" in o:
         client.member_id = name_or_none(o["member"])
     elif not client.member_id:
@@ -65,7 +64,7 @@ def share_describe(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def share_alter(s: Scenario, plain: list[str], o: Options) -> None:
-    """`share-alter GROUP TOPIC-PARTITION:OFFSET,...`."""
+    """`share-alter GROUP TOPIC-PARTITION:OFFSET,...`: alter start offsets."""
     rows = [
         alter.AlterShareGroupOffsetsRequestTopic(
             topic_name=name,
@@ -80,14 +79,14 @@ def share_alter(s: Scenario, plain: list[str], o: Options) -> None:
     by_name: dict[str, alter.AlterShareGroupOffsetsRequestTopic] = {}
     for row in rows:
         known = by_name.get(row.topic_name)
-        more = () if known is None else known.partitions
-        by_name[row.topic_name] = row.replace(partitions=(*more, *row.partitions))
+        previous = () if known is None else known.partitions
+        by_name[row.topic_name] = row.replace(partitions=(*previous, *row.partitions))
     request = alter.AlterShareGroupOffsetsRequest(group_id=plain[0], topics=tuple(by_name.values()))
     s.ask("admin", request, o, 0)
 
 
 def share_forget(s: Scenario, plain: list[str], o: Options) -> None:
-    """`share-forget GROUP TOPIC,...`: its offsets are deleted."""
+    """`share-forget GROUP TOPIC,...`: delete the offsets of topics."""
     topics = tuple(
         forget.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in plain[1].split(",") if name
     )
@@ -95,12 +94,12 @@ def share_forget(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def share_delete(s: Scenario, plain: list[str], o: Options) -> None:
-    """`share-delete GROUP`: all its state is to go, before `delete` has the group itself go."""
+    """`share-delete GROUP`: delete all share state, which precedes `delete` of the group."""
     s.life.ask("admin", BeginDeletion(plain[0]), 0)
 
 
-def _told(s: Scenario, o: Options) -> Any:
-    """The news that the options of `state` say."""
+def _reported_result(s: Scenario, o: Options) -> Any:
+    """Return the result that the options of `state` describe."""
     if "gone" in o:
         return TopicsGone(frozenset(_ids(s, o["gone"])))
     if "deleted" in o:
@@ -116,30 +115,32 @@ def _id(s: Scenario, word: str) -> Uuid:
     return s.topic_id(word[1:]) if word.startswith("@") else s.id_of(word)
 
 
-def _keys(s: Scenario, o: Options, which: str) -> Iterator[SharePartitionKey]:
-    for each in o.get(which, "").split(","):
-        if each:
-            topic, _, index = each.rpartition(":")
-            yield SharePartitionKey(o["group"], _id(s, topic), number({which: index}, which, 0))
+def _keys(s: Scenario, o: Options, option: str) -> Iterator[SharePartitionKey]:
+    for item in o.get(option, "").split(","):
+        if item:
+            topic, _, index = item.rpartition(":")
+            yield SharePartitionKey(o["group"], _id(s, topic), number({option: index}, option, 0))
 
 
 def state(s: Scenario, plain: list[str], o: Options) -> None:
-    """All that the share coordinator was asked is done, and what came of it told; or it `fails`. With options
-    it is told what they say: what has `begun` or `failed`, what is `deleted`, or which topics are `gone`."""
+    """Complete all requests to the share coordinator, or let them fail.
+
+    With options it reports just what they list: state that has `begun` or `failed`, topics whose state is
+    `deleted`, or deleted topics (`gone`)."""
     if o:
         if "group" not in o and "gone" not in o:
             raise ScenarioError("expected group=NAME or gone=TOPIC", "")
-        s.life.inform(_told(s, o))
+        s.life.inform(_reported_result(s, o))
         return
     if plain not in ([], ["fails"]):
         raise ScenarioError(f"expected fails, not {plain[0]!r}", "")
-    wanted = [effect for effect in s.life.wanted if effect.verb in SHARE_WORK]
-    s.life.wanted = [effect for effect in s.life.wanted if effect.verb not in SHARE_WORK]
-    for verb, asked in wanted:
+    effects = [effect for effect in s.life.effects if effect.verb in SHARE_WORK]
+    s.life.effects = [effect for effect in s.life.effects if effect.verb not in SHARE_WORK]
+    for verb, request in effects:
         if verb == INITIALIZE_STATE:
-            keys = tuple(request.key for request in asked.requests)
-            news = StateInitialized(asked.group_id, *(((), keys) if plain else (keys, ())))
-            s.life.inform(news)
+            keys = tuple(request.key for request in request.requests)
+            result = StateInitialized(request.group_id, *(((), keys) if plain else (keys, ())))
+            s.life.inform(result)
         elif verb == DELETE_STATE and not plain:
-            topics = dict.fromkeys(request.key.topic_id for request in asked.requests)
-            s.life.inform(StateDeleted(asked.group_id, tuple(topics)))
+            topics = dict.fromkeys(request.key.topic_id for request in request.requests)
+            s.life.inform(StateDeleted(request.group_id, tuple(topics)))

@@ -1,9 +1,8 @@
-"""What members of share groups and administrators say, and what the share coordinator did, in the language of
-scenarios (`scenario_share`).
+"""Writes requests of share groups and results of the share coordinator as commands of a scenario.
 
-The share coordinator is told of by what came of it: which share partitions have begun, which could not, what
-is forgotten. Fetches and acknowledgements are not the group's coordinator's, and the language has no words
-for them: what is broken there is played from its seed.
+The share coordinator appears only by its results: which share partitions are initialized, which failed, which
+state is deleted. Fetches and acknowledgements do not reach the group coordinator and have no syntax: their
+bugs are reproduced from the seed.
 """
 
 from __future__ import annotations
@@ -27,35 +26,35 @@ Words = list[str]
 
 
 def heartbeat(client: Client, request: ShareGroupHeartbeatRequest, version: int) -> Words | None:
-    """A ShareGroupHeartbeat; None where there are no words for it."""
-    by_epoch = {epoch: word for word, epoch in SHARE_EPOCHS.items() if epoch is not None}
-    does = by_epoch.get(request.member_epoch, "stay")
-    told = ["share-heartbeat", client.name, does]
-    told += [] if request.group_id == client.group else [f"group={request.group_id}"]
+    """Return the command of a ShareGroupHeartbeat; None if it has no syntax."""
+    by_epoch = {epoch: name_of for name_of, epoch in SHARE_EPOCHS.items() if epoch is not None}
+    action = by_epoch.get(request.member_epoch, "stay")
+    words = ["share-heartbeat", client.name, action]
+    words += [] if request.group_id == client.group else [f"group={request.group_id}"]
     if request.member_id != client.member_id or not client.member_id:
-        told.append(f"member={quote(request.member_id) or NONE}")
-    if does == "stay" and request.member_epoch != client.generation:
-        told.append(f"epoch={request.member_epoch}")
+        words.append(f"member={quote(request.member_id) or NONE}")
+    if action == "stay" and request.member_epoch != client.generation:
+        words.append(f"epoch={request.member_epoch}")
     names = request.subscribed_topic_names
     if names is not None and any(not name or name == NONE or set(name) & set(", =") for name in names):
         return None
-    if names is None and does == "join":
+    if names is None and action == "join":
         return None
-    if names is not None and not (does == "join" and names == ("orders",)):
-        told.append(f"topics={','.join(names) or NONE}")
-    told += [] if request.rack_id is None else [f"rack={quote(request.rack_id)}"]
+    if names is not None and not (action == "join" and names == ("orders",)):
+        words.append(f"topics={','.join(names) or NONE}")
+    words += [] if request.rack_id is None else [f"rack={quote(request.rack_id)}"]
     client.group, client.assigned = request.group_id, True
-    # Who speaks in another's name has that one's from now on.
+    # A client that uses another member's id keeps it from now on.
     client.member_id = request.member_id
-    return [*told, *([] if version == 1 else [f"version={version}"])]
+    return [*words, *([] if version == 1 else [f"version={version}"])]
 
 
 def alter(request: AlterShareGroupOffsetsRequest) -> Words | None:
     rows = [(topic.topic_name, p) for topic in request.topics for p in topic.partitions]
     if not rows or any(p.partition_index < 0 or set(name) & set(", =:") for name, p in rows):
         return None
-    told = ",".join(f"{name}-{p.partition_index}:{p.start_offset}" for name, p in rows)
-    return ["share-alter", request.group_id, told]
+    words = ",".join(f"{name}-{p.partition_index}:{p.start_offset}" for name, p in rows)
+    return ["share-alter", request.group_id, words]
 
 
 def forget(request: DeleteShareGroupOffsetsRequest) -> Words:
@@ -66,35 +65,39 @@ def begin_deletion(request: BeginDeletion) -> Words:
     return ["share-delete", request.group_id]
 
 
-def state(ids: TopicIds, news: Any) -> Words | None:
-    """What the group's coordinator was told; None where there are no words for it."""
-    if isinstance(news, StateInitialized):
-        told = [f"group={news.group_id}"]
-        for word, keys in (("begun", news.done), ("failed", news.failed)):
-            said = _listed(ids, keys)
-            if said is None:
+def state(ids: TopicIds, result: Any) -> Words | None:
+    """Return the command of a result of the share coordinator; None if it has no syntax."""
+    if isinstance(result, StateInitialized):
+        words = [f"group={result.group_id}"]
+        for name_of, keys in (("begun", result.done), ("failed", result.failed)):
+            listed = _listed(ids, keys)
+            if listed is None:
                 return None
-            told += [f"{word}={said}"] if said else []
-        return ["state", *told]
-    if isinstance(news, StateDeleted):
-        gone = _topics(ids, news.topics)
-        return None if gone is None else ["state", f"group={news.group_id}", f"deleted={gone or NONE}"]
-    if isinstance(news, TopicsGone):
-        gone = _topics(ids, sorted(news.topic_ids))
-        return None if gone is None else ["state", f"gone={gone or NONE}"]
+            words += [f"{name_of}={listed}"] if listed else []
+        return ["state", *words]
+    if isinstance(result, StateDeleted):
+        topic_names = _topics(ids, result.topics)
+        return (
+            None
+            if topic_names is None
+            else ["state", f"group={result.group_id}", f"deleted={topic_names or NONE}"]
+        )
+    if isinstance(result, TopicsGone):
+        topic_names = _topics(ids, sorted(result.topic_ids))
+        return None if topic_names is None else ["state", f"gone={topic_names or NONE}"]
     return None
 
 
 def _listed(ids: TopicIds, keys: Iterable[SharePartitionKey]) -> str | None:
-    told = []
-    for topic, some in groupby(keys, key=lambda key: key.topic_id):
-        word = ids.word(topic)
-        if word is None:
+    words = []
+    for topic, partitions in groupby(keys, key=lambda key: key.topic_id):
+        name_of = ids.name_of(topic)
+        if name_of is None:
             return None
-        told += [f"{word}:{key.partition}" for key in some]
-    return ",".join(told)
+        words += [f"{name_of}:{key.partition}" for key in partitions]
+    return ",".join(words)
 
 
 def _topics(ids: TopicIds, topics: Iterable[Uuid]) -> str | None:
-    words = [ids.word(topic) for topic in topics]
+    words = [ids.name_of(topic) for topic in topics]
     return None if None in words else ",".join(map(str, words))

@@ -1,13 +1,13 @@
-"""Commands of scenarios about streams groups: heartbeats, descriptions, and internal topics that are made.
+"""Commands of scenarios about streams groups: heartbeats, descriptions, and creation of internal topics.
 
-A topology is said in a word, its subtopologies separated by `|`:
+A topology is written as its subtopologies, separated by `|`:
 
     0:orders+audit>words|1:<words!counts
 
-Subtopology `0` reads two topics from outside and writes `words`, by which records are repartitioned; `1`
-reads it, and keeps its state in the changelog `counts`. `<words/4` fixes how many partitions it has, and a
-`&` at the end says that all that is read is joined, and so has to have as many partitions. `~pay.*` is an
-expression for what is read. Tasks are said as partitions are, by the ids of their subtopologies: `0:0-2,1:5`.
+Subtopology `0` reads two source topics and writes the repartition topic `words`; `1` reads it, and has a
+state store with the changelog `counts`. `<words/4` sets the number of partitions, and `&` at the end means
+that all topics that are read are joined, so must be copartitioned. `~pay.*` is a regular expression for
+source topics. Tasks are written as partitions are, by subtopology id: `0:0-2,1:5`.
 """
 
 from __future__ import annotations
@@ -59,30 +59,30 @@ if TYPE_CHECKING:
     from konvene.sim.transcript.scenario import Scenario
 
 EPOCHS = {"join": 0, "stay": None, "leave": -1, "away": -2}
-"""What a member does, and at which epoch; when it stays it is at its own."""
+"""Member epochs of heartbeats by action; `stay` uses the current epoch."""
 
 TopicId = Callable[[str], Uuid]
-"""The id of a new topic, by its name."""
+"""Returns the id of a new topic from its name."""
 
 ROLES = ("active", "standby", "warmup")
-TOLD = "told"
-"""As what a member owns: what it was told last to have."""
-UNSAID = "unsaid"
-"""As what it owns, or what its topology is: it says nothing of that, also where it joins."""
+LAST_ASSIGNED = "told"
+"""Value of `owns`: the tasks of the last assignment."""
+OMITTED = "unsaid"
+"""Value of `owns` or `topology`: the field is null, also in the first heartbeat."""
 
-ALIKE = "0:orders"
-"""The topology of who joins and says nothing else: it reads the six partitions of `orders`, without state."""
+DEFAULT_TOPOLOGY = "0:orders"
+"""Default topology of a joining member: it reads the six partitions of `orders`, without state."""
 
 
 def streams_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
-    """`streams-heartbeat WHO [join|stay|leave|away]`."""
-    client, does = s.client(plain[0]), plain[1] if len(plain) > 1 else "stay"
-    if does not in EPOCHS:
-        raise ScenarioError(f"expected one of {', '.join(EPOCHS)}, not {does!r}", "")
+    """`streams-heartbeat CLIENT [join|stay|leave|away]`: send a heartbeat."""
+    client, action = s.client(plain[0]), plain[1] if len(plain) > 1 else "stay"
+    if action not in EPOCHS:
+        raise ScenarioError(f"expected one of {', '.join(EPOCHS)}, not {action!r}", "")
     client.group = o.get("group", client.group)
     client.instance, client.assigned = instance(client, o), True
-    joins, epoch = does == "join", EPOCHS[does]
-    told = o.get("topology", ALIKE if joins else UNSAID)
+    joins, epoch = action == "join", EPOCHS[action]
+    topology_text = o.get("topology", DEFAULT_TOPOLOGY if joins else OMITTED)
     owned = [_owned(client, role, o, joins) for role in ROLES]
     request = StreamsGroupHeartbeatRequest(
         group_id=client.group,
@@ -92,7 +92,9 @@ def streams_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
         instance_id=client.instance,
         rack_id=unquote(o["rack"]) if "rack" in o else None,
         rebalance_timeout_ms=number(o, "rebalance", 30_000 if joins else -1),
-        topology=None if told == UNSAID else topology_of(told, number(o, "topology-epoch", 0)),
+        topology=None
+        if topology_text == OMITTED
+        else topology_of(topology_text, number(o, "topology-epoch", 0)),
         active_tasks=owned[0],
         standby_tasks=owned[1],
         warmup_tasks=owned[2],
@@ -107,27 +109,27 @@ def streams_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def _member(s: Scenario, client: Client, o: Options) -> str:
-    """The client's id, which it makes by itself, and anew if it is to be `new`."""
-    told = o.get("member")
-    if told is not None and told != "new":
-        return name_or_none(told)
-    if told == "new" or not client.member_id:
+    """Return the member id that the client generates; another one for `member=new`."""
+    member_id = o.get("member")
+    if member_id is not None and member_id != "new":
+        return name_or_none(member_id)
+    if member_id == "new" or not client.member_id:
         client.member_id = s.life.own_id(client.name)
     return client.member_id
 
 
 def _owned(client: Client, role: str, o: Options, joins: bool) -> tuple[TaskIds, ...] | None:
-    text = o.get(role, o.get("owns", NONE if joins else UNSAID))
-    if text == UNSAID:
+    text = o.get(role, o.get("owns", NONE if joins else OMITTED))
+    if text == OMITTED:
         return None
-    if text == TOLD:
+    if text == LAST_ASSIGNED:
         return task_ids(client.tasks.get(role, {}))
     return () if text == NONE else task_ids(dict(ranges(text)))
 
 
 def task_ids(tasks: Tasks) -> tuple[TaskIds, ...]:
-    """As requests have them."""
-    return tuple(TaskIds(subtopology_id=name, partitions=tuple(some)) for name, some in tasks.items())
+    """Return tasks as requests have them."""
+    return tuple(TaskIds(subtopology_id=name, partitions=tuple(indexes)) for name, indexes in tasks.items())
 
 
 def _endpoint(o: Options) -> Endpoint | None:
@@ -145,13 +147,13 @@ def _tags(o: Options) -> tuple[KeyValue, ...] | None:
 
 
 def _offsets(text: str | None) -> tuple[TaskOffset, ...] | None:
-    """`0-3:17`: of subtopology 0, partition 3."""
+    """Parse `0-3:17`, the offset of subtopology 0, partition 3."""
     if text is None:
         return None
     found = [] if text == NONE else partitions(text)
     return tuple(
-        TaskOffset(subtopology_id=name, partition=p, offset=number({"an offset": at}, "an offset", 0))
-        for name, p, at in found
+        TaskOffset(subtopology_id=name, partition=p, offset=number({"an offset": offset}, "an offset", 0))
+        for name, p, offset in found
     )
 
 
@@ -161,16 +163,16 @@ _PART = re.compile(r"([+~><!]?)([^+~><!&/]+)(?:/(\d+))?")
 
 
 def topology_of(text: str, epoch: int = 0) -> Topology:
-    """What the words at the top of this file say. Raises ScenarioError."""
+    """Parse a topology (see the top of this file). Raises ScenarioError."""
     return Topology(epoch=epoch, subtopologies=tuple(map(_subtopology, text.split("|"))))
 
 
 def _subtopology(text: str) -> Subtopology:
-    name, colon, told = text.partition(":")
+    name, colon, topics = text.partition(":")
     if not colon:
         raise ScenarioError(f"expected ID:TOPIC..., not {text!r}", "")
-    joined = told.endswith("&")
-    parts = _PART.findall(told)
+    joined = topics.endswith("&")
+    parts = _PART.findall(topics)
     reads = tuple(topic for sign, topic, _ in parts if sign in ("", "+"))
     regexes = tuple(expression for sign, expression, _ in parts if sign == "~")
     inner = _infos(parts, "<")
@@ -190,38 +192,38 @@ def _subtopology(text: str) -> Subtopology:
     )
 
 
-def _infos(parts: list[tuple[str, str, str]], wanted: str) -> tuple[TopicInfo, ...]:
+def _infos(parts: list[tuple[str, str, str]], effects: str) -> tuple[TopicInfo, ...]:
     return tuple(
-        TopicInfo(name=topic, partitions=int(count or 0)) for sign, topic, count in parts if sign == wanted
+        TopicInfo(name=topic, partitions=int(count or 0)) for sign, topic, count in parts if sign == effects
     )
 
 
-# --- what an assignor says ---------------------------------------------------------------------
+# --- assignors ------------------------------------------------------------------------------
 
 
 def streams_targets(s: Scenario, plain: list[str], o: Options) -> None:
-    """From here on every target is what is said, of whoever is a member; without any, the broker's assignors
-    are asked again."""
+    """Set the target assignment of all members from here on; without any, use the broker's assignors
+    again."""
     s.life.task_assignors.clear()
-    said = {who: _target(text) for who, text in o.items()}
+    targets = {client: _target(text) for client, text in o.items()}
 
     def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
-        given = {s.client(who).member_id: tasks for who, tasks in said.items()}
-        return checked(spec, topology, {name: given[name] for name in spec.members if name in given})
+        by_member = {s.client(client).member_id: tasks for client, tasks in targets.items()}
+        return checked(spec, topology, {name: by_member[name] for name in spec.members if name in by_member})
 
-    if said:
+    if targets:
         s.life.task_assignors["said"] = TaskAssignor("said", assign)
 
 
 def _target(text: str) -> MemberAssignment:
-    """`0:0-2`, and behind a slash each what it stands by for, and what it warms up."""
-    roles = [NO_TASKS if told == NONE else dict(ranges(told)) for told in text.split("/")]
+    """Parse `0:0-2`, followed by standby and warm-up tasks, each after a slash."""
+    roles = [NO_TASKS if tasks == NONE else dict(ranges(tasks)) for tasks in text.split("/")]
     if len(roles) > len(ROLES):
         raise ScenarioError(f"expected ACTIVE/STANDBY/WARMUP, not {text!r}", "")
     return MemberAssignment(*roles)
 
 
-# --- what is done elsewhere ------------------------------------------------------------------------
+# --- background work -----------------------------------------------------------------------------
 
 
 def streams_describe(s: Scenario, plain: list[str], o: Options) -> None:
@@ -229,42 +231,46 @@ def streams_describe(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def create(s: Scenario, plain: list[str], o: Options) -> None:
-    """Internal topics that groups wait for are made; or that `fails`, or nobody may (`denied`)."""
+    """Create the internal topics that groups wait for, or let that fail: `fails`, or `denied`
+    authorization."""
     if plain not in ([], ["fails"], ["denied"]):
         raise ScenarioError(f"expected fails or denied, not {plain[0]!r}", "")
-    wanted = [effect.subject for effect in s.life.wanted if effect.verb == CREATE_TOPICS]
-    s.life.wanted = [effect for effect in s.life.wanted if effect.verb != CREATE_TOPICS]
-    for asked in {each.group_id: each for each in wanted}.values():
+    effects = [effect.subject for effect in s.life.effects if effect.verb == CREATE_TOPICS]
+    s.life.effects = [effect for effect in s.life.effects if effect.verb != CREATE_TOPICS]
+    for request in {item.group_id: item for item in effects}.values():
         if not plain:
-            s.life.topics = made(s.life.topics, asked, s.topic_id)
+            s.life.topics = with_created(s.life.topics, request, s.topic_id)
         elif plain == ["fails"]:
-            errors: Mapping[str, str] = {topic.name: "it fails" for topic in asked.topics}
-            s.life.inform(TopicsNotCreated(asked.group_id, errors))
+            errors: Mapping[str, str] = {topic.name: "it fails" for topic in request.topics}
+            s.life.inform(TopicsNotCreated(request.group_id, errors))
         else:
-            s.life.inform(TopicsNotCreated(asked.group_id, {}, tuple(topic.name for topic in asked.topics)))
+            s.life.inform(
+                TopicsNotCreated(request.group_id, {}, tuple(topic.name for topic in request.topics))
+            )
 
 
-def made(topics: Topics, asked: TopicsToCreate, topic_id: TopicId) -> Topics:
-    """The topics that there are, with those that were asked for."""
+def with_created(topics: Topics, request: TopicsToCreate, topic_id: TopicId) -> Topics:
+    """Return the topics with the requested ones added."""
     known = dict(topics.by_name)
-    for each in asked.topics:
-        known.setdefault(each.name, Topic(each.name, topic_id(each.name), each.partitions))
+    for item in request.topics:
+        known.setdefault(item.name, Topic(item.name, topic_id(item.name), item.partitions))
     return Topics(known.values(), topics.version + (len(known) > len(topics.by_name)))
 
 
 def ends(s: Scenario, plain: list[str], o: Options) -> None:
-    """Where changelogs end is told, `counts-0:100`, to all groups that asked; or once to the one of a `group`
-    that asked for a `member`. What is not said is not known."""
-    told = {} if plain[0] == NONE else {(topic, p): int(end) for topic, p, end in partitions(plain[0])}
-    asked = [effect for effect in s.life.wanted if effect.verb == LOOK_UP_ENDS]
+    """Report end offsets of changelogs, `counts-0:100`, to all groups that requested them.
+
+    `group` and `member` select one request. End offsets that are not listed stay unknown."""
+    end_offsets = {} if plain[0] == NONE else {(topic, p): int(end) for topic, p, end in partitions(plain[0])}
+    request = [effect for effect in s.life.effects if effect.verb == LOOK_UP_ENDS]
     if "group" in o or "member" in o:
-        wanted = (o.get("group"), o.get("member"))
-        asked = [each for each in asked if _is_of(each.subject, *wanted)][:1]
-    s.life.wanted = [effect for effect in s.life.wanted if not any(effect is each for each in asked)]
-    for each in asked:
-        known = {place: told[place] for place in each.subject.partitions if place in told}
-        s.life.inform(EndsFound(each.subject, known))
+        effects = (o.get("group"), o.get("member"))
+        request = [item for item in request if _is_of(item.subject, *effects)][:1]
+    s.life.effects = [effect for effect in s.life.effects if not any(effect is item for item in request)]
+    for item in request:
+        known = {key: end_offsets[key] for key in item.subject.partitions if key in end_offsets}
+        s.life.inform(EndsFound(item.subject, known))
 
 
-def _is_of(asked: EndsToLookUp, group_id: str | None, member_id: str | None) -> bool:
-    return group_id in (None, asked.group_id) and member_id in (None, asked.member_id)
+def _is_of(request: EndsToLookUp, group_id: str | None, member_id: str | None) -> bool:
+    return group_id in (None, request.group_id) and member_id in (None, request.member_id)

@@ -1,7 +1,7 @@
-"""What members of streams groups say, in the language of scenarios (`scenario_streams`).
+"""Writes requests of streams groups as commands of a scenario (`streams_commands`).
 
-Settings of internal topics are left out: no decision rests on them. A topology that the language has no words
-for (expressions, an epoch below 0, indexes out of range) becomes a remark.
+Configs of internal topics are left out: no decision depends on them. A topology without syntax (regular
+expressions, an epoch below 0, indexes out of range) becomes a comment.
 """
 
 from __future__ import annotations
@@ -19,139 +19,141 @@ from konvene.messages.streams_group_heartbeat import (
     TaskOffset,
     Topology,
 )
-from konvene.sim.transcript.streams_commands import ALIKE, EPOCHS, UNSAID
+from konvene.sim.transcript.streams_commands import DEFAULT_TOPOLOGY, EPOCHS, OMITTED
 from konvene.sim.transcript.vocabulary import NONE, Client
 
 Words = list[str]
 SIGNS = set("+><!&/|:, =-")
-"""What a name in the language may not have; a topic may have dashes, and a subtopology none."""
+"""Characters that names may not contain in scenarios; a topic may contain dashes, a subtopology id none."""
 
 
 def heartbeat(client: Client, request: StreamsGroupHeartbeatRequest, version: int) -> Words | None:
-    """A StreamsGroupHeartbeat; None where there are no words for it."""
+    """Return the command of a StreamsGroupHeartbeat; None if it has no syntax."""
     by_epoch = {epoch: word for word, epoch in EPOCHS.items() if epoch is not None}
-    does = by_epoch.get(request.member_epoch, "stay")
-    joins = does == "join"
-    told = ["streams-heartbeat", client.name, does]
-    told += [] if request.group_id == client.group else [f"group={quote(request.group_id)}"]
-    told += [] if request.instance_id == client.instance else [f"instance={_instance(request.instance_id)}"]
+    action = by_epoch.get(request.member_epoch, "stay")
+    joins = action == "join"
+    words = ["streams-heartbeat", client.name, action]
+    words += [] if request.group_id == client.group else [f"group={quote(request.group_id)}"]
+    words += [] if request.instance_id == client.instance else [f"instance={_instance(request.instance_id)}"]
     if request.member_id != client.member_id or not client.member_id:
-        told.append(f"member={quote(request.member_id) or NONE}")
-    if does == "stay" and request.member_epoch != client.generation:
-        told.append(f"epoch={request.member_epoch}")
-    said = _topology(request.topology, joins), _tasks(request, joins), _offsets(request)
-    if request.instance_id == "" or any(each is None for each in said):
+        words.append(f"member={quote(request.member_id) or NONE}")
+    if action == "stay" and request.member_epoch != client.generation:
+        words.append(f"epoch={request.member_epoch}")
+    fields = _topology(request.topology, joins), _tasks(request, joins), _offsets(request)
+    if request.instance_id == "" or any(item is None for item in fields):
         return None
-    told += [word for each in said for word in each or ()]
-    told += _itself(client, request, joins)
+    words += [word for item in fields for word in item or ()]
+    words += _member_fields(client, request, joins)
     client.group, client.instance, client.assigned = request.group_id, request.instance_id, True
-    return [*told, *([] if version == 1 else [f"version={version}"])]
+    return [*words, *([] if version == 1 else [f"version={version}"])]
 
 
 def _instance(instance_id: str | None) -> str:
     return NONE if instance_id is None else quote(instance_id)
 
 
-def _itself(client: Client, request: StreamsGroupHeartbeatRequest, joins: bool) -> Words:
-    told = []
+def _member_fields(client: Client, request: StreamsGroupHeartbeatRequest, joins: bool) -> Words:
+    words = []
     if request.rebalance_timeout_ms != (30_000 if joins else -1):
-        told.append(f"rebalance={request.rebalance_timeout_ms}")
+        words.append(f"rebalance={request.rebalance_timeout_ms}")
     if request.endpoint_information_epoch != client.endpoint_epoch:
-        told.append(f"endpoint-epoch={request.endpoint_information_epoch}")
+        words.append(f"endpoint-epoch={request.endpoint_information_epoch}")
     if request.process_id is not None and request.process_id != (client.name if joins else None):
-        told.append(f"process={quote(request.process_id)}")
+        words.append(f"process={quote(request.process_id)}")
     if request.rack_id is not None:
-        told.append(f"rack={quote(request.rack_id)}")
+        words.append(f"rack={quote(request.rack_id)}")
     if request.user_endpoint is not None:
-        told.append(f"endpoint={request.user_endpoint.host}:{request.user_endpoint.port}")
+        words.append(f"endpoint={request.user_endpoint.host}:{request.user_endpoint.port}")
     if request.client_tags is not None:
-        told.append("tags=" + (",".join(f"{tag.key}:{tag.value}" for tag in request.client_tags) or NONE))
-    return [*told, "shutdown=yes"] if request.shutdown_application else told
+        words.append("tags=" + (",".join(f"{tag.key}:{tag.value}" for tag in request.client_tags) or NONE))
+    return [*words, "shutdown=yes"] if request.shutdown_application else words
 
 
 # --- tasks -----------------------------------------------------------------------------------------
 
 
 def _tasks(request: StreamsGroupHeartbeatRequest, joins: bool) -> Words | None:
-    told = []
+    words = []
     for role in ("active", "standby", "warmup"):
-        said = _some(getattr(request, f"{role}_tasks"))
-        if said is None:
+        fields = _task_ids(getattr(request, f"{role}_tasks"))
+        if fields is None:
             return None
-        if said != (NONE if joins else UNSAID):
-            told.append(f"{role}={said}")
-    return told
+        if fields != (NONE if joins else OMITTED):
+            words.append(f"{role}={fields}")
+    return words
 
 
-def _some(said: tuple[TaskIds, ...] | None) -> str | None:
-    if said is None:
-        return UNSAID
-    told = []
-    for each in said:
-        if not each.partitions or min(each.partitions) < 0 or set(each.subtopology_id) & SIGNS:
+def _task_ids(fields: tuple[TaskIds, ...] | None) -> str | None:
+    if fields is None:
+        return OMITTED
+    words = []
+    for item in fields:
+        if not item.partitions or min(item.partitions) < 0 or set(item.subtopology_id) & SIGNS:
             return None
-        for _, run in groupby(enumerate(each.partitions), key=lambda pair: pair[1] - pair[0]):
+        for _, run in groupby(enumerate(item.partitions), key=lambda pair: pair[1] - pair[0]):
             numbers = [partition for _, partition in run]
             last = f"-{numbers[-1]}" if len(numbers) > 1 else ""
-            told.append(f"{each.subtopology_id}:{numbers[0]}{last}")
-    return ",".join(told) or NONE
+            words.append(f"{item.subtopology_id}:{numbers[0]}{last}")
+    return ",".join(words) or NONE
 
 
 def _offsets(request: StreamsGroupHeartbeatRequest) -> Words | None:
-    told = []
-    for word, said in (("offsets", request.task_offsets), ("ends", request.task_end_offsets)):
-        if said is not None:
-            if any(each.partition < 0 or set(each.subtopology_id) & SIGNS for each in said):
+    words = []
+    for option, fields in (("offsets", request.task_offsets), ("ends", request.task_end_offsets)):
+        if fields is not None:
+            if any(item.partition < 0 or set(item.subtopology_id) & SIGNS for item in fields):
                 return None
-            told.append(f"{word}=" + (",".join(map(_offset, said)) or NONE))
-    return told
+            words.append(f"{option}=" + (",".join(map(_offset, fields)) or NONE))
+    return words
 
 
-def _offset(said: TaskOffset) -> str:
-    return f"{said.subtopology_id}-{said.partition}:{said.offset}"
+def _offset(fields: TaskOffset) -> str:
+    return f"{fields.subtopology_id}-{fields.partition}:{fields.offset}"
 
 
 # --- topologies ------------------------------------------------------------------------------------
 
 
-def _topology(sent: Topology | None, joins: bool) -> Words | None:
-    if sent is None:
-        return [f"topology={UNSAID}"] if joins else []
-    parts = [_part(each) for each in sent.subtopologies]
-    if sent.epoch < 0 or not parts or None in parts:
+def _topology(topology: Topology | None, joins: bool) -> Words | None:
+    if topology is None:
+        return [f"topology={OMITTED}"] if joins else []
+    parts = [_part(item) for item in topology.subtopologies]
+    if topology.epoch < 0 or not parts or None in parts:
         return None
-    told = "|".join(map(str, parts))
-    words = [] if joins and told == ALIKE else [f"topology={told}"]
-    return [*words, f"topology-epoch={sent.epoch}"] if sent.epoch else words
+    text = "|".join(map(str, parts))
+    words = [] if joins and text == DEFAULT_TOPOLOGY else [f"topology={text}"]
+    return [*words, f"topology-epoch={topology.epoch}"] if topology.epoch else words
 
 
-def _part(each: Subtopology) -> str | None:
-    """One subtopology; None where the language cannot say it."""
-    inner = each.repartition_source_topics
-    all_of_it = (tuple(range(len(each.source_topics))), tuple(range(len(inner))))
-    groups = [(g.source_topics, g.repartition_source_topics) for g in each.copartition_groups]
-    names = [*each.source_topics, *each.repartition_sink_topics]
-    names += [topic.name for topic in (*inner, *each.state_changelog_topics)]
-    odd = any(not name or set(name) & (SIGNS - {"-"}) for name in names) or set(each.subtopology_id) & SIGNS
-    if odd or each.source_topic_regex or groups not in ([], [all_of_it]):
+def _part(item: Subtopology) -> str | None:
+    """Return one subtopology; None if it has no syntax."""
+    inner = item.repartition_source_topics
+    everything = (tuple(range(len(item.source_topics))), tuple(range(len(inner))))
+    groups = [(g.source_topics, g.repartition_source_topics) for g in item.copartition_groups]
+    names = [*item.source_topics, *item.repartition_sink_topics]
+    names += [topic.name for topic in (*inner, *item.state_changelog_topics)]
+    unsupported = (
+        any(not name or set(name) & (SIGNS - {"-"}) for name in names) or set(item.subtopology_id) & SIGNS
+    )
+    if unsupported or item.source_topic_regex or groups not in ([], [everything]):
         return None
-    told = "+".join(each.source_topics)
-    told += "".join(f"<{_info(topic)}" for topic in inner)
-    told += "".join(f">{name}" for name in each.repartition_sink_topics)
-    told += "".join(f"!{_info(topic)}" for topic in each.state_changelog_topics)
-    return f"{each.subtopology_id}:{told}" + ("&" if groups else "")
+    words = "+".join(item.source_topics)
+    words += "".join(f"<{_info(topic)}" for topic in inner)
+    words += "".join(f">{name}" for name in item.repartition_sink_topics)
+    words += "".join(f"!{_info(topic)}" for topic in item.state_changelog_topics)
+    return f"{item.subtopology_id}:{words}" + ("&" if groups else "")
 
 
 def _info(topic: Any) -> str:
     return f"{topic.name}/{topic.partitions}" if topic.partitions else str(topic.name)
 
 
-def not_created(news: TopicsNotCreated) -> str:
-    """That topics could not be made."""
-    return "create denied" if news.unauthorized else "create fails"
+def not_created(result: TopicsNotCreated) -> str:
+    """Return the command for topics that could not be created."""
+    return "create denied" if result.unauthorized else "create fails"
 
 
-def ends(news: EndsFound) -> str:
-    """Where changelogs end, for the member that has told how far it is."""
-    told = ",".join(f"{topic}-{partition}:{end}" for (topic, partition), end in news.ends.items())
-    return f"ends {told or NONE} group={news.group_id} member={news.wanted.member_id}"
+def ends(result: EndsFound) -> str:
+    """Return the command that reports end offsets to the member that requested them."""
+    words = ",".join(f"{topic}-{partition}:{end}" for (topic, partition), end in result.ends.items())
+    return f"ends {words or NONE} group={result.group_id} member={result.wanted.member_id}"

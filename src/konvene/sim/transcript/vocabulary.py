@@ -1,4 +1,4 @@
-"""What a scenario's commands say in words, and what its clients remember."""
+"""Syntax shared by the commands of scenarios, and the state of their clients."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
 NONE = "-"
-"""Says that a field is empty, where the client would fill in what it remembers."""
+"""Marks a field as empty, which otherwise has the client's remembered value."""
 
-FORGETS = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID)
-"""Answers by which a client of the classic protocol learns that it is nobody."""
+IDENTITY_LOST = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID)
+"""Errors after which a client of the classic protocol drops its member id."""
 
-FENCES = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_MEMBER_EPOCH)
-"""Answers by which one of the consumer protocol learns that it has to join again."""
+FENCED = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_MEMBER_EPOCH)
+"""Errors after which a client of a modern protocol rejoins with epoch 0."""
 
 Options = dict[str, str]
 
@@ -32,7 +32,7 @@ HeartbeatResponses = (
 
 
 class ScenarioError(Exception):
-    """A line that is no command. `line` counts from one; 0 where there is no file."""
+    """A malformed line. `line` counts from one; 0 if it is not from a file."""
 
     def __init__(self, why: str, text: str, line: int = 0) -> None:
         super().__init__(f"line {line}: {why}: {text}" if line else f"{why}: {text}")
@@ -41,7 +41,7 @@ class ScenarioError(Exception):
 
 @dataclass
 class Client:
-    """What a client remembers. `generation` is a member epoch where it speaks the consumer protocol."""
+    """State of a client. `generation` is the member epoch in modern protocols."""
 
     name: str
     group: str = "g"
@@ -49,53 +49,53 @@ class Client:
     instance: str | None = None
     generation: int = -1
     assigned: bool = False
-    """Whether it spoke the consumer protocol last: then a refused commit makes it forget nothing."""
-    has: dict[Uuid, tuple[int, ...]] = field(default_factory=dict)
-    """What it was told last to have, in the consumer protocol."""
+    """Whether it last used a modern protocol: then a rejected commit does not drop its member id."""
+    owned: dict[Uuid, tuple[int, ...]] = field(default_factory=dict)
+    """Last assignment in the consumer or share protocol, by topic id."""
     tasks: dict[str, Tasks] = field(default_factory=dict)
-    """The same in the streams protocol, by role."""
+    """Last assignment in the streams protocol, by role."""
     endpoint_epoch: int = 0
-    """What it knows of endpoints."""
+    """Epoch of the last received endpoint information."""
 
-    def hears(self, answer: Any) -> None:
+    def handle_response(self, answer: Any) -> None:
         if isinstance(answer, HeartbeatResponses):
-            self._hears_epoch(answer)
+            self._handle_heartbeat(answer)
             return
         error = answer if isinstance(answer, Errors) else Errors(getattr(answer, "error_code", 0))
         if isinstance(answer, JoinGroupResponse):
             self.member_id = answer.member_id or self.member_id
             if error is Errors.NONE:
                 self.generation = answer.generation_id
-        if error in FORGETS and isinstance(answer, Errors | JoinGroupResponse) and not self.assigned:
+        if error in IDENTITY_LOST and isinstance(answer, Errors | JoinGroupResponse) and not self.assigned:
             self.member_id, self.generation = "", -1
 
-    def _hears_epoch(self, answer: HeartbeatResponses) -> None:
+    def _handle_heartbeat(self, answer: HeartbeatResponses) -> None:
         error = Errors(answer.error_code)
-        if error in FENCES:
-            self.generation, self.has, self.tasks = 0, {}, {}
+        if error in FENCED:
+            self.generation, self.owned, self.tasks = 0, {}, {}
         if error is Errors.NONE:
             self.member_id, self.generation = answer.member_id or self.member_id, answer.member_epoch
             if isinstance(answer, StreamsGroupHeartbeatResponse):
-                self._hears_tasks(answer)
+                self._handle_tasks(answer)
             elif answer.assignment is not None:
-                self.has = {t.topic_id: t.partitions for t in answer.assignment.topic_partitions}
+                self.owned = {t.topic_id: t.partitions for t in answer.assignment.topic_partitions}
 
-    def _hears_tasks(self, answer: StreamsGroupHeartbeatResponse) -> None:
-        told = {
+    def _handle_tasks(self, answer: StreamsGroupHeartbeatResponse) -> None:
+        by_role = {
             "active": answer.active_tasks,
             "standby": answer.standby_tasks,
             "warmup": answer.warmup_tasks,
         }
         self.tasks |= {
-            role: {each.subtopology_id: each.partitions for each in some}
-            for role, some in told.items()
-            if some is not None
+            role: {each.subtopology_id: each.partitions for each in assigned}
+            for role, assigned in by_role.items()
+            if assigned is not None
         }
         self.endpoint_epoch = answer.endpoint_information_epoch
 
 
 def number(o: Options, name: str, default: int) -> int:
-    """A number that may be said."""
+    """Return a numeric option or its default."""
     try:
         return int(o.get(name, default))
     except ValueError:
@@ -107,13 +107,13 @@ def name_or_none(text: str) -> str:
 
 
 def reason(o: Options) -> str | None:
-    """Words with underscores between them."""
+    """Return the option `reason`, with spaces for underscores."""
     return unquote(o["reason"]).replace("_", " ") if "reason" in o else None
 
 
 def instance(client: Client, o: Options) -> str | None:
-    told = o.get("instance", client.instance)
-    return None if told == NONE else told
+    instance_id = o.get("instance", client.instance)
+    return None if instance_id == NONE else instance_id
 
 
 def member(client: Client, o: Options) -> str:
@@ -121,23 +121,23 @@ def member(client: Client, o: Options) -> str:
 
 
 def partitions(text: str) -> list[tuple[str, int, str]]:
-    """`topic-partition:offset,...` or without offsets."""
+    """Parse `topic-partition:offset,...`; offsets may be missing."""
     found = []
     for part in text.split(","):
-        where, _, told = part.partition(":")
+        where, _, offset = part.partition(":")
         topic, _, index = where.rpartition("-")
         if not topic or not index.isdigit():
             raise ScenarioError(f"expected topic-partition, not {where!r}", "")
-        found.append((topic, int(index), told))
+        found.append((topic, int(index), offset))
     return found
 
 
 def ranges(text: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """`topic:0-2,topic:5`: each topic with its partitions."""
+    """Parse `topic:0-2,topic:5` into topics with their partitions."""
     found: dict[str, tuple[int, ...]] = {}
     for part in text.split(","):
-        topic, _, told = part.rpartition(":")
-        first, _, last = told.partition("-")
+        topic, _, text_range = part.rpartition(":")
+        first, _, last = text_range.partition("-")
         if not topic or not first.isdigit() or not (last or first).isdigit():
             raise ScenarioError(f"expected topic:0-2, not {part!r}", "")
         found[topic] = found.get(topic, ()) + tuple(range(int(first), int(last or first) + 1))

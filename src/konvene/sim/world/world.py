@@ -205,7 +205,7 @@ class World:
         """Record one command of a scenario, such as a change of a setting or a crash."""
         if self.recorder is not None:
             self.recorder.time(self.event_queue.now_ms, self.event_queue.wall_off_ms)
-            self.recorder.say(line)
+            self.recorder.record(line)
 
     def __repr__(self) -> str:
         return f"<world at step {self.steps}: {len(self.members)} members, {self.runtime!r}>"
@@ -591,7 +591,7 @@ class World:
         if self.recorder is not None:
             self.recorder.time(self.event_queue.now_ms, self.event_queue.wall_off_ms)
             if event.kind == "loaded":
-                self.recorder.say("restart")
+                self.recorder.record("restart")
             else:
                 self.recorder.event(event)
         for key in event.before.offsets.keys() - event.after.offsets.keys():

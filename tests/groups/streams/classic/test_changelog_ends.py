@@ -28,7 +28,7 @@ ALL = ",".join(f"counts-{partition}:{END}" for partition in range(6))
 
 def asked(story: Story) -> list[EndsToLookUp]:
     """What is to be looked up, and has not been."""
-    return [effect.subject for effect in story.life.wanted if effect.verb == LOOK_UP_ENDS]
+    return [effect.subject for effect in story.life.effects if effect.verb == LOOK_UP_ENDS]
 
 
 def tasks(wanted: EndsToLookUp) -> list[int]:
