@@ -304,9 +304,7 @@ def fetch(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def _topic(s: Scenario, name: str, by_id: bool) -> dict[str, Any]:
-    if not by_id:
-        return {"name": name}
-    return {"topic_id": s.id_of(name)}
+    return {"topic_id": s.id_of(name)} if by_id else {"name": name}
 
 
 def describe(s: Scenario, plain: list[str], o: Options) -> None:
@@ -381,7 +379,6 @@ def crash(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def compact(s: Scenario, plain: list[str], o: Options) -> None:
-    """Compact the log and load it again, which shows the effect."""
     tombstones = o.get("tombstones", "no")
     if tombstones not in ("yes", "no"):
         raise ScenarioError(f"tombstones are kept, yes or no, not {tombstones!r}", "")
