@@ -1,5 +1,5 @@
-"""Turns the logs of coordinators into tables and answers: why a group rebalanced, and what it cost.
+"""Turns the logs of coordinators into tables and explanations: why a group rebalanced, and what it cost.
 
-Everything here works on Arrow batches, in one process or in as many as Spark has. Nothing of it is imported
-by the broker, and nothing of Spark before it is needed: `pip install konvene[spark]`.
+Everything here works on Arrow batches, in one process, in several, or on Spark. The broker imports none of
+it, and Spark is imported only when needed: `pip install konvene[spark]`.
 """

@@ -1,4 +1,4 @@
-"""Columns of numbers: what is asked of them again and again, all rows at a time."""
+"""Vectorised operations on integer columns that several modules need."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 
 def last_of_each(key: Ints) -> Ints:
-    """Where each key stands last, in the order of the keys."""
+    """Return the last index of each key, in key order."""
     _, behind = np.unique(key[::-1], return_index=True)
     last: Ints = len(key) - 1 - behind
     return last
 
 
 def first_behind(producers: Ints, offsets: Ints, whose: Ints, since: Ints) -> Ints:
-    """The index of the first marker (sorted by producer and offset) of `whose` behind `since`; -1 if none."""
+    """Return the index of the first marker (sorted by producer and offset) of `whose` after `since`; -1 if
+    none."""
     _, codes = np.unique(np.concatenate([producers, whose]), return_inverse=True)
     low = min(int(offsets.min()), int(since.min()))
     span = max(int(offsets.max()), int(since.max())) - low + 2
@@ -38,13 +39,13 @@ def first_behind(producers: Ints, offsets: Ints, whose: Ints, since: Ints) -> In
 
 
 def order_of(key: Ints, keys: int) -> Ints:
-    """The order by key, of each key as they stand. Short numbers are sorted faster, by their digits."""
+    """Return the stable order by key. Small numbers are sorted faster, by radix sort."""
     order: Ints = np.argsort(key.astype(np.uint16) if keys <= 1 << 16 else key, kind="stable")
     return order
 
 
 def running_max(key: Ints, values: Ints, start: Ints) -> Ints:
-    """Of rows sorted by key: the largest value before each row within its key, at least `start`."""
+    """Return, for rows sorted by key, the largest value before each row within its key, at least `start`."""
     heads = np.r_[True, key[1:] != key[:-1]]
     segment = np.cumsum(heads) - 1
     low = min(int(values.min()), int(start.min()))
@@ -57,7 +58,7 @@ def running_max(key: Ints, values: Ints, start: Ints) -> Ints:
 
 
 def grown(values: Ints, length: int, fill: int) -> Ints:
-    """The same array with room for more."""
+    """Return the array, extended to at least `length`."""
     if len(values) >= length:
         return values
     more = np.full(max(length, 2 * len(values)), fill, np.int64)

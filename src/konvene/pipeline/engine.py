@@ -1,9 +1,8 @@
-"""Who does the work: this process, or as many as Spark has.
+"""Engines that run the tasks of a pipeline step: this process, several processes, or Spark.
 
-A step of the pipeline is a list of tasks and one function that does a task. A task is a small value (names of
-files and ranges in them); what it makes are files that it writes itself, and what it gives back are few rows
-about them. So nothing large ever passes the driver, a task that is done twice writes the same bytes under the
-same name, and both engines make the same tables.
+A step is a list of tasks and one function that runs a task. A task is a small value (file names and ranges);
+it writes its output files itself and returns a few rows about them. So nothing large passes the driver, a
+task that runs twice writes the same bytes under the same name, and all engines produce the same tables.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "Local", "Processes", "Spark"]
 
 LEAST_JOBS = 8
-"""So many jobs are handed to Spark at a time at least: it may not know yet how many slots it will have."""
+"""At least this many jobs are submitted to Spark at a time, since it may not know its number of slots yet."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Engine(Protocol):
-    """Does tasks, each at least once."""
+    """Runs tasks, each at least once."""
 
     name: str
 
     def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-        """What came of each task, in the order in which they are done."""
+        """Yield the result of each task, in order of completion."""
         ...
 
 
 class Local:
-    """One after the other, here."""
+    """Runs tasks sequentially in this process."""
 
     name = "local"
 
@@ -50,10 +49,10 @@ class Local:
 
 
 class Processes:
-    """Some processes of this machine, for who has cores and no Spark.
+    """Runs tasks in several processes of this machine.
 
-    They are new ones, not copies of this one, whose threads a copy would not have. If one of them is ended
-    from outside, `BrokenProcessPool` is raised and nothing is lost: the step has not happened."""
+    They are spawned, not forked, because a fork does not have this process's threads. If one of them is
+    killed, `BrokenProcessPool` is raised and the step has no effect."""
 
     name = "processes"
 
@@ -77,7 +76,7 @@ class Processes:
 
 
 def _end_with_parent() -> None:
-    """A worker whose driver was killed would wait for work for ever."""
+    """Exit when the parent process ends; otherwise a worker of a killed driver would wait forever."""
     parent = parent_process()
 
     def watch() -> None:
@@ -89,11 +88,11 @@ def _end_with_parent() -> None:
 
 
 class Spark:
-    """One job of Spark's with one task for each.
+    """Runs each task as a Spark job of its own.
 
-    A job for each, not one for all, because of a job's results Spark's Python shows none before all are
-    there. It costs some tens of milliseconds; a task should last seconds. More jobs are handed over than
-    there are slots, so that no slot waits for the next."""
+    Spark's Python API returns no results of a job before all are complete, hence one job per task. That costs
+    some tens of milliseconds; a task should last seconds. More jobs are submitted than there are slots, so
+    that no slot is idle."""
 
     name = "spark"
 

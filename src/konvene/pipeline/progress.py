@@ -1,4 +1,4 @@
-"""How far a step of the pipeline is, for who wants to show it."""
+"""Progress of a pipeline step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Progress", "Watch", "Watched"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Tasks and bytes of input that are done, of so many; and what came of them."""
+    """Completed tasks and input bytes, their totals, and rows written."""
 
     step: str
     """`ingest` or `build`."""
@@ -23,7 +23,7 @@ class Progress:
 
     @property
     def done(self) -> float:
-        """The part that is done, from 0 to 1, by bytes where they are known."""
+        """The completed fraction, 0 to 1, by bytes if they are known."""
         if self.bytes:
             return self.bytes_done / self.bytes
         return self.tasks_done / self.tasks if self.tasks else 1.0
@@ -33,7 +33,7 @@ Watch = Callable[[Progress], None]
 
 
 class Watched:
-    """Counts for a step and tells its watcher, if there is one."""
+    """Counts the progress of a step and reports it to a watcher, if there is one."""
 
     def __init__(self, step: str, watch: Watch | None) -> None:
         self._now = Progress(step)
@@ -43,20 +43,20 @@ class Watched:
         return f"<{self._now.tasks_done} of {self._now.tasks} tasks of {self._now.step}>"
 
     def expect(self, tasks: int, size: int) -> None:
-        """There are so many tasks more, with so many bytes to read."""
+        """Add tasks with `size` bytes to read in total."""
         now = self._now
-        self._tell(replace(now, tasks=now.tasks + tasks, bytes=now.bytes + size))
+        self._report(replace(now, tasks=now.tasks + tasks, bytes=now.bytes + size))
 
     def did(self, size: int, rows: int) -> None:
-        """A task is done that had so many bytes to read and wrote so many rows."""
+        """Count a completed task that read `size` bytes and wrote `rows` rows."""
         now = self._now
-        self._tell(
+        self._report(
             replace(
                 now, tasks_done=now.tasks_done + 1, bytes_done=now.bytes_done + size, rows=now.rows + rows
             )
         )
 
-    def _tell(self, now: Progress) -> None:
+    def _report(self, now: Progress) -> None:
         self._now = now
         if self._watch is not None:
             self._watch(now)

@@ -144,7 +144,7 @@ def test_what_is_kept_may_be_lost_cut_off_or_of_another_code(
             elif number == 5:
                 path.write_bytes(path.read_bytes()[:-20])
             else:
-                monkeypatch.setattr("konvene.pipeline.gold.resume._code", lambda: "another")
+                monkeypatch.setattr("konvene.pipeline.gold.resume._code_digest", lambda: "another")
     assert number > 8
     assert sums(Warehouse(home)) == whole
 

@@ -358,7 +358,7 @@ def test_logs_that_are_no_copies_of_one_another_are_not_mixed(tmp_path: Path) ->
     write(tmp_path / "b", log(2, 30))
     warehouse = Warehouse(tmp_path / "w")
     (told,) = take(warehouse, tmp_path / "a", tmp_path / "b").left
-    assert "is no copy of" in told and "offset 0 differs" in told
+    assert "is not a copy of" in told and "offset 0 differs" in told
     assert records_of(warehouse) == expected(log(1, 10))
 
 

@@ -46,7 +46,7 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (
         (parquet, "GROUP_ROWS", 500),
         (read, "ROWS", 500),
-        (worker, "AT_ONCE", 500),
+        (worker, "HEALTH_ROWS_AT_A_TIME", 500),
         (splits, "_AHEAD", 1 << 14),
     ):
         monkeypatch.setattr(module, name, value)

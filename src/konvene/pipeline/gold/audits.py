@@ -1,7 +1,7 @@
 """The rows of `__konvene_audit` as the table `audit_event`.
 
-A row of another type is left out, and one that cannot be read (a version that a later broker writes) is in
-quarantine: what it may have said is then inferred from the log that it explains, as where there is no audit.
+Rows of other types are left out; a row that cannot be read (a version that a later broker writes) goes to
+quarantine: the causes that it had are then inferred from the log, as without an audit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROWS = 1000
 def audit_rows(
     records: pa.RecordBatch, of: Partition
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-    """The rows in some records of bronze's columns, a thousand at a time: one can list many members. Beside
-    them, as rows of `quarantine`, those that cannot be read."""
+    """Yield the audit rows of bronze records, a thousand at a time (one row can list many members), with the
+    unreadable ones as rows of `quarantine`."""
     for at in range(0, records.num_rows, _ROWS):
         yield events(located(records.slice(at, _ROWS), of.cluster, of.topic, of.partition))

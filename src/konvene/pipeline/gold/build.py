@@ -1,16 +1,16 @@
-"""Makes gold of what was taken in: for each log what changed, whole, under names that say from what.
+"""Builds the gold tables from bronze and silver: for each log whose inputs changed, all of its files.
 
-A log partition has its groups to itself, so each is a task of its own, and three are made of it:
+A log partition has its groups to itself, so each log is a task of its own, of one of three kinds:
 
     groups     rebalance, rebalance_member, ownership, unavailability, group_health: from the `groups`
-               family of bronze, in the order of the log, with the rows of the audit that explain it
+               family of bronze, in log order, with the audit rows that explain it
     lag        from silver's commits and the ends of users' logs; and transactional_commit, in the same
-               reading, with the names of producers from silver's transactions
+               pass, with the names of producers from silver's transactions
     delivery   share_delivery, share_progress and lag, from silver's share state and the ends of users' logs
 
-A task's files take the place of those that it made before. It is done again when something that it reads is
-another than then: its inputs' checksums are in the ledger. What a step like this makes is a function of these
-inputs alone, so to do it again makes the same files.
+A task's files replace those of its previous run. It runs again when one of its inputs has changed: their
+checksums are in the ledger. The output is a function of these inputs alone, so running it again writes the
+same files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import pyarrow.parquet as pq
 
 from konvene.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from konvene.pipeline.engine import Engine
-from konvene.pipeline.gold.worker import GOLD_OF, RULES, Task, make
+from konvene.pipeline.gold.task import Task
+from konvene.pipeline.gold.worker import GOLD_OF, RULES, make
 from konvene.pipeline.ingest.ingest import Report, run_row
 from konvene.pipeline.ingest.offset_spans import WHOLE, Covered
 from konvene.pipeline.progress import Watch, Watched
@@ -46,11 +47,10 @@ def build(
     kinds: Collection[str] = tuple(GOLD_OF),
     goes_on: bool = False,
 ) -> Report:
-    """Bring gold up to what bronze and silver have. `Conflict` if somebody else is writing to the
-    warehouse.
+    """Bring gold up to date with bronze and silver. Raises `Conflict` if another process is writing.
 
-    `kinds`: of these tasks only. With `goes_on` what is reduced is kept for the next time, and gone on with
-    (`konvene.pipeline.gold.resume`): for who takes in little and often. The files are the same."""
+    `kinds`: run only these tasks. With `goes_on` reducer state is stored and resumed from
+    (`konvene.pipeline.gold.resume`), for frequent small builds. The files are the same."""
     with warehouse.writing():
         started_ms = time.time_ns() // 1_000_000
         watched = Watched("build", progress)
@@ -83,7 +83,7 @@ def build(
 
 
 def _tasks(warehouse: Warehouse) -> Iterator[Task]:
-    """All that there is to make, and what of."""
+    """Yield a task for each log and kind, with its inputs."""
     audits = _audits(warehouse)
     logs = {
         file.of
@@ -110,8 +110,8 @@ def _tasks(warehouse: Warehouse) -> Iterator[Task]:
         if groups:
             read = {"groups": groups, "commits": _in_doubt(commits, covered)}
             wanted = {of.partition, -1}
-            told = tuple(f for f, explains in audits if f.cluster == of.cluster and explains & wanted)
-            read |= {"audit_event": told, "topic_name": tuple(names), "times": (*groups, *commits)}
+            explaining = tuple(f for f, explains in audits if f.cluster == of.cluster and explains & wanted)
+            read |= {"audit_event": explaining, "topic_name": tuple(names), "times": (*groups, *commits)}
             yield Task("groups", home, of, spans, read)
         silver = (*inputs("offset_commit"), *inputs("legacy_offset_commit"))
         if silver:
@@ -122,7 +122,7 @@ def _tasks(warehouse: Warehouse) -> Iterator[Task]:
 
 
 def _made(warehouse: Warehouse, task: Task) -> tuple[DataFile, ...]:
-    """What a task like this made before."""
+    """Return the files that the previous task of this kind wrote."""
     of = task.of
     return tuple(
         file
@@ -132,19 +132,19 @@ def _made(warehouse: Warehouse, task: Task) -> tuple[DataFile, ...]:
 
 
 def _audits(warehouse: Warehouse) -> list[tuple[DataFile, frozenset[int]]]:
-    """Files of the audit, and which partitions their rows explain."""
+    """Return the audit files, and the partitions that their rows explain."""
     return [(file, _explained(warehouse.where(file))) for file in warehouse.files("audit_event")]
 
 
 @functools.lru_cache(maxsize=100_000)
 def _explained(path: str) -> frozenset[int]:
-    """What is in a file is in its name, so it need not be read for each build."""
+    """Return the partitions; cached, since the contents of a file never change under its name."""
     column = pq.read_table(path, columns=["partition"]).column(0)
     return frozenset(column.unique().to_pylist())
 
 
 def _in_doubt(files: Sequence[DataFile], covered: Covered) -> tuple[DataFile, ...]:
-    """The files in whose offsets there may be holes."""
+    """Return the files in whose offsets there may be holes."""
     doubtful = [span for span in covered.spans if span.kind != WHOLE]
     return tuple(
         f for f in files if any(s.first <= f.last_offset and f.first_offset <= s.last for s in doubtful)
@@ -156,8 +156,8 @@ def _key(task: Task) -> str:
 
 
 def _digest(task: Task) -> str:
-    """What the task reads, in few letters."""
-    said: list[Any] = [VERSION, RULES, task.kind, *GOLD_OF[task.kind], *task.spans]
+    """Return a digest of the task's inputs."""
+    identity: list[Any] = [VERSION, RULES, task.kind, *GOLD_OF[task.kind], *task.spans]
     for word, files in sorted(task.inputs.items()):
-        said += [word, *(file.sha256 for file in files)]
-    return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+        identity += [word, *(file.sha256 for file in files)]
+    return hashlib.sha256(repr(identity).encode()).hexdigest()[:32]

@@ -1,18 +1,17 @@
-"""What commits come to: silver's commits of one log partition, in the order in which they take effect.
+"""Effects of commits: silver's commits of one log partition, in the order in which they take effect.
 
-A plain commit counts where it stands. One of a transaction counts where the transaction's marker stands, and
-only if that says COMMIT; until then it is kept, so what is open needs memory. Of two commits of a partition
-the one that stands later in the log wins, also if the marker of the other comes after it, as in Kafka. A
-tombstone ends a key, whatever is open for it; so does the one that the coordinator writes when a commit has
-expired.
+A plain commit takes effect at its offset. One in a transaction takes effect at the transaction's marker, and
+only if that is COMMIT; until then it is kept in memory. Of two commits for a partition the one later in the
+log wins, even if the marker of the other comes after it, as in Kafka. A tombstone ends a key, whatever is
+pending for it; so does the one that the coordinator writes for an expired commit.
 
-Silver's commits do not tell whose transaction they belong to: the batches of bronze do. So there are two
-streams, both in the order of the log; of the second one only offset, attributes, producer, timestamp and key
-are read, and of these only the rows of transactional batches. Who wants to know what became of each commit in
-a transaction is told of it when that ends (`Ended`).
+Silver's commits do not contain their transaction: the batches of bronze do. So there are two streams, both in
+log order; of the second one only offset, attributes, producer, timestamp and key are read, and only rows of
+transactional batches. `watch` receives the outcome of each transactional commit when its transaction ends
+(`Ended`).
 
-Nothing here depends on how the streams are cut into batches. State grows with the keys that the log names,
-not with its length.
+The result does not depend on how the streams are cut into batches. State grows with the number of keys in the
+log, not with its length.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Key(NamedTuple):
 
 
 class Keys:
-    """Numbers for keys, in the order in which they first come."""
+    """Numbers for keys, in order of first appearance."""
 
     def __init__(self) -> None:
         self.all: list[Key] = []
@@ -79,7 +78,7 @@ class Keys:
         return f"<{len(self.all)} keys>"
 
     def of(self, rows: pa.Table) -> Ints:
-        """The number of each row's key."""
+        """Return the number of each row's key."""
         columns = [rows.column(name).combine_chunks() for name in ("group", "topic")]
         groups, topics = (pc.dictionary_encode(column) for column in columns)
         ids, names = groups.dictionary.to_pylist(), topics.dictionary.to_pylist()
@@ -106,45 +105,45 @@ class Keys:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Effects:
-    """Commits and tombstones that took effect, in that order; each column has as many rows."""
+    """Commits and tombstones that took effect, in that order; all columns have the same length."""
 
     cluster: str
     keys: Keys
     key: Ints
     offset: Ints
-    """What was committed; -1 in a tombstone."""
+    """The committed offset; -1 for a tombstone."""
     ms: Ints
     """When it took effect: the time of the record, or of the marker."""
     tombstone: Bools
     log_offset: Ints
-    """Where the record stands."""
+    """Offset of the record."""
     rows: pa.Table
-    """The same rows of silver, to read other columns of."""
+    """The same rows of silver, for other columns."""
 
     def __repr__(self) -> str:
         return f"<{len(self.key)} effects, {int(self.tombstone.sum())} tombstones>"
 
 
 class Ended(NamedTuple):
-    """Commits in transactions, of which it is known what became; in the order of their ends and of the log.
+    """Transactional commits with a known outcome, in the order of their ends and of the log.
 
-    Or those that are open where the log ends: for these `offset` and `ms` are -1."""
+    Or those that are pending where the log ends: for these `offset` and `ms` are -1."""
 
     rows: pa.Table
-    """Of silver, as many as each other column has."""
+    """Rows of silver, as many as the other columns have."""
     producer: Ints
     epoch: Ints
     outcome: Ints
     offset: Ints
-    """Where the marker stands."""
+    """Offset of the marker."""
     ms: Ints
-    """What time it says."""
+    """Timestamp of the marker."""
     counted: Bools
-    """Whether the commit had an effect that lasted longer than its marker."""
+    """Whether the commit's effect outlasted its marker."""
 
 
 class _Marks(NamedTuple):
-    """Rows of transactional batches; `kind` is -1 for a commit, else which marker it is."""
+    """Rows of transactional batches; `kind` is -1 for a commit, else the type of the marker."""
 
     offset: Ints
     producer: Ints
@@ -169,17 +168,19 @@ _COLUMNS = pa.schema(
         pa.field("expire_timestamp", pa.int64()),
     ]
 )
-"""What is read of silver, be it today's commits or those of before 2013, which have no leader epoch."""
+"""The columns of silver that are read, of today's commits or of those before 2013, which have no leader
+epoch.
+"""
 _MARKS = ("offset", "timestamp_ms", "attributes", "producer_id", "producer_epoch")
 
 
 def of_files(
     home: Any, files: Iterable[DataFile]
 ) -> tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]:
-    """The two arguments of `effects`, from files of one log partition: its commits and its transactions.
+    """Return the two arguments of `effects`, from files of one log partition: its commits and its
+    transactions.
 
-    Of `files` those of `offset_commit`, `legacy_offset_commit` and `coordinator_record` are read.
-    """
+    Of `files` those of `offset_commit`, `legacy_offset_commit` and `coordinator_record` are read."""
     by_table: dict[str, list[DataFile]] = {}
     for file in files:
         name = f"{file.table}/{file.family}" if file.table == "coordinator_record" else file.table
@@ -202,7 +203,7 @@ _LEGACY = [name for name in _COLUMNS.names if name not in ("leader_epoch", "expi
 
 
 def _aligned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The columns that are read, whichever of the two tables the rows are of."""
+    """Bring rows of either table to the columns that are read."""
     for batch in batches:
         names = set(batch.schema.names)
         columns = [batch[f.name] if f.name in names else pa.nulls(batch.num_rows, f.type) for f in _COLUMNS]
@@ -210,7 +211,7 @@ def _aligned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _with_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Who knows that there are no markers among commits need not read their keys."""
+    """Add a null key where keys were not read, because there are no markers among commits."""
     for batch in batches:
         key = batch["key"] if "key" in batch.schema.names else pa.nulls(batch.num_rows, pa.binary())
         yield pa.RecordBatch.from_arrays([*(batch[name] for name in _MARKS), key], [*_MARKS, "key"])
@@ -221,12 +222,11 @@ def effects(
     transactional: Iterable[pa.RecordBatch] = (),
     watch: Callable[[Ended], None] | None = None,
 ) -> Iterator[Effects]:
-    """What the commits of a log partition come to.
+    """Yield the effects of the commits of a log partition.
 
-    `commits` are batches of silver's `offset_commit` (or `legacy_offset_commit`); `transactional` batches of
-    bronze that have at least the rows of transactions and their markers. Both stand in the order of the log.
-    A transaction that is still open at its end has no effect. `watch` is told of all commits in transactions.
-    """
+    `commits` are batches of silver's `offset_commit` (or `legacy_offset_commit`); `transactional` are batches
+    of bronze with at least the rows of transactions and their markers. Both are in log order. A transaction
+    that is open at the end has no effect. `watch` receives all transactional commits."""
     state = _State(watch)
     marks = _Pull(transactional)
     for batch in _aligned(commits):
@@ -243,7 +243,7 @@ _NO_MARKS = _Marks(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
 class _Pull:
-    """The rows of transactions, as far as they are asked for."""
+    """The rows of transactions, read on demand."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)
@@ -306,7 +306,8 @@ class _Over(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Rows that take effect at a position and time; late ones stand before others that had effect already."""
+    """Rows that take effect at a position and time; late ones have offsets before others that took effect
+    already."""
 
     rows: pa.Table
     key: Ints
@@ -321,18 +322,18 @@ class _State:
     keys: Keys = field(default_factory=Keys)
     cluster: str = ""
     last: Ints = field(default_factory=lambda: _NONE)
-    """Of each key the furthest record that took effect."""
+    """For each key the largest offset that took effect."""
     waiting: _Waiting | None = None
 
     def take(self, rows: pa.Table | None, marks: _Marks) -> Iterator[Effects]:
-        """What takes effect between the last row that was taken and the last one of these."""
+        """Yield what takes effect between the previous rows and the last one of these."""
         parts: list[_Part] = []
         if rows is not None:
             self.cluster = rows["cluster"][0].as_py()
             keys = self.keys.of(rows)
             commits = marks.kind == -1
             offsets = ints(rows["offset"])
-            # Kafka writes no tombstone in a transaction, and would not wait with one.
+            # Kafka writes no tombstones in transactions, and would not defer them.
             found = np.isin(offsets, marks.offset[commits]) & ~bools(rows["tombstone"])
             if found.any():
                 at = np.searchsorted(marks.offset, offsets[found])
@@ -347,16 +348,18 @@ class _State:
             parts.append(_Part(held.rows, held.key, over.offset[done], over.ms[done], late=True))
         made = self._effects(parts) if any(len(part.key) for part in parts) else None
         if over is not None and self.watch is not None:
-            self.watch(_told_of(over, _NONE if made is None else made.log_offset))
+            self.watch(_ended_commits(over, _NONE if made is None else made.log_offset))
         if made is not None:
             yield made
 
     def finish(self) -> None:
-        """Nothing follows: what waits is pending."""
+        """Report all waiting commits as pending."""
         held = self.waiting
         if held is not None and len(held.key) and self.watch is not None:
-            nowhere = np.full(len(held.key), -1, np.int64)
-            self.watch(Ended(held.rows, held.producer, held.epoch, nowhere, nowhere, nowhere, nowhere > 0))
+            no_marker = np.full(len(held.key), -1, np.int64)
+            self.watch(
+                Ended(held.rows, held.producer, held.epoch, no_marker, no_marker, no_marker, no_marker > 0)
+            )
 
     def _wait(self, more: _Waiting) -> None:
         held = self.waiting
@@ -370,7 +373,7 @@ class _State:
         )
 
     def _ended(self, marks: _Marks) -> _Over | None:
-        """What waited for one of these markers, in their order."""
+        """Return the commits that waited for one of these markers, in their order."""
         held, ends = self.waiting, marks.kind >= 0
         if held is None or not len(held.key) or not ends.any():
             return None
@@ -401,7 +404,7 @@ class _State:
         return Effects(self.cluster, self.keys, key, offset, ms, tombstone, log_offset, rows)
 
     def _winning(self, key: Ints, log_offset: Ints) -> Bools:
-        """Which effects are not of a record that stands before one of the same key that took effect."""
+        """Return which effects do not precede one of the same key that took effect."""
         by_key = order_of(key, len(self.keys.all))
         keys, offsets = key[by_key], log_offset[by_key]
         before = running_max(keys, offsets, self.last[keys])
@@ -410,44 +413,42 @@ class _State:
         return wins
 
 
-def _told_of(over: _Over, took_effect: Ints) -> Ended:
-    stood = ints(over.held.rows["offset"])
-    order = np.lexsort((stood, over.offset))
-    counted = (np.isin(stood, took_effect) & _last_of_its_end(over, stood))[order]
+def _ended_commits(over: _Over, took_effect: Ints) -> Ended:
+    offsets = ints(over.held.rows["offset"])
+    order = np.lexsort((offsets, over.offset))
+    counted = (np.isin(offsets, took_effect) & _last_of_its_end(over, offsets))[order]
     producer, epoch, kind, offset, ms = (
         column[order] for column in (over.held.producer, over.held.epoch, over.kind, over.offset, over.ms)
     )
     return Ended(over.held.rows.take(pa.array(order)), producer, epoch, kind, offset, ms, counted)
 
 
-def _last_of_its_end(over: _Over, stood: Ints) -> Bools:
-    """Of several commits for a key that one marker ended: the one that stands last."""
-    by_key = np.lexsort((stood, over.offset, over.held.key))
+def _last_of_its_end(over: _Over, offsets: Ints) -> Bools:
+    """Return, of several commits for a key that one marker ended, the last one."""
+    by_key = np.lexsort((offsets, over.offset, over.held.key))
     key, offset = over.held.key[by_key], over.offset[by_key]
-    last = np.empty(len(stood), np.bool_)
+    last = np.empty(len(offsets), np.bool_)
     last[by_key] = np.r_[(key[1:] != key[:-1]) | (offset[1:] != offset[:-1]), True]
     return last
 
 
 def committed(commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.RecordBatch] = ()) -> pa.Table:
-    """What each group has committed in the end, sorted by group, topic and partition.
+    """Return the final committed offsets of each group, sorted by group, topic and partition.
 
-    The arguments are those of `effects`.
-    """
+    The arguments are those of `effects`."""
     found: dict[int, tuple[Any, ...] | None] = {}
     names: list[Key] = []
     for some in effects(commits, transactional):
         names = some.keys.all
         for at in last_of_each(some.key).tolist():
-            told = None if some.tombstone[at] else _told(some, at)
-            found[int(some.key[at])] = told
-    rows = sorted((*names[key], *told) for key, told in found.items() if told is not None)
+            found[int(some.key[at])] = None if some.tombstone[at] else _values(some, at)
+    rows = sorted((*names[key], *values) for key, values in found.items() if values is not None)
     columns = list(zip(*rows, strict=True)) or [()] * len(COMMITTED_SCHEMA)
     arrays = [pa.array(column, kind.type) for column, kind in zip(columns, COMMITTED_SCHEMA, strict=True)]
     return pa.Table.from_arrays(arrays, schema=COMMITTED_SCHEMA)
 
 
-def _told(some: Effects, at: int) -> tuple[Any, ...]:
+def _values(some: Effects, at: int) -> tuple[Any, ...]:
     names = ("leader_epoch", "metadata", "commit_timestamp", "expire_timestamp")
     epoch, metadata, commit_ms, expire_ms = (some.rows[name][at].as_py() for name in names)
     return (
@@ -461,7 +462,7 @@ def _told(some: Effects, at: int) -> tuple[Any, ...]:
 
 
 def _times(rows: pa.Table) -> Ints:
-    """When the rows were written; what the commit itself says where the batch says nothing."""
+    """Return when the rows were written; the commit's own timestamp if the batch has none."""
     ms = ints(rows["timestamp_ms"])
     if (ms < 0).any():
         ms = np.where(ms < 0, ints(rows["commit_timestamp"], null=-1), ms)

@@ -1,24 +1,23 @@
-"""How groups fared, minute by minute, from their rebalances and gaps.
+"""Health of groups, minute by minute, from their rebalances and gaps.
 
-A group has a row for each minute in which something moved: a rebalance began, went on or ended, or a
-partition (active task) lost its owner or got one. Between two such minutes a group is as it was at the end of
-the last one. Rebalances and gaps that were still open when the log ended go on to `until_ms`, the last time
-that the log tells (without it the last one that the tables tell), but such a rebalance has rows for its first
-day alone: nobody moves in it, or it would have ended.
+A group has a row for each minute with a change: a rebalance began, went on or ended, or a partition (active
+task) lost its owner or got one. Between two such minutes a group is as it was at the end of the last one.
+Rebalances and gaps that are open when the log ends continue to `until_ms`, the last time in the log (without
+it, in the tables), but such a rebalance has rows for its first day only.
 
 The formulas:
 
-    state             that of the rebalance which began last, if it is over; else what it is busy with
-    storm             in some moment of the minute five rebalances had begun within ten minutes
+    state             that of the rebalance which began last, if it is over; else its current phase
+    storm             at some moment of the minute five rebalances had begun within ten minutes
     unavailable_pct   100 * time without owner / (units * length of the minute)
-    stuck_member_id   of who was not done with any rebalance of the minute, while there was no time without
-                      one: the member that most others waited for, then the first by id
+    stuck_member_id   of the members that had not converged in any rebalance of the minute, while there was
+                      always one in progress: the member that most others waited for, then the first
+                      by id
     score             100 - ceil(40 * unavailable_pct / 100) - 30 storm - 20 stuck - 10 more than one an hour
 
-A rebalance that came because a warm-up had caught up is a step of one that was begun before: for storm and
-score it does not count.
-Units are those that members had when the last rebalance was over, or those without owner if they are more.
-Nothing here knows a clock, and rows come sorted by group and minute.
+A rebalance triggered by a warm-up that caught up continues an earlier one: it does not count for storm and
+score. Units are those that members had when the last rebalance was over, or those without owner if they are
+more. Nothing here reads a clock, and rows are sorted by group and minute.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ _BUSY = {
     "streams": ("Assigning", "Reconciling"),
     "share": ("Assigning", "Reconciling"),
 }
-"""The state of a group before its target is made, and behind it."""
+"""The state of a group before its target assignment is computed, and after it."""
 
 _READ = ("active", "shared")
-"""Roles in which a partition, or task, is read."""
+"""Roles in which a partition or task is read."""
 
 _REBALANCE = (
     "cluster", "group_id", "group_type", "state", "start_ms", "target_ms", "end_ms", "duration_ms",
@@ -61,7 +60,7 @@ _MEMBER = ("log_partition", "base_offset", "member_id", "part", "acknowledged_ms
 
 
 class _Run(NamedTuple):
-    """A rebalance from the first time that is known of it; `over_ms` is its end, or the log's."""
+    """A rebalance from its first known time; `over_ms` is its end, or that of the log."""
 
     start_ms: int
     target_ms: int | None
@@ -80,13 +79,13 @@ class _Gap(NamedTuple):
 @dataclass(slots=True)
 class _Group:
     type: str
-    """Before its first rebalance."""
+    """Its type before its first rebalance."""
     rebalances: list[Mapping[str, Any]] = field(default_factory=list)
     gaps: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 Members = Mapping[tuple[int, int], Sequence[Mapping[str, Any]]]
-"""The members of rebalances, by partition of the log and first record."""
+"""The members of rebalances, by log partition and first record."""
 
 
 def health_rows(
@@ -96,7 +95,7 @@ def health_rows(
     *,
     until_ms: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `group_health` of one log partition, from its rows of these tables."""
+    """Yield the rows of `group_health` of one log partition, from its rows of these tables."""
     members = _members(rebalance_member)
     groups = _groups(rebalance, unavailability)
     if until_ms is None:
@@ -145,11 +144,11 @@ def _rows(table: pa.Table, columns: Sequence[str]) -> Iterator[Mapping[str, Any]
 
 
 def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[Any, ...]]:
-    """The rows of a group, from its type on."""
+    """Yield the rows of a group, from its type on."""
     runs = sorted(_runs(group.rebalances, until_ms), key=lambda run: (run.start_ms, run.row["base_offset"]))
     gaps = sorted(_gaps(group.gaps, until_ms), key=lambda gap: (gap.from_ms, gap.unit))
     by_start = _Starts([run.start_ms for run in runs])
-    set_off = _Starts([run.start_ms for run in runs if run.row["cause"] != WARMUP_CAUGHT_UP])
+    counted_starts = _Starts([run.start_ms for run in runs if run.row["cause"] != WARMUP_CAUGHT_UP])
     by_end = _Ends(runs)
     open_runs, open_gaps = _Open(runs), _Open(gaps)
     for minute_ms in _minutes(runs, gaps):
@@ -162,12 +161,12 @@ def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[An
         units = over.row["units"] if over is not None else 0
         unavailable = _unavailable(open_gaps.within(minute_ms, end_ms), units, minute_ms)
         stuck = _stuck(running, members, minute_ms)
-        storm = set_off.storm(minute_ms)
+        storm = counted_starts.storm(minute_ms)
         last_hour = by_start.between(end_ms - HOUR_MS, end_ms)
         yield (
             kind, minute_ms, state, count, by_start.between(minute_ms, end_ms), last_hour,
             by_end.p99(end_ms - HOUR_MS, end_ms), unavailable, stuck, storm,
-            _score(unavailable, storm, stuck is not None, set_off.between(end_ms - HOUR_MS, end_ms)),
+            _score(unavailable, storm, stuck is not None, counted_starts.between(end_ms - HOUR_MS, end_ms)),
         )  # fmt: skip
 
 
@@ -188,7 +187,7 @@ def _gaps(gaps: Iterable[Mapping[str, Any]], until_ms: int) -> Iterator[_Gap]:
 
 
 def _minutes(runs: Sequence[_Run], gaps: Sequence[_Gap]) -> list[int]:
-    """The minutes in which something moved."""
+    """Return the minutes with a change."""
     found: set[int] = set()
     for run in runs:
         over_ms = min(run.over_ms, run.start_ms + DAY_MS)
@@ -218,19 +217,19 @@ class _Starts:
         return bisect_left(self._times, to_ms) - bisect_left(self._times, from_ms)
 
     def storm(self, minute_ms: int) -> bool:
-        """Whether enough of them are within ten minutes, seen from any moment of a minute."""
+        """Return True if enough of them lie within ten minutes, at any moment of the minute."""
         first = bisect_left(self._times, minute_ms)
         behind = bisect_left(self._times, minute_ms + MINUTE_MS)
         moments = [minute_ms, *self._times[first:behind]]
         return any(self._within(ms) >= STORM_REBALANCES for ms in moments)
 
     def _within(self, ms: int) -> int:
-        """How many began in the ten minutes that end with this moment."""
+        """Return how many began in the ten minutes that end at this moment."""
         return bisect_right(self._times, ms) - bisect_right(self._times, ms - STORM_MS)
 
 
 class _Ends:
-    """When rebalances were over, and how long they took."""
+    """When rebalances ended, and their durations."""
 
     def __init__(self, runs: Iterable[_Run]) -> None:
         ended = (run for run in runs if run.ended)
@@ -245,15 +244,15 @@ class _Ends:
         return self._runs[at - 1] if at else None
 
     def p99(self, from_ms: int, to_ms: int) -> int | None:
-        """The duration that 99 of 100 do not exceed: the nearest rank. Of some the beginning is not known."""
-        some = self._runs[bisect_left(self._times, from_ms) : bisect_left(self._times, to_ms)]
-        told = (run.row["duration_ms"] for run in some)
-        took = sorted(ms for ms in told if ms is not None and ms >= 0)  # A clock can be set back.
-        return took[(99 * len(took) + 99) // 100 - 1] if took else None
+        """Return the 99th percentile of the known durations (nearest rank)."""
+        runs = self._runs[bisect_left(self._times, from_ms) : bisect_left(self._times, to_ms)]
+        known = (run.row["duration_ms"] for run in runs)
+        durations = sorted(ms for ms in known if ms is not None and ms >= 0)  # Clocks may be set back.
+        return durations[(99 * len(durations) + 99) // 100 - 1] if durations else None
 
 
 class _Open:
-    """Which of some intervals, sorted by their beginning, touch a minute; minutes are asked for in order."""
+    """Which of some intervals, sorted by start, overlap a minute; minutes are queried in order."""
 
     def __init__(self, intervals: Sequence[Any]) -> None:
         self._intervals = intervals
@@ -280,14 +279,14 @@ def _to(one: _Run | _Gap) -> int:
 
 
 def _state(kind: str, latest: _Run | None, over: _Run | None, end_ms: int) -> tuple[str, int]:
-    """The state of a group at the end of a minute, and its members then."""
+    """Return the state of a group at the end of a minute, and its number of members."""
     if latest is None:
         return "Unknown", 0
     if latest.ended and latest.over_ms < end_ms:
         return latest.row["state"], latest.row["members"]
     before, behind = _BUSY[kind]
     made = latest.target_ms is not None and latest.target_ms < end_ms
-    # The members of a classic group that rebalances are not known before all are in.
+    # The members of a rebalancing classic group are not known before all have joined.
     known = over if kind == "classic" and not made and over is not None else latest
     return behind if made else before, known.row["members"]
 
@@ -305,9 +304,9 @@ def _unavailable(gaps: Sequence[_Gap], units: int, minute_ms: int) -> float | No
 
 
 def _stuck(running: Sequence[_Run], members: Members, minute_ms: int) -> str | None:
-    """Who kept the group from being stable for all of a minute."""
+    """Return the member that kept the group from being stable for the whole minute."""
     at = minute_ms
-    kept: dict[str, int] | None = None
+    blockers: dict[str, int] | None = None
     for run in running:
         if run.start_ms > at:
             return None
@@ -315,22 +314,30 @@ def _stuck(running: Sequence[_Run], members: Members, minute_ms: int) -> str | N
         if upto <= at:
             continue
         waiting = _waiting(run, members, upto)
-        kept = waiting if kept is None else {who: kept[who] + waiting[who] for who in kept if who in waiting}
+        blockers = (
+            waiting
+            if blockers is None
+            else {
+                member_id: blockers[member_id] + waiting[member_id]
+                for member_id in blockers
+                if member_id in waiting
+            }
+        )
         at = upto
-    if at < minute_ms + MINUTE_MS or not kept:
+    if at < minute_ms + MINUTE_MS or not blockers:
         return None
-    return min(kept, key=lambda who: (-kept[who], who))
+    return min(blockers, key=lambda member_id: (-blockers[member_id], member_id))
 
 
 def _waiting(run: _Run, members: Members, upto_ms: int) -> dict[str, int]:
-    """The members that were not done with a rebalance by some time, and how many waited for each."""
+    """Return the members that had not converged by `upto_ms`, with the number of members waiting for each."""
     rows = members.get((run.row["log_partition"], run.row["base_offset"]), ())
     late = [row for row in rows if not _acknowledged(row, run, upto_ms)]
     waits = {row["member_id"]: 0 for row in late}
     for row in rows:
-        for who in row["waited_for"]:
-            if who in waits:
-                waits[who] += 1
+        for member_id in row["waited_for"]:
+            if member_id in waits:
+                waits[member_id] += 1
     last = run.row["last_member_id"]
     if last is not None and (not rows or last in waits):
         waits[last] = waits.get(last, 0) + len(rows) + 1
@@ -338,8 +345,8 @@ def _waiting(run: _Run, members: Members, upto_ms: int) -> dict[str, int]:
 
 
 def _acknowledged(row: Mapping[str, Any], run: _Run, upto_ms: int) -> bool:
-    took = row["acknowledged_ms"]
-    return took is not None and run.start_ms + int(took) < upto_ms
+    durations = row["acknowledged_ms"]
+    return durations is not None and run.start_ms + int(durations) < upto_ms
 
 
 def _score(unavailable: float | None, storm: bool, stuck: bool, last_hour: int) -> int:

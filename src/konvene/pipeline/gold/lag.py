@@ -1,22 +1,20 @@
-"""Lag, minute by minute: what groups had committed, beside how far the logs had grown then.
+"""Lag, minute by minute: the offsets that groups committed, and how far the logs had grown then.
 
-A row is a minute in which a group committed an offset of a partition. What it tells of the commits is what
-the records say. What it tells of the log's end rests on the headers of batches (`log_end`), stretch by
-stretch:
+A row is a minute in which a group committed an offset of a partition. The commits are what the records
+contain. The log end is derived from the headers of batches (`log_end`), stretch by stretch:
 
-- the end is that of the last stretch which is over by the end of the minute. If the next one has begun by
+- The end is that of the last stretch that is over by the end of the minute. If the next one has begun by
   then, or none is known, the end may be further: `inferred`. If the next one begins later, it is `observed`.
-- before the first stretch that is left, the end is 0 if the log begins at 0; otherwise nobody can tell any
-  more: `missing`.
-- the oldest record that is not committed is at least as old as the newest one of the stretch that it is in.
-  No offset is guessed between two ends. A stretch of more than a minute makes it `inferred`.
+- Before the first remaining stretch the end is 0 if the log begins at 0; otherwise it is unknown: `missing`.
+- The oldest uncommitted record is at least as old as the newest one of its stretch. No offset is
+  interpolated between two ends. A stretch of more than a minute makes it `inferred`.
 
-The time of a stretch is what producers said. It never runs backwards here: a stretch is over when all before
-it are. A commit whose time lies before the minute of the commit before it counts in that minute, so clocks
-that disagree make no second row of a minute.
+The time of a stretch is the producers' timestamps. It never runs backwards here: a stretch is over when all
+before it are. A commit with a time before the minute of the previous commit counts in that minute, so clocks
+that disagree do not yield a second row of a minute.
 
-Where a cleaner was, the last commit of each key is left, and nobody can tell how many there were before it: a
-row whose commits stand there, or whose minute reaches there, is `missing`, whatever else is known.
+Where the log was compacted, only the last commit of each key is left, and the number before it is unknown: a
+row whose commits lie there, or whose minute reaches there, is `missing`.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ __all__ = [
 
 MINUTE_MS = 60_000
 _ROWS = 32_768
-"""So many rows make a batch."""
+"""Rows per batch."""
 UNKNOWN = -(2**62)
 _OBSERVED, _INFERRED, _MISSING = 0, 1, 2
 EVIDENCE = pa.array(["observed", "inferred", "missing"], pa.string())
@@ -60,12 +58,12 @@ commits there were, how many tombstones before the last one, and whether some of
 
 
 class _Rows(NamedTuple):
-    """Rows of the table before the logs' ends are known: `fields` has a line for each of `_FIELDS`."""
+    """Rows of the table before the log ends are known: `fields` has a line for each of `_FIELDS`."""
 
     key: Ints
     fields: Ints
     advanced: Ints
-    """`UNKNOWN` where there is no row before, or the key ended since."""
+    """`UNKNOWN` if there is no previous row, or the key ended since."""
 
 
 def lag_rows(
@@ -75,13 +73,11 @@ def lag_rows(
     compacted: Sequence[tuple[int, int]] = (),
     watch: Callable[[Ended], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `lag` of one log partition, in the order in which their minutes were over.
+    """Yield the rows of `lag` of one log partition, in the order in which their minutes ended.
 
-    `commits`, `transactional` and `watch` are those of `konvene.pipeline.gold.commits.effects`; `log_end`
-    tells
-    how far users' logs had grown, as batches of that table or as whoever knows; `compacted` are the ranges of
-    the log, first and last offset, that lost records.
-    """
+    `commits`, `transactional` and `watch` are those of `konvene.pipeline.gold.commits.effects`; `log_end` has
+    the growth of users' logs, as batches of that table or as an index; `compacted` are the ranges of the log
+    (first and last offset) that lost records."""
     ends = log_end if isinstance(log_end, (Ends, StoredEnds)) else Ends(log_end)
     minutes = _Minutes(compacted)
     held: list[_Rows] = []
@@ -98,7 +94,7 @@ def lag_rows(
 
 
 class _Minutes:
-    """The last minute of each key, which is still open, and the row before it."""
+    """The last, still open minute of each key, and the row before it."""
 
     def __init__(self, compacted: Sequence[tuple[int, int]]) -> None:
         self._compacted = np.array(sorted(compacted), np.int64).reshape(-1, 2)
@@ -113,7 +109,7 @@ class _Minutes:
         return f"<open minutes of {len(self._lives)} keys>"
 
     def take(self, some: Effects) -> _Rows:
-        """The rows that are over by these effects."""
+        """Return the rows that are complete after these effects."""
         self._grow(len(some.keys.all))
         lost = self._lost(some)
         by_key = order_of(some.key, len(some.keys.all))
@@ -130,7 +126,7 @@ class _Minutes:
         return self._cut(key, fields, by_key)
 
     def _lost(self, some: Effects) -> Ints:
-        """Whether commits may have gone beside each: where it stands, or later in the same minute."""
+        """Return whether commits may be lost beside each: at its offset, or later in the same minute."""
         if not len(self._compacted):
             return np.zeros(len(some.key), np.int64)
         at = np.searchsorted(self._compacted[:, 0], some.log_offset, "right") - 1
@@ -142,7 +138,7 @@ class _Minutes:
         return lost
 
     def _count(self, key: Ints, tombstone: Bools) -> Ints:
-        """Of rows sorted by key: how many tombstones their keys had before."""
+        """Return, for rows sorted by key, how many tombstones their keys had before."""
         dead = np.cumsum(tombstone)
         heads = _heads(key)
         lengths = np.diff(np.r_[heads, len(key)])
@@ -176,7 +172,7 @@ class _Minutes:
         return _Rows(key[over], rows[:, over], _advanced(rows[:, over], before[:, over]))
 
     def finish(self, names: list[Key]) -> _Rows:
-        """The minutes that are still open, by minute and key."""
+        """Return the minutes that are still open, by minute and key."""
         opened = np.flatnonzero(self._open[COMMITS]).tolist()
         opened.sort(key=lambda number: (int(self._open[MINUTE, number]), names[number]))
         key = np.array(opened, np.int64)
@@ -197,7 +193,7 @@ _NOTHING: Ints = np.zeros(0, np.int64)
 
 
 def _heads(key: Ints) -> Ints:
-    """Where each key begins, in rows sorted by key."""
+    """Return where each key begins, in rows sorted by key."""
     heads: Ints = np.flatnonzero(np.r_[True, key[1:] != key[:-1]]) if len(key) else _NOTHING
     return heads
 
@@ -210,7 +206,7 @@ def _advanced(rows: Ints, before: Ints) -> Ints:
 
 
 class Stretches(NamedTuple):
-    """The stretches of a partition's log, sorted by offset; `over_ms` never falls."""
+    """The stretches of a partition's log, sorted by offset; `over_ms` never decreases."""
 
     base: Ints
     end: Ints
@@ -220,7 +216,7 @@ class Stretches(NamedTuple):
 
 
 class Ends:
-    """How far the logs of partitions had grown, and when: all of it here."""
+    """How far the logs of partitions had grown, and when; all in memory."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch] = ()) -> None:
         parts: dict[tuple[str, int], list[Ints]] = {}
@@ -240,8 +236,7 @@ class Ends:
 
 
 class StoredEnds:
-    """The same from files of `log_end`, each partition's when it is asked for. Those that were not asked for
-    longest are forgotten when there is too much of them."""
+    """The same from files of `log_end`, read per partition on demand, with a bounded LRU cache."""
 
     def __init__(self, home: Any, files: Iterable[DataFile], most: int = 5_000_000) -> None:
         self._home, self._most = home, most
@@ -283,7 +278,7 @@ def _stretches(parts: Sequence[Ints]) -> Stretches:
 
 
 class Behind(NamedTuple):
-    """Of rows of one partition: the end, the lag and its age, `UNKNOWN` where not known; and the evidence."""
+    """For rows of one partition: log end, lag and its age (`UNKNOWN` if unknown), and the evidence."""
 
     end: Ints
     lag: Ints
@@ -292,7 +287,7 @@ class Behind(NamedTuple):
 
 
 def behind_of(log: Stretches, minute: Ints, committed: Ints) -> Behind:
-    """Beside each offset how far the log had grown at the end of its minute."""
+    """Return for each offset how far the log had grown at the end of its minute."""
     at_ms = (minute + 1) * MINUTE_MS
     last = np.searchsorted(log.over_ms, at_ms, "left") - 1
     end, evidence = _end(log, last, at_ms)
@@ -307,7 +302,8 @@ def behind_of(log: Stretches, minute: Ints, committed: Ints) -> Behind:
 
 
 def _end(log: Stretches, last: Ints, at_ms: Ints) -> tuple[Ints, Ints]:
-    """The ends that are known by these times, given the last stretches that are over; and the evidence."""
+    """Return the ends that are known by these times, given the last stretches that are over; and the
+    evidence."""
     following = np.minimum(last + 1, len(log.base) - 1)
     open_end = (last + 1 == len(log.base)) | (log.first_ms[following] < at_ms)
     end = np.where(last >= 0, log.end[np.maximum(last, 0)], log.base[0])
@@ -336,7 +332,7 @@ def _batch(some: Effects, held: list[_Rows], ends: Ends | StoredEnds) -> pa.Reco
 
 
 def _joined(keys: Ints, fields: Ints, names: list[Key], ends: Ends | StoredEnds) -> Behind:
-    """Beside each row how far its partition's log had grown."""
+    """Return for each row how far its partition's log had grown."""
     count = len(keys)
     found = Behind(*(np.full(count, fill) for fill in (UNKNOWN, UNKNOWN, UNKNOWN, _OBSERVED)))
     by_key = np.argsort(keys, kind="stable")

@@ -1,8 +1,8 @@
-"""The rows of `transactional_commit`, as transactions come to their ends.
+"""The rows of `transactional_commit`, as transactions end.
 
-What became of a commit is seen where its effect is worked out (`konvene.pipeline.gold.commits`), in the one
-reading of the log that makes `lag` as well. A producer's name stands in another log, that of the transaction
-coordinator; ids are never used again, so what any record there says of an id holds for all of it.
+The outcome of a commit is known where its effect is computed (`konvene.pipeline.gold.commits`), in the same
+pass over the log that computes `lag`. A producer's name is in another log, that of the transaction
+coordinator; producer ids are never reused, so any record there names the id.
 """
 
 from __future__ import annotations
@@ -19,22 +19,26 @@ from konvene.pipeline.tables import TABLES
 __all__ = ["NAMED", "names_of", "rows_of"]
 
 NAMED = ("transactional_id", "producer_id")
-"""What is read of `transaction_log`."""
+"""The columns of `transaction_log` that are read."""
 
 _OUTCOME = pa.array(["pending", "aborted", "committed"], pa.string())
 
 
 def names_of(transactions: Iterable[pa.RecordBatch]) -> dict[int, str]:
-    """The names of producers, by id, from rows of silver's `transaction_log`."""
+    """Return the names of producers by id, from rows of silver's `transaction_log`."""
     found: dict[int, str] = {}
     for batch in transactions:
         names, producers = (batch[name].to_pylist() for name in NAMED)
-        found |= {who: name for who, name in zip(producers, names, strict=True) if who is not None}
+        found |= {
+            producer_id: name
+            for producer_id, name in zip(producers, names, strict=True)
+            if producer_id is not None
+        }
     return found
 
 
 def rows_of(ended: Ended, log_partition: int, names: Mapping[int, str]) -> pa.RecordBatch:
-    """The rows about commits that came to their end together."""
+    """Return the rows about commits that ended together."""
     count = len(ended.producer)
     pending = ended.outcome == PENDING
     columns = {
@@ -48,7 +52,7 @@ def rows_of(ended: Ended, log_partition: int, names: Mapping[int, str]) -> pa.Re
         "committed_offset": ints(ended.rows["committed_offset"], null=-1),
         "producer_id": ended.producer,
         "producer_epoch": ended.epoch,
-        "transactional_id": [names.get(who) for who in ended.producer.tolist()],
+        "transactional_id": [names.get(producer_id) for producer_id in ended.producer.tolist()],
         "outcome": _OUTCOME.take(pa.array(ended.outcome - PENDING)),
         "ended_offset": pa.array(ended.offset, pa.int64(), mask=pending),
         "ended_ms": pa.array(ended.ms, pa.int64(), mask=pending),

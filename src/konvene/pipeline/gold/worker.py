@@ -1,12 +1,11 @@
-"""What a worker does in a build: the gold of one log partition, from files to files.
+"""Tasks of a build: the gold tables of one log partition, from files to files.
 
-Records are read as they stand in the log, batch by batch, and given to those who understand them; rows leave
-as they come. What is held is some ten thousand records, a row group of each table, and what the reducers keep
-of groups that are there.
+Records are read in log order, batch by batch, and passed to the reducers; rows are written as they come.
+Memory holds some ten thousand records, a row group of each table, and the reducers' state of existing groups.
 
-A reducer must know where the log has holes, but is given only the batches of groups, between which those of
-commits stand. So it is told of each stretch between two batches that nothing is missing in it, as of one
-batch without records for it. Where spans are compacted, that is looked up in the offsets themselves.
+A reducer must know where the log has holes but receives only the batches of groups; batches of commits lie
+between them. So each stretch between two batches without missing offsets is reported to it as one batch
+without records. For compacted spans that is looked up in the offsets themselves.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ from konvene.pipeline.gold.commits import of_files as commits_of
 from konvene.pipeline.gold.delivery import delivery_rows
 from konvene.pipeline.gold.health import health_rows
 from konvene.pipeline.gold.lag import StoredEnds, lag_rows
-from konvene.pipeline.gold.resume import Kept, Reached, before_last, keep, kept, packed
+from konvene.pipeline.gold.resume import Reached, StoredState, before_last, load, pickled, store
 from konvene.pipeline.gold.share_lag import share_lag
+from konvene.pipeline.gold.task import Task
 from konvene.pipeline.gold.transactional import NAMED, names_of, rows_of
 from konvene.pipeline.ingest.offset_spans import WHOLE, Span
 from konvene.pipeline.reduce import PartitionReducer
@@ -38,10 +38,12 @@ from konvene.pipeline.warehouse.parquet import VERSION, Sink
 from konvene.pipeline.warehouse.read import of_files
 from konvene.pipeline.warehouse.warehouse import DataFile, folder_of
 
-__all__ = ["GOLD_OF", "RULES", "Holes", "Made", "Task", "make"]
+__all__ = ["GOLD_OF", "RULES", "Holes", "Made", "make"]
 
 RULES = 2
-"""Of what gold is: rises when other rows come of the same records. What is there is made anew then."""
+"""Version of the gold rules: incremented when the same records yield other rows. Existing gold is then
+rebuilt.
+"""
 
 _REDUCED = ("rebalance", "rebalance_member", "ownership", "unavailability")
 GOLD_OF = {
@@ -49,39 +51,14 @@ GOLD_OF = {
     "lag": ("lag", "transactional_commit"),
     "delivery": ("share_delivery", "share_progress", "lag"),
 }
-"""The tables that a task of each kind makes."""
+"""The tables that a task of each kind writes."""
 _OF_HEALTH = ("rebalance", "unavailability", "rebalance_member")
-AT_ONCE = 100_000
-"""The health of groups is told from so many rows at a time."""
-
-
-class Task(NamedTuple):
-    """What is to be made of one log, and the files that it takes, by what they are for."""
-
-    kind: str
-    warehouse: str
-    of: Partition
-    spans: tuple[Span, ...]
-    inputs: dict[str, tuple[DataFile, ...]]
-    before: tuple[DataFile, ...] = ()
-    """The files that a task like this made before."""
-    goes_on: bool = False
-    """Whether to go on where that one ended, and to keep what the next one needs for it."""
-
-    @property
-    def size(self) -> int:
-        """Bytes to read, about."""
-        return sum(file.bytes for word, files in self.inputs.items() if word != "times" for file in files)
-
-    def read(
-        self, word: str, columns: Sequence[str] | None = None, filter: Any = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of some input, in the order of the log."""
-        return of_files(self.warehouse, self.inputs[word], columns, filter)
+HEALTH_ROWS_AT_A_TIME = 100_000
+"""The health of groups is computed from about this many rows at a time."""
 
 
 class Made(NamedTuple):
-    """What came of a task."""
+    """The files that a task wrote."""
 
     kind: str
     of: Partition
@@ -89,7 +66,7 @@ class Made(NamedTuple):
 
 
 def make(task: Task) -> Made:
-    """Do a task."""
+    """Run a task."""
     return Made(task.kind, task.of, _MAKERS[task.kind](task))
 
 
@@ -98,7 +75,7 @@ def make(task: Task) -> Made:
 
 def _groups(task: Task) -> list[DataFile]:
     out, names = _Out(task, _REDUCED), dict(_names(task))
-    known = kept(task) if task.goes_on else None
+    known = load(task) if task.goes_on else None
     try:
         reducer = None
         if known is not None:
@@ -108,21 +85,23 @@ def _groups(task: Task) -> list[DataFile]:
             known = None
             audit = _audit(task, task.inputs["audit_event"])
             reducer = PartitionReducer(task.of.cluster, task.of.partition, audit, names)
-        keeps = _reduced(task, reducer, known, out)
+        to_store = _reduced(task, reducer, known, out)
         files = out.close()
     finally:
         out.abandon()
     until_ms = _until_ms(task, known)
     files += _health(task, files, until_ms)
-    if keeps is not None:
+    if to_store is not None:
         times = frozenset(file.path for file in task.inputs["times"])
-        keep(task, replace(keeps, gold=files, times=times, until_ms=until_ms))
+        store(task, replace(to_store, gold=files, times=times, until_ms=until_ms))
     return files
 
 
-def _reduced(task: Task, reducer: PartitionReducer, known: Kept | None, out: _Out) -> Kept | None:
-    """Write the rows of `_REDUCED`; and what is to be kept for the next time, if anything is."""
-    groups, holes, keeps = task.inputs["groups"], Holes(task), known
+def _reduced(
+    task: Task, reducer: PartitionReducer, known: StoredState | None, out: _Out
+) -> StoredState | None:
+    """Write the rows of `_REDUCED`; return the state to store, if any."""
+    groups, holes, to_store = task.inputs["groups"], Holes(task), known
     done, reached = 0, Reached()
     if known is not None:
         done, reached = len(known.groups), replace(known.reached)
@@ -131,18 +110,18 @@ def _reduced(task: Task, reducer: PartitionReducer, known: Kept | None, out: _Ou
     for _ in _feed(task, reducer, groups[done:early], holes, reached):
         out.rows(reducer.drain())
     if task.goes_on and early > done and reached.ends <= groups[early - 1].last_offset:
-        keeps = packed(task, reducer, reached, out.counts)
+        to_store = pickled(task, reducer, reached, out.counts)
     for _ in _feed(task, reducer, groups[early:], holes, reached):
         out.rows(reducer.drain())
     reducer.finish()
     out.rows(reducer.drain())
-    return keeps
+    return to_store
 
 
 def _feed(
     task: Task, reducer: PartitionReducer, files: Sequence[DataFile], holes: Holes, reached: Reached
 ) -> Iterator[None]:
-    """Give the reducer what these files have, and stop now and then so that its rows can leave."""
+    """Feed the reducer these files, pausing now and then so that its rows can be drained."""
     columns = ("offset", "timestamp_ms", "batch_base_offset", "batch_last_offset", "key", "value", "key_type")
     for batch in of_files(task.warehouse, files, columns):
         rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
@@ -161,7 +140,7 @@ def _feed(
 
 
 class Holes:
-    """How many offsets of a range have a record. Ranges are asked for in rising order."""
+    """Counts the offsets of a range that have a record. Ranges are queried in rising order."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -202,8 +181,8 @@ class Holes:
 
 
 def _audit(task: Task, files: Sequence[DataFile]) -> Iterator[dict[str, Any]]:
-    """Rows of the audit about this log, in the order in which they were written; and those about generations
-    that left no record, of which only the group is known."""
+    """Yield the audit rows about this log in the order written, and those about generations without records,
+    whose log partition is unknown."""
     wanted = (ds.field("partition") == task.of.partition) | (ds.field("partition") == -1)
     for batch in of_files(task.warehouse, files, None, wanted):
         yield from batch.to_pylist()
@@ -215,7 +194,7 @@ def _names(task: Task) -> Iterator[tuple[str, str]]:
 
 
 def _health(task: Task, files: list[DataFile], until_ms: int | None) -> list[DataFile]:
-    """`group_health`, from the files that were just written: some groups at a time."""
+    """Write `group_health` from the files that were just written, a few groups at a time."""
 
     def rows() -> Iterator[pa.RecordBatch]:
         for first, last in _some_groups(task, files):
@@ -230,7 +209,8 @@ def _health(task: Task, files: list[DataFile], until_ms: int | None) -> list[Dat
 
 
 def _some_groups(task: Task, files: list[DataFile]) -> Iterator[tuple[str, str]]:
-    """The first and the last group of each stretch that has about so many rows; at least one group."""
+    """Yield first and last group of ranges with about `HEALTH_ROWS_AT_A_TIME` rows; at least one group
+    each."""
     rows: Counter[str] = Counter()
     for name in _OF_HEALTH:
         for batch in _of(task, files, name, ["group_id"]):
@@ -239,7 +219,7 @@ def _some_groups(task: Task, files: list[DataFile]) -> Iterator[tuple[str, str]]
     groups, first, count = sorted(rows), 0, 0
     for at, group in enumerate(groups):
         count += rows[group]
-        if count >= AT_ONCE or at == len(groups) - 1:
+        if count >= HEALTH_ROWS_AT_A_TIME or at == len(groups) - 1:
             yield groups[first], group
             first, count = at + 1, 0
 
@@ -252,8 +232,8 @@ def _of(
             yield from of_files(task.warehouse, [file], columns, wanted)
 
 
-def _until_ms(task: Task, known: Kept | None) -> int | None:
-    """The last time that the log tells, from what Parquet says of its columns."""
+def _until_ms(task: Task, known: StoredState | None) -> int | None:
+    """Return the last time in the log, from Parquet column statistics."""
     times = [] if known is None or known.until_ms is None else [known.until_ms]
     for file in task.inputs["times"]:
         if known is not None and file.path in known.times:
@@ -271,7 +251,7 @@ def _until_ms(task: Task, known: Kept | None) -> int | None:
 
 
 def _lag(task: Task) -> list[DataFile]:
-    """And what became of commits in transactions: it is known on the way."""
+    """Write `lag` and, in the same pass, `transactional_commit`."""
     names = names_of(task.read("transactions", NAMED))
     commits, marks = commits_of(task.warehouse, [*task.inputs["commits"], *task.inputs["transactional"]])
     compacted = [(span.first, span.last) for span in task.spans if span.kind != WHOLE]
@@ -327,7 +307,7 @@ def _table(task: Task, name: str, batches: Iterator[pa.RecordBatch]) -> list[Dat
 
 
 class _Out:
-    """The files of a task."""
+    """The output files of a task."""
 
     def __init__(self, task: Task, tables: Sequence[str]) -> None:
         self._task = task
@@ -336,13 +316,13 @@ class _Out:
             for name in tables
         }
         self.counts = dict.fromkeys(tables, 0)
-        """Rows by table."""
+        """Number of rows by table."""
 
     def __repr__(self) -> str:
         return f"<gold of {self._task.of}: {', '.join(self._sinks)}>"
 
     def rows(self, drained: dict[str, list[tuple[Any, ...]]]) -> None:
-        """Rows of several tables, as tuples in the order of the tables' columns."""
+        """Write rows of several tables, as tuples in column order."""
         for name, rows in sorted(drained.items()):
             if rows:
                 schema = TABLES[name].schema
@@ -357,7 +337,7 @@ class _Out:
         self.counts[name] += rows.num_rows
 
     def copy(self, files: Sequence[DataFile], counts: Mapping[str, int]) -> None:
-        """The first rows of the files that a task like this wrote before."""
+        """Write the first rows of the files that the previous task wrote."""
         for file in files:
             left = counts.get(file.table, 0)
             for batch in of_files(self._task.warehouse, [file] if left else []):

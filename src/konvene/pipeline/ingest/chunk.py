@@ -1,12 +1,11 @@
-"""What a worker does in an ingest: one part of one log, from its bytes to files of bronze and silver.
+"""Tasks of an ingest: one part of one log, from its bytes to files of bronze and silver.
 
-A task says which bytes to read and which offsets of them are wanted; what comes back are rows about files,
-the spans that the offsets came to, and names of topics. Batches stream through: what is held is the part
-itself (about `splits.TASK_BYTES`), a block of records, the offsets that were met, and a row group of each
-table.
+A task names the bytes to read and the wanted offsets; it returns rows about files, the spans of its offsets,
+and topic names. Batches are streamed: memory holds the part itself (about `splits.TASK_BYTES`), a block of
+records, the offsets, and a row group of each table.
 
-If a cleaner or retention has put another file in the place of the segment, or taken it, nothing is read and
-the task says so: where batches begin in the new one nobody has looked yet.
+If the cleaner or retention replaced or deleted the segment, nothing is read and the task reports it, since
+the batch boundaries of the new file are unknown.
 """
 
 from __future__ import annotations
@@ -44,25 +43,25 @@ _NAMES = {
     "offset_commit": names_in_commits,
     "share_group_state_partition_metadata": names_in_share_groups,
 }
-"""The tables of silver whose rows call topics by id and by name."""
+"""Silver tables whose rows contain topics by id and by name."""
 
 
 class Chunk(NamedTuple):
-    """A task: a part of a log, and the offsets in it that are to be read."""
+    """A task: a part of a log, and the offsets in it to read."""
 
     warehouse: str
     of: Partition
     split: Split
     within: Range
     tables: frozenset[str] | None = None
-    """Only these; None for all."""
+    """Write only these tables; None for all."""
     known: tuple[str, ...] | None = None
-    """Files of bronze that have some of the offsets already: what they have is left out. None where all of
-    them are known to be new."""
+    """Bronze files with some of the offsets already, which are left out. None if all of them are known to be
+    new."""
     pieces: tuple[Range, ...] = ()
-    """Parts of the range whose worth is told apart, because it was before; none for the range as a whole."""
+    """Parts of the range whose spans are reported separately, as before; empty for the range as a whole."""
     servers: str = ""
-    """Where the range is to be fetched; the split then says nothing."""
+    """Bootstrap servers to fetch the range from; the split is then ignored."""
 
     @property
     def size(self) -> int:
@@ -70,7 +69,7 @@ class Chunk(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What came of a task; `spans` is None where the file was not the one any more that was looked at."""
+    """The result of a task; `spans` is None if the file was replaced."""
 
     of: Partition
     within: Range
@@ -84,7 +83,7 @@ class Done(NamedTuple):
 
 
 def do(task: Chunk) -> Done:
-    """Read a part of a log and write what is in it."""
+    """Read a part of a log and write its tables."""
     if task.servers:
         return _read_by(task, _fetched(task))
     try:
@@ -175,7 +174,7 @@ class _Coordinator:
         return records.filter(pa.array(mask))
 
     def _bronze(self, records: pa.RecordBatch) -> None:
-        if not self._asked("coordinator_record"):
+        if not self._is_requested("coordinator_record"):
             return
         schema = TABLES["coordinator_record"].schema
         if self.task.of.topic != OFFSETS_TOPIC:
@@ -191,7 +190,7 @@ class _Coordinator:
         types = records.column("key_type")
         for kind in sorted(k for k in pc.unique(types).to_pylist() if k is not None):
             table = TYPED.get((self.task.of.topic, kind))
-            if table is None or not self._asked(table.name):
+            if table is None or not self._is_requested(table.name):
                 continue
             rows = records if types.null_count == 0 and pc.all(pc.equal(types, kind)).as_py() else None
             if rows is None:
@@ -206,10 +205,10 @@ class _Coordinator:
                 self._quarantine(bad)
 
     def _quarantine(self, rows: pa.RecordBatch) -> None:
-        if self._asked("quarantine"):
+        if self._is_requested("quarantine"):
             self._sink("quarantine", TABLES["quarantine"].schema).write(rows)
 
-    def _asked(self, table: str) -> bool:
+    def _is_requested(self, table: str) -> bool:
         return self.task.tables is None or table in self.task.tables
 
     def _sink(self, table: str, schema: pa.Schema, family: str = "") -> Sink:
@@ -223,26 +222,26 @@ class _Coordinator:
 
 
 def _audit(task: Chunk, found: Iterator[Decoded]) -> Done:
-    """`audit_event`, and the spans of its log."""
+    """Write `audit_event`, and return the spans of its log."""
     tables = [TABLES[name] for name in ("audit_event", "quarantine")]
     sinks = [_sink(task, table.name, table.schema) for table in tables]
-    asked = [task.tables is None or table.name in task.tables for table in tables]
+    requested = [task.tables is None or table.name in task.tables for table in tables]
     offsets = [np.empty(0, np.int64)]
 
     def write(*rows: pa.RecordBatch | None) -> None:
-        for sink, is_asked, some in zip(sinks, asked, rows, strict=True):
-            if is_asked and some is not None and some.num_rows:
+        for sink, is_requested, some in zip(sinks, requested, rows, strict=True):
+            if is_requested and some is not None and some.num_rows:
                 sink.write(some)
 
     try:
         for block in found:
-            here = block.records.column("offset").to_numpy(zero_copy_only=False)
-            mask = (here >= task.within.first) & (here <= task.within.last)
-            offsets.append(here[mask])
+            offsets_of_block = block.records.column("offset").to_numpy(zero_copy_only=False)
+            mask = (offsets_of_block >= task.within.first) & (offsets_of_block <= task.within.last)
+            offsets.append(offsets_of_block[mask])
             if block.quarantine is not None:
                 write(None, located(block.quarantine, task.of.cluster, task.of.topic, task.of.partition))
-            for told, bad in audit_rows(block.records.filter(pa.array(mask)), task.of):
-                write(told, bad)
+            for events, bad in audit_rows(block.records.filter(pa.array(mask)), task.of):
+                write(events, bad)
         files = [_closed(task, sink, table.name) for sink, table in zip(sinks, tables, strict=True)]
     finally:
         for sink in sinks:
@@ -252,7 +251,7 @@ def _audit(task: Chunk, found: Iterator[Decoded]) -> Done:
 
 
 def _ends(task: Chunk, buf: memoryview) -> Done:
-    """`log_end` of a user's topic."""
+    """Write `log_end` of a user's topic."""
     where = (task.of.cluster, task.of.topic, task.of.partition)
     table = TABLES["log_end"]
     sink = _sink(task, table.name, table.schema)
@@ -268,7 +267,7 @@ def _ends(task: Chunk, buf: memoryview) -> Done:
 
 
 def _between(buf: memoryview, size: int, within: Range) -> tuple[int, int]:
-    """Where the first batch of a range begins, and where the first one behind it does."""
+    """Return where the first batch of a range begins, and where the first one after it does."""
     at = begin = 0
     while at < size:
         try:
@@ -284,7 +283,7 @@ def _between(buf: memoryview, size: int, within: Range) -> tuple[int, int]:
 
 
 def _all(within: Range) -> list[Span]:
-    """Of logs whose records nobody counts: there is nothing to be had from another copy."""
+    """Return the span of a log whose records are not counted: another copy has nothing to add."""
     return [Span(within.first, within.last, WHOLE, within.last - within.first + 1)]
 
 
@@ -292,9 +291,9 @@ def _all(within: Range) -> list[Span]:
 
 
 def _read(split: Split) -> memoryview | None:
-    """The part's bytes and some zeros behind them; None if the file is another one by now.
+    """Return the part's bytes with some zeros after them; None if the file was replaced.
 
-    They are read, not mapped: who cuts a mapped file ends the process that looks at it."""
+    They are read, not mapped: truncating a mapped file would crash the process that accesses it."""
     handle = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         stat = os.fstat(handle)
@@ -313,11 +312,10 @@ def _read(split: Split) -> memoryview | None:
 
 
 def _mapped(split: Split) -> memoryview | None:
-    """The part's bytes, of which only those are read that are looked at: headers are few in a large log.
+    """Map the part's bytes: only pages with batch headers are read, which are few in a large log.
 
-    A user's log can be a thousand times as long as a coordinator's, so this takes the risk that `_read` does
-    not: whoever cuts the file meanwhile, as a follower does with what its leader never had, ends the
-    process."""
+    A user's log can be a thousand times as long as a coordinator's, so this accepts the risk that `_read`
+    avoids: truncating the file meanwhile (as a follower does after a leader change) crashes the process."""
     with open(split.path, "rb") as file:
         stat = os.fstat(file.fileno())
         if stat.st_size < split.end or stat.st_ino != split.inode:
@@ -327,7 +325,7 @@ def _mapped(split: Split) -> memoryview | None:
 
 
 def _known(task: Chunk) -> np.ndarray[Any, Any] | None:
-    """The offsets that bronze has in the range."""
+    """Return the offsets of the range that bronze already has."""
     if task.known is None:
         return None
     return np.concatenate([*_offsets(task), np.empty(0, np.int64)])
@@ -342,7 +340,7 @@ def _offsets(task: Chunk) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def _folder(task: Chunk, table: str) -> str:
-    """Where files of a table stand, from the warehouse's directory."""
+    """Return the folder of a table's files, relative to the warehouse."""
     return folder_of(TABLES[table].layer if table in TABLES else "silver", table, task.of)
 
 

@@ -1,8 +1,9 @@
-"""What segments look like: enough to know one again, and to tell copies from strangers.
+"""Fingerprints of segments: enough to recognise a segment, and to tell copies from unrelated files.
 
-Only a few kilobytes of a segment are read for it. Two copies of a segment look alike, so a second one need
-not be looked through; and two logs that begin with the same offset begin with the same batch, unless a
-cleaner was there, so what is no copy is not taken for one."""
+Only a few kilobytes of a segment are read. Two copies of a segment have the same fingerprint, so a second one
+need not be searched. Two logs that begin with the same offset begin with the same batch unless one was
+compacted, so unrelated files are not taken for copies.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +17,28 @@ from konvene.pipeline.ingest.offset_spans import Range
 from konvene.pipeline.ingest.splits import Extent
 from konvene.pipeline.sources.files import Partition, Segment
 
-__all__ = ["Source", "agreeing", "looks"]
+__all__ = ["Source", "agreeing", "fingerprint"]
 
 
 class Source(NamedTuple):
-    """A segment that can be read, and what it looks like."""
+    """A readable segment and its fingerprint."""
 
     of: Partition
     segment: Segment
     extent: Extent
-    print: str
+    fingerprint: str
     begins: tuple[int, int] | None
-    """The offset and checksum of its first batch; None where a cleaner may have changed it."""
+    """Offset and checksum of its first batch; None if the cleaner may have changed it."""
 
     @property
     def offsets(self) -> Range:
         return Range(self.extent.first, self.extent.next - 1)
 
 
-def agreeing(sources: Iterable[Source], left: list[str]) -> list[Source]:
-    """The segments without those whose first batch is another than that of one before them.
+def agreeing(sources: Iterable[Source], messages: list[str]) -> list[Source]:
+    """Return the segments without those whose first batch differs from an earlier one at the same offset.
 
-    What is left out is told in `left`."""
+    Messages about the omitted ones are appended to `messages`."""
     begins: dict[int, tuple[int, str]] = {}
     agreed = []
     for source in sources:
@@ -45,19 +46,20 @@ def agreeing(sources: Iterable[Source], left: list[str]) -> list[Source]:
             offset, checksum = source.begins
             other, path = begins.setdefault(offset, (checksum, source.segment.path))
             if other != checksum:
-                left.append(
-                    f"{source.segment.path} is no copy of {path}: offset {offset} differs; it was left out "
-                    "(of clusters without meta.properties give one at a time a name)"
+                messages.append(
+                    f"{source.segment.path} is not a copy of {path}: offset {offset} differs, so it was "
+                    "skipped "
+                    "(name clusters without meta.properties one at a time with --cluster)"
                 )
                 continue
         agreed.append(source)
     return agreed
 
 
-def looks(segment: Segment, found: Extent) -> tuple[str, tuple[int, int] | None]:
-    """What a segment looks like: its extent, its first and its last bytes; and how it begins.
+def fingerprint(segment: Segment, found: Extent) -> tuple[str, tuple[int, int] | None]:
+    """Return a segment's fingerprint (extent, first and last bytes), and how it begins.
 
-    The second is None where a cleaner may have been."""
+    The second value is None if the segment may have been compacted."""
     with open(segment.path, "rb") as file:
         file.seek(found.start)
         head = file.read(min(4096, found.end - found.start))

@@ -1,21 +1,21 @@
-"""Takes logs in: from segments to bronze and silver, each offset once, however often it is offered.
+"""Ingests logs: from segments to bronze and silver, each offset once, however often it is offered.
 
-What is new is what the ledger does not have. So to run again adds nothing, a log that grew adds what it grew
-by, a replica adds what others had lost to the cleaner, and what is in bronze stays, whatever becomes of the
-log. In this order:
+New is what the ledger does not have. So repeating an ingest adds nothing, a log that grew adds its growth, a
+replica adds what others had lost to compaction, and bronze keeps its rows whatever happens to the log. The
+steps:
 
     look     find partitions and their copies, and how far each segment can be read
     read     what no span of the ledger covers, each range from the first copy that has it
-    fill     compacted spans, from other copies, one after the other: only they can have what is missing there
-    commit   files, spans and names of topics become visible at one stroke
+    fill     compacted spans, from other copies, one after the other: they may have the missing records
+    commit   make files, spans and topic names visible atomically
 
-`take` does the second and the last of these for who knows himself what is new.
+`take` does the second and the last of these for callers that know what is new.
 
-A segment that the cleaner or retention replaced between look and read is left for the next run; the report
-says so.
+A segment that the cleaner or retention replaced between look and read is left for the next run, and the
+report says so.
 
-What is still ugly: offsets are taken at their word. If a partition was cut back (an unclean election, a
-crash) and other records were then written under the same offsets, bronze keeps what it read first.
+Known limitation: offsets identify records. If a partition was truncated (an unclean election, a crash) and
+other records were then written with the same offsets, bronze keeps the records that it read first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from konvene.internal_topics import CLUSTER_METADATA_TOPIC, COORDINATOR_TOPICS
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.engine import Engine
 from konvene.pipeline.ingest.chunk import Chunk, do
-from konvene.pipeline.ingest.fingerprints import Source, agreeing, looks
+from konvene.pipeline.ingest.fingerprints import Source, agreeing, fingerprint
 from konvene.pipeline.ingest.offset_spans import Covered, Range, Span, without
 from konvene.pipeline.ingest.splits import TASK_BYTES, Replaced, Split, cut, extent
 from konvene.pipeline.progress import Watch, Watched
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
 __all__ = ["Report", "WrongTables", "ingest", "run_row", "take"]
 
 
-MOST_OFFSETS = 1_000_000
-"""Compacted spans side by side are filled together, up to so many offsets."""
-MOST_SEEN = 500
-"""So many segments are remembered of a log: to forget one is to look through it once more."""
+MAX_FILL_OFFSETS = 1_000_000
+"""Adjacent compacted spans are filled together, up to this many offsets."""
+MAX_REMEMBERED_SEGMENTS = 500
+"""Number of searched segments remembered per log; a forgotten one is searched again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a step did. `number` is that of its manifest, None where there was nothing to do."""
+    """The result of a step. `number` is that of its manifest, None if there was nothing to do."""
 
     step: str
     number: int | None
@@ -69,11 +69,11 @@ class Report:
     """Bytes written."""
     bytes_read: int
     left: tuple[str, ...] = ()
-    """What was passed over, in sentences."""
+    """Messages about skipped inputs."""
 
 
 class WrongTables(ValueError):
-    """There is no such table, or the warehouse was begun with others."""
+    """There is no such table, or the warehouse was created with other tables."""
 
 
 def ingest(
@@ -86,11 +86,12 @@ def ingest(
     progress: Watch | None = None,
     task_bytes: int = TASK_BYTES,
 ) -> Report:
-    """Take in what the logs at `paths` have and the warehouse has not.
+    """Ingest what the logs at `paths` have and the warehouse has not.
 
-    `cluster` names the cluster of folders without `meta.properties`. With `tables` only these are written,
-    from the first ingest of the warehouse to the last: `WrongTables` if that changes, or if there is no such
-    table. `NotALog` for paths without logs, `Conflict` if somebody else is writing to the warehouse."""
+    `cluster` names the cluster of directories without `meta.properties`. With `tables` only these are
+    written, from the first ingest of the warehouse on: raises `WrongTables` if that changes, or for an
+    unknown table. Raises `NotALog` for paths without logs, `Conflict` if another process is writing to the
+    warehouse."""
     with warehouse.writing():
         return _Ingest(warehouse, engine, tables, Watched("ingest", progress), task_bytes).run(paths, cluster)
 
@@ -98,11 +99,11 @@ def ingest(
 def take(
     warehouse: Warehouse, parts: Sequence[Slice], engine: Engine, paths: Sequence[str] = (), cluster: str = ""
 ) -> Report:
-    """Take in these parts of logs, or what of them the warehouse has not.
+    """Ingest these parts of logs, or what the warehouse does not have of them.
 
-    For who knows what is new, as a stream does. `paths` are where the logs' folders stand, which name topics.
-    `Replaced` if a file is another one than when the part was planned: nothing has happened then. `Conflict`
-    if somebody else is writing to the warehouse."""
+    For callers that know what is new, such as a stream. `paths` contain the logs' folders, which name topics.
+    Raises `Replaced`, without effect, if a file was replaced since the part was planned, and `Conflict` if
+    another process is writing to the warehouse."""
     with warehouse.writing():
         return _Ingest(warehouse, engine, None, Watched("ingest", None), TASK_BYTES).take(
             parts, paths, cluster
@@ -110,23 +111,23 @@ def take(
 
 
 class _Job(NamedTuple):
-    """A task, the range that it is a part of, and the looks of the segment that it reads."""
+    """A task, the range that it is a part of, and the fingerprint of its segment."""
 
     chunk: Chunk
     whole: Range
-    print: str
+    fingerprint: str
 
 
 @dataclass(slots=True)
 class _State:
-    """What a run has come to."""
+    """The results of a run so far."""
 
     logs: dict[Partition, Covered] = field(default_factory=dict)
     changed: set[Partition] = field(default_factory=set)
     looked: dict[tuple[Partition, Range], frozenset[str]] = field(default_factory=dict)
-    """The looks of the segments in which a compacted span was looked for in this run."""
+    """Fingerprints of the segments in which a compacted span was searched in this run."""
     unsure: set[str] = field(default_factory=set)
-    """Of segments that were replaced meanwhile."""
+    """Fingerprints of segments that were replaced meanwhile."""
     files: list[DataFile] = field(default_factory=list)
     names: set[Named] = field(default_factory=set)
     left: list[str] = field(default_factory=list)
@@ -155,7 +156,7 @@ class _Ingest:
 
     def run(self, paths: Iterable[str | Path], cluster: str) -> Report:
         started_ms = time.time_ns() // 1_000_000
-        asked = self._same_tables()
+        tables_row = self._same_tables()
         found = find(paths, cluster)
         self.state.names.update(names_in_folders(found.copies))
         sources: list[Source] = []
@@ -167,11 +168,11 @@ class _Ingest:
             jobs += self._snapshots(of, copies)
         self._do(jobs)
         self._fill([s for s in sources if s.of.topic in COORDINATOR_TOPICS])
-        return self._commit(started_ms, asked)
+        return self._commit(started_ms, tables_row)
 
     def take(self, parts: Sequence[Slice], paths: Sequence[str], cluster: str) -> Report:
         started_ms = time.time_ns() // 1_000_000
-        asked = self._same_tables()
+        tables_row = self._same_tables()
         found = find(paths, cluster)
         self.state.names.update(names_in_folders(found.copies))
         jobs: list[_Job] = []
@@ -185,11 +186,12 @@ class _Ingest:
         self._do(jobs)
         if self.state.left:
             raise Replaced("; ".join(self.state.left))
-        return self._commit(started_ms, asked)
+        return self._commit(started_ms, tables_row)
 
     def _same_tables(self) -> dict[str, Any]:
-        """The row of the ledger about tables, if it is to be written; `WrongTables` if another one was."""
-        asked = None if self.tables is None else sorted(self.tables)
+        """Return the ledger's row about tables, if it is to be written; raises `WrongTables` if it
+        differs."""
+        tables_row = None if self.tables is None else sorted(self.tables)
         unknown = sorted(
             (self.tables or frozenset()) - TABLES.keys() - {each.name for each in TYPED.values()}
         )
@@ -197,10 +199,11 @@ class _Ingest:
             raise WrongTables(f"no table is called {', '.join(unknown)}")
         ledger = self.warehouse.snapshot.ledger
         if "tables" not in ledger:
-            return {"tables": asked}
-        if ledger["tables"] != asked:
+            return {"tables": tables_row}
+        if ledger["tables"] != tables_row:
             raise WrongTables(
-                f"{self.warehouse.path} was begun with {_told(ledger['tables'])}, not with {_told(asked)}"
+                f"{self.warehouse.path} was created with {_listed(ledger['tables'])}, not with "
+                f"{_listed(tables_row)}"
             )
         return {}
 
@@ -214,7 +217,7 @@ class _Ingest:
         return covered
 
     def _sources(self, of: Partition, copies: Sequence[Copy]) -> Iterator[Source]:
-        """The segments that may have something, first copy first."""
+        """Return the segments that may have new records, first copy first."""
         covered = self._covered(of)
         for copy in copies:
             for i, segment in enumerate(copy.segments):
@@ -226,12 +229,12 @@ class _Ingest:
                 try:
                     found = extent(segment, behind)
                     if found is not None:
-                        yield Source(of, segment, found, *looks(segment, found))
+                        yield Source(of, segment, found, *fingerprint(segment, found))
                 except FileNotFoundError:
                     self.state.left.append(f"{segment.path} went away before it was read")
 
     def _new(self, of: Partition, sources: Sequence[Source]) -> Iterator[_Job]:
-        """What no span covers, each range from the first segment that has it."""
+        """Return what no span covers, each range from the first segment that has it."""
         covered = self._covered(of)
         planned: list[Range] = []
         for source in sources:
@@ -240,10 +243,10 @@ class _Ingest:
                     planned = sorted([*planned, wanted])
                     for split in cut(source.segment, source.extent, *wanted, self.task_bytes):
                         within = Range(split.first, split.last)
-                        yield _Job(self._chunk(of, split, within), within, source.print)
+                        yield _Job(self._chunk(of, split, within), within, source.fingerprint)
 
     def _snapshots(self, of: Partition, copies: Sequence[Copy]) -> Iterator[_Job]:
-        """The newest snapshot of the cluster's metadata: what its log was folded into."""
+        """Return the newest snapshot of the cluster metadata."""
         newest = max((s for copy in copies for s in copy.snapshots), default=None)
         covered = self._covered(of)
         if newest is None or of.topic != CLUSTER_METADATA_TOPIC or Path(newest.path).name in covered.seen:
@@ -266,7 +269,7 @@ class _Ingest:
     # reading --------------------------------------------------------------------------------------
 
     def _do(self, jobs: Sequence[_Job]) -> None:
-        """Have tasks done, and take in what came of them: a range when all of its parts are there."""
+        """Run tasks and record their results: a range once all of its parts are complete."""
         if not jobs:
             return
         state, by_chunk = self.state, {(job.chunk.of, job.chunk.within): job for job in jobs}
@@ -279,8 +282,10 @@ class _Ingest:
             state.tasks += 1
             state.names.update(done.names)
             if done.spans is None:
-                state.left.append(f"{done.of}: a segment changed while it was read; the next run looks again")
-                state.unsure.add(job.print)
+                state.left.append(
+                    f"{done.of}: a segment changed while it was read; the next run reads it again"
+                )
+                state.unsure.add(job.fingerprint)
                 broken.add((done.of, job.whole))
                 continue
             state.bytes_read += job.chunk.size
@@ -301,13 +306,14 @@ class _Ingest:
         covered.put(job.whole, sorted(spans))
         self.state.changed.add(of)
         for span in spans:
-            self.state.looked[of, Range(span.first, span.last)] = looked | {job.print}
+            self.state.looked[of, Range(span.first, span.last)] = looked | {job.fingerprint}
 
     def _fill(self, sources: Sequence[Source]) -> None:
-        """Look in every segment for what compacted spans lack; in two for the same one after the other."""
+        """Search segments for records missing in compacted spans; for the same span one segment after the
+        other."""
         if self.tables is not None and "coordinator_record" not in self.tables:
             return
-        waiting = [s for s in sources if s.print not in self._covered(s.of).seen]
+        waiting = [s for s in sources if s.fingerprint not in self._covered(s.of).seen]
         while waiting:
             busy: dict[Partition, list[Range]] = {}
             jobs: list[_Job] = []
@@ -326,14 +332,14 @@ class _Ingest:
         self._remember(sources)
 
     def _stretches(self, source: Source) -> list[Range]:
-        """Compacted spans that a segment may fill, those that stand side by side together."""
+        """Return compacted spans that a segment may fill, adjacent ones together."""
         covered = self._covered(source.of)
         stretches: list[Range] = []
         for span in covered.doubtful(source.offsets):
-            if source.print in self.state.looked.get((source.of, Range(span.first, span.last)), ()):
+            if source.fingerprint in self.state.looked.get((source.of, Range(span.first, span.last)), ()):
                 continue
             before = stretches[-1] if stretches else None
-            if before is not None and span.last - before.first < MOST_OFFSETS:
+            if before is not None and span.last - before.first < MAX_FILL_OFFSETS:
                 between = Range(before.last + 1, span.first - 1)
                 if between.last < between.first or not covered.open(between):
                     stretches[-1] = Range(before.first, span.last)
@@ -342,7 +348,7 @@ class _Ingest:
         return stretches
 
     def _filling(self, source: Source, whole: Range) -> Iterator[_Job]:
-        """The tasks that look for what a stretch lacks: their ranges together are the stretch."""
+        """Return the tasks that search for the missing records of a stretch: their ranges add up to it."""
         first, last = max(whole.first, source.offsets.first), min(whole.last, source.offsets.last)
         splits = list(cut(source.segment, source.extent, first, last, self.task_bytes))
         for n, split in enumerate(splits):
@@ -351,7 +357,7 @@ class _Ingest:
             )
             known = tuple(f.path for f in self._bronze(source.of, within))
             pieces = self._covered(source.of).within(within)
-            yield _Job(self._chunk(source.of, split, within, known, pieces), whole, source.print)
+            yield _Job(self._chunk(source.of, split, within, known, pieces), whole, source.fingerprint)
 
     def _bronze(self, of: Partition, within: Range) -> Iterator[DataFile]:
         for file in [*self.warehouse.snapshot.files.values(), *self.state.files]:
@@ -360,23 +366,23 @@ class _Ingest:
                 yield file
 
     def _remember(self, sources: Sequence[Source]) -> None:
-        """Which segments were looked through for what is still missing."""
+        """Record which segments were searched for what is still missing."""
         prints: dict[Partition, set[str]] = {}
         for source in sources:
-            if source.print in self.state.unsure:
+            if source.fingerprint in self.state.unsure:
                 continue
             if self._covered(source.of).doubtful(source.offsets):
-                prints.setdefault(source.of, set()).add(source.print)
+                prints.setdefault(source.of, set()).add(source.fingerprint)
         for of, seen in prints.items():
             covered = self._covered(of)
             if not seen <= set(covered.seen):
                 kept = [each for each in covered.seen if each not in seen]
-                covered.seen = [*kept, *sorted(seen)][-max(MOST_SEEN, len(seen)) :]
+                covered.seen = [*kept, *sorted(seen)][-max(MAX_REMEMBERED_SEGMENTS, len(seen)) :]
                 self.state.changed.add(of)
 
     # committing -----------------------------------------------------------------------------------
 
-    def _commit(self, started_ms: int, asked: dict[str, Any]) -> Report:
+    def _commit(self, started_ms: int, tables_row: dict[str, Any]) -> Report:
         state, removed = self.state, list[DataFile]()
         for of in sorted(state.changed):
             if of.topic in COORDINATOR_TOPICS:
@@ -389,14 +395,14 @@ class _Ingest:
         if state.files or ledger:
             run = run_row(self.warehouse, "ingest", started_ms, self.engine.name, state.files)
             number = self.warehouse.commit(
-                "ingest", state.files, removed, ledger={**asked, **ledger}, run=run
+                "ingest", state.files, removed, ledger={**tables_row, **ledger}, run=run
             )
         return Report(
             "ingest", number, state.tasks, len(state.files), rows, size, state.bytes_read, tuple(state.left)
         )
 
     def _names(self, cluster: str, removed: list[DataFile]) -> None:
-        """`topic_name` of a cluster, if there is something new in it."""
+        """Rewrite `topic_name` of a cluster, if there are new names."""
         before: list[Named] = []
         for file in self.warehouse.files("topic_name", cluster=cluster):
             rows = pq.read_table(self.warehouse.where(file)).to_pylist()
@@ -406,7 +412,7 @@ class _Ingest:
             self._replace("topic_name", Partition(cluster, "", -1), named_table(names), removed)
 
     def _replace(self, table: str, of: Partition, rows: pa.RecordBatch, removed: list[DataFile]) -> None:
-        """A small table that is written anew for a log, or a cluster, when it changes."""
+        """Rewrite a small table of a log, or a cluster, when it changes."""
         if self.tables is not None and table not in self.tables:
             return
         folder = folder_of("bronze", table, of)
@@ -427,7 +433,7 @@ class _Ingest:
 def run_row(
     warehouse: Warehouse, step: str, started_ms: int, engine: str, files: Sequence[DataFile]
 ) -> dict[str, Any]:
-    """The row of `pipeline_run` for a step that is about to be committed."""
+    """Return the row of `pipeline_run` for a step that is about to be committed."""
     return {
         "run_id": f"{step}-{warehouse.snapshot.number + 1}",
         "step": step,
@@ -461,5 +467,5 @@ def _key(of: Partition) -> str:
     return f"log:{of}"
 
 
-def _told(tables: Iterable[str] | None) -> str:
+def _listed(tables: Iterable[str] | None) -> str:
     return "all tables" if tables is None else "only " + ", ".join(tables)

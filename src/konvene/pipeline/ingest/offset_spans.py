@@ -1,11 +1,11 @@
-"""Which offsets of which partition are in, and what they are worth: the arithmetic of spans. Pure.
+"""Arithmetic of offset spans: which offsets of a partition were read, and how complete they are. Pure.
 
 A span is a range of offsets that was read. A `whole` one has a record for every offset. In a `compacted` one
-some are missing, so another copy of the log, which the cleaner reached later, may still have them. Between
-spans lies what nobody had. Spans never overlap; whole ones that touch are one.
+some are missing, so another copy of the log that was compacted later may still have them. Offsets between
+spans were not found in any copy. Spans never overlap; adjacent whole ones are merged.
 
-A compacted log has a gap at every other record. To name each would be another log, so whole stretches that
-are shorter than `WORTH` count to the compacted span around them.
+A compacted log has a gap at every other record, so whole stretches shorter than `WORTH` count to the
+compacted span around them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORTH = 1000
 
 
 class Range(NamedTuple):
-    """Offsets from `first` to `last`, both in it."""
+    """Offsets from `first` to `last`, both included."""
 
     first: int
     last: int
@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
 
 def spans_of(offsets: np.ndarray[Any, Any], within: Range) -> list[Span]:
-    """The spans of a range whose records stand at these offsets (rising, each once)."""
+    """Return the spans of a range with records at these offsets (rising, unique)."""
     first, last = within
     if not len(offsets):
         return [Span(first, last, COMPACTED, 0)]
@@ -69,7 +69,7 @@ class Covered:
 
     spans: list[Span] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
-    """Segments that were looked through for what compacted spans lack, by what they look like."""
+    """Fingerprints of segments that were searched for missing records of compacted spans."""
 
     def __repr__(self) -> str:
         return f"<{len(self.spans)} spans up to {self.spans[-1].last if self.spans else -1}>"
@@ -84,22 +84,22 @@ class Covered:
         return {"spans": [list(span) for span in self.spans], "seen": list(self.seen)}
 
     def open(self, wanted: Range) -> list[Range]:
-        """The parts of a range that no span covers."""
+        """Return the parts of a range that no span covers."""
         return without(wanted, self.spans)
 
     def doubtful(self, wanted: Range) -> list[Span]:
-        """The compacted spans that a range touches."""
+        """Return the compacted spans that overlap a range."""
         return [
             s for s in self.spans if s.kind == COMPACTED and s.first <= wanted.last and wanted.first <= s.last
         ]
 
     def within(self, wanted: Range) -> tuple[Range, ...]:
-        """The parts of a range that spans make of it."""
+        """Return the parts into which spans divide a range."""
         parts = (Range(max(s.first, wanted.first), min(s.last, wanted.last)) for s in self.spans)
         return tuple(part for part in parts if part.first <= part.last)
 
     def put(self, within: Range, found: Iterable[Span]) -> None:
-        """This is what that range came to. Spans that lie in it were what was known of it before."""
+        """Record the spans of a range, replacing those within it."""
         new = list(found)
         kept = [s for s in self.spans if not (within.first <= s.first and s.last <= within.last)]
         joined: list[Span] = []
@@ -114,7 +114,7 @@ class Covered:
         self.spans = joined
 
     def with_missing(self) -> list[Span]:
-        """The spans, and between them what nobody had, from offset 0 on."""
+        """Return the spans and, between them, the missing ranges, from offset 0 on."""
         rows, at = [], 0
         for span in self.spans:
             if span.first > at:
@@ -125,7 +125,7 @@ class Covered:
 
 
 def without(wanted: Range, taken: Sequence[Span] | Sequence[Range]) -> list[Range]:
-    """The parts of a range that are in none of `taken`, which rise and do not overlap."""
+    """Return the parts of a range that are in none of `taken`, which are sorted and do not overlap."""
     left, at = [], wanted.first
     for each in taken:
         if each[1] < at:

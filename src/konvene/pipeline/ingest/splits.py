@@ -1,11 +1,10 @@
-"""Cuts a segment into parts that can be read on their own: where whole batches begin, by Kafka's own index.
+"""Splits a segment into parts that can be read on their own, at batch boundaries found by Kafka's index.
 
-An index entry says at which byte some batch stands, about every 4 KiB, so a segment of any size is cut by
-looking at a few headers. Each entry that is used is looked at in the log: an index is a hint. Where there is
-none, the headers are walked. Where the log ends is found by walking on from the last entry: a batch that is
-not whole yet (a broker is writing it, or a crash tore it) is left for the next time. Bytes that are no batch
-but have sound batches behind them are left in the part in which they stand: to say what is wrong with them is
-for who reads it.
+An index entry has the position of a batch, about every 4 KiB, so a segment of any size is split by reading a
+few headers. Each used entry is checked against the log, since an index is only a hint. Without an index, the
+headers are walked. The end of the log is found by walking on from the last entry: an incomplete batch (a
+broker is writing it, or a crash tore it) is left for the next time. Invalid bytes that are followed by valid
+batches stay in the part that contains them: the reader reports what is wrong with them.
 """
 
 from __future__ import annotations
@@ -23,34 +22,34 @@ from konvene.pipeline.sources.files import Segment
 __all__ = ["TASK_BYTES", "Cut", "Extent", "Replaced", "Split", "cut", "extent"]
 
 TASK_BYTES = 64 << 20
-"""About as large is a part that is read at one go: seconds of work, and little is lost with it."""
+"""Approximate size of a part: seconds of work, so little is lost with a failed task."""
 _AHEAD = 1 << 20
 
 
 class Replaced(OSError):
-    """Another file is in the place of the one that was planned to be read; the query may be asked again."""
+    """The file that was planned to be read was replaced by another one; the query may be repeated."""
 
 
 class Cut(NamedTuple):
-    """A batch begins at this byte, and with it this offset."""
+    """A byte position at which a batch with this offset begins."""
 
     position: int
     offset: int
 
 
 class Extent(NamedTuple):
-    """What of a segment can be read: `[first, next)` in offsets, up to `end` in bytes."""
+    """The readable part of a segment: offsets `[first, next)`, up to byte `end`."""
 
     first: int
     next: int
     start: int
     end: int
     cuts: tuple[Cut, ...]
-    """Places where one may cut, in order."""
+    """Possible split points, in order."""
 
 
 class Split(NamedTuple):
-    """A part of a segment: bytes, and the offsets `[first, last]` that they can have."""
+    """A part of a segment: bytes, and the offsets `[first, last]` that they may contain."""
 
     path: str
     segment_base: int
@@ -66,11 +65,10 @@ class Split(NamedTuple):
 
 
 def extent(segment: Segment, behind: int | None = None) -> Extent | None:
-    """How far a segment can be read now, and where it may be cut; None where nothing is whole in it.
+    """Return how far a segment can be read now, and its split points; None if it has no complete batch.
 
-    Where another segment follows, which begins with offset `behind`, nobody writes to this one any more: what
-    is left at its end is damage and belongs to it. FileNotFoundError where somebody took the file
-    meanwhile."""
+    If another segment follows, with base offset `behind`, this one is closed: what is left at its end is
+    damage and belongs to it. Raises FileNotFoundError if the file was deleted meanwhile."""
     file = ReadOnlyFile(segment.path)
     try:
         size = min(segment.size, file.size())
@@ -100,8 +98,8 @@ def extent(segment: Segment, behind: int | None = None) -> Extent | None:
 def cut(
     segment: Segment, found: Extent, first: int, last: int, task_bytes: int = TASK_BYTES
 ) -> Iterator[Split]:
-    """The parts of a segment that together hold the offsets `[first, last]`, each about `task_bytes`
-    large."""
+    """Return the parts of a segment that together contain the offsets `[first, last]`, each about
+    `task_bytes` large."""
     begin, end = Cut(found.start, found.first), Cut(found.end, found.next)
     for each in found.cuts:
         if each.offset <= first:
@@ -124,7 +122,7 @@ def cut(
 
 
 def _indexed(file: ReadOnlyFile, segment: Segment, size: int) -> Iterator[Cut]:
-    """The entries of the index that hold, a megabyte or more apart, and the last one that does."""
+    """Return the valid entries of the index, a megabyte or more apart, and the last valid one."""
     try:
         data = ReadOnlyDisk().read(segment.path.removesuffix(".log") + ".index")
         rows = OffsetIndex.load(segment.base_offset, data, 1 << 62).data
@@ -145,7 +143,7 @@ def _indexed(file: ReadOnlyFile, segment: Segment, size: int) -> Iterator[Cut]:
 
 
 def _sound(file: ReadOnlyFile, size: int, position: int, at_least: int) -> Cut | None:
-    """The batch that begins there, if one does: whole, with a checksum that holds."""
+    """Return the batch at this position if it is complete and its checksum is right."""
     try:
         header = read_header(file.pread(HEADER_SIZE, position))
         if position + header.size > size:
@@ -157,7 +155,7 @@ def _sound(file: ReadOnlyFile, size: int, position: int, at_least: int) -> Cut |
 
 
 def _first(file: ReadOnlyFile, size: int, base_offset: int) -> Cut | None:
-    """Where the first batch stands, or what should be one with sound batches behind it."""
+    """Return the position of the first batch, or of an invalid one that is followed by valid batches."""
     found = _sound(file, size, 0, base_offset)
     if found is None and size >= HEADER_SIZE and find_batch_after(file, size, 0, base_offset) is not None:
         return Cut(0, base_offset)
@@ -165,7 +163,7 @@ def _first(file: ReadOnlyFile, size: int, base_offset: int) -> Cut | None:
 
 
 def _any(file: ReadOnlyFile, size: int, position: int) -> bool:
-    """Whether anything but zeros stands behind `position`."""
+    """Return True if any byte after `position` is not zero."""
     while position < size:
         chunk = file.pread(min(_AHEAD, size - position), position)
         if chunk.count(0) != len(chunk):
@@ -175,7 +173,7 @@ def _any(file: ReadOnlyFile, size: int, position: int) -> bool:
 
 
 def _walk(file: ReadOnlyFile, size: int, position: int, expected: int) -> Iterator[tuple[BatchHeader, int]]:
-    """Headers of whole batches and where they stand, up to the end or to what is torn."""
+    """Yield headers of complete batches with their positions, up to the end or to a torn batch."""
     while position < size:
         chunk = file.pread(min(_AHEAD, size - position), position)
         at = 0

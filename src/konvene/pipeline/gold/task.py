@@ -1,0 +1,40 @@
+"""A task of a build, as a value that is sent to workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from konvene.pipeline.ingest.offset_spans import Span
+from konvene.pipeline.sources.files import Partition
+from konvene.pipeline.warehouse.read import of_files
+from konvene.pipeline.warehouse.warehouse import DataFile
+
+__all__ = ["Task"]
+
+
+class Task(NamedTuple):
+    """A log to build tables from, and the files that it needs, by purpose."""
+
+    kind: str
+    warehouse: str
+    of: Partition
+    spans: tuple[Span, ...]
+    inputs: dict[str, tuple[DataFile, ...]]
+    before: tuple[DataFile, ...] = ()
+    """The files that the previous task of this kind wrote."""
+    goes_on: bool = False
+    """Whether to resume from that task's state, and to store the state for the next one."""
+
+    @property
+    def size(self) -> int:
+        """Approximate number of bytes to read."""
+        return sum(file.bytes for word, files in self.inputs.items() if word != "times" for file in files)
+
+    def read(
+        self, word: str, columns: Sequence[str] | None = None, filter: Any = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of an input, in log order."""
+        return of_files(self.warehouse, self.inputs[word], columns, filter)
