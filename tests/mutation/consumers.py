@@ -19,7 +19,7 @@ STEPS = (
     _row(
         "granted-while-somebody-has-it", "groups/consumer/current_assignment.py", ("M1", "KAFKA-16147"),
         "A partition is given to a member before the one that has it has given it up.",
-        "        return its_own or target.owner_epoch(topic, partition) == NOBODY\n",
+        "        return is_own or target.owner_epoch(topic, partition) == NO_OWNER\n",
         "        return True\n",
     ),
     _row(
@@ -70,7 +70,7 @@ HEARTBEATS = (
     _row(
         "full-heartbeat-is-told-nothing", "heartbeat.py", ("M10", "KAFKA-16367"),
         "A member that lost an answer says everything, and is not told what it is to have.",
-        "    if request.member_epoch == JOIN or says_all or new.current.assigned",
+        "    if request.member_epoch == JOIN or is_full or new.current.assigned",
         "    if request.member_epoch == JOIN or new.current.assigned",
     ),
     _row(
@@ -100,8 +100,8 @@ HEARTBEATS = (
     _row(
         "heartbeat-keeps-nobody", "heartbeat.py", ("L4",),
         "A heartbeat does not begin the member's session anew: it is thrown out while it is there.",
-        "    decision.arm_session(settled)\n    decision.reply(context.waiter, _answer(",
-        "    decision.reply(context.waiter, _answer(",
+        "    decision.arm_session(settled)\n    decision.reply(context.waiter, _response(",
+        "    decision.reply(context.waiter, _response(",
     ),
     _row(
         "older-commit-is-stale", "groups/modern/commits.py", ("O1", "KAFKA-20066"),
@@ -145,19 +145,19 @@ TARGETS = (
     _row(
         "smaller-target-is-not-written", "targets.py", ("M8", "KAFKA-12984"),
         "A member that is to have less keeps its target: two are meant to have the same partition.",
-        "    if before is None or (mine is not before and mine != before):\n",
-        "    if before is None or len(mine) > len(before):\n",
+        "    if before is None or (target is not before and target != before):\n",
+        "    if before is None or len(target) > len(before):\n",
     ),
     _row(
         "target-of-who-was-replaced", "targets.py", ("M8",),
         "A target comes that was computed while a static member came back: its new id is given nothing.",
-        " or not given.keys() <= group.members.keys():",
+        " or not assignment.keys() <= group.members.keys():",
         ":",
     ),
     _row(
         "no-second-target", "targets.py", ("L1",),
         "After its first target a group gets no other.",
-        "    return last_ms == 0 or not waits\n",
+        "    return last_ms == 0 or not is_early\n",
         "    return last_ms == 0\n",
     ),
     _row(
@@ -263,14 +263,14 @@ MIGRATION = (
     _row(
         "classic-members-alone-are-forgotten", "groups/consumer/classic_members.py", ("MG2", "L1"),
         "Classic members who are left alone where nobody may downgrade never hear of the new epoch.",
-        "(decision.epoch if _is_alone(group) else group.assignment_epoch)",
+        "(decision.epoch if _has_only_classic_members(group) else group.assignment_epoch)",
         "group.assignment_epoch",
     ),
     _row(
         "expression-of-the-former-self", "groups/consumer/classic_members.py", ("MG1", "KAFKA-19720"),
         "A static member that is back with the classic protocol still reads by its expression.",
-        "        said.topics,\n        \"\",\n        old.assignor,\n",
-        "        said.topics,\n        old.regex,\n        old.assignor,\n",
+        "        subscription.topics,\n        \"\",\n        old.assignor,\n",
+        "        subscription.topics,\n        old.regex,\n        old.assignor,\n",
     ),
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.consumer.current_assignment import (
-    NOBODY,
+    NO_OWNER,
     CurrentAssignment,
     MemberState,
     Target,
@@ -56,7 +56,7 @@ def played(case: dict[str, Any]) -> tuple[CurrentAssignment, CurrentAssignment]:
         case["targetEpoch"],
         partitions(case["target"]) or {},
         {names[name] for name in subscribed if name in names},
-        lambda topic, partition: owners.get(topic, {}).get(partition, NOBODY),
+        lambda topic, partition: owners.get(topic, {}).get(partition, NO_OWNER),
     )
     owned = partitions(case["owned"])
     return before, next_assignment(before, target, owned, subscription_changed=case["hasSubscriptionChanged"])

@@ -12,7 +12,7 @@ import pytest
 
 from konvene.codec import batches as rb
 from konvene.codec.uuid import Uuid
-from konvene.groups.consumer.current_assignment import NOBODY, CurrentAssignment, MemberState
+from konvene.groups.consumer.current_assignment import NO_OWNER, CurrentAssignment, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member, State
 from konvene.groups.consumer.log import (
     REPLAYS,
@@ -251,7 +251,7 @@ def test_a_partition_stays_with_its_last_owner() -> None:
     group = groups["g"]
     assert group.owners == {topic: {0: "new", 1: "old"}}
     assert group.owner_epoch(topic, 0) == 3
-    assert group.owner_epoch(topic, 2) == NOBODY
+    assert group.owner_epoch(topic, 2) == NO_OWNER
 
 
 def told_current(member_id: str, has: dict[Uuid, dict[int, int]]) -> Record:

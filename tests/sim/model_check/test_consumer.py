@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from konvene.groups.consumer import current_assignment, heartbeat, leave, targets
-from konvene.groups.consumer.current_assignment import NOBODY, MemberState
+from konvene.groups.consumer.current_assignment import NO_OWNER, MemberState
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.sim.model_check.consumer_groups import ConsumerGroupModel
 from konvene.sim.model_check.report import EVERYONE_SETTLES, SearchReport
@@ -77,7 +77,7 @@ def test_a_world_that_cannot_be_is_told() -> None:
 
 
 def grants_what_others_have(m: Patch) -> None:
-    m.setattr(ConsumerGroup, "owner_epoch", lambda group, topic, partition: NOBODY)
+    m.setattr(ConsumerGroup, "owner_epoch", lambda group, topic, partition: NO_OWNER)
 
 
 def takes_silence_for_a_word(m: Patch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.consumer.current_assignment import NOBODY
+from konvene.groups.consumer.current_assignment import NO_OWNER
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from konvene.shard.image import Topic, Topics
@@ -107,7 +107,7 @@ def test_a_run_is_played_from_its_lines(kind: str) -> None:
 
 def test_a_bug_in_consumer_groups_shrinks_to_a_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition that is given to a member before another has given it up: two members, and few lines."""
-    monkeypatch.setattr(ConsumerGroup, "owner_epoch", lambda group, topic, partition: NOBODY)
+    monkeypatch.setattr(ConsumerGroup, "owner_epoch", lambda group, topic, partition: NO_OWNER)
     run = next(
         run for seed in range(20) if simulate(run := Run(seed, ("consumer",), 1_000)).violation is not None
     )

@@ -35,7 +35,7 @@ from konvene.groups.consumer.work import (
     AssignmentToCompute,
     RegexesResolved,
     RegexesToResolve,
-    given_up,
+    failed_result,
 )
 from konvene.groups.streams.classic.changelog_ends import LOOK_UP_ENDS, EndsToLookUp
 from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS, TopicsToCreate
@@ -98,7 +98,7 @@ class GroupWork:
     ) -> None:
         came = await self._loop.run_in_executor(self._threads, work)
         if coordinator.core is core and coordinator.inform(came) is False:
-            coordinator.inform(given_up(came))
+            coordinator.inform(failed_result(came))
 
     async def close(self) -> None:
         """Wait for nothing that is under way, and tell nobody what would come of it."""

@@ -1,1 +1,2 @@
-"""Consumer groups (KIP-848): the coordinator assigns, members are told by their heartbeats."""
+"""Consumer groups (KIP-848): the coordinator assigns, and members receive their assignment in heartbeat
+responses."""

@@ -1,14 +1,14 @@
 """Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-To them the group looks like one whose leader is always somebody else. A generation is the member's epoch; a
-rebalance is theirs alone. A heartbeat answers REBALANCE_IN_PROGRESS when there is something to learn; the
-member joins again, which says what it owns and moves it on as a heartbeat moves others; its sync gives it
-what it has. Eager members own nothing when they join; cooperative ones join once more when they have revoked.
+They never lead the group. A member's generation is its epoch, and it rebalances alone: its Heartbeat fails
+with REBALANCE_IN_PROGRESS when its assignment has to change; its JoinGroup reports what it owns and
+reconciles it, as a heartbeat does for other members; its SyncGroup returns its assignment. Eager members own
+nothing when they join; cooperative ones join once more after they have revoked.
 
-    timer        runs from                        until it
-    session      each request                     speaks again
-    rejoin       REBALANCE_IN_PROGRESS            joins
-    resync       the answer to its JoinGroup      syncs
+    timer        runs from                        until the member
+    session      each request                     sends the next one
+    rejoin       REBALANCE_IN_PROGRESS            sends a JoinGroup
+    resync       the response to its JoinGroup    sends a SyncGroup
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from konvene.groups.classic.join import (
 )
 from konvene.groups.classic.subscriptions import CONSUMER, Subscription, read_subscription, write_assignment
 from konvene.groups.consumer import conversion, log
-from konvene.groups.consumer.current_assignment import NOBODY, CurrentAssignment, MemberState, Partitions
+from konvene.groups.consumer.current_assignment import NO_OWNER, CurrentAssignment, MemberState, Partitions
 from konvene.groups.consumer.decision import Decision, rejoin_key, resync_key, revocation_key
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.leave import fence
@@ -45,8 +45,10 @@ from konvene.shard.image import Topics
 
 
 def join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> Outcome:
-    """Decide a JoinGroup to a consumer group with members. What this group refuses it refuses without the
-    member's id, as Kafka does. Raises `GroupError` for what any group refuses."""
+    """Decide a JoinGroup to a consumer group with members.
+
+    Errors of consumer groups are answered without the member id, as in Kafka. Raises `GroupError` for those
+    of any group."""
     check(request, context)
     try:
         return _join(group, request, context)
@@ -56,11 +58,11 @@ def join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> O
 
 def _join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> Outcome:
     _check_join(group, request, context)
-    unknown = not request.member_id
-    member_id = context.fresh_ids[0] if unknown else request.member_id
+    has_no_id = not request.member_id
+    member_id = context.fresh_ids[0] if has_no_id else request.member_id
     instance_id = request.group_instance_id
-    wants_id = context.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
-    if unknown and instance_id is None and wants_id:
+    needs_id = context.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
+    if has_no_id and instance_id is None and needs_id:
         return Outcome((Reply(context.waiter, rejected_join(Errors.MEMBER_ID_REQUIRED, member_id)),))
     decision = Decision(group, context)
     holder = group.static_member(instance_id)
@@ -68,22 +70,22 @@ def _join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> 
     downgrade = holder is not None and conversion.may_downgrade(group, [holder], context, replaced=True)
     if instance_id is None:
         old = group.members.get(member_id) or Member(member_id)
-    elif not unknown:
+    elif not has_no_id:
         old = get_or_throw_static_member(group, member_id, instance_id)
     elif holder is None:
         old = Member(member_id)
     else:
         old, replaced = decision.replace_static_member(holder, member_id), holder.member_id
-    said = read_subscription(request.protocols[0].metadata)
-    if said is None:
+    subscription = read_subscription(request.protocols[0].metadata)
+    if subscription is None:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
-    new = _updated(old, request, said, context)
+    new = _updated(old, request, subscription, context)
     is_new = old.member_id not in group.members and replaced is None
     changed = _subscribe(decision, old, new, is_new=is_new)
-    owned = _owned(said, context.topics)
+    owned = _owned(subscription, context.topics)
     if downgrade:
         assert holder is not None
-        return _come_back_classic(decision, holder, new, owned, changed=changed)
+        return _downgrade(decision, holder, new, owned, changed=changed)
     target = retarget(decision, old, new, replaced=replaced)
     settled = maybe_reconcile(decision, new, target, owned, subscription_changed=changed)
     decision.changed.append(settled)
@@ -97,11 +99,11 @@ def _join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> 
 
 
 def _check_join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> None:
-    if _is_closed(context):
+    if _is_migration_disabled(context):
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
-    most: int = context.config["group.consumer.max.size"]
+    max_size: int = context.config["group.consumer.max.size"]
     known = request.group_instance_id in group.instances or request.member_id in group.members
-    if not known and len(group.members) >= most:
+    if not known and len(group.members) >= max_size:
         raise GroupError(Errors.GROUP_MAX_SIZE_REACHED)
     supported = any(
         group.classic_protocols.get(protocol.name, 0) == group.classic_members
@@ -111,21 +113,21 @@ def _check_join(group: ConsumerGroup, request: JoinGroupRequest, context: Contex
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def _is_closed(context: Context) -> bool:
-    """Whether nobody of the classic protocol may join a consumer group, not even once more."""
+def _is_migration_disabled(context: Context) -> bool:
+    """Whether the migration policy is disabled: no member may join or rejoin with the classic protocol."""
     return str(context.config["group.consumer.migration.policy"]).lower() == DISABLED
 
 
-def _updated(old: Member, request: JoinGroupRequest, said: Subscription, context: Context) -> Member:
+def _updated(old: Member, request: JoinGroupRequest, subscription: Subscription, context: Context) -> Member:
     protocols = tuple((p.name, p.metadata) for p in request.protocols)
     return Member(
         old.member_id,
         request.group_instance_id if request.group_instance_id is not None else old.instance_id,
-        said.rack_id if said.rack_id is not None else old.rack_id,
+        subscription.rack_id if subscription.rack_id is not None else old.rack_id,
         context.client_id,
         context.client_host,
         rebalance_timeout_ms(request),
-        said.topics,
+        subscription.topics,
         "",
         old.assignor,
         ClassicProtocolMetadata(request.session_timeout_ms, protocols),
@@ -134,7 +136,7 @@ def _updated(old: Member, request: JoinGroupRequest, said: Subscription, context
 
 
 def _subscribe(decision: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
-    """Write down what the member said, and move the epoch if it reads other topics; whether it does."""
+    """Record the member, and bump the epoch if its subscription changed. Return whether it did."""
     names_changed = old.topics != new.topics
     if new != old:
         decision.record(log.member_record(decision.group.group_id, new))
@@ -148,26 +150,26 @@ def _subscribe(decision: Decision, old: Member, new: Member, *, is_new: bool) ->
     return changed
 
 
-def _owned(said: Subscription, topics: Topics) -> Partitions:
+def _owned(subscription: Subscription, topics: Topics) -> Partitions:
     owned: dict[Uuid, tuple[int, ...]] = {}
-    for name, partition in sorted(said.owned):
+    for name, partition in sorted(subscription.owned):
         topic = topics.by_name.get(name)
         if topic is not None:
             owned[topic.id] = (*owned.get(topic.id, ()), partition)
     return owned
 
 
-def _come_back_classic(
+def _downgrade(
     decision: Decision, holder: Member, member: Member, owned: Partitions, *, changed: bool
 ) -> Outcome:
-    """The last member of the new protocol is back with the classic one: so is the group."""
+    """Downgrade the group: its last member of the consumer protocol rejoined with the classic one."""
     group = decision.group
     rebalance = decision.assignment_epoch < decision.epoch
     if not rebalance:
         target = group.targets.get(holder.member_id, {})
         member = maybe_reconcile(decision, member, target, owned, subscription_changed=changed)
     decision.reply(decision.context.waiter, _joined(member))
-    return conversion.downgraded(decision, [holder], member, rebalance=rebalance)
+    return conversion.downgrade(decision, [holder], member, rebalance=rebalance)
 
 
 def _joined(member: Member) -> JoinGroupResponse:
@@ -184,7 +186,7 @@ def _joined(member: Member) -> JoinGroupResponse:
 
 
 def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> Outcome:
-    """Decide a SyncGroup: the member hears what it has. Raises `GroupError`."""
+    """Decide a SyncGroup: return the member's assignment. Raises `GroupError`."""
     if group.is_empty:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     member: Member = classic_member(group, request)
@@ -195,7 +197,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> O
     decision = Decision(group, context)
     state = member.current.state
     if group.assignment_epoch > member.current.epoch and state is not MemberState.UNREVOKED_PARTITIONS:
-        # Who owes a revocation joins again when it has revoked; all others are to join at once.
+        # A member that owes a revocation rejoins after it; every other member has to rejoin at once.
         decision.arm(
             rejoin_key(group.group_id, member.member_id), member.rebalance_timeout_ms, unless_armed=True
         )
@@ -222,7 +224,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context)
     member: Member = classic_member(group, request)
     decision = Decision(group, context)
     decision.arm_session(member)
-    if _is_alone(group) and not _is_closed(context):
+    if _has_only_classic_members(group) and not _is_migration_disabled(context):
         maybe_bump_epoch(decision, member, member, bump=False)
     error = Errors.NONE
     if _has_to_rejoin(decision, member):
@@ -234,20 +236,19 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context)
     return decision.outcome()
 
 
-def _is_alone(group: ConsumerGroup) -> bool:
-    """Whether nobody speaks the new protocol any more, and the group may not be a classic one again."""
+def _has_only_classic_members(group: ConsumerGroup) -> bool:
+    """Whether all members use the classic protocol, in a group that may not be downgraded."""
     return group.classic_members == len(group.members)
 
 
 def _has_to_rejoin(decision: Decision, member: Member) -> bool:
-    """Whether there is a new target, or something to revoke, or all that it waits for is free.
+    """Whether there is a new target, or a partition to revoke, or all partitions that it waits for are free.
 
-    Where members of the classic protocol are alone, a join is all that a target can be computed for, and a
-    heartbeat all that can see that topics have changed. Kafka 4.4 waits for one of the new protocol, which
-    never comes."""
+    In a group with only classic members, a target is computed with a JoinGroup, and a Heartbeat detects
+    changed topics. Kafka 4.4 waits for a member of the consumer protocol, which never comes."""
     group, current = decision.group, member.current
     if (
-        current.epoch < (decision.epoch if _is_alone(group) else group.assignment_epoch)
+        current.epoch < (decision.epoch if _has_only_classic_members(group) else group.assignment_epoch)
         or current.state is MemberState.UNREVOKED_PARTITIONS
     ):
         return True
@@ -256,7 +257,7 @@ def _has_to_rejoin(decision: Decision, member: Member) -> bool:
 
 def _waits(group: ConsumerGroup, member: Member, current: CurrentAssignment) -> bool:
     return any(
-        partition not in current.assigned.get(topic, ()) and group.owner_epoch(topic, partition) != NOBODY
+        partition not in current.assigned.get(topic, ()) and group.owner_epoch(topic, partition) != NO_OWNER
         for topic, partitions in group.targets.get(member.member_id, {}).items()
         for partition in partitions
     )
@@ -266,8 +267,8 @@ def _waits(group: ConsumerGroup, member: Member, current: CurrentAssignment) -> 
 
 
 def leave(group: ConsumerGroup, request: LeaveGroupRequest, context: Context) -> Outcome:
-    """Decide a LeaveGroup, of members of either protocol. However many go, the epoch moves once."""
-    answer, gone = leave_members(group, request, context)
+    """Decide a LeaveGroup, of members of either protocol. The epoch is bumped once for all of them."""
+    response, departures = leave_members(group, request, context)
     decision = Decision(group, context)
-    decision.reply(context.waiter, answer)
-    return fence(decision, gone)
+    decision.reply(context.waiter, response)
+    return fence(decision, departures)

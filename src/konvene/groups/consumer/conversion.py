@@ -1,20 +1,19 @@
-"""A group moves between the classic and the consumer protocol while it runs, both ways (KIP-848).
+"""Online migration of groups between the classic and the consumer protocol, in both directions (KIP-848).
 
-    classic → consumer   a member of the new protocol joins. The members are taken over as they are, stable at
-                         the generation, with what the leader gave them; from here on the coordinator assigns.
-                         Those who wait for a join or a sync are told REBALANCE_IN_PROGRESS, and come back.
-    consumer → classic   the last member of the new protocol leaves, or is replaced by itself with the classic
-                         one. The generation is the group's epoch; a rebalance follows where somebody left.
+    upgrade     a member joins a classic group with the consumer protocol. The other members keep their
+                assignments, with the generation as their epoch; from then on the coordinator assigns. Pending
+                JoinGroups and SyncGroups fail with REBALANCE_IN_PROGRESS, and the members rejoin.
+    downgrade   the last member of the consumer protocol leaves, or rejoins with the classic one. The
+                generation is the group's epoch; a rebalance follows if a member left.
 
-Both are one batch: tombstones of what the group was, records of what it is. An empty group of either kind
-becomes the other with whoever joins it next. Committed offsets stay where they are.
+Each is one batch: the tombstones of the old group, then the records of the new one. An empty group of either
+type is replaced when a member joins with the other protocol. Committed offsets are kept.
 
-`group.consumer.migration.policy` says which way is open; the sizes must fit; and the classic members must be
-consumers whose assignments hold nothing else than partitions, for whatever an assignor of theirs keeps beside
-them would be lost.
+`group.consumer.migration.policy` allows or forbids each direction; the maximum group sizes apply; and the
+classic members must be consumers whose assignments have no user data, since that would be lost.
 
-Unlike Kafka 4.4, a classic group whose first generation is still being made may be converted as well; and a
-partition that the leader gave to two members is one's only from here on.
+Unlike in Kafka 4.4, a classic group may be upgraded before its first generation is complete; and a partition
+that the leader assigned to two members belongs to one of them after the upgrade.
 """
 
 from __future__ import annotations
@@ -59,18 +58,19 @@ def _policy(context: Context) -> str:
 # --- an empty group --------------------------------------------------------------------------------
 
 
-def replaced_empty(classic: ClassicGroup, context: Context) -> Decision:
-    """A new consumer group in the place of a classic one that nobody is in."""
+def replace_empty(classic: ClassicGroup, context: Context) -> Decision:
+    """Begin a consumer group in place of an empty classic one."""
     decision = Decision(ConsumerGroup(classic.group_id), context)
     decision.replace_classic_group(classic)
     return decision
 
 
-# --- classic to consumer ---------------------------------------------------------------------------
+# --- upgrade ---------------------------------------------------------------------------
 
 
-def upgraded(classic: ClassicGroup, context: Context) -> Decision:
-    """The group as a consumer group. Raises GROUP_ID_NOT_FOUND where it must stay what it is."""
+def upgrade(classic: ClassicGroup, context: Context) -> Decision:
+    """Begin a decision about the classic group as a consumer group. Raises GROUP_ID_NOT_FOUND if it is
+    blocked."""
     _check_upgrade(classic, context)
     records = [classic_log.tombstone(classic.group_id), *_records(classic, context)]
     private: dict[str, Any] = {}
@@ -82,86 +82,95 @@ def upgraded(classic: ClassicGroup, context: Context) -> Decision:
     return decision
 
 
-def blockers(classic: ClassicGroup, config: Mapping[str, Any]) -> list[Blocker]:
-    """Why the group cannot become a consumer group; the first is what the coordinator refuses it for."""
-    found = []
+def upgrade_blockers(classic: ClassicGroup, config: Mapping[str, Any]) -> list[Blocker]:
+    """Return why the group cannot be upgraded; the first reason is the one in the coordinator's error."""
+    blockers: list[Blocker] = []
     if str(config[POLICY]).lower() not in (BIDIRECTIONAL, UPGRADE):
-        found.append(Blocker("policy", "online upgrade is disabled."))
+        blockers.append(Blocker("policy", "online upgrade is disabled."))
     if classic.protocol_type != CONSUMER:
-        why = "the group does not use the consumer embedded protocol."
-        return [*found, Blocker("protocol-type", why)]
+        reason = "the group does not use the consumer embedded protocol."
+        return [*blockers, Blocker("protocol-type", reason)]
     if len(classic.members) > config["group.consumer.max.size"]:
-        found.append(Blocker("size", "the group size exceeds the consumer group maximum size."))
+        blockers.append(Blocker("size", "the group size exceeds the consumer group maximum size."))
     for member in classic.members.values():
-        taken = _taken(classic, member)
-        if taken is None:
-            why = "the embedded consumer protocol is malformed."
-            found.append(Blocker("malformed", why, (member.member_id,)))
-        elif taken[1].user_data:
-            why = (
+        metadata = _metadata_of(classic, member)
+        if metadata is None:
+            reason = "the embedded consumer protocol is malformed."
+            blockers.append(Blocker("malformed", reason, (member.member_id,)))
+        elif metadata[1].user_data:
+            reason = (
                 "an unsupported custom assignor is in use. Please refer to the documentation or "
                 "switch to a default assignor before re-attempting the upgrade."
             )
-            found.append(Blocker("assignor", why, (member.member_id,)))
-    return found
+            blockers.append(Blocker("assignor", reason, (member.member_id,)))
+    return blockers
 
 
-def _taken(classic: ClassicGroup, member: ClassicMember) -> tuple[Subscription, Assigned] | None:
-    """What a member said as it joined last, and what it was given then; None where it cannot be read."""
-    said = read_subscription(member.metadata(classic.protocol or classic.select_protocol()))
-    given = read_assignment(member.assignment)
-    return None if said is None or given is None else (said, given)
+def _metadata_of(classic: ClassicGroup, member: ClassicMember) -> tuple[Subscription, Assigned] | None:
+    """Return the subscription and the assignment of a member; None if one of them cannot be decoded."""
+    subscription = read_subscription(member.metadata(classic.protocol or classic.select_protocol()))
+    assignment = read_assignment(member.assignment)
+    return None if subscription is None or assignment is None else (subscription, assignment)
 
 
 def _check_upgrade(classic: ClassicGroup, context: Context) -> None:
-    found = blockers(classic, context.config)
+    found = upgrade_blockers(classic, context.config)
     if found:
         head = f"Cannot upgrade classic group {classic.group_id} to consumer group because"
         raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"{head} {found[0].reason}")
 
 
 def _epoch(classic: ClassicGroup) -> int:
-    """The generation. One that is still being made is none, and 0 is no epoch that a member could be at."""
+    """Return the epoch of the upgraded group: the generation, or the first epoch if there is no generation
+    yet."""
     return max(classic.generation, FIRST_EPOCH)
 
 
 def _records(classic: ClassicGroup, context: Context) -> list[Any]:
-    """What the group is as a consumer group, in Kafka's order."""
+    """Return the records of the consumer group, in Kafka's order."""
     group_id, epoch = classic.group_id, _epoch(classic)
-    taken: set[tuple[Uuid, int]] = set()
-    members = [_member(classic, member, taken, context.topics) for member in classic.members.values()]
+    assigned_units: set[tuple[Uuid, int]] = set()
+    members = [
+        _member(classic, member, assigned_units, context.topics) for member in classic.members.values()
+    ]
     names = {name for member in members for name in member.topics}
     targets = [(member.member_id, member.current.assigned) for member in members]
     return [
         *(log.member_record(group_id, member) for member in members),
         log.group_record(group_id, epoch, hash_of(names, context)),
-        *(log.target_record(group_id, name, {t: tuple(p) for t, p in had.items()}) for name, had in targets),
+        *(
+            log.target_record(group_id, name, {t: tuple(p) for t, p in assigned.items()})
+            for name, assigned in targets
+        ),
         log.assignment_record(group_id, epoch, 0),
         *(log.current_record(group_id, member.member_id, member.current) for member in members),
     ]
 
 
 def _member(
-    classic: ClassicGroup, member: ClassicMember, taken: set[tuple[Uuid, int]], topics: Topics
+    classic: ClassicGroup, member: ClassicMember, assigned_units: set[tuple[Uuid, int]], topics: Topics
 ) -> Member:
-    taken_over = _taken(classic, member)
-    assert taken_over is not None  # Checked: it can be read.
-    said, given = taken_over
+    metadata = _metadata_of(classic, member)
+    assert metadata is not None  # `upgrade_blockers` has decoded it.
+    subscription, assignment = metadata
     epoch = _epoch(classic)
     assigned: dict[Uuid, dict[int, int]] = {}
-    for name, partitions in given.partitions:
+    for name, partitions in assignment.partitions:
         for partition in partitions:
-            if topics.has(name, partition) and (unit := (topics.by_name[name].id, partition)) not in taken:
-                taken.add(unit)
+            if (
+                topics.has(name, partition)
+                and (unit := (topics.by_name[name].id, partition)) not in assigned_units
+            ):
+                assigned_units.add(unit)
                 assigned.setdefault(unit[0], {})[partition] = epoch
     return Member(
         member.member_id,
         member.instance_id,
-        said.rack_id,
+        subscription.rack_id,
         member.client_id,
         member.client_host,
         member.rebalance_timeout_ms,
-        said.topics,
+        subscription.topics,
         "",
         None,
         ClassicProtocolMetadata(member.session_timeout_ms, member.protocols),
@@ -169,42 +178,43 @@ def _member(
     )
 
 
-# --- consumer to classic ---------------------------------------------------------------------------
+# --- downgrade ---------------------------------------------------------------------------
 
 
 def may_downgrade(
     group: ConsumerGroup, leaving: Collection[Member], context: Context, *, replaced: bool = False
 ) -> bool:
-    """See `conversion.may_downgrade`."""
-    most: int = context.config["group.max.size"]
-    return conversion.may_downgrade(group, leaving, _policy(context), most, replaced=replaced)
+    """Whether the group is downgraded when these members leave (`modern.conversion.may_downgrade`)."""
+    max_size: int = context.config["group.max.size"]
+    return conversion.may_downgrade(group, leaving, _policy(context), max_size, replaced=replaced)
 
 
-def downgraded(
+def downgrade(
     decision: Decision, leaving: Sequence[Member], joining: Member | None = None, *, rebalance: bool = True
 ) -> Outcome:
-    """The group as a classic one, without who leaves, or with `joining` in the place of who leaves.
+    """Replace the group by a classic one without the leaving members, or with `joining` in place of the one
+    that leaves.
 
-    Stable at the group's epoch, everybody with their target."""
+    It is Stable at the group's epoch, and its members are assigned their targets."""
     group, topics = decision.group, decision.context.topics
     replaced = (leaving[0].member_id, joining.member_id) if joining is not None else None
     decision.records += log.group_tombstones(group, replaced)
-    stay = [member for member in group.members.values() if member not in leaving]
-    stay += [joining] if joining is not None else []
-    classic = conversion.to_classic_group(group, stay, decision.context.now_ms)
+    remaining = [member for member in group.members.values() if member not in leaving]
+    remaining += [joining] if joining is not None else []
+    classic = conversion.to_classic_group(group, remaining, decision.context.now_ms)
     for member_id, known in list(classic.members.items()):
-        # Who comes back in another's place has what that one had.
+        # A static member that rejoined under another id has the target of its old id.
         holder = next((m for m in leaving if m.instance_id == known.instance_id is not None), None)
         target = group.targets.get(holder.member_id if holder is not None else member_id, {})
-        told = by_name(target, topics)
-        classic.put(replace(known, assignment=write_assignment(told, known.metadata(classic.protocol))))
+        partitions = by_name(target, topics)
+        classic.put(replace(known, assignment=write_assignment(partitions, known.metadata(classic.protocol))))
     return conversion.downgrade(decision, classic, leaving, rebalance=rebalance)
 
 
 def by_name(partitions: Partitions, topics: Topics) -> list[tuple[str, tuple[int, ...]]]:
-    """Partitions by the names of their topics, of those that exist."""
+    """Return partitions by topic name; deleted topics are left out."""
     return sorted(
-        (topics.by_id[topic].name, tuple(sorted(some)))
-        for topic, some in partitions.items()
+        (topics.by_id[topic].name, tuple(sorted(indexes)))
+        for topic, indexes in partitions.items()
         if topic in topics.by_id
     )

@@ -1,19 +1,20 @@
-"""What a member of a consumer group has now, and the next step towards what it is meant to have.
+"""The current assignment of a member of a consumer group, and its next step towards the target.
 
     state                   what the member knows and owes
-    STABLE                  it is at its epoch's target, or nothing stands in the way of the next one
-    UNREVOKED_PARTITIONS    it was told to give something up and has not confirmed that; it stays at its epoch
-    UNRELEASED_PARTITIONS   it is at the target's epoch, and waits for what others have not given up yet
-    UNKNOWN                 a newer coordinator wrote something else: it must come back with nothing
+    STABLE                  it has the target of its epoch
+    UNREVOKED_PARTITIONS    it has to revoke partitions and has not acknowledged that; it stays at its epoch
+    UNRELEASED_PARTITIONS   it is at the target's epoch, and waits for partitions that others still own
+    UNKNOWN                 a newer coordinator wrote another state: the member must rejoin, owning nothing
 
-A member confirms by a heartbeat that says what it owns, without what it was to give up; a heartbeat that does
-not say what it owns confirms nothing. Each partition carries the epoch in which it was assigned (KIP-1251).
+A member acknowledges a revocation by a heartbeat that lists its owned partitions without the revoked ones; a
+heartbeat without that list acknowledges nothing. Each partition has the epoch in which it was assigned
+(KIP-1251).
 
 Formulas, as in Kafka's CurrentAssignmentBuilder:
 
     kept     = assigned ∩ target              target: without topics that the member does not subscribe to
     revoked  = assigned - kept
-    granted  = target - kept, if no other member holds it
+    granted  = target - kept, if no other member owns it
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ Epochs = Mapping[Uuid, Mapping[int, int]]
 """Partitions by topic id, each with the epoch in which it was assigned."""
 Partitions = Mapping[Uuid, Collection[int]]
 
-NOBODY = -1
-"""The epoch of the owner of a partition that nobody owns."""
+NO_OWNER = -1
+"""The epoch returned for a partition without an owner."""
 
 
 class MemberState(IntEnum):
-    """As the log has them."""
+    """The values that the log keeps."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -47,7 +48,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member has, at which epoch."""
+    """What a member owns or has yet to revoke, and its epochs."""
 
     state: MemberState = MemberState.STABLE
     epoch: int = 0
@@ -56,33 +57,33 @@ class CurrentAssignment:
     pending_revocation: Epochs = field(default_factory=dict)
 
     def is_at(self, epoch: int) -> bool:
-        """Whether it is all that the member was meant to have at this epoch."""
+        """Whether it is the whole target of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def at(self, epoch: int) -> CurrentAssignment:
-        """The same at this epoch; the one before is remembered, for a member that did not hear of it."""
+        """Return the same at this epoch. The previous epoch is kept, for a member that lost the response."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a member is meant to have, and what stands around it."""
+    """The target assignment of a member, and what its reconciliation depends on."""
 
     epoch: int
     partitions: Partitions
     subscribed: Container[Uuid]
-    """The topics that the member reads and that exist."""
+    """The ids of existing topics that the member subscribes to."""
     owner_epoch: Callable[[Uuid, int], int]
-    """The epoch of a partition's owner; `NOBODY` if it is free."""
+    """Return the epoch of a partition's owner; `NO_OWNER` if it is free."""
 
 
 def next_assignment(
     current: CurrentAssignment, target: Target, owned: Partitions | None, *, subscription_changed: bool
 ) -> CurrentAssignment:
-    """The next step; the very same value where there is none.
+    """Return the current assignment after the next step; the same object if there is none.
 
-    `owned`: what the member says it owns, None where it does not say. Raises FENCED_MEMBER_EPOCH for a member
-    in an unknown state that does not say that it owns nothing."""
+    `owned`: the partitions that the heartbeat lists as owned, None if it has no list. Raises
+    FENCED_MEMBER_EPOCH for a member in an unknown state, unless it lists none."""
     match current.state:
         case MemberState.STABLE:
             if current.epoch != target.epoch:
@@ -103,7 +104,7 @@ def next_assignment(
 def _reconciled(
     current: CurrentAssignment, target: Target, owned: Partitions | None, epoch: int
 ) -> CurrentAssignment:
-    """The whole step. The member stays at `epoch` while it owes a revocation."""
+    """Reconcile with the target. The member stays at `epoch` while it owes a revocation."""
     if has_it_all(current, target.partitions, target.subscribed):
         return CurrentAssignment(MemberState.STABLE, target.epoch, current.epoch, current.assigned)
     wanted = {
@@ -114,10 +115,10 @@ def _reconciled(
     }
 
     def free(unit: Unit) -> bool:
-        # What the member itself has yet to give up is its own: only one member holds a partition at a time.
+        # A partition that the member itself has yet to revoke is free for it: it has no other owner.
         topic, partition = unit
-        its_own = partition in current.pending_revocation.get(topic, ())
-        return its_own or target.owner_epoch(topic, partition) == NOBODY
+        is_own = partition in current.pending_revocation.get(topic, ())
+        return is_own or target.owner_epoch(topic, partition) == NO_OWNER
 
     parts = reconcile(_units(current.assigned), wanted, free)
     kept = _with_epochs(parts.kept, current.assigned)
@@ -134,7 +135,8 @@ def _reconciled(
 
 
 def has_it_all(current: CurrentAssignment, wanted: Partitions, subscribed: Container[Uuid]) -> bool:
-    """Seen at a glance: the member has the target and nothing else, as most do at most rebalances."""
+    """Whether the member has its target and nothing else: a fast check, true for most members at most
+    rebalances."""
     assigned = current.assigned
     if current.pending_revocation or len(assigned) != len(wanted):
         return False
@@ -151,13 +153,13 @@ def has_it_all(current: CurrentAssignment, wanted: Partitions, subscribed: Conta
 def _without_unsubscribed(
     current: CurrentAssignment, target: Target, owned: Partitions | None
 ) -> CurrentAssignment:
-    """Only what the member does not read any more goes; the target is as it was."""
-    gone = {topic: p for topic, p in current.assigned.items() if topic not in target.subscribed}
-    if not gone:
+    """Revoke the topics that the member no longer subscribes to, while the target is unchanged."""
+    unsubscribed = {topic: p for topic, p in current.assigned.items() if topic not in target.subscribed}
+    if not unsubscribed:
         return current
-    kept = {topic: p for topic, p in current.assigned.items() if topic not in gone}
+    kept = {topic: p for topic, p in current.assigned.items() if topic not in unsubscribed}
     revoked = dict(current.pending_revocation)
-    for topic, partitions in gone.items():
+    for topic, partitions in unsubscribed.items():
         revoked[topic] = {**revoked.get(topic, {}), **partitions}
     if _holds_any(owned, revoked):
         state = MemberState.UNREVOKED_PARTITIONS
@@ -166,7 +168,7 @@ def _without_unsubscribed(
 
 
 def _holds_any(owned: Partitions | None, partitions: Epochs) -> bool:
-    """Whether the member still has one of these, as far as it says."""
+    """Whether the member may still own one of these partitions; without a list it may."""
     if owned is None:
         return True
     return any(p in partitions.get(topic, ()) for topic, held in owned.items() for p in held)

@@ -18,7 +18,7 @@ __all__ = ["Decision", "rejoin_key", "resync_key", "revocation_key", "session_ke
 
 
 def offered(context: Context) -> Mapping[str, Assignor]:
-    """The assignors on offer by name, the default first."""
+    """Return the available assignors by name, the default first."""
     return context.assignors or OFFERED
 
 
@@ -34,40 +34,42 @@ class Decision(ModernDecision[ConsumerGroup, Member]):
         super().__init__(group, context)
         self.metadata_hash = group.metadata_hash
 
-    # --- what follows ---
+    # --- timers ---
 
     def arm_session(self, member: Member) -> None:
-        """Count the member's session from now on."""
+        """Start the session of a member anew."""
         timeout_ms = self.config["consumer.session.timeout.ms"]
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self.arm(session_key(self.group.group_id, member.member_id), timeout_ms)
 
     def disarm_all(self, member_id: str) -> None:
-        """The member is gone, and whatever it was waited for."""
+        """Stop all timers of a member that is removed."""
         group_id = self.group.group_id
         self.timers += (
             Disarm(key(group_id, member_id)) for key in (session_key, revocation_key, rejoin_key, resync_key)
         )
 
     def disarm_classic(self, member_id: str) -> None:
-        """The member speaks the consumer protocol now: nobody waits for it to join or to sync. Kafka does."""
+        """Stop the rejoin and resync timers of a member that uses the consumer protocol now. Kafka leaves
+        them running."""
         group_id = self.group.group_id
         self.timers += (Disarm(rejoin_key(group_id, member_id)), Disarm(resync_key(group_id, member_id)))
 
-    # --- moves that requests share ---
+    # --- steps that requests share ---
 
     def bump(self, metadata_hash: int) -> None:
-        """The group is at its next epoch: whatever its assignment rests on has changed."""
+        """Bump the group's epoch, since something changed that its assignment rests on."""
         self.epoch += 1
         self.metadata_hash = metadata_hash
         self.record(log.group_record(self.group.group_id, self.epoch, metadata_hash))
 
-    # --- the story ---
+    # --- the audit ---
 
     def _protocol(self) -> str:
         return self.group.preferred_assignor() or next(iter(offered(self.context)))
 
     def _is_audited_without_bump(self) -> bool:
-        """A static member came back with the new protocol: nothing moves, but for what the group is."""
+        """A static member that rejoins with the consumer protocol upgrades the group without an epoch
+        bump."""
         return any(cause.kind == causes.UPGRADED for cause in self.causes)

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: a consumer group as clients, the CLI and pages see it."""
+"""ConsumerGroupDescribe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from konvene.shard.image import Topics
 Groups = Mapping[str, Any]
 
 CLASSIC, CONSUMER = 0, 1
-"""What a member speaks (KIP-1099)."""
+"""The values of MemberType (KIP-1099)."""
 
 
 def describe(groups: Groups, request: ConsumerGroupDescribeRequest, context: Context) -> Outcome:
@@ -36,7 +36,7 @@ def describe(groups: Groups, request: ConsumerGroupDescribeRequest, context: Con
 
 
 def _described(groups: Groups, group_id: str, context: Context) -> DescribedGroup:
-    """The group, or why it is none of ours."""
+    """Return the description of a group, or the error."""
     try:
         group = get_or_throw_group(groups, group_id, ConsumerGroup)
     except GroupError as refused:
@@ -54,11 +54,11 @@ def _described(groups: Groups, group_id: str, context: Context) -> DescribedGrou
 
 
 def _member(group: ConsumerGroup, member: Member, topics: Topics) -> DescribedMember:
-    """What it has yet to give up is its own until it has."""
-    has: dict[Uuid, tuple[int, ...]] = {}
+    """Return the description of a member; partitions that it has yet to revoke are still assigned to it."""
+    assigned: dict[Uuid, tuple[int, ...]] = {}
     for epochs in (member.current.assigned, member.current.pending_revocation):
         for topic, partitions in epochs.items():
-            has[topic] = (*has.get(topic, ()), *partitions)
+            assigned[topic] = (*assigned.get(topic, ()), *partitions)
     return DescribedMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -68,7 +68,7 @@ def _member(group: ConsumerGroup, member: Member, topics: Topics) -> DescribedMe
         client_host=member.client_host,
         subscribed_topic_names=tuple(sorted(member.topics)),
         subscribed_topic_regex=member.regex,
-        assignment=_assignment(has, topics),
+        assignment=_assignment(assigned, topics),
         target_assignment=_assignment(group.targets.get(member.member_id, {}), topics),
         member_type=CONSUMER if member.classic is None else CLASSIC,
     )

@@ -1,21 +1,21 @@
-"""The nouns of a consumer group (KIP-848), and its states.
+"""A consumer group (KIP-848), its members and its states.
 
     state         what it means                                           leaves for
-    Empty         nobody is a member                                      Assigning: a member joins
+    Empty         no members                                              Assigning: a member joins
     Assigning     the group's epoch is ahead of its assignment's          Reconciling: a target is computed
-    Reconciling   a member is not at the assignment's epoch, or waits     Stable: all have what they should;
-                  for something, or has yet to give something up          Assigning: something changed
+    Reconciling   a member is not at the assignment's epoch, waits for    Stable: all have their target;
+                  a partition, or has yet to revoke one                   Assigning: something changed
     Stable        all members have their target                           Assigning
-    Dead          never kept: a deleted group is gone
+    Dead          not a state here: a deleted group no longer exists
 
 Three epochs rise: the group's, when something changed on which the assignment rests; the assignment's, when a
 target was computed for it; a member's, when it gave up what was not in the target. A member's epoch is never
 ahead of the assignment's, nor that of the group's.
 
-`ConsumerGroup` is changed by the replay of records alone (`log`), record by record and in place, so that a
-heartbeat in a group of ten thousand costs what it changes. Who owns a partition is kept by member, not by
-epoch: a log that was compacted while it was read tells of an owner after its successor, and that must not
-take the partition from the successor.
+A `ConsumerGroup` is changed in place and by the replay of records alone (`log`), so the cost of a heartbeat
+in a group of ten thousand members is that of its changes. Partitions are indexed by owner, not by epoch: a
+log that was compacted while it was read may have the record of an earlier owner after that of its successor,
+which must keep the partition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import in_hash_order
-from konvene.groups.consumer.current_assignment import NOBODY, CurrentAssignment, Partitions
+from konvene.groups.consumer.current_assignment import NO_OWNER, CurrentAssignment, Partitions
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.modern.group import ModernGroup
 from konvene.groups.modern.rebalance_trace import RebalanceTrace
@@ -37,7 +37,7 @@ from konvene.shard.image import Topic, Topics
 
 
 class State(StrEnum):
-    """Kafka's names, as ListGroups and ConsumerGroupDescribe give them."""
+    """Kafka's names, as ListGroups and ConsumerGroupDescribe return them."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -48,13 +48,13 @@ class State(StrEnum):
 
 @lru_cache(maxsize=1024)
 def topic_names(names: tuple[str, ...]) -> frozenset[str]:
-    """Members that read the same share one set of names."""
+    """Return the names as a set; members with the same subscription share one object."""
     return frozenset(names)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a member said of itself, and what it has."""
+    """A member: its last subscription, and its current assignment."""
 
     member_id: str
     instance_id: str | None = None
@@ -63,28 +63,28 @@ class Member:
     client_host: str = ""
     rebalance_timeout_ms: int = -1
     topics: frozenset[str] = frozenset()
-    """The names that it subscribes to."""
+    """Topic names that it subscribes to."""
     regex: str = ""
-    """What it subscribes to beside them; empty: nothing."""
+    """Regular expression that it subscribes to; empty: none."""
     assignor: str | None = None
     classic: ClassicProtocolMetadata | None = None
     current: CurrentAssignment = field(default_factory=CurrentAssignment)
 
     def having(self, current: CurrentAssignment) -> Member:
-        """The same member, who has this now."""
+        """Return the member with this current assignment."""
         return Member(
             self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host,
             self.rebalance_timeout_ms, self.topics, self.regex, self.assignor, self.classic, current,
         )  # fmt: skip
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has all that it was meant to have at this epoch."""
+        """Whether it has its whole target of this epoch."""
         return self.current.is_at(epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The topics that a regular expression was found to match."""
+    """The topics that a regular expression matches, as of a version of the metadata."""
 
     topics: frozenset[str]
     version: int
@@ -93,19 +93,19 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class SoftState:
-    """What a coordinator knows of a group beside its log; a restart may forget it."""
+    """State of a group that is not in its log, and lost by a restart."""
 
     seen: Topics | None = None
-    """The topics that the group's hash was last compared with."""
+    """The topics of which the metadata hash was last computed."""
     resolving: bool = False
-    """Somebody finds out what the expressions match."""
+    """Whether the expressions are being resolved."""
     computing: int = 0
-    """The epoch for which a target is being computed elsewhere; 0: none is."""
+    """The epoch for which a target is being computed outside the core; 0: none."""
     story: RebalanceTrace | None = None
 
     @property
     def basis(self) -> tuple[object, ...]:
-        """What the answer to a heartbeat with nothing to say rests on."""
+        """The part that the response to an unchanged heartbeat rests on."""
         return (self.seen,)
 
 
@@ -116,18 +116,18 @@ class ConsumerGroup(ModernGroup[Member]):
     group_type: ClassVar[str] = "consumer"
 
     targets: dict[str, Partitions] = field(default_factory=dict)
-    """By member id, what it is meant to have."""
+    """Target assignments by member id."""
     regexes: dict[str, Resolved] = field(default_factory=dict)
     subscribers: Counter[str] = field(default_factory=Counter)
-    """How many members subscribe to a topic by its name."""
+    """The number of members that subscribe to a topic by name."""
     regex_users: Counter[str] = field(default_factory=Counter)
     owners: dict[Uuid, dict[int, str]] = field(default_factory=dict)
-    """By topic id and partition, the member that has it or has yet to give it up."""
+    """By topic id and partition, the member that owns it or has yet to revoke it."""
     assignors: Counter[str] = field(default_factory=Counter)
-    """How many members prefer which."""
+    """The number of members that prefer each assignor."""
     classic_members: int = 0
     classic_protocols: Counter[str] = field(default_factory=Counter)
-    """How many members of the classic protocol support which of its assignors."""
+    """The number of classic members that support each assignor of the classic protocol."""
     soft: SoftState = field(default_factory=SoftState)
 
     @property
@@ -139,7 +139,7 @@ class ConsumerGroup(ModernGroup[Member]):
         return State.RECONCILING if self.behind else State.STABLE
 
     def copy(self) -> ConsumerGroup:
-        """As it is now; its members and all else in it are values."""
+        """Return a copy; members and other values in it are frozen, and shared."""
         return replace(
             self,
             members=dict(self.members),
@@ -156,19 +156,20 @@ class ConsumerGroup(ModernGroup[Member]):
         )
 
     def preferred_assignor(self, old: Member | None = None, new: Member | None = None) -> str | None:
-        """What most members prefer, at a tie the first in Java's hash map; None where nobody prefers any.
+        """Return the assignor that most members prefer, at a tie the first in Java's hash map; None without a
+        preference.
 
-        With `new` in the place of `old`, where these are given."""
+        With `new` in place of `old`, if they are given."""
         counts = self.assignors.copy()
-        for member, step in ((old, -1), (new, 1)):
+        for member, delta in ((old, -1), (new, 1)):
             if member is not None and member.assignor is not None:
-                self._add(counts, (member.assignor,), step)
+                self._add(counts, (member.assignor,), delta)
         return max(in_hash_order(counts), key=lambda name: counts[name]) if counts else None
 
     def owner_epoch(self, topic: Uuid, partition: int) -> int:
-        """The epoch of whoever has a partition; `NOBODY` if it is free."""
+        """Return the member epoch of a partition's owner; `NO_OWNER` if it is free."""
         owner = self.owners.get(topic, {}).get(partition)
-        return NOBODY if owner is None else self.members[owner].current.epoch
+        return NO_OWNER if owner is None else self.members[owner].current.epoch
 
     def target_of(self, member_id: str) -> Partitions:
         """Return the target assignment of a member."""
@@ -184,13 +185,13 @@ class ConsumerGroup(ModernGroup[Member]):
         return since
 
     def topics_of(self, member: Member) -> frozenset[str]:
-        """The names that a member reads: its own, and those that its expression was found to match."""
+        """Return the topics that a member subscribes to, by name and by expression."""
         resolved = self.regexes.get(member.regex) if member.regex else None
         return member.topics if resolved is None else member.topics | resolved.topics
 
     @property
     def topics(self) -> set[str]:
-        """The names that anybody reads."""
+        """The topics that any member subscribes to."""
         found = set(self.subscribers)
         for regex in self.regex_users:
             resolved = self.regexes.get(regex)
@@ -198,22 +199,22 @@ class ConsumerGroup(ModernGroup[Member]):
                 found |= resolved.topics
         return found
 
-    # --- taken in by replay ---
+    # --- replay ---
 
-    def _count(self, member: Member, step: int) -> None:
-        self._add(self.subscribers, member.topics, step)
+    def _count(self, member: Member, delta: int) -> None:
+        self._add(self.subscribers, member.topics, delta)
         if member.regex:
-            self._add(self.regex_users, (member.regex,), step)
+            self._add(self.regex_users, (member.regex,), delta)
         if member.assignor is not None:
-            self._add(self.assignors, (member.assignor,), step)
+            self._add(self.assignors, (member.assignor,), delta)
         if member.classic is not None:
-            self.classic_members += step
-            self._add(self.classic_protocols, (name for name, _ in member.classic.protocols), step)
+            self.classic_members += delta
+            self._add(self.classic_protocols, (name for name, _ in member.classic.protocols), delta)
 
     @staticmethod
-    def _add(counter: Counter[str], names: Iterable[str], step: int) -> None:
+    def _add(counter: Counter[str], names: Iterable[str], delta: int) -> None:
         for name in names:
-            counter[name] += step
+            counter[name] += delta
             if not counter[name]:
                 del counter[name]
 

@@ -1,20 +1,20 @@
 """ConsumerGroupHeartbeat: a member joins, stays, reports what it owns, or leaves (KIP-848).
 
-    epoch   means                                            needs
-     0      it joins, or comes back after it was fenced      rebalance timeout, names or an expression, and to
-                                                             own nothing
-    >0      it is at this epoch                              to be known
-    -1      it leaves                                        to be known
-    -2      a static member leaves for a while               an instance id
+    epoch   means                                       requires
+     0      it joins, or rejoins after it was fenced    rebalance timeout, topic names or an expression,
+                                                        and an empty list of owned partitions
+    >0      it stays at this epoch                      a known member
+    -1      it leaves                                   a known member
+    -2      a static member leaves temporarily          an instance id
 
-The steps are those of all groups whose coordinator assigns: admit, subscribe, retarget, reconcile, answer.
+The steps are those of consumer, share and streams groups: admit, subscribe, retarget, reconcile, respond.
 
-An epoch ahead of the member's own is fenced; so is one behind it, unless it is the one before and the member
-owns nothing but what it has: then it did not hear of the new one. What it is to have is told when it joins,
-when it says everything of itself, and when it changes.
+An epoch ahead of the member's own is fenced; so is one behind it, unless it is the previous one and the
+member owns only what it was assigned: then it lost a response. The assignment is sent when the member joins,
+sends a full heartbeat, or when it changed.
 
-A static member that joins again under its own member id is itself: its answer was lost. Kafka 4.4 answers
-UNRELEASED_INSTANCE_ID to it until its session is over.
+A static member that joins again under its own member id is accepted: its response was lost. Kafka 4.4 answers
+UNRELEASED_INSTANCE_ID until its session has expired.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Groups = MutableMapping[str, Any]
 
 
 def heartbeat(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a ConsumerGroupHeartbeat. A refusal is answered with Kafka's words, and leaves no trace."""
+    """Decide a ConsumerGroupHeartbeat. An error is answered with Kafka's message, and changes nothing."""
     try:
         _check(request, context)
         if request.member_epoch in (LEAVE, LEAVE_STATIC):
@@ -75,10 +75,10 @@ def heartbeat(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: C
 
 
 def _check(request: ConsumerGroupHeartbeatRequest, context: Context) -> None:
-    """What is wrong with it, whatever the group is."""
+    """Check what does not depend on the group. Raises `GroupError`."""
     epoch = request.member_epoch
-    own_id = context.api_version >= FIRST_VERSION_WITH_MEMBER_IDS_OF_CLIENTS
-    if not request.member_id.strip() and (own_id or epoch > JOIN or epoch == LEAVE):
+    client_makes_id = context.api_version >= FIRST_VERSION_WITH_MEMBER_IDS_OF_CLIENTS
+    if not request.member_id.strip() and (client_makes_id or epoch > JOIN or epoch == LEAVE):
         raise _invalid("MemberId can't be empty.")
     for name, text in (
         ("GroupId", request.group_id),
@@ -113,12 +113,12 @@ def _invalid(message: str) -> GroupError:
 
 
 def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
-    """A heartbeat that is no farewell."""
+    """Decide a heartbeat of a member that joins or stays."""
     decision = _group(groups, request, context)
     owned = _owned(request)
     member_id = request.member_id or context.fresh_ids[0]
-    most: int = context.config["group.consumer.max.size"]
-    check_size(decision.group, most, member_id, request.instance_id)
+    max_size: int = context.config["group.consumer.max.size"]
+    check_size(decision.group, max_size, member_id, request.instance_id)
     old, replaced = admit(
         decision,
         member_id,
@@ -139,7 +139,7 @@ def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Conte
     if old.classic is not None:
         decision.disarm_classic(old.member_id)
     decision.arm_session(settled)
-    decision.reply(context.waiter, _answer(decision, request, old, settled))
+    decision.reply(context.waiter, _response(decision, request, old, settled))
     return decision.outcome()
 
 
@@ -147,7 +147,8 @@ def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Conte
 
 
 def _group(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Decision:
-    """The group, made or converted where somebody joins it."""
+    """Begin a decision about the group; a member that joins creates or upgrades it. Raises
+    GROUP_ID_NOT_FOUND."""
     group_id, joins = request.group_id, request.member_epoch == JOIN
     known = groups.get(group_id)
     if isinstance(known, ConsumerGroup):
@@ -159,12 +160,13 @@ def _group(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Cont
     if not joins or not isinstance(known, ClassicGroup):
         raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     if known.state is ClassicState.EMPTY:
-        return conversion.replaced_empty(known, context)
-    return conversion.upgraded(known, context)
+        return conversion.replace_empty(known, context)
+    return conversion.upgrade(known, context)
 
 
 def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
-    """Whether the member may be at this epoch. With 0 it comes back, and it may always."""
+    """Check the epoch of a member's heartbeat; with 0 a member may always rejoin. Raises
+    FENCED_MEMBER_EPOCH."""
     current = member.current
     if epoch in (JOIN, current.epoch):
         return
@@ -183,8 +185,8 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
     if request.topic_partitions is None:
         return None
     owned: dict[Uuid, tuple[int, ...]] = {}
-    for told in request.topic_partitions:
-        owned[told.topic_id] = owned.get(told.topic_id, ()) + told.partitions
+    for topic in request.topic_partitions:
+        owned[topic.topic_id] = owned.get(topic.topic_id, ()) + topic.partitions
     return owned
 
 
@@ -192,9 +194,9 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
 
 
 def _updated(old: Member, request: ConsumerGroupHeartbeatRequest, context: Context) -> Member:
-    """The member with what it says of itself now; what it does not say is as it was."""
+    """Return the member with the fields of the request; those that are left out are unchanged."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
-    given = (
+    fields = (
         request.instance_id if request.instance_id is not None else old.instance_id,
         request.rack_id if request.rack_id is not None else old.rack_id,
         context.client_id,
@@ -208,49 +210,50 @@ def _updated(old: Member, request: ConsumerGroupHeartbeatRequest, context: Conte
         old.instance_id, old.rack_id, old.client_id, old.client_host, old.rebalance_timeout_ms, old.topics,
         old.regex, old.assignor,
     )  # fmt: skip
-    if given == known and old.classic is None:
+    if fields == known and old.classic is None:
         return old
-    return Member(old.member_id, *given, None, old.current)
+    return Member(old.member_id, *fields, None, old.current)
 
 
 def _subscribe(decision: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
-    """Write down what the member said, and move the epoch if that matters; whether it reads other topics."""
+    """Record the member, and bump the epoch if targets depend on the change. Return whether it changed its
+    topics."""
     names_changed = old.topics != new.topics
     if new is not old:
         decision.record(log.member_record(decision.group.group_id, new))
-    regex_changed, known = update_regex(decision, old, new)
-    assignor_changed = (old.assignor != new.assignor or is_new) and _prefers_another(decision, old, new)
+    regex_changed, is_resolved = update_regex(decision, old, new)
+    assignor_changed = (old.assignor != new.assignor or is_new) and _changes_assignor(decision, old, new)
     if is_new:
         decision.cause(causes.MEMBER_JOINED, new)
-    elif names_changed or known:
+    elif names_changed or is_resolved:
         decision.cause(causes.SUBSCRIPTION_CHANGED, new)
     elif assignor_changed:
         decision.cause(causes.ASSIGNOR_CHANGED, new)
-    maybe_bump_epoch(decision, old, new, bump=names_changed or known or assignor_changed)
+    maybe_bump_epoch(decision, old, new, bump=names_changed or is_resolved or assignor_changed)
     return names_changed or regex_changed
 
 
-def _prefers_another(decision: Decision, old: Member, new: Member) -> bool:
-    """Whether most members prefer another assignor now."""
+def _changes_assignor(decision: Decision, old: Member, new: Member) -> bool:
+    """Whether the member changes the group's preferred assignor."""
     default = next(iter(offered(decision.context)))
     before = decision.group.preferred_assignor() or default
     return before != (decision.group.preferred_assignor(old, new) or default)
 
 
-# --- answer ----------------------------------------------------------------------------------------
+# --- respond ----------------------------------------------------------------------------------------
 
 
-def _answer(
+def _response(
     decision: Decision, request: ConsumerGroupHeartbeatRequest, old: Member, new: Member
 ) -> ConsumerGroupHeartbeatResponse:
-    says_all = (
+    is_full = (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
         and request.topic_partitions is not None
     )
-    told = None
-    if request.member_epoch == JOIN or says_all or new.current.assigned != old.current.assigned:
-        told = _assignment(new.current)
+    assignment = None
+    if request.member_epoch == JOIN or is_full or new.current.assigned != old.current.assigned:
+        assignment = _assignment(new.current)
     return ConsumerGroupHeartbeatResponse(
         member_id=new.member_id,
         member_epoch=new.current.epoch,
@@ -261,7 +264,7 @@ def _answer(
             waits=is_waiting(new, decision.epoch, decision.assignment_epoch),
             member_id=new.member_id,
         ),
-        assignment=told,
+        assignment=assignment,
     )
 
 
@@ -274,13 +277,14 @@ def _assignment(current: CurrentAssignment) -> Assignment:
     )
 
 
-# --- the common heartbeat --------------------------------------------------------------------------
+# --- the response cache --------------------------------------------------------------------------
 
 
 def cacheable(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """For a heartbeat that says nothing new, of a member that has what it is meant to have."""
+    """Return what the response to an unchanged heartbeat rests on, for a member that has reached its target,
+    and its session timer; None if the heartbeat has to be decided."""
     if group.epoch != group.assignment_epoch or group.regex_users:
         return None
     member = group.members.get(request.member_id)

@@ -1,19 +1,17 @@
-"""The heartbeats of a member that only has to hear of an epoch, decided at a glance.
+"""The fast path of ConsumerGroupHeartbeat, for members that only have to move to a new epoch.
 
-When one more joins a group of ten thousand, nearly all others keep what they have: they come with a heartbeat
-that says nothing, are told the new epoch, and one record says that they know it. That is most of what a
-rebalance of a large group costs, so it has a way of its own. It is a short cut and no rule: what it decides
-is what the steps of `heartbeat` decide, word by word and in the same order, and whenever it is not sure it
-leaves the decision to them.
+When a member joins a group of ten thousand, nearly all others keep their partitions: they send an empty
+heartbeat, receive the new epoch, and one record is written. That is most of the cost of a rebalance of a
+large group. The fast path is an optimisation and no rule of its own: it decides what the steps of `heartbeat`
+decide, with the same records in the same order, and leaves the decision to them in every other case.
 
-    the group        has a target for its epoch, and looks at the topics that there are
-    the member       speaks the consumer protocol, has all of its target, and nothing to give up
-    the heartbeat    says the member's own epoch, and nothing else
+    the group        has a target for its epoch, and has seen the current topics
+    the member       uses the consumer protocol, has its whole target, and owes no revocation
+    the heartbeat    has the member's own epoch, and nothing else
 
-The last member to come to a target ends the rebalance; that is told by the steps as well.
+The last member to reach the target ends the rebalance, which the steps of `heartbeat` audit.
 
-What such a member is told changes nothing of what it does: its answer may wait a moment, to be made durable
-with those of others.
+The response does not change what the member does, so it may wait to become durable together with others.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from konvene.groups.consumer import log
 from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState, has_it_all
 from konvene.groups.consumer.decision import revocation_key
 from konvene.groups.consumer.group import ConsumerGroup, Member
-from konvene.groups.consumer.targets import Reads
+from konvene.groups.consumer.targets import SubscribedTopics
 from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
 from konvene.groups.modern.rebalance_trace import SoftStateRecord
 from konvene.messages.consumer_group_heartbeat import (
@@ -39,21 +37,22 @@ from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 def heartbeat_fast_path(
     group: Any, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> Outcome | None:
-    """The outcome of a heartbeat that passed all checks of the request alone; None: the steps decide."""
-    if type(group) is not ConsumerGroup or not _says_nothing(request):
+    """Return the outcome of a heartbeat whose request is valid; None if the steps of `heartbeat` have to
+    decide it."""
+    if type(group) is not ConsumerGroup or not _is_keep_alive(request):
         return None
     epoch, soft = group.epoch, group.soft
     if group.assignment_epoch != epoch or soft.seen is not context.topics or group.regex_users:
         return None
     member = group.members.get(request.member_id)
-    if member is None or not _is_as_known(group, member, request, context):
+    if member is None or not _is_unchanged(group, member, request, context):
         return None
     current = member.current
     if current.state is not MemberState.STABLE or request.member_epoch != current.epoch:
         return None
     config = context.group_configs.of(group.group_id)
     armed = Arm(session_key(group.group_id, member.member_id), config["consumer.session.timeout.ms"])
-    told = ConsumerGroupHeartbeatResponse(
+    response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=epoch,
         heartbeat_interval_ms=heartbeat_interval_ms(
@@ -61,26 +60,26 @@ def heartbeat_fast_path(
             member_id=member.member_id,
         ),
     )  # fmt: skip
-    replies = (Reply(context.waiter, told),)
+    replies = (Reply(context.waiter, response),)
     if current.epoch == epoch:
         return Outcome(replies, timers=(armed,), may_wait=True)
     target = group.targets.get(member.member_id, NOTHING)
     is_last = soft.story is not None and len(group.behind) <= 1
-    if is_last or not has_it_all(current, target, Reads(member.topics, context.topics)):
+    if is_last or not has_it_all(current, target, SubscribedTopics(member.topics, context.topics)):
         return None
-    there = CurrentAssignment(MemberState.STABLE, epoch, current.epoch, current.assigned)
+    moved = CurrentAssignment(MemberState.STABLE, epoch, current.epoch, current.assigned)
     reached = SoftStateRecord(group.group_id, soft, {member.member_id: context.now_ms})
     return Outcome(
         replies,
-        (log.current_record(group.group_id, member.member_id, there),),
+        (log.current_record(group.group_id, member.member_id, moved),),
         (reached,) if soft.story is not None else (),
         (Disarm(revocation_key(group.group_id, member.member_id)), armed),
         may_wait=True,
     )
 
 
-def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether it gives nothing but who it is, and at which epoch."""
+def _is_keep_alive(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the request has the member's identity and epoch only."""
     return (
         request.topic_partitions is None
         and request.subscribed_topic_names is None
@@ -91,10 +90,10 @@ def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def _is_as_known(
+def _is_unchanged(
     group: ConsumerGroup, member: Member, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> bool:
-    """Whether it comes from where the member is known to be, under its own names."""
+    """Whether the client of the request and the instance id are those of the member."""
     instance_id = request.instance_id
     return (
         member.classic is None

@@ -1,13 +1,13 @@
-"""How members of a consumer group go: they leave, or their time is over, or somebody removes them.
+"""How members leave a consumer group: by themselves, when a timer ends, or removed by an administrator.
 
-All that is kept of them goes, the group's epoch moves, and whoever is left gets what they had. The last one
-leaves an empty group behind, which is at its own epoch: there is nothing to assign.
+Their records are deleted, the group's epoch is bumped, and the remaining members get their partitions. When
+the last member leaves, the assignment of the empty group is complete at once.
 
-A static member that leaves for a while (epoch -2) keeps its place and its partitions until its session is
-over; nobody else is troubled.
+A static member that leaves temporarily (epoch -2) keeps its partitions until its session expires, without a
+rebalance.
 
-If those who are left all speak the classic protocol, the group is a classic one again (`convert`), as far as
-`group.consumer.migration.policy` and `group.max.size` let it.
+If all remaining members use the classic protocol, the group is downgraded (`conversion`), as far as
+`group.consumer.migration.policy` and `group.max.size` allow.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def fence(decision: Decision, departures: Sequence[Departure]) -> Outcome:
         decision.cause(cause, member, reason=reason)
     members = [member for member, _, _ in departures]
     if conversion.may_downgrade(group, members, decision.context):
-        return conversion.downgraded(decision, members)
+        return conversion.downgrade(decision, members)
     for member in members:
         decision.remove(member)
         decision.disarm_all(member.member_id)

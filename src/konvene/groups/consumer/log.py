@@ -1,16 +1,14 @@
-"""The records in which a consumer group survives: 3 to 8 and 16, as Kafka 4.4 writes them.
+"""The records of a consumer group: types 3 to 8 and 16, as Kafka 4.4 writes them.
 
-    3   the group's epoch, and the hash of what its topics look like     gone: so is the group
-    4   not written any more; a tombstone comes with the end of a group
-    5   what a member said of itself                                     gone: so is the member
-    6   the assignment's epoch                                           gone: there is no assignment
-    7   what a member is meant to have                                   gone: nothing
-    8   what a member has                                                gone: it has nothing
-    16  the topics that a regular expression matches                     gone: nobody uses it
+    3   the group's epoch and metadata hash               tombstone: the group is deleted
+    4   no longer written, except its tombstone when a group is deleted
+    5   the subscription of a member                      tombstone: the member is removed
+    6   the assignment epoch                              tombstone: there is no assignment
+    7   the target assignment of a member                 tombstone: the target is empty
+    8   the current assignment of a member                tombstone: the assignment is empty
+    16  the topics that a regular expression matches      tombstone: no member uses it
 
-A log may have been compacted, up to any point and while it was read. So no record relies on another: one of a
-member that is not there makes it, a tombstone of what is not there changes nothing, and whatever a group was
-before, the last record of its kind says what it is.
+How they are replayed, and how groups and members are deleted, is in `groups.modern.log`.
 """
 
 from __future__ import annotations
@@ -44,17 +42,17 @@ from konvene.records.coordinator import Record
 _STATES = {state.value: state for state in MemberState}
 
 
-# --- what is written -------------------------------------------------------------------------------
+# --- records -------------------------------------------------------------------------------
 
 
 def group_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
-    """The group is at this epoch, for topics that look like this."""
+    """The record of a group's epoch and metadata hash."""
     key = ConsumerGroupMetadataKey(group_id=group_id)
     return Record(key, ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash))
 
 
 def member_record(group_id: str, member: Member) -> Record:
-    """What a member said of itself."""
+    """The record of a member's subscription."""
     value = ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -70,30 +68,30 @@ def member_record(group_id: str, member: Member) -> Record:
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
-    """What a member is meant to have."""
+    """The record of a member's target assignment."""
     key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    told = tuple(
+    topics = tuple(
         TopicPartition(topic_id=topic, partitions=tuple(sorted(partitions[topic])))
         for topic in sorted(partitions)
     )
-    return Record(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=told))
+    return Record(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics))
 
 
 def current_record(group_id: str, member_id: str, current: CurrentAssignment) -> Record:
-    """What a member has."""
+    """The record of a member's current assignment."""
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=current.epoch,
         previous_member_epoch=current.previous_epoch,
         state=current.state.value,
-        assigned_partitions=_told(current.assigned),
-        partitions_pending_revocation=_told(current.pending_revocation),
+        assigned_partitions=_write_epochs(current.assigned),
+        partitions_pending_revocation=_write_epochs(current.pending_revocation),
     )
     return Record(key, value)
 
 
 def regex_record(group_id: str, regex: str, resolved: Resolved) -> Record:
-    """What an expression matches."""
+    """The record of the topics that an expression matches."""
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
     value = ConsumerGroupRegularExpressionValue(
         topics=tuple(sorted(resolved.topics)), version=resolved.version, timestamp=resolved.timestamp_ms
@@ -105,7 +103,7 @@ def regex_tombstone(group_id: str, regex: str) -> Record:
     return Record(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
-def _told(epochs: Epochs) -> tuple[TopicPartitions, ...]:
+def _write_epochs(epochs: Epochs) -> tuple[TopicPartitions, ...]:
     return tuple(
         TopicPartitions(
             topic_id=topic,
@@ -117,7 +115,7 @@ def _told(epochs: Epochs) -> tuple[TopicPartitions, ...]:
     )
 
 
-# --- what is replayed ------------------------------------------------------------------------------
+# --- replay ------------------------------------------------------------------------------
 
 
 def _read_group(group: ConsumerGroup, value: ConsumerGroupMetadataValue) -> None:

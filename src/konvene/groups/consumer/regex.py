@@ -1,28 +1,25 @@
-"""Expressions that members subscribe to: which are valid, and which topics they match.
+"""Regular expressions that members subscribe to: which are valid, and which topics they match.
 
-An expression is one of RE2, since no expression of RE2 takes longer than its length times that of the name.
-It matches a name whole. Two things can read it:
+The syntax is RE2's, whose matching time is at most the length of the expression times that of the name. An
+expression matches whole names. There are two implementations:
 
-- google-re2 (the extra `re2`), wherever it is installed. It is RE2 in C++ where Kafka has RE2/J. On 17,000
-  random expressions they differed in little. RE2/J refuses a repetition right after a literal `{` (`a{*`) and
-  two groups of one name, and accepts an escaped character beyond ASCII: these are left so. It refuses `\\C`,
-  and so do we.
-- what is written below, where it is not: literals, `\\` before punctuation, `.`, classes (`[a-z_]`, `[^.]`)
-  and `*` or `+` after one of those. `^` may be first and `$` last, since they say nothing there. All else is
-  refused with the name of the extra: alternatives, groups, `?`, `{2}`, `\\d`, `[[:alpha:]]`. What it accepts
-  means what it means to RE2. It steps through a name with the set of places that it may be at, and never
-  goes back.
+- google-re2 (the extra `re2`), if it is installed. It is RE2 in C++, where Kafka uses RE2/J. On 17,000 random
+  expressions they differed little: RE2/J rejects a repetition right after a literal `{` (`a{*`) and two groups
+  of one name, and accepts an escaped character beyond ASCII; these differences remain. It rejects `\\C`, and
+  so does this module.
+- the fallback below, if it is not: literals, `\\` before punctuation, `.`, classes (`[a-z_]`, `[^.]`) and `*`
+  or `+` after one of those. `^` may be first and `$` last, where they have no effect. Anything else is
+  rejected with the name of the extra: alternatives, groups, `?`, `{2}`, `\\d`, `[[:alpha:]]`. What it accepts
+  has RE2's meaning. It reads a name once, with the set of possible positions, and never backtracks.
 
-The words of a refusal are Kafka's where it has some. An unexpected `)` is called that; RE2/J says that it has
-an internal error.
+Error messages are Kafka's, except for an unexpected `)`, for which RE2/J reports an internal error.
 
-What Kafka would accept and we refuse is what costs too much before the first name is looked at. The time in
-which google-re2 compiles grows with the square of how many things in a row may be left out, and nobody else
-runs meanwhile: `x{0,1000}` forty times is 360 characters and about a second. So an expression with many such
-places may be some 10,000 instructions long; one without (a list of names), 170,000.
+An expression that Kafka accepts is rejected if it is too expensive to compile. The compile time of google-re2
+grows with the square of the number of optional parts in a row, and blocks the broker: `x{0,1000}` forty times
+is 360 characters and takes about a second. So an expression with many optional parts may have some 10,000
+instructions; one without (a list of names), 170,000.
 
-Never done here: asking who may see a topic, remembering what was matched. google-re2 itself remembers the
-last 128 expressions.
+Not done here: authorization, and caching of matches. google-re2 itself caches the last 128 expressions.
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ SET_INSTRUCTIONS: Final = 50_000
 SMALL_INSTRUCTIONS: Final = 1000
 """An expression up to here is matched together with others."""
 
-RE2J_WORDS: Final = {
+RE2J_MESSAGES: Final = {
     "missing ]": "missing closing ]",
     "missing )": "missing closing )",
     "trailing \\": "trailing backslash at end of expression",
@@ -66,14 +63,14 @@ RE2J_WORDS: Final = {
     "invalid named capture group": "invalid named capture",
     "pattern too large - compile failed": "expression too large",
 }
-"""What RE2/J says where google-re2 says something else about the same mistake."""
+"""RE2/J's error messages, by those of google-re2."""
 
 _ANY_BYTE: Final = re.compile(r"(?:[^\\]|\\Q.*?(?:\\E|\Z)|\\[^QC])*+\\C", re.DOTALL)
 """`\\C`, neither quoted nor half of an escaped backslash, in an expression that is otherwise valid."""
 
 
 def validate(pattern: str, field: str = "SubscribedTopicRegex") -> None:
-    """Raise `GroupError(INVALID_REGULAR_EXPRESSION)` if nobody can subscribe with this expression."""
+    """Raise `GroupError(INVALID_REGULAR_EXPRESSION)` if the expression is not valid."""
     re2 = _google_re2()
     try:
         if re2 is None:
@@ -130,7 +127,7 @@ def _compile(re2: Any, pattern: str) -> Any:
     except UnicodeEncodeError:
         raise _Invalid("invalid UTF-8") from None
     except re2.error as error:
-        raise _Invalid(_words(error)) from None
+        raise _Invalid(_message(error)) from None
     if _ANY_BYTE.match(pattern):
         raise _Invalid("invalid escape sequence")
     return compiled
@@ -144,12 +141,12 @@ def _options(re2: Any, max_mem: int) -> Any:
     return options
 
 
-def _words(error: Exception) -> str:
-    """google-re2 says `missing ]: [a-z`, in bytes."""
-    said = error.args[0] if error.args else ""
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+def _message(error: Exception) -> str:
+    """Return RE2/J's message; google-re2's is bytes such as `missing ]: [a-z`."""
+    detail = error.args[0] if error.args else ""
+    text = detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
     code = text.partition(": ")[0]
-    return RE2J_WORDS.get(code, code)
+    return RE2J_MESSAGES.get(code, code)
 
 
 def _match_with(re2: Any, found: dict[str, set[str]], names: tuple[str, ...]) -> None:
@@ -235,8 +232,8 @@ class _Fallback:
     """An expression as a row of atoms. Being at place i means that the atoms before i are done.
 
     Places are bits of an integer. A decision keeps, of the places whose atom accepts the character, those of
-    atoms that may come again, and moves the others on by one. Then an atom that may come any number of
-    times is passed over, and so is each such atom in a row after it: log2(n) shifts for n (`_skips`).
+    atoms that may come again, and moves the others on by one. Then an atom that may come any number of times
+    is passed over, and so is each such atom in a row after it: log2(n) shifts for n (`_skips`).
     """
 
     atoms: tuple[_Atom, ...]

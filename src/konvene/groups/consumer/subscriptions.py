@@ -1,13 +1,12 @@
-"""What a group reads: names, expressions, and the hash by which a change of topics is seen.
+"""Subscriptions of a consumer group: topic names, regular expressions, and the metadata hash of their topics.
 
-The hash is Kafka's, over all topics that are read and exist: id, name, partitions, racks. The log keeps it
-with the group's epoch, so after a restart, also of another broker, it is seen whether topics have changed
-since; then the epoch moves, once, with the next heartbeat of any member.
+The hash is Kafka's, over all existing topics that members subscribe to: id, name, partitions, racks. The log
+keeps it with the group's epoch, so that a new coordinator detects topics that changed in the meantime; then
+the next heartbeat of any member bumps the epoch, once.
 
-An expression is resolved elsewhere (`work`), for all expressions of the group together, and what it matches
-is a record. This happens when an expression has not been resolved, when topics were created since, and from
-time to time; not more often than every ten seconds. Whoever is first to subscribe by an expression hears
-whether it is one.
+All expressions of a group are resolved together, outside the core (`work`), and the matches are records. This
+happens when an expression is new, when topics were created, and periodically; at most every ten seconds. The
+first member that subscribes with an invalid expression is rejected.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.image import Topic
 
 REFRESH_PAUSE_MS = 10_000
-"""Expressions are not resolved again before this time is over (Kafka's constant)."""
+"""The least time between two resolutions (Kafka's constant)."""
 
 
 # --- the hash --------------------------------------------------------------------------------------
 
 
 def hash_of(names: Collection[str], context: Context) -> int:
-    """Of these topics, as far as they exist."""
+    """Return the metadata hash of these topics; those that do not exist are left out."""
     known = context.topics.by_name
     return metadata_hash({name: _topic_hash(known[name]) for name in names if name in known})
 
@@ -45,18 +44,19 @@ def _topic_hash(topic: Topic) -> int:
 def hash_with(
     decision: Decision, old: Member, new: Member, resolved: dict[str, Resolved] | None = None
 ) -> int:
-    """The group's hash with `new` in the place of `old`."""
+    """Return the group's metadata hash with member `new` in place of `old`."""
     group = decision.group
-    if _reads_the_same(group, old, new) and decision.soft.seen is decision.context.topics:
+    if _is_subscription_unchanged(group, old, new) and decision.soft.seen is decision.context.topics:
         return decision.metadata_hash
     names = names_without(group, [old]) | group.topics_of(new)
     return hash_of(names, decision.context)
 
 
-def _reads_the_same(group: ConsumerGroup, old: Member, new: Member) -> bool:
-    """Whether the group reads what it did, seen at a glance: nothing is new, and nobody was the only one.
+def _is_subscription_unchanged(group: ConsumerGroup, old: Member, new: Member) -> bool:
+    """Whether the group's subscription is unchanged: a fast check of whether no topic is added, and none lost
+    its last subscriber.
 
-    While an expression is looked at, the hash may be of what its members read before it."""
+    While expressions are being resolved, the hash may be that of earlier subscriptions."""
     if len(group.regexes) != len(group.regex_users):
         return False
     if old.regex or new.regex:
@@ -67,12 +67,12 @@ def _reads_the_same(group: ConsumerGroup, old: Member, new: Member) -> bool:
     return new.topics <= counts.keys() and all(counts[name] > 1 for name in old.topics - new.topics)
 
 
-def names_without(group: ConsumerGroup, gone: Iterable[Member]) -> set[str]:
-    """The names that the group reads without these members, by name or by expression.
+def names_without(group: ConsumerGroup, departed: Iterable[Member]) -> set[str]:
+    """Return the topics that the group subscribes to, by name or by expression, without these members.
 
-    One of them may be under another id than in the group: who takes its place reads what it read so far."""
+    A member may be given under another id than in the group, if it replaces a static member."""
     names, regexes = dict(group.subscribers), dict(group.regex_users)
-    for member in gone:
+    for member in departed:
         for name in member.topics:
             names[name] -= 1
         if member.regex:
@@ -86,7 +86,7 @@ def names_without(group: ConsumerGroup, gone: Iterable[Member]) -> set[str]:
 
 
 def maybe_bump_epoch(decision: Decision, old: Member, new: Member, *, bump: bool) -> bool:
-    """Move the epoch if the subscription did, or if topics are not what they were; whether it has moved."""
+    """Bump the epoch if `bump` is set, or if the metadata hash changed. Return whether it was bumped."""
     context = decision.context
     if not bump and decision.soft.seen is context.topics:
         return False
@@ -106,7 +106,10 @@ def maybe_bump_epoch(decision: Decision, old: Member, new: Member, *, bump: bool
 
 
 def update_regex(decision: Decision, old: Member, new: Member) -> tuple[bool, bool]:
-    """Whether the member's expression changed, and whether it is known what the new one matches."""
+    """Record a changed expression. Return whether it changed, and whether the matches of the new one are
+    known.
+
+    Raises INVALID_REGULAR_EXPRESSION."""
     group = decision.group
     if old.regex == new.regex:
         refresh(decision, old, new)
@@ -124,7 +127,7 @@ def update_regex(decision: Decision, old: Member, new: Member) -> tuple[bool, bo
 
 
 def refresh(decision: Decision, old: Member, new: Member) -> None:
-    """Have the group's expressions resolved, if it is time."""
+    """Request a resolution of the group's expressions, if one is due."""
     group, context = decision.group, decision.context
     users = set(group.regex_users)
     if old.regex != new.regex:
@@ -136,45 +139,45 @@ def refresh(decision: Decision, old: Member, new: Member) -> None:
         return
     known = group.regexes.values()
     last_ms = max((resolved.timestamp_ms for resolved in known), default=-REFRESH_PAUSE_MS - 1)
-    if last_ms <= context.now_ms <= last_ms + REFRESH_PAUSE_MS:  # Before it is a clock that was set back.
+    if last_ms <= context.now_ms <= last_ms + REFRESH_PAUSE_MS:  # Earlier than that, the clock was set back.
         return
     longest_ms: int = context.config["group.consumer.regex.refresh.interval.ms"]
     unresolved = len(users) != len(group.regexes)
     stale = max((resolved.version for resolved in known), default=-1) < context.topics.version
     if unresolved or stale or context.now_ms > last_ms + longest_ms:
-        wanted = RegexesToResolve(group.group_id, tuple(sorted(users)), context.topics, context.principal)
-        decision.effects.append(Effect(RESOLVE_REGEXES, wanted))
+        request = RegexesToResolve(group.group_id, tuple(sorted(users)), context.topics, context.principal)
+        decision.effects.append(Effect(RESOLVE_REGEXES, request))
         decision.remember(resolving=True)
 
 
-def _hands_on(group: ConsumerGroup, expression: str) -> bool:
-    """Whether there is something to hand on even if the expression matches nothing.
+def _frees_partitions(group: ConsumerGroup, expression: str) -> bool:
+    """Whether a new target is needed even if the expression matches no topic.
 
-    What its members were meant to have when they read something else, or what nobody was since the group was
-    a classic one. In Kafka 4.4 it stays where it is."""
+    Its members may have targets from an earlier subscription, or partitions may be unassigned since the group
+    was upgraded. Kafka 4.4 computes no new target here."""
     unassigned = group.classic_members > 0 and not group.assignment_timestamp_ms
     return unassigned or any(
         m.regex == expression and group.targets.get(member_id) for member_id, m in group.members.items()
     )
 
 
-def regexes_resolved(group: ConsumerGroup, answer: RegexesResolved, context: Context) -> Outcome:
-    """It was found what expressions match. The epoch moves if that is news."""
+def regexes_resolved(group: ConsumerGroup, event: RegexesResolved, context: Context) -> Outcome:
+    """Record what the expressions match. The epoch is bumped if the matches or their topics changed."""
     decision = Decision(group, context)
     decision.remember(resolving=False)
     changed = False
     names = set(group.subscribers)
-    for expression in sorted(answer.matches):
+    for expression in sorted(event.matches):
         if not group.regex_users[expression]:
             continue
-        found = Resolved(frozenset(answer.matches[expression]), answer.version, context.now_ms)
+        found = Resolved(frozenset(event.matches[expression]), event.version, context.now_ms)
         before = group.regexes.get(expression)
         changed |= found.topics != (before.topics if before is not None else frozenset())
-        changed |= before is None and _hands_on(group, expression)
+        changed |= before is None and _frees_partitions(group, expression)
         decision.record(log.regex_record(group.group_id, expression, found))
     for expression in group.regex_users:
         before = group.regexes.get(expression)
-        names |= answer.matches.get(expression, before.topics if before is not None else frozenset())
+        names |= event.matches.get(expression, before.topics if before is not None else frozenset())
     found_hash = hash_of(names, context)
     if changed or found_hash != decision.metadata_hash:
         decision.remember(seen=context.topics)

@@ -1,11 +1,11 @@
-"""What members are meant to have: when a new target is computed, and of what.
+"""Target assignments of a consumer group: when a new one is computed, from which input.
 
-A target is computed when the group's epoch is ahead of the assignment's, at the next heartbeat of any member,
-but not sooner than `consumer.assignment.interval.ms` after the last one (KIP-1263): whatever happens in
-between is answered by one target. A large group's is computed elsewhere (`work`), if the broker offloads;
-until it is there everybody goes on with the last one, and a target for an epoch that is past is dropped.
+A target is computed at the next heartbeat of any member when the group's epoch is ahead of the assignment
+epoch, but not sooner than `consumer.assignment.interval.ms` after the last one (KIP-1263), so one target
+covers several changes. A large group's target is computed outside the core (`work`), if the broker offloads
+it; until then members keep the last target, and a result for an outdated epoch is dropped.
 
-What the log says is the same both ways: a record for each member whose target is another one, and the epoch.
+The records are the same either way: one for each member whose target changed, and the assignment epoch.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
 
 HEAVY = 20_000
-"""Members and partitions together: from here on a target is computed elsewhere. Below, it takes few
-milliseconds with the built-in assignors."""
+"""The number of members and partitions above which a target is computed outside the core. Below, it takes a
+few milliseconds with the built-in assignors."""
 
 Members = dict[str, tuple[Member, Partitions]]
 
 
 def retarget(decision: Decision, old: Member, new: Member, *, replaced: str | None = None) -> Partitions:
-    """What the member is meant to have, by a new target if it is time for one.
+    """Return the member's target, computing a new target assignment if one is due.
 
-    `replaced`: the member whose place it takes. Raises `GroupError` where the assignor has no answer."""
+    `replaced`: the id of the static member that it replaces. Raises `GroupError` if the assignor fails."""
     group, context = decision.group, decision.context
     last: Partitions = group.targets.get(replaced if replaced is not None else new.member_id, NOTHING)
-    if decision.assignment_epoch >= decision.epoch or not _is_time(decision) or decision.soft.computing:
+    if decision.assignment_epoch >= decision.epoch or not _is_due(decision) or decision.soft.computing:
         return last
     assignor = preferred(group, context, old, new)
     members: Members = {
@@ -59,55 +59,55 @@ def retarget(decision: Decision, old: Member, new: Member, *, replaced: str | No
     members[new.member_id] = (new, last)
     spec = _spec(group, members, context)
     if decision.config["consumer.assignor.offload.enable"] and _weight(spec) >= HEAVY:
-        wanted = AssignmentToCompute(group.group_id, decision.epoch, assignor, spec)
-        decision.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
+        request = AssignmentToCompute(group.group_id, decision.epoch, assignor, spec)
+        decision.effects.append(Effect(COMPUTE_ASSIGNMENT, request))
         decision.remember(computing=decision.epoch)
         return last
     try:
-        given = assignor.assign(spec)
+        assignment = assignor.assign(spec)
     except PartitionAssignorError as failed:
-        why = f"Failed to compute a new target assignment for epoch {decision.epoch}: {failed.message}"
-        raise GroupError(Errors.UNKNOWN_SERVER_ERROR, why) from failed
+        message = f"Failed to compute a new target assignment for epoch {decision.epoch}: {failed.message}"
+        raise GroupError(Errors.UNKNOWN_SERVER_ERROR, message) from failed
     for member_id, (_, before) in members.items():
         known = member_id in group.targets or (replaced is not None and member_id == new.member_id)
-        _write(decision, member_id, before if known else None, given)
-    _at(decision)
-    mine: Partitions = given.get(new.member_id, NOTHING)
-    return mine
+        _write(decision, member_id, before if known else None, assignment)
+    _record_assignment_epoch(decision)
+    target: Partitions = assignment.get(new.member_id, NOTHING)
+    return target
 
 
-def assignment_computed(group: ConsumerGroup, answer: AssignmentComputed, context: Context) -> Outcome:
-    """A target that was computed elsewhere is there."""
-    if group.soft.computing != answer.epoch:
+def assignment_computed(group: ConsumerGroup, event: AssignmentComputed, context: Context) -> Outcome:
+    """Record a target that was computed outside the core, unless it is outdated."""
+    if group.soft.computing != event.epoch:
         return NO_OUTCOME
     decision = Decision(group, context)
     decision.remember(computing=0)
-    given = answer.given
-    if isinstance(given, PartitionAssignorError) or not given.keys() <= group.members.keys():
-        return decision.outcome()  # Or somebody has another id by now: no epoch moves for that.
-    if group.epoch == answer.epoch > group.assignment_epoch:
+    assignment = event.given
+    if isinstance(assignment, PartitionAssignorError) or not assignment.keys() <= group.members.keys():
+        return decision.outcome()  # A static member may have another id by now, without an epoch bump.
+    if group.epoch == event.epoch > group.assignment_epoch:
         for member_id in group.members:
-            _write(decision, member_id, group.targets.get(member_id), given)
-        _at(decision)
+            _write(decision, member_id, group.targets.get(member_id), assignment)
+        _record_assignment_epoch(decision)
     return decision.outcome()
 
 
 def preferred(
     group: ConsumerGroup, context: Context, old: Member | None = None, new: Member | None = None
 ) -> Assignor:
-    """The assignor that most members prefer, if the broker offers it; else its first."""
-    on_offer = offered(context)
-    return on_offer.get(group.preferred_assignor(old, new) or "") or next(iter(on_offer.values()))
+    """Return the assignor that most members prefer, or the broker's default if it is not available."""
+    available = offered(context)
+    return available.get(group.preferred_assignor(old, new) or "") or next(iter(available.values()))
 
 
-def _is_time(decision: Decision) -> bool:
+def _is_due(decision: Decision) -> bool:
     last_ms, interval_ms = (
         decision.group.assignment_timestamp_ms,
         decision.config["consumer.assignment.interval.ms"],
     )
-    # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
-    waits = last_ms <= decision.context.now_ms < last_ms + interval_ms
-    return last_ms == 0 or not waits
+    # If the clock was set back, the target is due at once. Kafka waits.
+    is_early = last_ms <= decision.context.now_ms < last_ms + interval_ms
+    return last_ms == 0 or not is_early
 
 
 def _weight(spec: GroupSpec) -> int:
@@ -119,10 +119,10 @@ def _spec(group: ConsumerGroup, members: Members, context: Context) -> GroupSpec
     subscriptions: dict[tuple[frozenset[str], str], frozenset[Uuid]] = {}
     specs: dict[str, MemberSpec] = {}
     for member_id, (member, target) in members.items():
-        reads = member.topics, member.regex
-        subscribed = subscriptions.get(reads)
+        subscription = member.topics, member.regex
+        subscribed = subscriptions.get(subscription)
         if subscribed is None:
-            subscribed = subscriptions[reads] = ids_of(group.topics_of(member), topics)
+            subscribed = subscriptions[subscription] = ids_of(group.topics_of(member), topics)
         assigned = _existing(target, topics)
         specs[member_id] = MemberSpec(subscribed, assigned, member.instance_id, member.rack_id)
     known = {
@@ -132,7 +132,7 @@ def _spec(group: ConsumerGroup, members: Members, context: Context) -> GroupSpec
         for found in (topics.by_id[topic],)
     }
     if group.assignment_timestamp_ms == 0:
-        # Nobody knows who assigned last: classic members may have agreed on anything.
+        # The last assignment was a classic leader's, which may have assigned a partition twice.
         specs = each_once(specs, _all_topics(topics))
     return GroupSpec.of(specs, known)
 
@@ -142,35 +142,35 @@ def _all_topics(topics: Topics) -> dict[Uuid, TopicSpec]:
 
 
 def _existing(target: Partitions, topics: Topics) -> MemberAssignment:
-    """What there still is of it: the very same where all is."""
+    """Return the target without deleted topics; the same object if there are none."""
     if all(topic in topics.by_id for topic in target):
         return target  # type: ignore[return-value]
-    return {topic: tuple(some) for topic, some in target.items() if topic in topics.by_id}
+    return {topic: tuple(partitions) for topic, partitions in target.items() if topic in topics.by_id}
 
 
 def ids_of(names: Iterable[str], topics: Topics) -> frozenset[Uuid]:
-    """The ids of these topics, of those that exist."""
+    """Return the ids of these topics; those that do not exist are left out."""
     return frozenset(topics.by_name[name].id for name in names if name in topics.by_name)
 
 
 def _write(decision: Decision, member_id: str, before: Partitions | None, given: GroupAssignment) -> None:
-    """The record of a member's target, if it is another one."""
-    mine = given.get(member_id, NOTHING)
-    if before is None or (mine is not before and mine != before):
-        decision.record(log.target_record(decision.group.group_id, member_id, mine))
+    """Record a member's target, if it changed."""
+    target = given.get(member_id, NOTHING)
+    if before is None or (target is not before and target != before):
+        decision.record(log.target_record(decision.group.group_id, member_id, target))
 
 
-def _at(decision: Decision) -> None:
-    """The target is that of the group's epoch."""
+def _record_assignment_epoch(decision: Decision) -> None:
+    """Record that the target is that of the group's epoch."""
     decision.assignment_epoch = decision.epoch
     decision.record(log.assignment_record(decision.group.group_id, decision.epoch, decision.context.now_ms))
 
 
-# --- towards it ------------------------------------------------------------------------------------
+# --- reconciliation ------------------------------------------------------------------------------------
 
 
-class Reads:
-    """The topics that a member reads and that exist, by id."""
+class SubscribedTopics:
+    """The ids of existing topics that a member subscribes to."""
 
     __slots__ = ("_names", "_topics")
 
@@ -191,14 +191,16 @@ def maybe_reconcile(
     *,
     subscription_changed: bool,
 ) -> Member:
-    """The member's next step towards its target, if there is one."""
+    """Return the member after its next step towards the target, if there is one."""
     epoch = decision.assignment_epoch
     if not subscription_changed and member.is_reconciled_to(epoch):
         return member
     group = decision.group
-    reads = Reads(group.topics_of(member), decision.context.topics)
-    towards = Target(epoch, target, reads, group.owner_epoch)
-    current = next_assignment(member.current, towards, owned, subscription_changed=subscription_changed)
+    subscribed = SubscribedTopics(group.topics_of(member), decision.context.topics)
+    reconciled_target = Target(epoch, target, subscribed, group.owner_epoch)
+    current = next_assignment(
+        member.current, reconciled_target, owned, subscription_changed=subscription_changed
+    )
     if current == member.current:
         return member
     return decision.settle(member, current)

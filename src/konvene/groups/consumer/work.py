@@ -1,8 +1,8 @@
-"""Work of a group that takes long and is done elsewhere: what is asked, and what comes back.
+"""Long computations of a group, which run outside the core: their inputs and their results.
 
-A core never waits. It gives the work to the shell as an `Effect` whose subject is one of the first two; what
-comes of it is handled like a request, as one of the last two. By then the group may have moved on: each
-answer says what it was computed for, and is dropped where that is no longer so.
+A core never waits. It passes the work to the shell as an `Effect` whose subject is one of the first two
+classes; the result is handled like a request, as one of the last two. The group may have changed by then: a
+result names what it was computed for, and is dropped if that is outdated.
 """
 
 from __future__ import annotations
@@ -16,64 +16,64 @@ from konvene.groups.assignors.tasks.contract import TaskAssignor, TopologyDescri
 from konvene.shard.image import Topics
 
 RESOLVE_REGEXES = "resolve-regexes"
-"""Effect: which topics do expressions match? Subject: `RegexesToResolve`."""
+"""Effect: resolve which topics expressions match. Subject: `RegexesToResolve`."""
 
 COMPUTE_ASSIGNMENT = "compute-assignment"
-"""Effect: a target that takes too long for the coordinator's turn. Subject: `AssignmentToCompute`."""
+"""Effect: compute a target that would block the coordinator for too long. Subject: `AssignmentToCompute`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegexesToResolve:
-    """Expressions of a group, all valid, and the topics that there are."""
+    """Expressions of a group, all valid, and the existing topics."""
 
     group_id: str
     regexes: tuple[str, ...]
     topics: Topics
     principal: str = ""
-    """On whose behalf: topics that it may not describe are not seen."""
+    """The user of the request; topics that it may not describe do not match."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentToCompute:
-    """A group's next target."""
+    """The next target of a group, to be computed."""
 
     group_id: str
     epoch: int
     assignor: Assignor | TaskAssignor
     spec: Any
-    """What the assignor is given: `GroupSpec` of its kind."""
+    """The assignor's input: the `GroupSpec` of the group's type."""
     topology: TopologyDescriber | None = None
-    """And this, where it assigns tasks."""
+    """The second input of a task assignor."""
 
     def compute(self) -> Any:
-        """Have the assignor do it. Raises its error, or whatever an assignor of somebody else raises."""
+        """Run the assignor. Raises its error; a custom assignor may raise anything."""
         assign: Callable[..., Any] = self.assignor.assign
         return assign(self.spec) if self.topology is None else assign(self.spec, self.topology)
 
 
 @dataclass(frozen=True, slots=True)
 class RegexesResolved:
-    """What they match: topics by expression."""
+    """The topics that each expression matches."""
 
     group_id: str
     matches: Mapping[str, frozenset[str]]
     version: int
-    """That of the topics that were looked at."""
+    """The version of the topics that were matched."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentComputed:
-    """The target for an epoch, or why there is none."""
+    """The target for an epoch, or the error of its computation."""
 
     group_id: str
     epoch: int
     assignor: str
     given: Any
-    """The assignment by member, or the error of the assignor."""
+    """The assignment by member id, or the error of the assignor."""
 
 
-def given_up(came: RegexesResolved | AssignmentComputed) -> RegexesResolved | AssignmentComputed:
-    """The same as nothing: what came does not fit into the log, and the group must not wait for it."""
-    if isinstance(came, RegexesResolved):
-        return replace(came, matches={})
-    return replace(came, given=PartitionAssignorError("The assignment does not fit into the log."))
+def failed_result(result: RegexesResolved | AssignmentComputed) -> RegexesResolved | AssignmentComputed:
+    """Return the result of a failed computation, in place of one that does not fit into the log."""
+    if isinstance(result, RegexesResolved):
+        return replace(result, matches={})
+    return replace(result, given=PartitionAssignorError("The assignment does not fit into the log."))

@@ -167,8 +167,8 @@ class ModernGroup(ABC, Generic[M]):
     def _release(self, member_id: str, current: Any) -> None:
         """Remove the member from that index, except where another member has claimed in the meantime."""
 
-    def _count(self, member: M, step: int) -> None:
-        """Add `step` (1 or -1) to each count that the group keeps of its members."""
+    def _count(self, member: M, delta: int) -> None:
+        """Add `delta` (1 or -1) to each count that the group keeps of its members."""
 
     def _keep(self, member: M) -> None:
         self.members[member.member_id] = member

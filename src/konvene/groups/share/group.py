@@ -135,9 +135,9 @@ class ShareGroup(ModernGroup[Member]):
 
     # --- taken in by replay ---
 
-    def _count(self, member: Member, step: int) -> None:
+    def _count(self, member: Member, delta: int) -> None:
         for name in member.topics:
-            self.subscribers[name] += step
+            self.subscribers[name] += delta
             if not self.subscribers[name]:
                 del self.subscribers[name]
 

@@ -17,7 +17,7 @@ from konvene.groups.assignors.contract import (
     PartitionAssignorError,
     TopicSpec,
 )
-from konvene.groups.consumer.targets import HEAVY, Reads, ids_of
+from konvene.groups.consumer.targets import HEAVY, SubscribedTopics, ids_of
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
 from konvene.groups.share import log
 from konvene.groups.share.current_assignment import Partitions, next_assignment
@@ -121,6 +121,6 @@ def maybe_reconcile(
     epoch = decision.assignment_epoch
     if not subscription_changed and member.is_reconciled_to(epoch):
         return member
-    reads = Reads(member.topics, decision.context.topics)
+    reads = SubscribedTopics(member.topics, decision.context.topics)
     current = next_assignment(member.current, epoch, target, reads, subscription_changed=subscription_changed)
     return member if current == member.current else decision.settle(member, current)

@@ -243,9 +243,9 @@ class StreamsGroup(ModernGroup[Member]):
 
     # --- taken in by replay ---
 
-    def _count(self, member: Member, step: int) -> None:
+    def _count(self, member: Member, delta: int) -> None:
         if member.classic is not None:
-            self.classic_members += step
+            self.classic_members += delta
 
     def _claim(self, member_id: str, current: CurrentAssignment) -> None:
         for held in (current.assigned, current.pending_revocation):

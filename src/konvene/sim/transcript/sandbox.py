@@ -16,7 +16,7 @@ from konvene.codec.schema import Struct
 from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.assignors.tasks.contract import TaskAssignor
-from konvene.groups.consumer.work import given_up
+from konvene.groups.consumer.work import failed_result
 from konvene.groups.group_type import Group
 from konvene.groups.shard import GroupShard
 from konvene.groups.streams.classic.changelog_ends import EndsFound
@@ -171,7 +171,7 @@ class Sandbox:
     def inform(self, news: Any) -> None:
         """Deliver the result of an effect to the coordinator."""
         if not self.runtime.inform(news) and not isinstance(news, EndsFound):
-            self.runtime.inform(given_up(news))
+            self.runtime.inform(failed_result(news))
         self.look()
 
     def ring_now(self, key: tuple[str, ...]) -> bool:

@@ -22,7 +22,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer import targets
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.consumer.work import given_up
+from konvene.groups.consumer.work import failed_result
 from konvene.groups.streams.classic.changelog_ends import LOOK_UP_ENDS, EndsFound
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS
@@ -313,7 +313,7 @@ class World:
             if runtime is self.runtime:
                 chaos.append_faults(self, runtime)
             if not runtime.inform(result) and not isinstance(result, EndsFound):
-                runtime.inform(given_up(result))
+                runtime.inform(failed_result(result))
 
     def group(self, group_id: str) -> ClassicGroup:
         """Return the classic group of that name, or an empty one."""
