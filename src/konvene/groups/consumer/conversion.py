@@ -82,28 +82,28 @@ def upgrade(classic: ClassicGroup, context: Context) -> Decision:
     return decision
 
 
-def upgrade_blockers(classic: ClassicGroup, config: Mapping[str, Any]) -> list[Blocker]:
+def blockers(classic: ClassicGroup, config: Mapping[str, Any]) -> list[Blocker]:
     """Return why the group cannot be upgraded; the first reason is the one in the coordinator's error."""
-    blockers: list[Blocker] = []
+    found: list[Blocker] = []
     if str(config[POLICY]).lower() not in (BIDIRECTIONAL, UPGRADE):
-        blockers.append(Blocker("policy", "online upgrade is disabled."))
+        found.append(Blocker("policy", "online upgrade is disabled."))
     if classic.protocol_type != CONSUMER:
         reason = "the group does not use the consumer embedded protocol."
-        return [*blockers, Blocker("protocol-type", reason)]
+        return [*found, Blocker("protocol-type", reason)]
     if len(classic.members) > config["group.consumer.max.size"]:
-        blockers.append(Blocker("size", "the group size exceeds the consumer group maximum size."))
+        found.append(Blocker("size", "the group size exceeds the consumer group maximum size."))
     for member in classic.members.values():
         metadata = _metadata_of(classic, member)
         if metadata is None:
             reason = "the embedded consumer protocol is malformed."
-            blockers.append(Blocker("malformed", reason, (member.member_id,)))
+            found.append(Blocker("malformed", reason, (member.member_id,)))
         elif metadata[1].user_data:
             reason = (
                 "an unsupported custom assignor is in use. Please refer to the documentation or "
                 "switch to a default assignor before re-attempting the upgrade."
             )
-            blockers.append(Blocker("assignor", reason, (member.member_id,)))
-    return blockers
+            found.append(Blocker("assignor", reason, (member.member_id,)))
+    return found
 
 
 def _metadata_of(classic: ClassicGroup, member: ClassicMember) -> tuple[Subscription, Assigned] | None:
@@ -114,7 +114,7 @@ def _metadata_of(classic: ClassicGroup, member: ClassicMember) -> tuple[Subscrip
 
 
 def _check_upgrade(classic: ClassicGroup, context: Context) -> None:
-    found = upgrade_blockers(classic, context.config)
+    found = blockers(classic, context.config)
     if found:
         head = f"Cannot upgrade classic group {classic.group_id} to consumer group because"
         raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"{head} {found[0].reason}")
@@ -151,7 +151,7 @@ def _member(
     classic: ClassicGroup, member: ClassicMember, assigned_units: set[tuple[Uuid, int]], topics: Topics
 ) -> Member:
     metadata = _metadata_of(classic, member)
-    assert metadata is not None  # `upgrade_blockers` has decoded it.
+    assert metadata is not None  # `blockers` has decoded it.
     subscription, assignment = metadata
     epoch = _epoch(classic)
     assigned: dict[Uuid, dict[int, int]] = {}

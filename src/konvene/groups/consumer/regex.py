@@ -4,8 +4,8 @@ The syntax is RE2's, whose matching time is at most the length of the expression
 expression matches whole names. There are two implementations:
 
 - google-re2 (the extra `re2`), if it is installed. It is RE2 in C++, where Kafka uses RE2/J. On 17,000 random
-  expressions they differed little: RE2/J rejects a repetition right after a literal `{` (`a{*`) and two groups
-  of one name, and accepts an escaped character beyond ASCII; these differences remain. It rejects `\\C`, and
+  expressions they differed little: RE2/J rejects a repetition after a literal `{` (`a{*`) and two groups of
+  one name, and accepts an escaped character beyond ASCII; these differences remain. It rejects `\\C`, and
   so does this module.
 - the fallback below, if it is not: literals, `\\` before punctuation, `.`, classes (`[a-z_]`, `[^.]`) and `*`
   or `+` after one of those. `^` may be first and `$` last, where they have no effect. Anything else is

@@ -187,7 +187,7 @@ def _member_plan(member: Member, **more: Any) -> MemberPlan:
 
 
 def _to_consumer(group: ClassicGroup, context: Context) -> DryRun:
-    blockers = to_consumer.upgrade_blockers(group, context.config)
+    blockers = to_consumer.blockers(group, context.config)
     owned = {name: _partitions(member) for name, member in group.members.items()}
     members = {name: _member_plan(m, has=_partition_names(owned[name])) for name, m in group.members.items()}
     notes = _consumer_notes(group, owned, context.topics) if group.protocol_type == CONSUMER else []
