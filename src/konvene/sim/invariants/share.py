@@ -13,22 +13,19 @@ from typing import Any
 from konvene.errors import Errors
 from konvene.groups.share.group import ShareGroup, SoftState
 from konvene.groups.share.work import INITIALIZE_STATE
+from konvene.sim.invariants.modern import OrderedEpochs, touched_groups
 from konvene.sim.world.event import EMPTY_VIEW, Event, Invariant
 
 KINDS = ("share",)
 
 
 def touched(event: Event) -> Iterator[tuple[str, ShareGroup | None, ShareGroup]]:
-    """The share groups that an event changed, or all at a look: name, before, after."""
-    if event.changed or event.is_complete:
-        for name, group in event.after.groups.items():
-            if isinstance(group, ShareGroup):
-                old = event.before.groups.get(name)
-                yield name, old if isinstance(old, ShareGroup) else None, group
+    """Yield the id of each share group that an event changed, the group before, if any, and after."""
+    return touched_groups(event, ShareGroup)
 
 
 def as_logged(group: ShareGroup) -> ShareGroup:
-    """What of it the log tells."""
+    """Return the group without what a restart may lose."""
     return replace(group, soft=SoftState(), reached_ms={})
 
 
@@ -50,24 +47,11 @@ class ShareGroupsAreTheirLog(Invariant):
                     assert same, f"{name} was {as_logged(old)}, and is loaded as {as_logged(now)}"
 
 
-class ShareEpochsAreInOrder(Invariant):
-    """M2: no member is ahead of the assignment, and that not ahead of the group; none of them goes back while
-    the group is there."""
+class ShareEpochsAreInOrder(OrderedEpochs):
+    """M2: of share groups, group epoch >= assignment epoch >= each member epoch, and none of them
+    decreases."""
 
-    def after(self, event: Event) -> None:
-        for name, old, group in touched(event):
-            assert group.assignment_epoch <= group.epoch, f"{group!r}: assigned at {group.assignment_epoch}"
-            for member in group.members.values():
-                current = member.current
-                ahead = current.epoch > group.assignment_epoch
-                assert not ahead, f"{name}: {member.member_id} is at {current.epoch}, ahead of {group!r}"
-                before = old.members.get(member.member_id) if old is not None else None
-                if before is not None and event.kind != "loaded":
-                    back = current.epoch < before.current.epoch
-                    assert not back, f"{name}: {member.member_id} went back from {before.current}"
-            if old is not None and event.kind != "loaded":
-                assert group.epoch >= old.epoch, f"{old!r} became {group!r}"
-                assert group.assignment_epoch >= old.assignment_epoch, f"{old!r} became {group!r}"
+    group_type = ShareGroup
 
 
 class OnlyWhatHasBegunIsAssigned(Invariant):

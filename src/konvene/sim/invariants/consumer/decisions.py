@@ -15,7 +15,16 @@ from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from konvene.messages.join_group import JoinGroupResponse
-from konvene.sim.invariants.consumer.state import LEFT_FOR_A_WHILE, OWES, Unit, has, touched, units
+from konvene.shard.image import Topic
+from konvene.sim.invariants.consumer.state import OWES, Unit, has, touched, units
+from konvene.sim.invariants.modern import (
+    LEFT_TEMPORARILY,
+    CacheableResponses,
+    ExpectedHeartbeatErrors,
+    FencedCommits,
+    FixedRevocationTimeouts,
+    ServedClassicMembers,
+)
 from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("consumer", "consumer-static", "migration")
@@ -26,22 +35,15 @@ HEARTBEAT = "ConsumerGroupHeartbeat"
 # --- M10, M11, M13: who is let in ------------------------------------------------------------------
 
 
-class HeartbeatsAreJudged(Invariant):
-    """M10, M13: a heartbeat is answered with the error that its group, epoch, member and instance id ask for,
-    or with none. M11: who joins owns nothing, and says so."""
+class HeartbeatsAreJudged(ExpectedHeartbeatErrors):
+    """M10, M13: a heartbeat is answered with the error that its group, epoch, member and instance id require,
+    or with none. M11: a member that joins owns nothing, and reports that."""
 
-    def after(self, event: Event) -> None:
-        if not event.is_request(HEARTBEAT):
-            return
-        expected = judged(event)
-        if expected is not None:
-            said, error = event.request, event.error
-            who = f"{said.member_id!r} ({said.instance_id}) at {said.member_epoch}"
-            assert error is expected, (
-                f"{who} of {event.before.groups.get(said.group_id)!r} is answered {error!r}, not {expected!r}"
-            )
-            refused = error is not Errors.NONE
-            assert not (refused and event.changed), f"{who} is refused, yet something changed"
+    group_type = ConsumerGroup
+    api = HEARTBEAT
+
+    def expected_error(self, event: Event) -> Errors | None:
+        return judged(event)
 
 
 def judged(event: Event) -> Errors | None:
@@ -73,9 +75,9 @@ def _malformed(event: Event) -> Errors | None:
     said = event.request
     named = said.member_id.strip() or (event.version == 0 and said.member_epoch in (0, -2))
     blank = any(text is not None and not text.strip() for text in (said.instance_id, said.rack_id))
-    if not named or blank or said.member_epoch < LEFT_FOR_A_WHILE:
+    if not named or blank or said.member_epoch < LEFT_TEMPORARILY:
         return Errors.INVALID_REQUEST
-    if said.member_epoch == LEFT_FOR_A_WHILE and said.instance_id is None:
+    if said.member_epoch == LEFT_TEMPORARILY and said.instance_id is None:
         return Errors.INVALID_REQUEST
     if said.member_epoch == 0:
         owns_nothing = said.topic_partitions is not None and not said.topic_partitions
@@ -96,7 +98,7 @@ def _identity(said: Any, member: Member | None, holder: Member | None) -> Errors
         return None
     if said.member_epoch != 0:
         return Errors.FENCED_INSTANCE_ID
-    free = holder.current.epoch == LEFT_FOR_A_WHILE or holder.classic is not None
+    free = holder.current.epoch == LEFT_TEMPORARILY or holder.classic is not None
     return None if free else Errors.UNRELEASED_INSTANCE_ID
 
 
@@ -167,26 +169,19 @@ class AnswersAreTheTruth(Invariant):
         assert 0 < answer.heartbeat_interval_ms <= told_ms, f"told to wait {answer.heartbeat_interval_ms} ms"
 
 
-class TheSameAgainIsTheSame(Invariant):
-    """Ours: where a heartbeat is said to be the same again, deciding it again changes nothing, sets those
-    timers and tells what is so."""
+class TheSameAgainIsTheSame(CacheableResponses):
+    """Ours: where a heartbeat is called cacheable, deciding it again changes nothing, sets the same timers
+    and returns the same epoch."""
+
+    group_type = ConsumerGroup
 
     def after(self, event: Event) -> None:
-        if not event.is_request(HEARTBEAT) or event.error is not Errors.NONE:
-            return
-        core = event.runtime.core
-        same = core.cacheable(event.request, event.context)
-        if same is None:
-            return
-        assert core.is_current(same[0]), "what was just accepted does not hold"
-        again = core.handle(event.request, event.context)
-        assert not again.records, f"the same again would write {again.records}"
-        assert not again.soft_records, f"the same again would remember {again.soft_records}"
-        assert not again.effects, f"the same again asks for {again.effects}"
-        assert same[1] == again.timers, f"{same[1]} are the same again, not {again.timers}"
-        told: Any = event.answer
-        now: Any = again.replies[0].response
-        assert told.member_epoch == now.member_epoch, f"told {told.member_epoch}, by now {now.member_epoch}"
+        if event.is_request(HEARTBEAT) and event.error is Errors.NONE:
+            answer: Any = event.answer
+            repeated = self.repeated_response(event)
+            if repeated is not None:
+                same = answer.member_epoch == repeated.member_epoch
+                assert same, f"answered {answer.member_epoch}, again {repeated.member_epoch}"
 
 
 def live(event: Event) -> ConsumerGroup:
@@ -225,7 +220,7 @@ class NothingIsTakenUnheard(Invariant):
         if said is None or said.member_id != member_id:
             return None
         if event.api == HEARTBEAT:
-            if said.member_epoch == LEFT_FOR_A_WHILE and before is not None:
+            if said.member_epoch == LEFT_TEMPORARILY and before is not None:
                 return units(before.current.assigned)
             return None if said.topic_partitions is None else owned_by(said)
         if event.api == "JoinGroup":
@@ -276,131 +271,45 @@ class MembersMoveWhenTheyHaveLetGo(Invariant):
                     assert not added, f"{name}: {member_id} owes a revocation and is given {sorted(added)}"
 
 
-class RevocationsAreNotPutOff(Invariant):
-    """M5: the time in which a member has to give something up is its rebalance timeout, from when it is told;
-    no newer target and no other heartbeat makes it longer."""
+class RevocationsAreNotPutOff(FixedRevocationTimeouts):
+    """M5: a member has its rebalance timeout to confirm a revocation; later targets and heartbeats do not
+    extend it."""
 
-    def __init__(self) -> None:
-        self.ends: dict[tuple[str, str], float] = {}
-
-    def after(self, event: Event) -> None:
-        if event.kind == "loaded":
-            self.ends.clear()
-        for name, group in event.after.groups.items():
-            if not isinstance(group, ConsumerGroup):
-                continue
-            for member_id, member in group.members.items():
-                at = event.runtime.coordinator.deadlines.get(("revocation", name, member_id))
-                known = self.ends.pop((name, member_id), None)
-                if at is None:
-                    continue
-                self.ends[name, member_id] = at
-                before = event.before.groups.get(name)
-                old = before.members.get(member_id) if isinstance(before, ConsumerGroup) else None
-                if event.kind in ("timer", "append failed") and event.outcome is None:
-                    continue  # What was decided did not fit: it rings again.
-                if known is None or at == known:
-                    continue
-                assert old is not None, f"{name}: {member_id} owes a revocation, out of nothing"
-                again = old.current.pending_revocation != member.current.pending_revocation
-                assert again, f"{name}: {member_id} has more time to give up what it had to before"
-                due_ms = event.runtime.due_ms(("revocation", name, member_id))
-                assert due_ms == member.rebalance_timeout_ms, f"{name}: {member_id} has {due_ms} ms"
+    group_type = ConsumerGroup
 
 
 # --- O1: commits -----------------------------------------------------------------------------------
 
 
-class CommitsAreJudged(Invariant):
-    """O1: a commit is accepted from a member at its epoch; at an older one for what it had by then; from
-    nobody where nobody is in the group. To others: STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION."""
+class CommitsAreJudged(FencedCommits):
+    """O1: a commit is accepted from a member at its epoch; at an older one for partitions that it owned by
+    then; from anyone in an empty group. Others get STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION."""
 
-    def after(self, event: Event) -> None:
-        if event.kind != "request" or event.api not in ("OffsetCommit", "OffsetFetch"):
-            return
-        if event.api == "OffsetFetch":
-            self._fetched(event)
-            return
-        group = event.before.groups.get(event.request.group_id)
-        if isinstance(group, ConsumerGroup):
-            expected = self._commit(event, group)
-            said = event.request
-            who = f"{said.member_id} at {said.generation_id_or_member_epoch} of {group!r}"
-            assert event.error is expected, f"{who} commits: {event.error!r}, not {expected!r}"
+    group_type = ConsumerGroup
 
-    def _commit(self, event: Event, group: ConsumerGroup) -> Errors:
-        said, epoch = event.request, event.request.generation_id_or_member_epoch
-        if epoch < 0 and not group.members:
-            return Errors.NONE
-        member = group.members.get(said.member_id)
-        if member is None:
-            return Errors.UNKNOWN_MEMBER_ID
-        if member.classic is None and event.version < 9:
-            return Errors.UNSUPPORTED_VERSION
-        stale = Errors.STALE_MEMBER_EPOCH if member.classic is None else Errors.ILLEGAL_GENERATION
+    def owned_since(self, group: ConsumerGroup, member: Member, topic: Topic, partition: int) -> int | None:
         current = member.current
-        if epoch > current.epoch:
-            return stale
-        if epoch == current.epoch:
-            return Errors.NONE
-        longest = event.context.config["offset.metadata.max.bytes"]
-        for topic in said.topics:
-            known = event.runtime.topics.by_name.get(topic.name)
-            for p in topic.partitions:
-                there = known is not None and 0 <= p.partition_index < known.partitions
-                if not there or known is None or len(p.committed_metadata or "") > longest:
-                    continue  # Answered by itself.
-                held = {**current.pending_revocation.get(known.id, {}), **current.assigned.get(known.id, {})}
-                if epoch < held.get(p.partition_index, epoch + 1):
-                    return stale
-        return Errors.NONE
-
-    def _fetched(self, event: Event) -> None:
-        for asked in event.request.groups:
-            group = event.runtime.core.groups.get(asked.group_id)
-            if not isinstance(group, ConsumerGroup) or (asked.member_id is None and asked.member_epoch < 0):
-                continue
-            member = group.members.get(asked.member_id or "")
-            if member is None:
-                assert event.error is Errors.UNKNOWN_MEMBER_ID, f"{asked.member_id} fetches: {event.error!r}"
-            elif asked.member_epoch != member.current.epoch:
-                stale = Errors.STALE_MEMBER_EPOCH if member.classic is None else Errors.ILLEGAL_GENERATION
-                assert event.error is stale, f"{asked.member_id} fetches: {event.error!r}, not {stale!r}"
-            return
+        for epochs in (current.assigned, current.pending_revocation):
+            since = epochs.get(topic.id, {}).get(partition)
+            if since is not None:
+                return since
+        return None
 
 
 # --- MG2: members of the classic protocol ----------------------------------------------------------
 
 
-class ClassicMembersAreServed(Invariant):
-    """MG2: the generation of a member of the classic protocol is its epoch, and it is told to join again
-    exactly when there is something to learn: a newer target, something to give up, or what it waits for;
-    where nobody else is left who could have a target computed, already when the group's epoch moved."""
+class ClassicMembersAreServed(ServedClassicMembers):
+    """MG2: the generation of a classic member is its epoch, and it has to rejoin exactly when it has
+    something to learn: a newer target, something to revoke, or partitions that it waited for; in a group of
+    classic members only, already when the group epoch moves."""
 
-    def after(self, event: Event) -> None:
-        if not event.is_request("Heartbeat", "JoinGroup", "SyncGroup"):
-            return
-        group = event.before.groups.get(event.request.group_id)
-        if not isinstance(group, ConsumerGroup):
-            return
-        if event.api == "JoinGroup":
-            self._joined(event)
-            return
-        said = event.request
-        member = group.members.get(said.member_id)
-        if member is None or member.classic is None:
-            assert event.outcome is None, f"{said.member_id} is no classic member and was heard"
-        elif said.group_instance_id in (None, member.instance_id):
-            current = said.generation_id == member.current.epoch
-            assert (event.error is Errors.ILLEGAL_GENERATION) == (not current), (
-                f"{said.member_id} of generation {said.generation_id} is at {member.current.epoch}:"
-                f" {event.error!r}"
-            )
-            if event.api == "Heartbeat" and current:
-                now = event.after.groups[said.group_id]  # A heartbeat may see that topics have changed.
-                assert isinstance(now, ConsumerGroup)
-                expected = Errors.REBALANCE_IN_PROGRESS if self._learns(now, member) else Errors.NONE
-                assert event.error is expected, f"{said.member_id}: {event.error!r}, not {expected!r}"
+    group_type = ConsumerGroup
+
+    def rejoin_causes(self, event: Event, group: ConsumerGroup, member: Member) -> list[str]:
+        now = event.after.groups[group.group_id]  # A heartbeat may notice that topics changed.
+        assert isinstance(now, ConsumerGroup)
+        return ["its assignment changes"] if self._learns(now, member) else []
 
     def _learns(self, group: ConsumerGroup, member: Member) -> bool:
         current = member.current
@@ -412,7 +321,7 @@ class ClassicMembersAreServed(Invariant):
         taken = {unit for m in group.members.values() for unit in has(m)}
         return current.state.name == "UNRELEASED_PARTITIONS" and not missing & taken
 
-    def _joined(self, event: Event) -> None:
+    def check_join(self, event: Event) -> None:
         answer: Any = event.answer
         group = event.after.groups.get(event.request.group_id)
         if event.error is not Errors.NONE or not isinstance(group, ConsumerGroup):

@@ -17,7 +17,14 @@ from konvene.groups.streams.topology.configure import KAFKA, ConfiguredTopology,
 from konvene.groups.streams.topology.topology import Topology
 from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.shard.errors import GroupError
-from konvene.sim.invariants.streams.state import LEFT_FOR_A_WHILE, OWES, has, touched, units, was
+from konvene.shard.image import Topic
+from konvene.sim.invariants.modern import (
+    LEFT_TEMPORARILY,
+    ExpectedHeartbeatErrors,
+    FencedCommits,
+    FixedRevocationTimeouts,
+)
+from konvene.sim.invariants.streams.state import OWES, has, touched, units, was
 from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
@@ -29,22 +36,15 @@ ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
 # --- M10, M11, M13: who is let in ------------------------------------------------------------------
 
 
-class StreamsHeartbeatsAreJudged(Invariant):
+class StreamsHeartbeatsAreJudged(ExpectedHeartbeatErrors):
     """M10, M13, T3, T8, T12: a heartbeat is answered with the error that its group, topology, epoch, member,
-    instance id and tasks ask for, or with none. M11: who joins owns nothing, and says so."""
+    instance id and tasks require, or with none. M11: a member that joins owns nothing, and reports that."""
 
-    def after(self, event: Event) -> None:
-        if not event.is_request(HEARTBEAT) or event.context.config["konvene.streams.mode"] != KAFKA:
-            return
-        expected = judged(event)
-        if expected is not None:
-            said, error = event.request, event.error
-            who = f"{said.member_id!r} ({said.instance_id}) at {said.member_epoch}"
-            assert error is expected, (
-                f"{who} of {event.before.groups.get(said.group_id)!r} is answered {error!r}, not {expected!r}"
-            )
-            refused = error is not Errors.NONE
-            assert not (refused and event.changed), f"{who} is refused, yet something changed"
+    group_type = StreamsGroup
+    api = HEARTBEAT
+
+    def expected_error(self, event: Event) -> Errors | None:
+        return judged(event) if event.context.config["konvene.streams.mode"] == KAFKA else None
 
 
 def judged(event: Event) -> Errors | None:
@@ -89,9 +89,9 @@ def _malformed(said: Any) -> bool:
         return True
     if said.member_epoch == 0:
         return said.rebalance_timeout_ms == -1 or said.topology is None or any(t != () for t in told)
-    if said.topology is not None or said.member_epoch < LEFT_FOR_A_WHILE:
+    if said.topology is not None or said.member_epoch < LEFT_TEMPORARILY:
         return True
-    if said.member_epoch == LEFT_FOR_A_WHILE and said.instance_id is None:
+    if said.member_epoch == LEFT_TEMPORARILY and said.instance_id is None:
         return True
     return any(t is None for t in told) and any(t is not None for t in told)
 
@@ -103,7 +103,7 @@ def _identity(said: Any, member: Member | None, holder: Member | None) -> Errors
     if holder is None:
         return None if joins else Errors.UNKNOWN_MEMBER_ID
     if joins:
-        return None if holder.current.epoch == LEFT_FOR_A_WHILE else Errors.UNRELEASED_INSTANCE_ID
+        return None if holder.current.epoch == LEFT_TEMPORARILY else Errors.UNRELEASED_INSTANCE_ID
     return None if holder.member_id == said.member_id else Errors.FENCED_INSTANCE_ID
 
 
@@ -205,7 +205,7 @@ class NoTaskIsTakenUnheard(Invariant):
             return owned_by_partitions(event, before)
         if said is None or said.member_id != member.member_id or event.api != HEARTBEAT:
             return None
-        if said.member_epoch == LEFT_FOR_A_WHILE:
+        if said.member_epoch == LEFT_TEMPORARILY:
             return before.current.assigned.units()
         return owned_by(said)
 
@@ -280,103 +280,27 @@ class MembersMoveWhenTasksAreGivenUp(Invariant):
             )
 
 
-class TasksToGiveUpAreNotPutOff(Invariant):
-    """M5: of streams groups, the time in which a member has to give something up is its rebalance timeout,
-    from when it is told; no newer target and no other heartbeat makes it longer."""
+class TasksToGiveUpAreNotPutOff(FixedRevocationTimeouts):
+    """M5: of streams groups, a member has its rebalance timeout to confirm a revocation; later targets and
+    heartbeats do not extend it."""
 
-    def __init__(self) -> None:
-        self.ends: dict[tuple[str, str], float] = {}
-
-    def after(self, event: Event) -> None:
-        if event.kind == "loaded":
-            self.ends.clear()
-        for name, group in event.after.groups.items():
-            if not isinstance(group, StreamsGroup):
-                continue
-            for member_id, member in group.members.items():
-                at = event.runtime.coordinator.deadlines.get(("revocation", name, member_id))
-                known = self.ends.pop((name, member_id), None)
-                if at is None:
-                    continue
-                self.ends[name, member_id] = at
-                if event.kind in ("timer", "append failed") and event.outcome is None:
-                    continue  # What was decided did not fit: it rings again.
-                if known is None or at == known:
-                    continue
-                before = event.before.groups.get(name)
-                old = before.members.get(member_id) if isinstance(before, StreamsGroup) else None
-                assert old is not None, f"{name}: {member_id} owes a revocation, out of nothing"
-                again = old.current.pending_revocation != member.current.pending_revocation
-                assert again, f"{name}: {member_id} has more time to give up what it had to before"
-                due_ms = event.runtime.due_ms(("revocation", name, member_id))
-                assert due_ms == member.rebalance_timeout_ms, f"{name}: {member_id} has {due_ms} ms"
+    group_type = StreamsGroup
 
 
 # --- O1: commits -----------------------------------------------------------------------------------
 
 
-class CommitsOfTasksAreJudged(Invariant):
+class CommitsOfTasksAreJudged(FencedCommits):
     """O1: a commit is accepted from a member at its epoch; at an older one for the topics of active tasks
-    that it had by then; from nobody where nobody is in the group. To others: STALE_MEMBER_EPOCH, or
-    ILLEGAL_GENERATION where they speak the classic protocol."""
+    that it owned by then; from anyone in an empty group. Others get STALE_MEMBER_EPOCH, or
+    ILLEGAL_GENERATION."""
 
-    def after(self, event: Event) -> None:
-        if event.kind != "request" or event.api not in ("OffsetCommit", "OffsetFetch"):
-            return
-        if event.api == "OffsetFetch":
-            self._fetched(event)
-            return
-        group = event.before.groups.get(event.request.group_id)
-        if isinstance(group, StreamsGroup):
-            expected = self._commit(event, group)
-            said = event.request
-            who = f"{said.member_id} at {said.generation_id_or_member_epoch} of {group!r}"
-            assert event.error is expected, f"{who} commits: {event.error!r}, not {expected!r}"
+    group_type = StreamsGroup
 
-    def _commit(self, event: Event, group: StreamsGroup) -> Errors:
-        said, epoch = event.request, event.request.generation_id_or_member_epoch
-        if epoch < 0 and not group.members:
-            return Errors.NONE
-        member = group.members.get(said.member_id)
-        if member is None:
-            return Errors.UNKNOWN_MEMBER_ID
-        if event.version < 9 and member.classic is None:
-            return Errors.UNSUPPORTED_VERSION
-        stale = Errors.STALE_MEMBER_EPOCH if member.classic is None else Errors.ILLEGAL_GENERATION
-        if epoch > member.current.epoch:
-            return stale
-        if epoch == member.current.epoch:
-            return Errors.NONE
-        longest = event.context.config["offset.metadata.max.bytes"]
-        for topic in said.topics:
-            known = event.runtime.topics.by_name.get(topic.name)
-            for p in topic.partitions:
-                there = known is not None and 0 <= p.partition_index < known.partitions
-                if not there or len(p.committed_metadata or "") > longest:
-                    continue  # Answered by itself.
-                if epoch < self._since(group, member, topic.name, p.partition_index, epoch + 1):
-                    return stale
-        return Errors.NONE
-
-    def _since(self, group: StreamsGroup, member: Member, topic: str, partition: int, never: int) -> int:
-        """Since when the member has the task that reads a partition."""
-        name = group.reader_of(topic)
-        for held in (member.current.assigned, member.current.pending_revocation):
-            since = held.active.get(name or "", {}).get(partition)
+    def owned_since(self, group: StreamsGroup, member: Member, topic: Topic, partition: int) -> int | None:
+        name = group.reader_of(topic.name)
+        for tasks in (member.current.assigned, member.current.pending_revocation):
+            since = tasks.active.get(name or "", {}).get(partition)
             if since is not None:
                 return since
-        return never
-
-    def _fetched(self, event: Event) -> None:
-        for asked in event.request.groups:
-            group = event.runtime.core.groups.get(asked.group_id)
-            if not isinstance(group, StreamsGroup) or (asked.member_id is None and asked.member_epoch < 0):
-                continue
-            member = group.members.get(asked.member_id or "")
-            expected = Errors.UNKNOWN_MEMBER_ID
-            if member is not None:
-                classic = member.classic is not None
-                expected = Errors.ILLEGAL_GENERATION if classic else Errors.STALE_MEMBER_EPOCH
-            if member is None or asked.member_epoch != member.current.epoch:
-                assert event.error is expected, f"{asked.member_id} fetches: {event.error!r}"
-            return
+        return None

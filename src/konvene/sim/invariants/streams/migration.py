@@ -33,6 +33,7 @@ from konvene.messages.sync_group import SyncGroupResponse
 from konvene.records.commits import OffsetCommitted
 from konvene.shard.errors import GroupError
 from konvene.sim.invariants.consumer.migration import converted
+from konvene.sim.invariants.modern import ServedClassicMembers
 from konvene.sim.invariants.streams.decisions import HEARTBEAT
 from konvene.sim.invariants.streams.state import OWES, Task
 from konvene.sim.world.event import Event, Invariant
@@ -241,36 +242,23 @@ def obstacles(event: Event, old: ClassicGroup) -> Iterator[str]:
 # --- MG2, MG3: members of the classic protocol -------------------------------------------------------
 
 
-class ClassicApplicationsAreServed(Invariant):
-    """MG2: the generation of a member of the classic protocol is its epoch, nobody leads, and it is told to
-    join again exactly when there is something to learn: a newer target, something to give up, what it waits
-    for, a shutdown, where others have their state; or to tell, while it warms something up."""
+class ClassicApplicationsAreServed(ServedClassicMembers):
+    """MG2: the generation of a classic member is its epoch, no member leads, and it has to rejoin exactly
+    when it has something to learn: a newer target, something to revoke, tasks that it waited for, a shutdown,
+    other members' endpoints; or something to report, while it warms up a task."""
+
+    group_type = StreamsGroup
 
     def after(self, event: Event) -> None:
-        if not event.is_request("Heartbeat", "JoinGroup", "SyncGroup"):
-            return
-        group = event.before.groups.get(event.request.group_id)
-        if not isinstance(group, StreamsGroup) or not group.members:
-            return
-        if event.api == "JoinGroup":
-            self._joined(event)
-            return
-        said = event.request
-        member = group.members.get(said.member_id)
-        if member is None or member.classic is None:
-            assert event.outcome is None, f"{said.member_id} is no classic member and was heard"
-        elif said.group_instance_id in (None, member.instance_id):
-            current = said.generation_id == member.current.epoch
-            assert (event.error is Errors.ILLEGAL_GENERATION) == (not current), (
-                f"{said.member_id} of generation {said.generation_id} is at {member.current.epoch}:"
-                f" {event.error!r}"
-            )
-            if event.api == "Heartbeat" and current:
-                why = list(_news(event, group, member))
-                expected = Errors.REBALANCE_IN_PROGRESS if why else Errors.NONE
-                assert event.error is expected, f"{said.member_id}: {event.error!r}, its news are {why}"
+        if event.is_request("Heartbeat", "JoinGroup", "SyncGroup"):
+            group = event.before.groups.get(event.request.group_id)
+            if isinstance(group, StreamsGroup) and group.members:
+                super().after(event)
 
-    def _joined(self, event: Event) -> None:
+    def rejoin_causes(self, event: Event, group: StreamsGroup, member: Member) -> list[str]:
+        return list(_news(event, group, member))
+
+    def check_join(self, event: Event) -> None:
         answer: Any = event.answer
         if event.error is not Errors.NONE:
             assert not event.changed, f"{event.request.member_id} is refused, yet something changed"

@@ -14,6 +14,7 @@ from konvene.groups.streams.topology.configure import Status
 from konvene.groups.streams.topology.expressions import expand_expressions, expressions
 from konvene.groups.streams.topology.topology import sources
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
+from konvene.sim.invariants.modern import CacheableResponses
 from konvene.sim.invariants.streams.decisions import HEARTBEAT, owned_by
 from konvene.sim.invariants.streams.state import matched, was
 from konvene.sim.world.event import Event, Invariant
@@ -237,25 +238,17 @@ def _partitions(seen: Told, member: Member, roles: str) -> list[tuple[str, int]]
     return sorted(found)
 
 
-class TheSameTasksAgain(Invariant):
-    """Ours: of streams groups, where a heartbeat of either protocol is said to be the same again, deciding it
-    again changes nothing, sets those timers and tells what is so."""
+class TheSameTasksAgain(CacheableResponses):
+    """Ours: of streams groups, where a heartbeat of either protocol is called cacheable, deciding it again
+    changes nothing, sets the same timers and returns the same response."""
+
+    group_type = StreamsGroup
 
     def after(self, event: Event) -> None:
         if not event.is_request(HEARTBEAT, "Heartbeat") or event.error is not Errors.NONE:
             return
         if not isinstance(event.after.groups.get(event.request.group_id), StreamsGroup):
             return
-        core = event.runtime.core
-        same = core.cacheable(event.request, event.context)
-        if same is None:
-            return
-        assert core.is_current(same[0]), "what was just accepted does not hold"
-        again = core.handle(event.request, event.context)
-        assert not again.records, f"the same again would write {again.records}"
-        assert not again.soft_records, f"the same again would remember {again.soft_records}"
-        assert not again.effects, f"the same again asks for {again.effects}"
-        assert same[1] == again.timers, f"{same[1]} are the same again, not {again.timers}"
-        now: Any = again.replies[0].response
-        if not event.changed:
-            assert now == event.answer, f"told {event.answer}, by now {now}"
+        repeated = self.repeated_response(event)
+        if repeated is not None and not event.changed:
+            assert repeated == event.answer, f"answered {event.answer}, again {repeated}"

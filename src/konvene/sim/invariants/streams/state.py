@@ -7,11 +7,10 @@ groups has the number that it has there (M).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from konvene.errors import Errors
 from konvene.groups.assignors.tasks.contract import MemberAssignment
 from konvene.groups.streams.current_assignment import MemberState, Role, Unit
 from konvene.groups.streams.group import Member, SoftState, StreamsGroup
@@ -19,11 +18,24 @@ from konvene.groups.streams.topology.expressions import expressions
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.streams import StreamsGroupCurrentMemberAssignmentKey
 from konvene.shard.image import Topics
-from konvene.sim.world.event import EMPTY_VIEW, Event, Invariant
+from konvene.sim.invariants.modern import (
+    LEFT_TEMPORARILY,
+    AssignedWhenEmpty,
+    ConsistentIndexes,
+    ExpiredMembersLeave,
+    OneOwnerInTheLog,
+    OrderedEpochs,
+    RestoredFromTheLog,
+    SessionsRestartOnRequests,
+    StoredInTheLog,
+    TimersAsNeeded,
+    timers_of_members,
+    touched_groups,
+)
+from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
 
-LEFT_FOR_A_WHILE = -2
 OWES = MemberState.UNREVOKED_TASKS
 
 Task = tuple[str, int]
@@ -57,38 +69,16 @@ class TasksHaveOneActive(Invariant):
                 assert all(noted.values()), f"{name}: a subtopology that nobody has is kept"
 
 
-class TheLogHasOneActive(Invariant):
-    """T1: the same, read off the records of what members have, and of nothing else."""
+class TheLogHasOneActive(OneOwnerInTheLog):
+    """T1: the same, by the records of current assignments alone."""
 
-    def __init__(self) -> None:
-        self.book: dict[str, dict[str, set[Task]]] = {}
+    group_type = StreamsGroup
+    record_key = StreamsGroupCurrentMemberAssignmentKey
+    verb = "run"
 
-    def after(self, event: Event) -> None:
-        if event.kind == "loaded":
-            self.book.clear()
-            for batch in event.runtime.log.batches:
-                self._write(batch.records)
-        elif event.batch is not None:
-            self._write(event.batch.records)
-        for name, _, group in touched(event):
-            runs: dict[Task, str] = {}
-            for member_id, tasks in self.book.get(name, {}).items():
-                for task in tasks:
-                    other = runs.setdefault(task, member_id)
-                    assert other == member_id, f"{name}: by the log {other} and {member_id} run {task}"
-            unknown = set(runs.values()) - group.members.keys()
-            assert not unknown, f"{name}: by the log {sorted(unknown)} run something, and are no members"
-
-    def _write(self, records: Any) -> None:
-        for record in records:
-            key = getattr(record, "key", None)
-            if isinstance(key, StreamsGroupCurrentMemberAssignmentKey):
-                of_group = self.book.setdefault(key.group_id, {})
-                if record.value is None:
-                    of_group.pop(key.member_id, None)
-                    continue
-                told = (*record.value.active_tasks, *record.value.active_tasks_pending_revocation)
-                of_group[key.member_id] = {(t.subtopology_id, p) for t in told for p in t.partitions}
+    def units_of(self, value: Any) -> Iterable[Task]:
+        tasks = (*value.active_tasks, *value.active_tasks_pending_revocation)
+        return ((each.subtopology_id, p) for each in tasks for p in each.partitions)
 
 
 class ProcessesHaveATaskOnce(Invariant):
@@ -123,30 +113,11 @@ class ProcessesHaveATaskOnce(Invariant):
 # --- M: epochs -------------------------------------------------------------------------------------
 
 
-class TaskEpochsAreInOrder(Invariant):
-    """M2: of streams groups, the group's epoch is not below its assignment's, nor that below any member's;
-    and none of them falls, but that of a member that leaves for a while."""
+class TaskEpochsAreInOrder(OrderedEpochs):
+    """M2: of streams groups, group epoch >= assignment epoch >= each member epoch, and none of them
+    decreases, except that of a member that leaves temporarily."""
 
-    def after(self, event: Event) -> None:
-        for name, old, group in touched(event):
-            assert group.epoch >= group.assignment_epoch, f"{group!r}: assigned for {group.assignment_epoch}"
-            for member in group.members.values():
-                epoch = member.current.epoch
-                assert epoch <= group.assignment_epoch, (
-                    f"{name}: {member.member_id} is at {epoch}, the assignment at {group.assignment_epoch}"
-                )
-                assert epoch >= 0 or epoch == LEFT_FOR_A_WHILE, f"{name}: {member.member_id} is at {epoch}"
-            if old is None or event.kind == "loaded":
-                continue
-            assert group.epoch >= old.epoch, f"{name} fell from {old.epoch} to {group.epoch}"
-            assert group.assignment_epoch >= old.assignment_epoch, f"{name}: the assignment's epoch fell"
-            for member_id, member in group.members.items():
-                before = old.members.get(member_id)
-                now = member.current.epoch
-                if before is not None and now != LEFT_FOR_A_WHILE:
-                    assert now >= before.current.epoch, (
-                        f"{name}: {member_id} fell from {before.current.epoch} to {now}"
-                    )
+    group_type = StreamsGroup
 
 
 class ActiveTasksHaveEpochs(Invariant):
@@ -161,7 +132,7 @@ class ActiveTasksHaveEpochs(Invariant):
                 before = was(old, member)
                 if before is None or before.current is member.current:
                     continue
-                away = member.current.epoch == LEFT_FOR_A_WHILE
+                away = member.current.epoch == LEFT_TEMPORARILY
                 had = before.current.assigned.active
                 for subtopology, epochs in member.current.assigned.active.items():
                     for partition, epoch in epochs.items():
@@ -173,18 +144,17 @@ class ActiveTasksHaveEpochs(Invariant):
                         )
 
 
-class EmptyStreamsGroupsAreAssigned(Invariant):
-    """M9: a streams group that nobody is in has nothing to be assigned: its assignment is of its own
-    epoch."""
+class EmptyStreamsGroupsAreAssigned(AssignedWhenEmpty):
+    """M9: the assignment of an empty streams group is of the group's epoch, and has no targets; the group is
+    not shutting down."""
+
+    group_type = StreamsGroup
 
     def after(self, event: Event) -> None:
+        super().after(event)
         for _, _, group in touched(event):
             if not group.members:
-                assert group.assignment_epoch == group.epoch, (
-                    f"{group!r}: the assignment is of {group.assignment_epoch}"
-                )
-                assert not group.targets, f"{group!r}: there are targets for {sorted(group.targets)}"
-                assert group.soft.shutdown is None, f"{group!r}: nobody is there, and it is to shut down"
+                assert group.soft.shutdown is None, f"{group!r}: it is empty, yet it is to shut down"
 
 
 class StateSaysWhatIsSo(Invariant):
@@ -216,60 +186,42 @@ class StateSaysWhatIsSo(Invariant):
         return "Stable" if done else "Reconciling"
 
 
-class StreamsInstancesAreMembers(Invariant):
-    """M13: an instance id is one member's. What a group notes of its members is what can be counted."""
+class StreamsInstancesAreMembers(ConsistentIndexes):
+    """M13: of streams groups, an instance id has one member, and every index equals one rebuilt from the
+    members."""
 
-    def after(self, event: Event) -> None:
-        for name, _, group in touched(event):
-            named = {m.instance_id: i for i, m in group.members.items() if m.instance_id is not None}
-            static = sum(m.instance_id is not None for m in group.members.values())
-            assert static == len(named), f"{name}: two members of one instance id: {named}"
-            again = StreamsGroup(name)
-            for member in group.members.values():
-                again.put(member)
-            again.set_assignment_epoch(group.assignment_epoch, 0)
-            for noun in ("instances", "behind", "active", "standby", "warmup"):
-                ours, counted = getattr(group, noun), getattr(again, noun)
-                assert ours == counted, f"{name}: {noun} are {ours}, counted {counted}"
-            for noun, known in (("targets", group.targets), ("offsets", group.reported)):
-                strangers = known.keys() - group.members.keys()
-                assert not strangers, f"{name}: there are {noun} of {sorted(strangers)}, who are no members"
+    group_type = StreamsGroup
+    indexes = ("instances", "behind", "active", "standby", "warmup")
+    member_tables = ("targets", "reported")
 
 
 # --- G: the log ------------------------------------------------------------------------------------
 
 
-class StreamsGroupsAreStored(Invariant):
-    """G1: a streams group is in the log as it is, at every moment; in the same order."""
+class StreamsGroupsAreStored(StoredInTheLog):
+    """G1: at every moment the log holds a streams group as it is, with its members in the same order."""
+
+    group_type = StreamsGroup
+
+    def durable_part(self, group: StreamsGroup) -> StreamsGroup:
+        return durable_part(group)
+
+
+class StreamsGroupsAreRestored(RestoredFromTheLog):
+    """G1, G3: a streams group is loaded as it was when the previous process ended. T13: task offsets and
+    shutdown requests are not in the log."""
+
+    group_type = StreamsGroup
+
+    def durable_part(self, group: StreamsGroup) -> StreamsGroup:
+        return durable_part(group)
 
     def after(self, event: Event) -> None:
-        stored = event.runtime.shadow.groups
-        for name, _, group in touched(event):
-            told = stored.get(name)
-            assert isinstance(told, StreamsGroup), f"{group!r} is {told!r} in the log"
-            live, log = durable_part(group), durable_part(told)
-            assert live == log, f"{group!r}: live {live}, in the log {log}"
-            assert list(group.members) == list(told.members), f"{group!r}: members in another order"
-
-
-class StreamsGroupsAreRestored(Invariant):
-    """G1, G3: a streams group is loaded as it was when the last shard ended. T13: offsets of tasks, and who
-    asked for a shutdown, are not in the log."""
-
-    def after(self, event: Event) -> None:
-        if event.kind != "loaded":
-            return
-        for group in event.after.groups.values():
-            if isinstance(group, StreamsGroup):
-                assert group.soft == SoftState(), f"{group!r} was loaded with {group.soft}"
-        if event.before is EMPTY_VIEW or event.lost:
-            return
-        for name, group in event.before.groups.items():
-            again = event.after.groups.get(name)
-            if isinstance(group, StreamsGroup):
-                assert isinstance(again, StreamsGroup), f"{group!r} is loaded as {again!r}"
-                past, loaded = durable_part(group), durable_part(again)
-                assert loaded == past, f"{name} was {past}, loaded it is {loaded}"
+        if event.kind == "loaded":
+            for group in event.after.groups.values():
+                if isinstance(group, StreamsGroup):
+                    assert group.soft == SoftState(), f"{group!r} was loaded with {group.soft}"
+        super().after(event)
 
 
 class NothingIsLeftBehind(Invariant):
@@ -310,112 +262,49 @@ class NothingIsLeftBehind(Invariant):
 # --- G11, L4: timers -------------------------------------------------------------------------------
 
 
-class TimersOfStreamsHaveAReason(Invariant):
-    """G11, L4: each member has its session, and who owes a revocation its time for that; nobody else has. Who
-    speaks the classic protocol may have been told to join, or to ask for its assignment.
+class TimersOfStreamsHaveAReason(TimersAsNeeded):
+    """G11, L4: each member has a session, and a rebalance timeout while it has to confirm a revocation. A
+    classic member may be waited for until it joins or syncs.
 
-    While the first target is put off there is a timer that ends that."""
+    A timer ends the delay of the first assignment, and one resolves subscription expressions again."""
 
-    def after(self, event: Event) -> None:
-        armed: Mapping[Any, float] = event.runtime.coordinator.deadlines
-        for name, old, group in touched(event):
-            wanted: set[Any] = {("session", name, member_id) for member_id in group.members}
-            for member_id, member in group.members.items():
-                if member.classic is None and member.current.state is OWES and member.current.epoch >= 0:
-                    wanted.add(("revocation", name, member_id))
-            if group.soft.delayed:
-                wanted.add(("initial-delay", name))
-            if group.members and group.soft.resolved is not None and not group.soft.resolving:
-                wanted.add(("expressions", name))
-            forgotten = wanted - armed.keys()
-            assert not forgotten, f"{group!r}: timers were forgotten: {sorted(forgotten)}"
-            ids = {*group.members, *(old.members if old is not None else ())}
-            kinds = ("session", "revocation", "rejoin", "resync")
-            there = {(kind, name, i) for kind in kinds for i in ids} & armed.keys()
-            if event.is_complete:
-                there = {key for key in armed if len(key) > 1 and key[1] == name}
-            if expressions(group.topology):
-                there.discard(("expressions", name))  # It may run, and find that there is nothing to do.
-            classic = [i for i, m in group.members.items() if m.classic is not None]
-            there -= {(kind, name, i) for kind in ("rejoin", "resync") for i in classic}
-            leaked = there - wanted
-            assert not leaked, f"{group!r}: timers without a reason: {sorted(leaked)}"
+    group_type = StreamsGroup
+
+    def timers_of(self, group: StreamsGroup) -> tuple[set[Any], set[Any]]:
+        required, allowed = timers_of_members(group, OWES)
+        name = group.group_id
+        if group.soft.delayed:
+            required.add(("initial-delay", name))
+        if group.members and group.soft.resolved is not None and not group.soft.resolving:
+            required.add(("expressions", name))
+        if expressions(group.topology):
+            allowed.add(("expressions", name))  # It may expire without anything to resolve.
+        return required, allowed
 
 
-class StreamsSessionsAreOnesOwn(Invariant):
-    """L4: of streams groups, a member's session begins anew when it is heard, and by nothing else: neither
-    when others are heard, nor when the group moves. A heartbeat that is accepted gives it all of its
-    session."""
+class StreamsSessionsAreOnesOwn(SessionsRestartOnRequests):
+    """L4: of streams groups, the session of a member restarts with its own requests only, and an accepted
+    heartbeat gives it the full timeout."""
 
-    def __init__(self) -> None:
-        self.ends: dict[tuple[str, str], float] = {}
-
-    def after(self, event: Event) -> None:
-        if event.kind in ("loaded", "append failed"):
-            self.ends.clear()
-        if event.kind == "append failed":
-            return
-        for name, group in event.after.groups.items():
-            if not isinstance(group, StreamsGroup):
-                continue
-            old = event.before.groups.get(name)
-            heard = who_asks(event)
-            for member_id in group.members:
-                at = event.runtime.coordinator.deadlines.get(("session", name, member_id))
-                assert at is not None, f"{group!r}: {member_id} has no session"
-                known = self.ends.get((name, member_id))
-                stayed = isinstance(old, StreamsGroup) and member_id in old.members
-                again = event.kind == "timer" and event.outcome is None
-                if known is not None and stayed and member_id not in heard and not again:
-                    assert at == known, f"{group!r}: {member_id} was not heard, its session was moved"
-                self.ends[name, member_id] = at
-        if event.is_request("StreamsGroupHeartbeat") and event.error is Errors.NONE:
-            self._whole(event)
-
-    def _whole(self, event: Event) -> None:
-        said: Any = event.request
-        if said.member_epoch < 0:
-            return
-        due_ms = event.runtime.due_ms(("session", said.group_id, said.member_id))
-        told_ms = event.context.group_configs.of(said.group_id)["streams.session.timeout.ms"]
-        assert due_ms == told_ms, f"{said.member_id} was heard, and has {due_ms} ms of its session"
+    group_type = StreamsGroup
+    api = "StreamsGroupHeartbeat"
+    setting = "streams.session.timeout.ms"
 
 
-class WhoIsSilentLeaves(Invariant):
-    """L4: of streams groups, when a session ends, or the time to give something up, the member is out; and
-    nobody else is."""
+class WhoIsSilentLeaves(ExpiredMembersLeave):
+    """L4: of streams groups, a session or a rebalance timeout that expires removes its member, and no
+    other."""
 
-    def after(self, event: Event) -> None:
-        if event.kind != "timer" or event.outcome is None or len(event.key) < 3:
-            return
-        kind, name, member_id = event.key
-        old, group = event.before.groups.get(name), event.after.groups.get(name)
-        if not isinstance(old, StreamsGroup):
-            return
-        gone = old.members.keys() - (set(group.members) if group is not None else set())
-        owes = kind != "revocation" or old.members[member_id].current.state is OWES
-        assert gone == ({member_id} if owes else set()), f"{event.key}: {sorted(gone)} are out of {old!r}"
+    group_type = StreamsGroup
+    owes = OWES
 
 
-# --- what they all ask -----------------------------------------------------------------------------
+# --- shared by the invariants of streams groups ---------------------------------------------------
 
 
 def touched(event: Event) -> Iterator[tuple[str, StreamsGroup | None, StreamsGroup]]:
-    """The streams groups that an event changed, as they were, if they were some, and as they are."""
-    if not (event.changed or event.is_complete):
-        return
-    for name, group in event.after.groups.items():
-        if isinstance(group, StreamsGroup):
-            old = event.before.groups.get(name)
-            yield name, old if isinstance(old, StreamsGroup) else None, group
-
-
-def who_asks(event: Event) -> set[str]:
-    """The member ids that a request is of, also one that it was given only now."""
-    if event.request is None:
-        return set()
-    answer: Any = event.answer
-    return {getattr(event.request, "member_id", ""), str(getattr(answer, "member_id", ""))}
+    """Yield the id of each streams group that an event changed, the group before, if any, and after."""
+    return touched_groups(event, StreamsGroup)
 
 
 def matched(group: StreamsGroup, topics: Topics) -> dict[str, list[str]] | None:
