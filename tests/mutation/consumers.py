@@ -169,8 +169,8 @@ TARGETS = (
     _row(
         "expressions-see-everything", "broker/groups/background_work.py", ("M15", "KAFKA-19147"),
         "An expression matches topics that may not be described.",
-        "        if asked is allows or asked(",
-        "        if asked is asked or asked(",
+        "        if authorize is allow_all or authorize(",
+        "        if authorize is authorize or authorize(",
     ),
     _row(
         "expression-of-nobody-is-kept", "leave.py", ("M15",),

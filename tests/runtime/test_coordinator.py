@@ -234,12 +234,12 @@ def test_a_timer_whose_outcome_does_not_fit_rings_again() -> None:
         journal.fail_append = RecordTooLarge("larger than the topic's max.message.bytes")
         assert isinstance(coordinator.core, GroupShard)
         coordinator.core.replay(OffsetCommitted("old", "orders", 0, Committed(1, commit_ms=0, expire_ms=1)))
-        assert coordinator.ring_now(RETENTION)
+        assert coordinator.fire_timer(RETENTION)
         assert "old" in coordinator.core.offsets
         in_ms = (coordinator.deadlines[RETENTION] - asyncio.get_running_loop().time()) * 1000
         assert 0 < in_ms <= RING_AGAIN_MS
         journal.fail_append = None
-        assert coordinator.ring_now(RETENTION)
+        assert coordinator.fire_timer(RETENTION)
         assert "old" not in coordinator.core.offsets
         await journal.finish_sync()
 
@@ -307,9 +307,9 @@ def test_a_timer_can_be_rung_before_its_time() -> None:
         handed_out = asked.value
         assert isinstance(handed_out, JoinGroupResponse)
         key = ("session", "j", handed_out.member_id)
-        assert coordinator.ring_now(key)
-        assert not coordinator.ring_now(key)
-        assert not coordinator.ring_now(("session", "j", "nobody"))
+        assert coordinator.fire_timer(key)
+        assert not coordinator.fire_timer(key)
+        assert not coordinator.fire_timer(("session", "j", "nobody"))
         joining = coordinator.submit(join_request().replace(member_id=handed_out.member_id), V9)
         assert joining.value is Errors.UNKNOWN_MEMBER_ID
 

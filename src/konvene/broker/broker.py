@@ -200,7 +200,7 @@ class Broker:
 
     def _perform(self, effect: Effect) -> None:
         """Pass a change of the catalogue to the services. Any change may change cached responses."""
-        self.response_cache.forget()
+        self.response_cache.invalidate()
         self.heartbeat_purgatory.release_all()
         if effect.verb == CREATE_PARTITIONS:
             self.topic_logs.open_topic(effect.subject)
@@ -229,14 +229,14 @@ class Broker:
             )
             _warn(warnings)
             self.cleaner.reconfigured()
-            self.groups.topic_remarks.altered(None)
+            self.groups.internal_topic_warnings.altered(None)
             for topic in list(self.catalogue.topics.by_name):
                 self.topic_logs.reconfigure(topic)
         elif resource_type == ResourceType.GROUP:
             _warn(self.settings.apply_group_configs(name, configs(ResourceType.GROUP, name)))
         elif resource_type == ResourceType.TOPIC:
             self.topic_logs.reconfigure(name)
-            self.groups.topic_remarks.altered(name)
+            self.groups.internal_topic_warnings.altered(name)
 
     # --- starting and stopping ---
 

@@ -68,8 +68,8 @@ class Call(NamedTuple):
     fresh_producer_id: int = -1
 
 
-class KeepAlive(NamedTuple):
-    """What may be done again without deciding it: as long as the shard holds this very value."""
+class CachedDecision(NamedTuple):
+    """The timers of a request that can be repeated without deciding it, while the shard holds `value`."""
 
     core: Core
     value: object
@@ -204,21 +204,21 @@ class Coordinator:
             return True
         return self._carry_out(outcome, None)
 
-    def keeps_alive(self, request: Struct) -> KeepAlive | None:
-        """For a request that was just accepted: what would follow from it again, if it is always the same."""
+    def cacheable_decision(self, request: Struct) -> CachedDecision | None:
+        """Return what repeats a request that was just accepted, or None if it must be decided each time."""
         same = self.core.cacheable(request, self._nobody_asks())
-        return None if same is None else KeepAlive(self.core, *same)
+        return None if same is None else CachedDecision(self.core, *same)
 
-    def holds(self, known: KeepAlive) -> bool:
-        """Whether what a request rested on is as it was."""
+    def is_current(self, known: CachedDecision) -> bool:
+        """Return whether deciding the request anew would give the same outcome."""
         return self.state == "active" and known.core is self.core and self.core.is_current(known.value)
 
-    def keep_alive(self, known: KeepAlive, *, before: bool = False) -> bool:
-        """Do again what followed from a request; False where it has to be decided anew.
+    def repeat(self, known: CachedDecision, *, was_held: bool = False) -> bool:
+        """Set the timers of a cached decision again; return False if the request must be decided anew.
 
-        Replies leave in their order, so none leaves while others wait for the disk. But where somebody has
-        been waiting for longer (`before`), it may: what it rests on is as it was when all was on the disk."""
-        if (self._held and not before) or not self.holds(known):
+        Replies leave in order, so a cached one may not overtake replies that wait for the disk, unless the
+        request arrived before them (`was_held`): its state was durable then and has not changed."""
+        if (self._held and not was_held) or not self.is_current(known):
             return False
         self._set_timers(known.timers)
         return True
@@ -244,7 +244,7 @@ class Coordinator:
             end_offset=self._journal.end_offset,
         )  # fmt: skip
 
-    def ring_now(self, key: Any) -> bool:
+    def fire_timer(self, key: Any) -> bool:
         """Let a timer run out before its time, as if its time were up; False where it is not armed."""
         if not self._timers.disarm(key):
             return False

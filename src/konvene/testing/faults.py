@@ -161,7 +161,7 @@ class Faults:
 
         def ring(broker: Broker) -> None:
             coordinator = broker.groups.of(name)
-            if coordinator is None or not coordinator.ring_now(("session", name, member_id)):
+            if coordinator is None or not coordinator.fire_timer(("session", name, member_id)):
                 raise LookupError(f"{member_id} of group {name} has no session that could expire")
             fault.did(Happening(fault.sentence, detail=member_id))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.net.authorizer import QUESTIONS, ResourceType, resources
+from konvene.broker.net.authorizer import REQUIRED_PERMISSIONS, ResourceType, resources
 from konvene.broker.net.frames import Head, read_head, skip_tags
 from konvene.codec.compile import decode_from
 from konvene.codec.errors import CodecError
@@ -83,7 +83,7 @@ class Asked:
     def _named(self, kind: ResourceType) -> tuple[str, ...]:
         if self.request is None:
             return ()
-        questions = [q for q in QUESTIONS.get(self.api_key, ()) if q.type is kind]
+        questions = [q for q in REQUIRED_PERMISSIONS.get(self.api_key, ()) if q.type is kind]
         return tuple(
             r.name for q in questions for r in resources(self.broker.catalogue.topics, q, self.request)
         )

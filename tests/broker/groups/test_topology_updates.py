@@ -158,7 +158,9 @@ def test_the_next_topology_is_authorised_as_the_first(tmp_path: Path) -> None:
             asked_about.append(getattr(what, "name", ""))
             return getattr(what, "name", "") != "app-pairs-changelog"
 
-        refused = bind(streams_group_heartbeat.handle, client.broker.services)(after, Call(1), asked=asked)
+        refused = bind(streams_group_heartbeat.handle, client.broker.services)(
+            after, Call(1), authorize=asked
+        )
         assert refused.error_code == Errors.TOPIC_AUTHORIZATION_FAILED
         assert NEXT_TOPICS & set(asked_about)
         assert await epoch() == 0

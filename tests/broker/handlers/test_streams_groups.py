@@ -184,7 +184,7 @@ def test_who_may_not_see_the_group_or_a_topic_is_told_so(tmp_path: Path) -> None
 
         def refused(kind: ResourceType, request: StreamsGroupHeartbeatRequest) -> int:
             answer = bind(streams_group_heartbeat.handle, client.broker.services)(
-                request, Call(1), asked=lambda call, operation, what: what.type is not kind
+                request, Call(1), authorize=lambda call, operation, what: what.type is not kind
             )
             return int(answer.error_code)
 

@@ -185,7 +185,7 @@ def test_offsets_that_expire_are_counted(tmp_path: Path) -> None:
             coordinator = broker.groups.of("g")
             assert coordinator is not None
             coordinator._wall_clock_ms = lambda: now_ms + 30 * 86_400_000
-            assert coordinator.ring_now(("retention",))
+            assert coordinator.fire_timer(("retention",))
             found = await scrape(port)
             assert value(found, KAFKAS + "offset_expiration_count") == 1
             assert value(found, KAFKAS + "offset_deletion_count") == 0

@@ -9,7 +9,7 @@ import pytest
 
 from konvene.broker.net.authorizer import (
     CLUSTER_NAME,
-    QUESTIONS,
+    REQUIRED_PERMISSIONS,
     Operation,
     Resource,
     ResourceType,
@@ -46,21 +46,21 @@ ASKS_NOTHING = {17, 18, 36, 38, 39, 40, 41, 71, 72}
 def asked(key: int, request: Struct) -> list[tuple[str, str, str]]:
     return [
         (question.operation.name, resource.type.name, resource.name)
-        for question in QUESTIONS[key]
+        for question in REQUIRED_PERMISSIONS[key]
         for resource in resources(TOPICS, question, request)
     ]
 
 
 def test_every_api_has_its_questions() -> None:
     """A row for each API that is served, and for no other; only a few ask nothing."""
-    assert set(QUESTIONS) == set(HANDLERS)
-    assert {key for key, questions in QUESTIONS.items() if not questions} == ASKS_NOTHING
+    assert set(REQUIRED_PERMISSIONS) == set(HANDLERS)
+    assert {key for key, questions in REQUIRED_PERMISSIONS.items() if not questions} == ASKS_NOTHING
 
 
-@pytest.mark.parametrize("key", sorted(QUESTIONS), ids=lambda key: API_KEYS[key].name)
+@pytest.mark.parametrize("key", sorted(REQUIRED_PERMISSIONS), ids=lambda key: API_KEYS[key].name)
 def test_every_path_is_a_field(key: int) -> None:
     """A path leads through fields that the request declares."""
-    for question in QUESTIONS[key]:
+    for question in REQUIRED_PERMISSIONS[key]:
         declared = API_KEYS[key].request
         for name in filter(None, question.path.split(".")):
             fields = {field.name: field for field in declared.__fields__}

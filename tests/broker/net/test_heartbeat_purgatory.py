@@ -78,7 +78,7 @@ def test_a_member_that_is_removed_hears_of_it(tmp_path: Path) -> None:
             a = await Line.to(broker)
             await held(broker, a)
             coordinator = broker.groups.of("g")
-            assert coordinator is not None and coordinator.ring_now(session_key("g", "a"))
+            assert coordinator is not None and coordinator.fire_timer(session_key("g", "a"))
             _, told = await a.answer()
             assert told.error_code == Errors.UNKNOWN_MEMBER_ID
 
@@ -227,7 +227,7 @@ def test_each_heartbeat_releases_the_one_before(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
             assert [(await a.answer())[0] for _ in range(100)] == list(range(first, first + 100))
             await until(lambda: len(broker.heartbeat_purgatory) == 1)
-            assert sum(map(len, broker.heartbeat_purgatory._turns.values())) == 1
+            assert sum(map(len, broker.heartbeat_purgatory._slots.values())) == 1
             a.close()
             await until(lambda: len(broker.heartbeat_purgatory) == 0)
             assert len(broker.heartbeat_purgatory.ends) == 0

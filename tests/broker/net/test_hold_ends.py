@@ -12,7 +12,7 @@ from tests.broker.net.holds import alter, deadline, held, hold_left, responsive
 from tests.broker.net.raw_connections import HEARTBEAT, Direct, Line, joining, staying, until
 
 from konvene.broker.broker import Broker
-from konvene.broker.net.heartbeat_purgatory import AT_ONCE
+from konvene.broker.net.heartbeat_purgatory import BATCH
 from konvene.errors import Errors
 from konvene.messages.metadata import MetadataRequest
 from konvene.messages.offset_commit import (
@@ -231,7 +231,7 @@ def test_two_thousand_are_answered_in_slices(tmp_path: Path) -> None:
         async with responsive(tmp_path, **more) as broker:
             lines, passed = await crowd(broker, size)
             await broker.topic_creator.create_missing(["audit"])
-            assert 0 < max(await in_turns(broker)) <= AT_ONCE
+            assert 0 < max(await in_turns(broker)) <= BATCH
             await until(lambda: len(passed) == size)
             for number, line in enumerate(lines):
                 line.send(HEARTBEAT, 1, staying(f"m{number}", size + 1))
@@ -241,7 +241,7 @@ def test_two_thousand_are_answered_in_slices(tmp_path: Path) -> None:
             for number, line in enumerate(new):
                 line.send(HEARTBEAT, 1, joining(f"n{number}", "orders"))
             assert len(broker.heartbeat_purgatory._leaving) == size
-            assert 0 < max(await in_turns(broker)) <= AT_ONCE
+            assert 0 < max(await in_turns(broker)) <= BATCH
             await until(lambda: len(passed) == size)
             for line in (*lines, *new):
                 line.end()

@@ -122,7 +122,7 @@ def test_a_member_whose_session_is_over_hears_of_it(tmp_path: Path) -> None:
             await held(broker, a)
             coordinator = broker.groups.of("g")
             assert coordinator is not None
-            assert coordinator.ring_now(session_key("g", "a"))
+            assert coordinator.fire_timer(session_key("g", "a"))
             _, told = await a.answer()
             assert told.error_code == Errors.UNKNOWN_MEMBER_ID
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from konvene.broker.net.request_scheduler import AT_ONCE, FEW, RequestScheduler
+from konvene.broker.net.request_scheduler import BATCH, MIN_COUNTED, RequestScheduler
 
 
 class Loop:
@@ -32,7 +32,7 @@ class Client:
         self.turns, self.seen = turns, seen
 
     def ask(self, frame: bytes) -> None:
-        if self.turns.take(self, frame):
+        if self.turns.admit(self, frame):
             self.seen.append(frame)
 
     def decide(self, frame: bytes) -> None:
@@ -51,14 +51,14 @@ def frames(count: int) -> list[bytes]:
 def test_a_crowd_is_answered_some_at_a_time_in_its_order() -> None:
     """What is answered leaves between two turns."""
     loop, turns, seen = a_room()
-    asked = frames(4 * AT_ONCE + 3)
+    asked = frames(4 * BATCH + 3)
     for frame in asked:
         Client(turns, seen).ask(frame)
     found = [len(seen)]
     while loop.soon:
         loop.turn()
         found.append(len(seen))
-    assert found == [AT_ONCE * n for n in (1, 2, 3, 4)] + [4 * AT_ONCE + 3]
+    assert found == [BATCH * n for n in (1, 2, 3, 4)] + [4 * BATCH + 3]
     assert seen == asked
     assert len(turns) == 0
 
@@ -66,7 +66,7 @@ def test_a_crowd_is_answered_some_at_a_time_in_its_order() -> None:
 def test_who_comes_while_others_wait_waits_behind_them() -> None:
     """However few come in a turn."""
     loop, turns, seen = a_room()
-    asked = frames(3 * AT_ONCE)
+    asked = frames(3 * BATCH)
     for frame in asked:
         Client(turns, seen).ask(frame)
     loop.turn()
@@ -80,22 +80,22 @@ def test_who_comes_while_others_wait_waits_behind_them() -> None:
 def test_few_requests_are_no_matter() -> None:
     """Nothing is looked at again for one request, and each is decided at once."""
     loop, turns, seen = a_room()
-    for frame in frames(FEW - 1):
+    for frame in frames(MIN_COUNTED - 1):
         Client(turns, seen).ask(frame)
-    assert (len(seen), len(loop.soon)) == (FEW - 1, 0)
+    assert (len(seen), len(loop.soon)) == (MIN_COUNTED - 1, 0)
 
 
 def test_who_hangs_up_is_decided_before() -> None:
     """A farewell is often the last that is heard of a client."""
     _, turns, seen = a_room()
-    clients = [Client(turns, seen) for _ in range(AT_ONCE + 2)]
-    for client, frame in zip(clients, frames(AT_ONCE + 2), strict=True):
+    clients = [Client(turns, seen) for _ in range(BATCH + 2)]
+    for client, frame in zip(clients, frames(BATCH + 2), strict=True):
         client.ask(frame)
-    turns.at_once(clients[-1])
-    turns.at_once(clients[0])
-    assert seen[AT_ONCE:] == [b"%d" % (AT_ONCE + 1)]
+    turns.run_now(clients[-1])
+    turns.run_now(clients[0])
+    assert seen[BATCH:] == [b"%d" % (BATCH + 1)]
     turns.close()
-    assert (len(seen), len(turns)) == (AT_ONCE + 2, 0)
+    assert (len(seen), len(turns)) == (BATCH + 2, 0)
 
 
 def test_nobody_waits_for_ever_whenever_they_come() -> None:
@@ -105,7 +105,7 @@ def test_nobody_waits_for_ever_whenever_they_come() -> None:
         loop, turns, seen = a_room()
         asked = 0
         for _ in range(30):
-            for _ in range(random.choice((1, 3, AT_ONCE // 2, AT_ONCE, 2 * AT_ONCE))):
+            for _ in range(random.choice((1, 3, BATCH // 2, BATCH, 2 * BATCH))):
                 Client(turns, seen).ask(b"%d" % asked)
                 asked += 1
             for _ in range(random.randint(0, 3)):
@@ -113,5 +113,5 @@ def test_nobody_waits_for_ever_whenever_they_come() -> None:
         while loop.soon:
             before = len(seen)
             loop.turn()
-            assert len(seen) - before <= AT_ONCE
+            assert len(seen) - before <= BATCH
         assert seen == frames(asked)

@@ -78,7 +78,7 @@ def test_a_keep_alive_is_answered_until_something_changes(tmp_path: Path) -> Non
             coordinator: Any = broker.groups.of("g")
             timers = coordinator._timers._deadlines
             assert [await talk.beat(request) for _ in range(3)] == [0, 0, 0]
-            assert repr(broker.response_cache) == "<1 requests remembered>"
+            assert repr(broker.response_cache) == "<1 cached responses>"
             before = timers["session", "g", member]
             await asyncio.sleep(0.01)
             assert await talk.beat(request) == 0
@@ -116,7 +116,7 @@ def test_what_was_never_accepted_is_not_remembered(tmp_path: Path) -> None:
                 assert await talk.beat(stale) == Errors.ILLEGAL_GENERATION
                 unknown = HeartbeatRequest(group_id="g", generation_id=1, member_id="x")
                 assert await talk.beat(unknown) == Errors.UNKNOWN_MEMBER_ID
-            assert repr(broker.response_cache) == "<0 requests remembered>"
+            assert repr(broker.response_cache) == "<0 cached responses>"
             talk.writer.close()
 
     asyncio.run(main())
@@ -137,7 +137,7 @@ def test_a_settled_member_is_answered_until_something_changes(tmp_path: Path) ->
             quiet = await talk.report(stays)
             assert quiet.assignment is None
             assert [await talk.report(stays) for _ in range(2)] == [quiet, quiet]
-            assert repr(broker.response_cache) == "<1 requests remembered>"
+            assert repr(broker.response_cache) == "<1 cached responses>"
             await broker.topic_creator.create_missing(["audit"])
             told = await talk.report(stays)
             assert told.member_epoch == 3
@@ -162,7 +162,7 @@ def test_refused_heartbeat_of_a_member_is_refused_again(tmp_path: Path) -> None:
             wrong = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=2, rack_id="")
             for _ in range(2):
                 assert (await talk.report(wrong)).error_code == Errors.INVALID_REQUEST
-            assert repr(broker.response_cache) == "<0 requests remembered>"
+            assert repr(broker.response_cache) == "<0 cached responses>"
             talk.writer.close()
 
     asyncio.run(main())

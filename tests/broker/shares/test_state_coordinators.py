@@ -252,7 +252,7 @@ def test_the_log_is_cut_and_loads_as_before(tmp_path: Path) -> None:
         index = broker.share_coordinators.index_of(str(key))
         coordinator, partition = broker.share_coordinators.at(index), broker.partitions.get(STATE, index)
         assert coordinator is not None and partition is not None
-        assert coordinator.ring_now(PRUNE)
+        assert coordinator.fire_timer(PRUNE)
         await until(lambda: partition.log.start_offset == 9)
         assert coordinator.deadlines[PRUNE] > broker.loop.time() + 200
         assert broker.meter is not None
@@ -284,7 +284,7 @@ def test_what_is_superfluous_is_known_after_a_restart(tmp_path: Path) -> None:
         index = broker.share_coordinators.index_of(str(keys[0]))
         coordinator, partition = broker.share_coordinators.at(index), broker.partitions.get(STATE, index)
         assert coordinator is not None and partition is not None
-        assert coordinator.ring_now(PRUNE)
+        assert coordinator.fire_timer(PRUNE)
         await until(lambda: partition.log.start_offset == 2)
 
     told(tmp_path, before, QUICK)
@@ -306,7 +306,7 @@ def test_nothing_is_cut_before_what_makes_it_superfluous_is_on_the_disk(tmp_path
         for journal in logs:
             journal.goes.clear()
         again = broker.share_coordinators.submit(Initialize(key, 2, 5))
-        assert coordinator.ring_now(PRUNE)
+        assert coordinator.fire_timer(PRUNE)
         await asyncio.sleep(0.05)
         assert not again.done
         assert partition.log.start_offset == 0

@@ -95,7 +95,7 @@ async def live(broker: Broker, heard: Heard, key: SharePartitionKey, turn: int) 
         if number % 4 == 3:
             coordinator = broker.share_coordinators.at(0)
             if coordinator is not None:
-                coordinator.ring_now(PRUNE)
+                coordinator.fire_timer(PRUNE)
     heard.said(await broker.share_coordinators.submit(Read(key, 0)))
     await broker.log_maintenance.checkpoint()
 

@@ -16,15 +16,15 @@ def test_what_one_reports_changes_nothing_for_the_others() -> None:
     assert group is not None
     assert group.state == "Stable"
     beat = StreamsGroupHeartbeatRequest(group_id="g", member_id="ann-1", member_epoch=group.epoch)
-    known = coordinator.keeps_alive(beat)
+    known = coordinator.cacheable_decision(beat)
     assert known is not None
     play.say("streams-heartbeat bob offsets=0-3:7 ends=0-3:9")
     assert group.reported_by("bob-1").offsets == {"0": {3: 7}}
-    assert coordinator.holds(known)
+    assert coordinator.is_current(known)
     play.say("streams-heartbeat bob ends=0-3:10")
     assert group.reported_by("bob-1").offsets == {"0": {3: 7}}
     assert group.reported_by("bob-1").end_offsets == {"0": {3: 10}}
-    assert coordinator.holds(known)
+    assert coordinator.is_current(known)
 
 
 def test_who_is_gone_has_reported_nothing() -> None:

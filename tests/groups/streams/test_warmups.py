@@ -208,11 +208,11 @@ def test_a_heartbeat_is_the_same_again_as_long_as_no_copy_has_caught_up() -> Non
     group, core = story.group, story.life.runtime.coordinator
     assert group is not None
     quiet = StreamsGroupHeartbeatRequest(group_id="g", member_id="bob-1", member_epoch=group.epoch)
-    assert core.keeps_alive(quiet) is not None
-    known = core.keeps_alive(quiet)
+    assert core.cacheable_decision(quiet) is not None
+    known = core.cacheable_decision(quiet)
     bob.disk[bob.warmup[0]] = END
     bob.tell(story)
-    assert not core.holds(known)
+    assert not core.is_current(known)
 
 
 def test_a_report_is_never_the_same_again() -> None:
@@ -222,8 +222,8 @@ def test_a_report_is_never_the_same_again() -> None:
     group, core = story.group, story.life.runtime.coordinator
     assert group is not None
     beat = StreamsGroupHeartbeatRequest(group_id="g", member_id="bob-1", member_epoch=group.epoch)
-    assert core.keeps_alive(beat.replace(task_offsets=())) is None
-    assert core.keeps_alive(beat.replace(task_end_offsets=())) is None
+    assert core.cacheable_decision(beat.replace(task_offsets=())) is None
+    assert core.cacheable_decision(beat.replace(task_end_offsets=())) is None
     before = group.reported["bob-1"].reported_ms
     story.say("advance 30000")
     bob.tell(story)

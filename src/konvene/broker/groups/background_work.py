@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.broker.groups import changelog_ends
 from konvene.broker.groups.internal_topics import InternalTopics
-from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
 from konvene.broker.shares.background_work import ShareStateWork
 from konvene.groups.assignors import PartitionAssignorError
 from konvene.groups.assignors.tasks.contract import TaskAssignorError
@@ -53,14 +53,16 @@ BROKER = Call(client_id="broker")
 class GroupWork:
     """What is being worked on, for all coordinators of groups."""
 
-    def __init__(self, node: NodeServices, share_state_work: ShareStateWork, asked: Allows = allows) -> None:
+    def __init__(
+        self, node: NodeServices, share_state_work: ShareStateWork, authorize: Authorizer = allow_all
+    ) -> None:
         self._node = node
         self._loop = node.loop
-        self._asked = asked
+        self._authorize = authorize
         self._threads = ThreadPoolExecutor(
             node.settings.config["group.coordinator.background.threads"], thread_name_prefix="konvene-groups"
         )
-        self._topics = InternalTopics(node, asked)
+        self._topics = InternalTopics(node, authorize)
         self._share_state_work = share_state_work
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -78,7 +80,7 @@ class GroupWork:
         else:
             work = WORK[effect.verb]
             task = self._loop.create_task(
-                self._do(coordinator, coordinator.core, lambda: work(effect.subject, self._asked))
+                self._do(coordinator, coordinator.core, lambda: work(effect.subject, self._authorize))
             )
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
@@ -110,12 +112,12 @@ class GroupWork:
             await asyncio.wait(tasks)
 
 
-def resolve(wanted: RegexesToResolve, asked: Allows) -> RegexesResolved:
+def resolve(wanted: RegexesToResolve, authorize: Authorizer) -> RegexesResolved:
     """Which topics each expression matches: internal ones too, and none that may not be described."""
     names = [
         name
         for name in sorted(wanted.topics.by_name)
-        if asked is allows or asked(BROKER, Operation.DESCRIBE, Resource(ResourceType.TOPIC, name))
+        if authorize is allow_all or authorize(BROKER, Operation.DESCRIBE, Resource(ResourceType.TOPIC, name))
     ]
     matches: dict[str, frozenset[str]] = {}
     try:
@@ -125,7 +127,7 @@ def resolve(wanted: RegexesToResolve, asked: Allows) -> RegexesResolved:
     return RegexesResolved(wanted.group_id, matches, wanted.topics.version)
 
 
-def compute(wanted: AssignmentToCompute, _asked: Allows) -> AssignmentComputed:
+def compute(wanted: AssignmentToCompute, _authorize: Authorizer) -> AssignmentComputed:
     """The next target, or why there is none."""
     name = wanted.assignor.name
     try:
@@ -139,7 +141,7 @@ def compute(wanted: AssignmentToCompute, _asked: Allows) -> AssignmentComputed:
     return AssignmentComputed(wanted.group_id, wanted.epoch, name, given)
 
 
-WORK: dict[str, Callable[[Any, Allows], RegexesResolved | AssignmentComputed]] = {
+WORK: dict[str, Callable[[Any, Authorizer], RegexesResolved | AssignmentComputed]] = {
     RESOLVE_REGEXES: resolve,
     COMPUTE_ASSIGNMENT: compute,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from konvene.broker.groups.assignors import load_assignors, offered_task_assignors
 from konvene.broker.groups.background_work import GroupWork
-from konvene.broker.groups.internal_topic_warnings import TopicRemarks
+from konvene.broker.groups.internal_topic_warnings import InternalTopicWarnings
 from konvene.broker.groups.record_serde import GROUP_SPEECH
 from konvene.codec.uuid import Uuid
 from konvene.groups.heartbeat_intervals import RESPONSIVE, heartbeat_interval_ms
@@ -53,13 +53,13 @@ class GroupCoordinators(Coordinators):
         self._heartbeat_purgatory = heartbeat_purgatory
         self._response_cache = response_cache
         self._work = GroupWork(node, share_state_work)
-        self.topic_remarks = TopicRemarks(node)
+        self.internal_topic_warnings = InternalTopicWarnings(node)
         self._told: asyncio.Task[None] | None = None
         """Whoever is told when all have read their logs."""
         self.members = 0
         """In all groups, as of a moment ago; counted while the heartbeat policy is responsive."""
         self._counting: asyncio.TimerHandle | None = None
-        self._heard_on: dict[tuple[str, str], object] = {}
+        self._connection_of: dict[tuple[str, str], object] = {}
         self._members_of: dict[object, dict[tuple[str, str], None]] = {}
 
     async def _make_ready(self) -> None:
@@ -125,9 +125,9 @@ class GroupCoordinators(Coordinators):
         )
 
     def _changed(self, outcome: Outcome) -> None:
-        self._heartbeat_purgatory.look(outcome)
+        self._heartbeat_purgatory.observe(outcome)
         if outcome.soft_records:
-            self.topic_remarks.look(outcome)
+            self.internal_topic_warnings.look(outcome)
 
     def _perform(self, index: int, effect: Effect) -> None:
         coordinator = self._coordinators[index]
@@ -144,20 +144,20 @@ class GroupCoordinators(Coordinators):
             shards = (coordinator.core for coordinator in self.all())
             self.members = sum(shard.members for shard in shards if isinstance(shard, GroupShard))
             if heartbeat_interval_ms(MOST_MS, config, self.members, waits=False) != before:
-                self._response_cache.forget()
+                self._response_cache.invalidate()
         self._counting = self._node.loop.call_later(1, self._count)
 
-    def heard(self, group_id: str, member_id: str, connection: object) -> None:
-        """A member of a consumer group spoke on this connection."""
+    def heartbeat_received(self, group_id: str, member_id: str, connection: object) -> None:
+        """Note the connection on which a member of a consumer group heartbeats."""
         if self._node.settings.config["konvene.session.disconnect.grace.ms"]:
-            self._heard_on[group_id, member_id] = connection
+            self._connection_of[group_id, member_id] = connection
             self._members_of.setdefault(connection, {})[group_id, member_id] = None
 
     def disconnected(self, connection: object) -> None:
-        """A connection was lost: who spoke on it last, and did not leave, has not long to come back."""
+        """Shorten the sessions of the members that heartbeated on a lost connection last."""
         for group_id, member_id in self._members_of.pop(connection, ()):
-            if self._heard_on.get((group_id, member_id)) is connection:
-                del self._heard_on[group_id, member_id]
+            if self._connection_of.get((group_id, member_id)) is connection:
+                del self._connection_of[group_id, member_id]
                 coordinator = self.of(group_id)
                 if coordinator is not None:
                     coordinator.inform(Disconnected(group_id, member_id))

@@ -40,7 +40,7 @@ REPLICAS = 1
 """Of every topic, for there is one node."""
 
 
-class TopicRemarks:
+class InternalTopicWarnings:
     """What was seen and said of each group."""
 
     def __init__(self, node: NodeServices) -> None:

@@ -12,7 +12,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from konvene.broker.net.authorizer import CLUSTER_NAME, Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.net.authorizer import (
+    CLUSTER_NAME,
+    Authorizer,
+    Operation,
+    Resource,
+    ResourceType,
+    allow_all,
+)
 from konvene.errors import Errors
 from konvene.groups.streams.topology.configure import InternalTopic
 from konvene.groups.streams.topology.internal_topics import TopicsNotCreated, TopicsToCreate
@@ -37,9 +44,9 @@ DEFAULT = -1
 class InternalTopics:
     """What is being made, and what is left alone for a while."""
 
-    def __init__(self, node: NodeServices, asked: Allows = allows) -> None:
+    def __init__(self, node: NodeServices, authorize: Authorizer = allow_all) -> None:
         self._node = node
-        self._asked = asked
+        self._authorize = authorize
         self._making: set[str] = set()
         self._not_before: dict[str, float] = {}
 
@@ -81,15 +88,15 @@ class InternalTopics:
         return TopicsNotCreated(wanted.group_id, errors)
 
     def _denied(self, topics: list[InternalTopic]) -> tuple[str, ...]:
-        if self._asked is allows:
+        if self._authorize is allow_all:
             return ()
         cluster = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
-        if self._asked(BROKER, Operation.CREATE, cluster):
+        if self._authorize(BROKER, Operation.CREATE, cluster):
             return ()
         return tuple(
             topic.name
             for topic in topics
-            if not self._asked(BROKER, Operation.CREATE, Resource(ResourceType.TOPIC, topic.name))
+            if not self._authorize(BROKER, Operation.CREATE, Resource(ResourceType.TOPIC, topic.name))
         )
 
     async def _create(self, topics: list[InternalTopic]) -> dict[str, str]:

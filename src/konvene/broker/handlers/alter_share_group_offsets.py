@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import share_groups_are_on
 from konvene.broker.handlers.share_group_limit import NO_ROOM, has_room
-from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
 from konvene.errors import MESSAGES, Errors
 from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -35,18 +35,18 @@ async def handle(
     request: AlterShareGroupOffsetsRequest,
     call: Call,
     *,
-    asked: Allows = allows,
+    authorize: Authorizer = allow_all,
 ) -> AlterShareGroupOffsetsResponse:
     if not share_groups_are_on(catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
-    if not asked(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
+    if not authorize(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
         return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return _refused(Errors.INVALID_GROUP_ID)
     hidden = {
         topic.topic_name
         for topic in request.topics
-        if not asked(call, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
+        if not authorize(call, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
     }
     coordinator = groups.of(request.group_id)
     if coordinator is None:

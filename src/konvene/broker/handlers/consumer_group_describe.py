@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from konvene.broker.groups.describe_heartbeats import with_notes
 from konvene.broker.handlers.describe_modern_groups import Kind, described_groups, disabled
 from konvene.broker.handlers.group_requests import consumer_groups_are_on
-from konvene.broker.net.authorizer import Allows, allows
+from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -30,12 +30,12 @@ async def handle(
     request: ConsumerGroupDescribeRequest,
     call: Call,
     *,
-    asked: Allows = allows,
+    authorize: Authorizer = allow_all,
 ) -> ConsumerGroupDescribeResponse:
     if not consumer_groups_are_on(settings, catalogue):
         response: ConsumerGroupDescribeResponse = disabled(KIND, request)
         return response
-    described = await described_groups(KIND, groups, request, call, asked)
+    described = await described_groups(KIND, groups, request, call, authorize)
     return ConsumerGroupDescribeResponse(
         groups=tuple(with_notes(settings, heartbeat_purgatory, groups, request, described))
     )

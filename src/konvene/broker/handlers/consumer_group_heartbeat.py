@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask, consumer_groups_are_on
-from konvene.broker.net.authorizer import Allows, allows, denied
+from konvene.broker.net.authorizer import Authorizer, allow_all, denied
 from konvene.errors import Errors
 from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -35,17 +35,17 @@ def handle(
     request: ConsumerGroupHeartbeatRequest,
     call: Call,
     *,
-    asked: Allows = allows,
+    authorize: Authorizer = allow_all,
 ) -> Answer[ConsumerGroupHeartbeatResponse]:
     if not consumer_groups_are_on(settings, catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
-    if asked is not allows:
-        for resource in denied(catalogue.topics, CONSUMER_GROUP_HEARTBEAT, request, call, asked):
+    if authorize is not allow_all:
+        for resource in denied(catalogue.topics, CONSUMER_GROUP_HEARTBEAT, request, call, authorize):
             return _refused(resource.authorization_failed)
     if not request.member_id:
         call = call._replace(fresh_ids=environment.fresh_ids(1))
     if request.member_epoch >= 0:
-        groups.heard(request.group_id, request.member_id or call.fresh_ids[0], call.connection)
+        groups.heartbeat_received(request.group_id, request.member_id or call.fresh_ids[0], call.connection)
     return ask(groups, request.group_id, request, call, _refused)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import share_groups_are_on
-from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
 from konvene.errors import MESSAGES, Errors
 from konvene.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -32,11 +32,11 @@ async def handle(
     request: DeleteShareGroupOffsetsRequest,
     call: Call,
     *,
-    asked: Allows = allows,
+    authorize: Authorizer = allow_all,
 ) -> DeleteShareGroupOffsetsResponse:
     if not share_groups_are_on(catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
-    if not asked(call, Operation.DELETE, Resource(ResourceType.GROUP, request.group_id)):
+    if not authorize(call, Operation.DELETE, Resource(ResourceType.GROUP, request.group_id)):
         return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id.strip():
         return _refused(Errors.INVALID_GROUP_ID)
@@ -46,7 +46,7 @@ async def handle(
     hidden = {
         topic.topic_name: None
         for topic in request.topics
-        if not asked(call, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
+        if not authorize(call, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
     }
     seen = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in hidden))
     answer = await share_state_work.delete_offsets(coordinator, seen, call)

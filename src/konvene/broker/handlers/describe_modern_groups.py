@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from konvene.broker.handlers.authorized_operations import GROUP_OPERATIONS
-from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
 from konvene.errors import Errors
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ def disabled(kind: Kind, request: Any) -> Any:
 
 
 async def described_groups(
-    kind: Kind, groups: GroupCoordinators, request: Any, call: Call, asked: Allows
+    kind: Kind, groups: GroupCoordinators, request: Any, call: Call, authorize: Authorizer
 ) -> list[Any]:
     """Describe each requested group by its own coordinator."""
     described = [
-        await _described(kind, groups, request, group_id, call, asked) for group_id in request.group_ids
+        await _described(kind, groups, request, group_id, call, authorize) for group_id in request.group_ids
     ]
     if request.include_authorized_operations:
         described = [
@@ -51,9 +51,9 @@ async def described_groups(
 
 
 async def _described(
-    kind: Kind, groups: GroupCoordinators, request: Any, group_id: str, call: Call, asked: Allows
+    kind: Kind, groups: GroupCoordinators, request: Any, group_id: str, call: Call, authorize: Authorizer
 ) -> Any:
-    if not asked(call, Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id)):
+    if not authorize(call, Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id)):
         return _error(kind, group_id, Errors.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         return _error(kind, group_id, Errors.INVALID_GROUP_ID)
@@ -64,8 +64,8 @@ async def _described(
     if isinstance(answer, Errors):
         return _error(kind, group_id, answer)
     (group,) = answer.groups
-    for topic in kind.topics(group) if asked is not allows else ():
-        if not asked(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
+    for topic in kind.topics(group) if authorize is not allow_all else ():
+        if not authorize(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
             return _error(kind, group_id, Errors.TOPIC_AUTHORIZATION_FAILED, kind.hidden)
     return group
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import share_groups_are_on
-from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
 from konvene.broker.shares import describe_in_flight
 from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import MESSAGES, Errors
@@ -49,7 +49,7 @@ async def handle(
     request: DescribeShareGroupOffsetsRequest,
     call: Call,
     *,
-    asked: Allows = allows,
+    authorize: Authorizer = allow_all,
 ) -> DescribeShareGroupOffsetsResponse:
     with_notes = describe_in_flight.wanted(request)
     described = [
@@ -61,7 +61,7 @@ async def handle(
             share_partitions,
             group,
             call,
-            asked,
+            authorize,
             with_notes,
         )
         for group in request.groups
@@ -77,12 +77,12 @@ async def _group(
     share_partitions: SharePartitions,
     group: DescribeShareGroupOffsetsRequestGroup,
     call: Call,
-    asked: Allows,
+    authorize: Authorizer,
     with_notes: bool,
 ) -> DescribeShareGroupOffsetsResponseGroup:
     if not share_groups_are_on(catalogue):
         return _refused(group.group_id, Errors.UNSUPPORTED_VERSION)
-    if not asked(call, Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)):
+    if not authorize(call, Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)):
         return _refused(group.group_id, Errors.GROUP_AUTHORIZATION_FAILED)
     topics = group.topics
     if topics is None:
@@ -90,12 +90,12 @@ async def _group(
         if isinstance(found, Errors):
             return _refused(group.group_id, found)
         topics = _by_topic(catalogue, found)
-        topics = tuple(t for t in topics if _is_seen(asked, call, t.topic_name))
+        topics = tuple(t for t in topics if _is_seen(authorize, call, t.topic_name))
     read: list[DescribeShareGroupOffsetsResponseTopic] = []
     absent: list[DescribeShareGroupOffsetsResponseTopic] = []
     hidden: list[DescribeShareGroupOffsetsResponseTopic] = []
     for topic in topics:
-        if not _is_seen(asked, call, topic.topic_name):
+        if not _is_seen(authorize, call, topic.topic_name):
             hidden.append(_not_told(topic, HIDDEN))
         elif topic.topic_name not in catalogue.topics.by_name:
             absent.append(_not_told(topic, Errors.NONE))
@@ -114,8 +114,8 @@ async def _group(
     return DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=(*read, *absent, *hidden))
 
 
-def _is_seen(asked: Allows, call: Call, topic: str) -> bool:
-    return asked(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic))
+def _is_seen(authorize: Authorizer, call: Call, topic: str) -> bool:
+    return authorize(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic))
 
 
 async def _initialized(

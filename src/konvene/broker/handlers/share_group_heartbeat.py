@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask, share_groups_are_on
 from konvene.broker.handlers.share_group_limit import NO_ROOM, has_room
-from konvene.broker.net.authorizer import Allows, allows, denied
+from konvene.broker.net.authorizer import Authorizer, allow_all, denied
 from konvene.errors import Errors
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
@@ -33,19 +33,19 @@ def handle(
     request: ShareGroupHeartbeatRequest,
     call: Call,
     *,
-    asked: Allows = allows,
+    authorize: Authorizer = allow_all,
 ) -> Answer[ShareGroupHeartbeatResponse]:
     if not share_groups_are_on(catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
-    if asked is not allows:
-        for resource in denied(catalogue.topics, SHARE_GROUP_HEARTBEAT, request, call, asked):
+    if authorize is not allow_all:
+        for resource in denied(catalogue.topics, SHARE_GROUP_HEARTBEAT, request, call, authorize):
             return _refused(resource.authorization_failed)
     if not request.member_id or len(request.member_id) > LONGEST_MEMBER_ID:
         return _refused(Errors.INVALID_REQUEST)
     if request.member_epoch == 0 and not has_room(settings, groups, request.group_id):
         return _refused(Errors.GROUP_MAX_SIZE_REACHED, NO_ROOM)
     if request.member_epoch >= 0:
-        groups.heard(request.group_id, request.member_id, call.connection)
+        groups.heartbeat_received(request.group_id, request.member_id, call.connection)
     return ask(groups, request.group_id, request, call, _refused)
 
 

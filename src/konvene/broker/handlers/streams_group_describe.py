@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from konvene.broker.groups.describe_pending_tasks import with_owed
 from konvene.broker.handlers.describe_modern_groups import Kind, described_groups, disabled
 from konvene.broker.handlers.group_requests import streams_groups_are_on
-from konvene.broker.net.authorizer import Allows, allows
+from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.messages.streams_group_describe import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
@@ -28,12 +28,12 @@ async def handle(
     request: StreamsGroupDescribeRequest,
     call: Call,
     *,
-    asked: Allows = allows,
+    authorize: Authorizer = allow_all,
 ) -> StreamsGroupDescribeResponse:
     if not streams_groups_are_on(settings, catalogue):
         response: StreamsGroupDescribeResponse = disabled(KIND, request)
         return response
-    described = await described_groups(KIND, groups, request, call, asked)
+    described = await described_groups(KIND, groups, request, call, authorize)
     return StreamsGroupDescribeResponse(groups=tuple(with_owed(settings, groups, request, described)))
 
 

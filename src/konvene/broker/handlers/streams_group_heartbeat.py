@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask, streams_groups_are_on
-from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
 from konvene.errors import Errors
 from konvene.groups.streams.validate import check_names, named_topics
 from konvene.messages.streams_group_heartbeat import (
@@ -33,22 +33,22 @@ def handle(
     request: StreamsGroupHeartbeatRequest,
     call: Call,
     *,
-    asked: Allows = allows,
+    authorize: Authorizer = allow_all,
 ) -> Answer[StreamsGroupHeartbeatResponse]:
     if not streams_groups_are_on(settings, catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
-    if not asked(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
+    if not authorize(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
         return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
     if request.topology is not None:
         try:
             check_names(request)
         except GroupError as refused:
             return _refused(refused.error, refused.message)
-        for topic in named_topics(request) if asked is not allows else ():
-            if not asked(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
+        for topic in named_topics(request) if authorize is not allow_all else ():
+            if not authorize(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
                 return _refused(Errors.TOPIC_AUTHORIZATION_FAILED)
     if request.member_epoch >= 0:
-        groups.heard(request.group_id, request.member_id, call.connection)
+        groups.heartbeat_received(request.group_id, request.member_id, call.connection)
     return ask(groups, request.group_id, request, call, _refused)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import ask, streams_groups_are_on
-from konvene.broker.net.authorizer import Allows, Operation, Resource, ResourceType, allows
+from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
 from konvene.errors import Errors
 from konvene.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
@@ -27,11 +27,11 @@ def handle(
     request: StreamsGroupTopologyDescriptionUpdateRequest,
     call: Call,
     *,
-    asked: Allows = allows,
+    authorize: Authorizer = allow_all,
 ) -> Answer[StreamsGroupTopologyDescriptionUpdateResponse]:
     if not streams_groups_are_on(settings, catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
-    if not asked(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
+    if not authorize(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
         return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
     return ask(groups, request.group_id, request, call, _refused)
 

@@ -1,18 +1,18 @@
-"""Who may do what: the questions that each API asks, and the one place where they are answered.
+"""Authorization: the permissions that each API requires, and the one place where they are checked.
 
-`QUESTIONS` is the table: for each API the operation, the kind of resource, and where in the request the names
-of the resources stand. A request is asked about once, where it is handed to its handler (`frames.Route`), so
-no handler has to remember to ask, and a test holds that every API that is served has its row. Numbers and
-rows are Kafka's (`AclOperation`, `ResourceType`, "Operations and Resources on Protocols").
+`REQUIRED_PERMISSIONS` is the table: for each API the operation, the type of resource, and the path to the
+resources' names in the request. Permissions are checked once, before the handler runs (`frames.Route`), so no
+handler can forget to; a test holds that every API that is served has its row. Numbers and rows are Kafka's
+(`AclOperation`, `ResourceType`, "Operations and Resources on Protocols").
 
-There is no authorizer yet: `allows` says yes. One that says no would have to tell what is the matter in each
-API's own words. A handler that has them takes `asked` and asks itself (ConsumerGroupHeartbeat,
-ConsumerGroupDescribe); a request of the others that is not allowed closes its connection, which every client
-understands and which fails closed.
+There is no authorizer yet: `allow_all` permits everything. One that denies would have to report it in the
+terms of each API. A handler that does so has a parameter `authorize` and calls it itself
+(ConsumerGroupHeartbeat, ConsumerGroupDescribe). A denied request of any other API closes its connection,
+which every client understands and which fails closed.
 
-Still ugly: a session's partitions (Fetch) are asked about when the session learns of them, not at each
-fetch after that; Metadata that would create a topic asks no more than Metadata that would not; and
-FindCoordinator takes each key for a group's.
+Known gaps: the partitions of a fetch session are checked when the session learns of them, not at each fetch
+after that; Metadata that would create a topic requires no more than Metadata that would not; FindCoordinator
+takes each key for a group's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class Operation(IntEnum):
-    """What somebody wants to do."""
+    """Operations of Kafka's ACLs."""
 
     READ = 3
     WRITE = 4
@@ -51,7 +51,7 @@ class Operation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """To what."""
+    """Resource types of Kafka's ACLs."""
 
     TOPIC = 2
     GROUP = 3
@@ -60,14 +60,14 @@ class ResourceType(IntEnum):
 
 
 class Resource(NamedTuple):
-    """One thing that access is given to."""
+    """A named resource."""
 
     type: ResourceType
     name: str
 
     @property
     def authorization_failed(self) -> Errors:
-        """What somebody is told who may not."""
+        """The error for a request that is denied access to it."""
         return AUTHORIZATION_FAILED[self.type]
 
 
@@ -79,65 +79,71 @@ AUTHORIZATION_FAILED = {
 }
 
 
-class Question(NamedTuple):
-    """What an API asks. `path` leads to the resources' names (or ids) in the request, level by level."""
+class Permission(NamedTuple):
+    """A permission that an API requires.
+
+    `path` leads to the names (or ids) of the resources in the request, field by field."""
 
     operation: Operation
     type: ResourceType
     path: str = ""
 
 
-def allows(call: Call, operation: Operation, resource: Resource) -> bool:
-    """Whether the caller may. An authorizer's answer, once there is one."""
+def allow_all(call: Call, operation: Operation, resource: Resource) -> bool:
+    """Permit every operation."""
     return True
 
 
 Handler = Callable[..., Any]
-Allows = Callable[["Call", Operation, Resource], bool]
+Authorizer = Callable[["Call", Operation, Resource], bool]
 
 
-def guarded(api_key: int, handler: Handler, topics: Callable[[], Topics], asked: Allows = allows) -> Handler:
-    """The handler behind its questions; itself, where the answer is known before."""
-    if asked is allows or not QUESTIONS[api_key]:
+def guarded(
+    api_key: int, handler: Handler, topics: Callable[[], Topics], authorize: Authorizer = allow_all
+) -> Handler:
+    """Return a handler that checks permissions first; the handler itself if everything is permitted."""
+    if authorize is allow_all or not REQUIRED_PERMISSIONS[api_key]:
         return handler
-    if "asked" in signature(handler).parameters:
-        return partial(handler, asked=asked)
+    if "authorize" in signature(handler).parameters:
+        return partial(handler, authorize=authorize)
 
-    def ask_first(request: Any, call: Call) -> Any:
-        for _ in denied(topics(), api_key, request, call, asked):
+    def check_first(request: Any, call: Call) -> Any:
+        for _ in denied(topics(), api_key, request, call, authorize):
             return HANG_UP
         return handler(request, call)
 
-    return ask_first
+    return check_first
 
 
-def denied(topics: Topics, api_key: int, request: Any, call: Call, asked: Allows) -> Iterator[Resource]:
-    """What is not allowed to the caller, of all that the API asks about a request."""
-    for question in QUESTIONS[api_key]:
-        for resource in resources(topics, question, request):
-            if not asked(call, question.operation, resource):
+def denied(
+    topics: Topics, api_key: int, request: Any, call: Call, authorize: Authorizer
+) -> Iterator[Resource]:
+    """Iterate over the resources of a request to which access is denied."""
+    for permission in REQUIRED_PERMISSIONS[api_key]:
+        for resource in resources(topics, permission, request):
+            if not authorize(call, permission.operation, resource):
                 yield resource
 
 
-def resources(topics: Topics, question: Question, request: Any) -> Iterator[Resource]:
-    """The resources of which a question is about a request."""
-    if question.type is ResourceType.CLUSTER and not question.path:
+def resources(topics: Topics, permission: Permission, request: Any) -> Iterator[Resource]:
+    """Iterate over the resources of a request that a permission is about."""
+    if permission.type is ResourceType.CLUSTER and not permission.path:
         yield Resource(ResourceType.CLUSTER, CLUSTER_NAME)
         return
-    for found in _follow(request, question.path.split(".")):
+    for found in _follow(request, permission.path.split(".")):
         if type(found) is str:
-            is_cluster = question.type is ResourceType.CLUSTER
-            yield Resource(question.type, CLUSTER_NAME if is_cluster else found)
+            is_cluster = permission.type is ResourceType.CLUSTER
+            yield Resource(permission.type, CLUSTER_NAME if is_cluster else found)
         elif isinstance(found, Uuid):
             topic = topics.by_id.get(found)
             if topic is not None:
-                yield Resource(question.type, topic.name)
+                yield Resource(permission.type, topic.name)
         elif found is not None:
             yield _configured(found)
 
 
 def _follow(value: Any, path: list[str]) -> Iterator[Any]:
-    """All values at the end of a path; the fields of a struct, each item of an array."""
+    """Iterate over all values at the end of a path, through the items of arrays."""
     if isinstance(value, tuple):
         for item in value:
             yield from _follow(item, path)
@@ -152,32 +158,32 @@ _CONFIGURED = {Configured.TOPIC: ResourceType.TOPIC, Configured.GROUP: ResourceT
 
 
 def _configured(named: Any) -> Resource:
-    """A resource that has settings says itself what it is; all but topics and groups are the cluster's."""
+    """Return the resource whose configs are requested; all but topics and groups belong to the cluster."""
     kind = _CONFIGURED.get(named.resource_type)
     return (
         Resource(ResourceType.CLUSTER, CLUSTER_NAME) if kind is None else Resource(kind, named.resource_name)
     )
 
 
-def _topics(operation: Operation, *paths: str) -> tuple[Question, ...]:
-    return tuple(Question(operation, ResourceType.TOPIC, path) for path in paths)
+def _topics(operation: Operation, *paths: str) -> tuple[Permission, ...]:
+    return tuple(Permission(operation, ResourceType.TOPIC, path) for path in paths)
 
 
-def _group(operation: Operation, path: str) -> Question:
-    return Question(operation, ResourceType.GROUP, path)
+def _group(operation: Operation, path: str) -> Permission:
+    return Permission(operation, ResourceType.GROUP, path)
 
 
-def _cluster(operation: Operation) -> tuple[Question, ...]:
-    return (Question(operation, ResourceType.CLUSTER),)
+def _cluster(operation: Operation) -> tuple[Permission, ...]:
+    return (Permission(operation, ResourceType.CLUSTER),)
 
 
-def _transaction(operation: Operation) -> Question:
-    return Question(operation, ResourceType.TRANSACTIONAL_ID, "transactional_id")
+def _transaction(operation: Operation) -> Permission:
+    return Permission(operation, ResourceType.TRANSACTIONAL_ID, "transactional_id")
 
 
 _O = Operation
 
-QUESTIONS: dict[int, tuple[Question, ...]] = {
+REQUIRED_PERMISSIONS: dict[int, tuple[Permission, ...]] = {
     0: (*_topics(_O.WRITE, "topic_data.name", "topic_data.topic_id"), _transaction(_O.WRITE)),
     1: _topics(_O.READ, "topics.topic", "topics.topic_id"),
     2: _topics(_O.DESCRIBE, "topics.name"),
@@ -195,17 +201,17 @@ QUESTIONS: dict[int, tuple[Question, ...]] = {
     14: (_group(_O.READ, "group_id"),),
     15: (_group(_O.DESCRIBE, "groups"),),
     16: _cluster(_O.DESCRIBE),
-    17: (),  # Whoever has not said who he is may say so,
-    18: (),  # and ask how to speak.
+    17: (),  # Authentication and
+    18: (),  # version negotiation come before authorization.
     19: _cluster(_O.CREATE),
     20: _topics(_O.DELETE, "topic_names", "topics.name", "topics.topic_id"),
     21: _topics(_O.DELETE, "topics.name"),
-    22: (Question(_O.IDEMPOTENT_WRITE, ResourceType.CLUSTER), _transaction(_O.WRITE)),
+    22: (Permission(_O.IDEMPOTENT_WRITE, ResourceType.CLUSTER), _transaction(_O.WRITE)),
     23: _topics(_O.DESCRIBE, "topics.topic"),
     24: (
-        Question(_O.WRITE, ResourceType.TRANSACTIONAL_ID, "v3_and_below_transactional_id"),
+        Permission(_O.WRITE, ResourceType.TRANSACTIONAL_ID, "v3_and_below_transactional_id"),
         *_topics(_O.WRITE, "v3_and_below_topics.name"),
-        Question(_O.CLUSTER_ACTION, ResourceType.CLUSTER, "transactions.transactional_id"),
+        Permission(_O.CLUSTER_ACTION, ResourceType.CLUSTER, "transactions.transactional_id"),
     ),
     25: (_transaction(_O.WRITE), _group(_O.READ, "group_id")),
     26: (_transaction(_O.WRITE),),
@@ -218,19 +224,19 @@ QUESTIONS: dict[int, tuple[Question, ...]] = {
     29: _cluster(_O.DESCRIBE),
     30: _cluster(_O.ALTER),
     31: _cluster(_O.ALTER),
-    32: (Question(_O.DESCRIBE_CONFIGS, ResourceType.CLUSTER, "resources"),),
-    33: (Question(_O.ALTER_CONFIGS, ResourceType.CLUSTER, "resources"),),
+    32: (Permission(_O.DESCRIBE_CONFIGS, ResourceType.CLUSTER, "resources"),),
+    33: (Permission(_O.ALTER_CONFIGS, ResourceType.CLUSTER, "resources"),),
     34: _cluster(_O.ALTER),
     35: _cluster(_O.DESCRIBE),
     36: (),
     37: _topics(_O.ALTER, "topics.name"),
-    38: (),  # Tokens are their owner's affair.
+    38: (),  # Delegation tokens are checked by owner.
     39: (),
     40: (),
     41: (),
     42: (_group(_O.DELETE, "groups_names"),),
     43: _cluster(_O.ALTER),
-    44: (Question(_O.ALTER_CONFIGS, ResourceType.CLUSTER, "resources"),),
+    44: (Permission(_O.ALTER_CONFIGS, ResourceType.CLUSTER, "resources"),),
     45: _cluster(_O.ALTER),
     46: _cluster(_O.DESCRIBE),
     47: (_group(_O.DELETE, "group_id"), *_topics(_O.READ, "topics.name")),
@@ -240,11 +246,11 @@ QUESTIONS: dict[int, tuple[Question, ...]] = {
     57: _cluster(_O.ALTER),
     60: _cluster(_O.DESCRIBE),
     61: _topics(_O.READ, "topics.name"),
-    65: (Question(_O.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "transactional_ids"),),
+    65: (Permission(_O.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "transactional_ids"),),
     66: _cluster(_O.DESCRIBE),
     68: (_group(_O.READ, "group_id"), *_topics(_O.DESCRIBE, "subscribed_topic_names")),
     69: (_group(_O.DESCRIBE, "group_ids"),),
-    71: (),  # Whoever has metrics to give may ask who wants them.
+    71: (),  # Client metrics need no permission.
     72: (),
     74: _cluster(_O.DESCRIBE_CONFIGS),
     75: _topics(_O.DESCRIBE, "topics.name"),
@@ -271,4 +277,4 @@ QUESTIONS: dict[int, tuple[Question, ...]] = {
     92: (_group(_O.DELETE, "group_id"), *_topics(_O.READ, "topics.topic_name")),
     93: (_group(_O.READ, "group_id"),),
 }
-"""API key: its questions."""
+"""Required permissions by API key."""

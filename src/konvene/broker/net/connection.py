@@ -1,12 +1,12 @@
-"""One client's connection: frames in, one request at a time, answers in order.
+"""One client's connection: reads frames, runs one request at a time, sends responses in order.
 
-While an answer is deferred (a member waits for its group, a consumer for records) the connection reads on,
-up to a bound, so that a client that hangs up is noticed; what it reads is answered when its turn comes.
-A client that does not read its answers is not read from either.
+While a response is deferred (a member waits for its group, a consumer for records), the connection reads on,
+up to a bound, so that a disconnect is noticed. Requests that arrive meanwhile are answered afterwards. A
+client that does not read its responses is not read from either.
 
-Bytes that are no request close the connection, as in Kafka; nothing they hold is believed before it is
-checked, and no frame takes memory before its bytes have come. A large frame is read where it stays: a
-Produce is given its offsets there and written to its log from there.
+A malformed frame closes the connection, as in Kafka. Every length is checked before it is used, and no frame
+takes memory before its bytes have arrived. A large frame is read into its final place: the batches of a
+Produce get their offsets there and are written to the log from there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from konvene.broker.net.frames import Route, read_head, skip_tags
 from konvene.broker.net.heartbeat_purgatory import may_be_held
-from konvene.broker.net.response_cache import LONGEST, CachedResponse
+from konvene.broker.net.response_cache import MAX_REQUEST_BYTES, CachedResponse
 from konvene.broker.net.supported_apis import unsupported_version
 from konvene.codec.errors import CannotEncode, CodecError
 from konvene.groups.classic.group import ClassicGroup, State
@@ -35,51 +35,69 @@ log = logging.getLogger("konvene.connection")
 PRODUCE = b"\0\0"
 
 SHARE_HEARTBEAT = 76
-REMEMBERED = frozenset((12, 68, SHARE_HEARTBEAT, 88, API_VERSIONS))
-"""The keys of those APIs whose requests may be answered unread: heartbeats of members and ApiVersions."""
+CACHED_APIS = frozenset((12, 68, SHARE_HEARTBEAT, 88, API_VERSIONS))
+"""Keys of the APIs whose responses are cached: heartbeats of members and ApiVersions."""
 
-TOLD_ONCE = "assignment", "active_tasks", "partitions_by_user_endpoint"
-"""What a heartbeat is not told again by the next one, though it is the same."""
+SENT_ONCE = "assignment", "active_tasks", "partitions_by_user_endpoint"
+"""Fields that only one heartbeat response carries: a response with one of them is not cached."""
 
 STREAMS = "stream"
-"""The protocol of Kafka Streams in classic groups."""
+"""Protocol name of Kafka Streams in classic groups."""
 
 LARGE = 64 * 1024
-"""Frames above this size are read into a buffer of their own."""
+"""Larger frames are read into a buffer of their own, in bytes."""
 
 MANY_PARTS = 512
-"""Answers of more pieces are joined before they are sent."""
+"""Responses of more parts are joined before they are sent."""
 
 READ_AHEAD = 64 * 1024
-"""How many bytes beyond the request being answered are read before the client has to wait."""
+"""Bytes that are read beyond the current request before reading pauses."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Speaks with one client."""
+    """One client's connection."""
 
     __slots__ = (
-        "_ahead", "_at", "_busy", "_filled", "_filling", "_going", "_heard", "_holds", "_host",
-        "_need", "_network", "_paused", "_software", "_spacing", "_task", "_told", "_transport",
-        "_write_full", "active_at",
+        "_ahead",
+        "_at",
+        "_busy",
+        "_filled",
+        "_filling",
+        "_going",
+        "_holds",
+        "_host",
+        "_last_heartbeat",
+        "_need",
+        "_network",
+        "_paused",
+        "_share_member",
+        "_software",
+        "_spacing",
+        "_task",
+        "_transport",
+        "_write_full",
+        "active_at",
     )  # fmt: skip
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._ahead: bytes | bytearray = b""
-        self._at = 0  # Up to where `_ahead` has been answered.
-        self._filling: bytearray | None = None  # A large frame, of which `_filled` bytes have come.
+        self._at = 0  # Start of the next frame in `_ahead`.
+        self._filling: bytearray | None = (
+            None  # Buffer of a large frame, `_filled` bytes of which were received.
+        )
         self._filled = self._need = 0
         self._busy = False
         self._going = False
         self._paused = False
         self._write_full = False
         self._host = ""
-        self._holds = False  # The answer to a heartbeat is kept (`holding`).
-        self._software = ("", "")  # Name and version, as the client told in ApiVersions.
-        self._told: CachedResponse | None = None  # The heartbeat that was answered here last.
-        self._heard: tuple[str, int] | None = None  # A member of a share group, and the interval it was told.
-        self._spacing: HeartbeatSpacing | None = None  # Of a member of a classic group.
+        self._holds = False  # The response to a heartbeat is in the purgatory.
+        self._software = ("", "")  # Name and version of the client (ApiVersions).
+        self._last_heartbeat: CachedResponse | None = None  # The last one of this connection.
+        self._share_member: tuple[str, int] | None = None  # Member id and heartbeat interval in ms.
+        self._spacing: HeartbeatSpacing | None = None  # Of the heartbeats of a classic member.
         self._task: asyncio.Task[None] | None = None
         self.active_at = 0.0
 
@@ -88,37 +106,37 @@ class Connection(asyncio.BufferedProtocol):
         return f"<connection {self._host}: {state}, {self.bytes_ahead} bytes ahead>"
 
     @property
-    def waits_for_its_client(self) -> bool:
-        """The client does not read its answers."""
+    def is_blocked(self) -> bool:
+        """Whether the client does not read its responses."""
         return self._write_full
 
     @property
     def bytes_ahead(self) -> int:
-        """What has been read and not been answered."""
+        """Bytes that were read and not answered yet."""
         return len(self._ahead) + (self._filled if self._filling is not None else 0)
 
     @property
     def is_idle(self) -> bool:
-        """No request of its client waits for an answer."""
+        """Whether no request waits for its response."""
         return not self._busy
 
-    # --- what the transport tells ---
+    # --- callbacks of the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self._host = f"/{peer[0]}" if isinstance(peer, tuple) else "/local"
         self.active_at = self._network.loop.time()
-        why_not = self._network.admission.refusal(self._host)
-        if why_not is not None:
-            log.warning("%s: refused: %s", self._host, why_not)
+        refusal = self._network.admission.refusal(self._host)
+        if refusal is not None:
+            log.warning("%s: refused: %s", self._host, refusal)
             self._transport.abort()
             return
         self._network.admission.enter(self._host)
         self._network.connections[self] = None
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._network.request_scheduler.at_once(self)
+        self._network.request_scheduler.run_now(self)
         if self in self._network.connections:
             del self._network.connections[self]
             self._network.admission.leave(self._host)
@@ -131,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
             self._network.frame_buffers.done(self)
             self._network.frame_buffers.give_back(self._filling)
             self._filling = None
-        self._busy = True  # Whatever is answered from now on is answered to nobody.
+        self._busy = True  # Later responses are dropped.
         if self._task is not None:
             self._task.cancel()
 
@@ -140,10 +158,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._write_full = False
-        self._go_on()
+        self._answer_next()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: no further than to the end of a large frame."""
+        """Return the buffer for the next bytes, limited to the end of a large frame."""
         filling = self._filling
         if filling is None:
             return self._network.frame_buffers.view
@@ -157,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
             self._filled += nbytes
             self._network.frame_buffers.came(self, nbytes)
             if self._filled == self._need:
-                self._whole(self._filling)
+                self._answer_large(self._filling)
             return
         data = self._network.frame_buffers.view[:nbytes].tobytes()
         if self._ahead:
@@ -169,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._holds:
             self._network.heartbeat_purgatory.release(self)
         if not self._busy and not self._write_full:
-            self._go_on()
+            self._answer_next()
         elif len(self._ahead) > READ_AHEAD and not self._paused:
             self._paused = True
             self._transport.pause_reading()
@@ -177,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- large frames ---
 
     def _fill(self, start: int, need: int) -> None:
-        """Read the rest of the frame that begins there into a buffer of its own."""
+        """Read the rest of the large frame that begins at `start` into a buffer of its own."""
         intake, have = self._network.frame_buffers, len(self._ahead) - start
         buffer = intake.lend(need, min(need, have + LARGE))
         buffer[:have] = memoryview(self._ahead)[start:]
@@ -185,8 +203,8 @@ class Connection(asyncio.BufferedProtocol):
         self._ahead, self._at = b"", 0
         intake.came(self, have)
 
-    def _whole(self, buffer: bytearray) -> None:
-        """Answer a large frame. Nobody keeps a Produce beyond its answer; every other request is copied."""
+    def _answer_large(self, buffer: bytearray) -> None:
+        """Answer a complete large frame. The buffer of a Produce is reused; other requests are copied."""
         self._filling, self._busy = None, True
         lent = buffer[4:6] == PRODUCE
         try:
@@ -208,8 +226,8 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- requests, one after another ---
 
-    def _go_on(self) -> None:
-        """Answer what has been read, until an answer has to wait or a frame is not complete."""
+    def _answer_next(self) -> None:
+        """Answer complete frames until a response is deferred."""
         if self._going:
             return
         self._going = True
@@ -244,70 +262,74 @@ class Connection(asyncio.BufferedProtocol):
 
     def _request(self, frame: bytes | bytearray, end: int) -> None:
         self.active_at = self._network.loop.time()
-        if 5 < end <= LONGEST and frame[5] in REMEMBERED:
-            known = self._network.response_cache.find(frame)  # type: ignore[arg-type]
-            if known is not None:
-                self._again(known, frame)  # type: ignore[arg-type]
+        if 5 < end <= MAX_REQUEST_BYTES and frame[5] in CACHED_APIS:
+            cached = self._network.response_cache.find(frame)  # type: ignore[arg-type]
+            if cached is not None:
+                self._answer_cached(cached, frame)  # type: ignore[arg-type]
                 return
-            self._told = None
-        if end > LARGE or self._network.request_scheduler.take(self, frame):  # type: ignore[arg-type]
+            self._last_heartbeat = None
+        if end > LARGE or self._network.request_scheduler.admit(self, frame):  # type: ignore[arg-type]
             self._decide(frame, end)
 
     def decide(self, frame: bytes) -> None:
-        """It is its turn."""
+        """Run a request that the scheduler has queued."""
         self._decide(frame, len(frame))
 
-    def _again(self, known: CachedResponse, frame: bytes) -> None:
-        """Answer what was answered before, or keep the answer for a while."""
+    def _answer_cached(self, cached: CachedResponse, frame: bytes) -> None:
+        """Send a cached response, now or when it leaves the heartbeat purgatory."""
         network = self._network
-        if known.coordinator is None:
-            self._software = known.software
+        if cached.coordinator is None:
+            self._software = cached.software
         else:
-            network.groups.heard(known.group_id, known.member_id, self)
-            max_hold_ms = self._hold_ms(known)
-            self._told = known
-            if max_hold_ms and self._hold(known, frame, max_hold_ms):
+            network.groups.heartbeat_received(cached.group_id, cached.member_id, self)
+            hold_ms = self._hold_ms(cached)
+            self._last_heartbeat = cached
+            if hold_ms and self._hold(cached, frame, hold_ms):
                 return
         if network.meter is not None:
-            network.meter.answered_again(known)
-        self._transport.write(known.answer(frame))
+            network.meter.answered_again(cached)
+        self._transport.write(cached.response(frame))
         self._busy = False
 
-    def _hold_ms(self, known: CachedResponse) -> int:
-        """For how long this client waits for the answer in peace.
+    def _hold_ms(self, cached: CachedResponse) -> int:
+        """Return how long the response to this heartbeat may be held back, 0 if not at all.
 
-        It must have been told here by how much later an answer may come, or have shown it; and it must not
-        have asked for more already."""
-        again, max_hold_ms, config = self._told is known, known.hold_ms, self._network.settings.config
-        if known.is_learnt:
+        The client must have received the same response on this connection, must tolerate the delay
+        (`konvene.heartbeat.hold.clients`), and must not have sent another request already."""
+        repeated, hold_ms, config = (
+            self._last_heartbeat is cached,
+            cached.hold_ms,
+            self._network.settings.config,
+        )
+        if cached.is_learnt:
             self._spacing = spacing = self._spacing or HeartbeatSpacing()
-            spacing.came(int(self.active_at * 1000), again=again)
-            max_hold_ms = max_classic_hold_ms(spacing.learnt_ms, is_static=known.is_static)
-        if not again or not max_hold_ms or len(self._ahead) > self._at:
+            spacing.came(int(self.active_at * 1000), again=repeated)
+            hold_ms = max_classic_hold_ms(spacing.learnt_ms, is_static=cached.is_static)
+        if not repeated or not hold_ms or len(self._ahead) > self._at:
             return 0
-        if known.is_learnt:
+        if cached.is_learnt:
             clients = config["konvene.heartbeat.hold.classic.clients"]
         else:
             clients = config["konvene.heartbeat.hold.clients"]
-        return max_hold_ms if may_be_held(self._software, clients) else 0
+        return hold_ms if may_be_held(self._software, clients) else 0
 
-    def answer_held(self, known: CachedResponse, frame: bytes) -> None:
-        """Answer the heartbeat that was held: the same, or what there is to tell by now."""
+    def answer_held(self, cached: CachedResponse, frame: bytes) -> None:
+        """Answer a heartbeat that leaves the purgatory: from the cache, or decided anew."""
         self._holds = False
         if self._transport.is_closing():
             return
         if self._spacing is not None:
             self._spacing.answered(int(self._network.loop.time() * 1000))
-        if not known.again(before=True):
-            self._told = self._heard = None
+        if not cached.apply(was_held=True):
+            self._last_heartbeat = self._share_member = None
             self._decide(frame, len(frame))
             return
         if self._network.meter is not None:
-            self._network.meter.answered_again(known)
-        self._transport.write(known.answer(frame))
+            self._network.meter.answered_again(cached)
+        self._transport.write(cached.response(frame))
         self._busy = False
         if self._ahead and not self._going:
-            self._go_on()
+            self._answer_next()
 
     def _decide(self, frame: bytes | bytearray, end: int) -> None:
         try:
@@ -330,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             answer = route.handler(request, call)
         except Exception:
-            self._broken(route)
+            self._handler_failed(route)
             return
         if isinstance(answer, Deferred):
             answer.listen(lambda response: self._send(route, version, head.correlation_id, response))
@@ -339,54 +361,54 @@ class Connection(asyncio.BufferedProtocol):
                 self._send_later(route, version, head.correlation_id, answer)
             )
         else:
-            if head.api_key in REMEMBERED and not answer.error_code:
-                self._remember(bytes(frame), route, request, answer)
+            if head.api_key in CACHED_APIS and not answer.error_code:
+                self._cache(bytes(frame), route, request, answer)
                 if head.api_key == SHARE_HEARTBEAT and self._holds_the_first(bytes(frame)):
                     return
             self._send(route, version, head.correlation_id, answer)
 
     def _holds_the_first(self, frame: bytes) -> bool:
-        """Keep the answer to the first heartbeat after news as well.
+        """Hold back the response to a share member's first heartbeat after a change as well.
 
-        It says what the member was told here just before, so it has come; and a member of a share group has
-        nothing to say of it. Without that, who has just heard of one change would hear late of the next."""
-        known, heard = self._told, self._heard
-        if known is None or heard is None or heard[0] != known.member_id or len(self._ahead) > self._at:
+        The member has received the change on this connection, and need not acknowledge it. Otherwise a member
+        that has just learnt of one change would learn late of the next."""
+        cached, member = self._last_heartbeat, self._share_member
+        if cached is None or member is None or member[0] != cached.member_id or len(self._ahead) > self._at:
             return False
-        held_ms = min(known.hold_ms, max_hold_ms(heard[1], is_static=False))
+        held_ms = min(cached.hold_ms, max_hold_ms(member[1], is_static=False))
         if not held_ms or not may_be_held(
             self._software, self._network.settings.config["konvene.heartbeat.hold.clients"]
         ):
             return False
-        return self._hold(known, frame, held_ms)
+        return self._hold(cached, frame, held_ms)
 
-    def _hold(self, known: CachedResponse, frame: bytes, held_ms: int) -> bool:
-        """Keep the answer for so long; False where the broker keeps none any more."""
-        self._holds = self._network.heartbeat_purgatory.hold(self, known, frame, held_ms)
+    def _hold(self, cached: CachedResponse, frame: bytes, held_ms: int) -> bool:
+        """Put the heartbeat into the purgatory; return False if the broker is stopping."""
+        self._holds = self._network.heartbeat_purgatory.hold(self, cached, frame, held_ms)
         if self._holds and self._network.meter is not None:
             self._network.meter.held += 1
         return self._holds
 
-    def _remember(self, frame: bytes, route: Route, request: Any, answer: Any) -> None:
-        """The same request may be answered alike next time."""
-        remembered = self._network.response_cache
+    def _cache(self, frame: bytes, route: Route, request: Any, answer: Any) -> None:
+        """Cache the response if the same request would be answered alike."""
+        cache = self._network.response_cache
         if isinstance(answer, ApiVersionsResponse):
             if isinstance(request, ApiVersionsRequest):
                 self._software = request.client_software_name, request.client_software_version
-                remembered.constant(frame, route, answer, self._software)
+                cache.add_constant(frame, route, answer, self._software)
             return
         coordinator = self._network.groups.of(request.group_id)
-        if coordinator is None or any(getattr(answer, name, None) is not None for name in TOLD_ONCE):
+        if coordinator is None or any(getattr(answer, name, None) is not None for name in SENT_ONCE):
             return
         if getattr(answer, "topology_description_required", False):
             return
-        known = remembered.heartbeat(frame, route, answer, coordinator, request)
-        if known is None:
+        cached = cache.add_heartbeat(frame, route, answer, coordinator, request)
+        if cached is None:
             return
-        self._told = known
-        known.group_id, known.member_id = request.group_id, request.member_id
+        self._last_heartbeat = cached
+        cached.group_id, cached.member_id = request.group_id, request.member_id
         if self._network.settings.holds_heartbeats:
-            _may_wait(known, answer)
+            _set_hold_time(cached, answer)
 
     async def _send_later(self, route: Route, version: int, correlation_id: int, answer: Any) -> None:
         try:
@@ -394,13 +416,13 @@ class Connection(asyncio.BufferedProtocol):
         except asyncio.CancelledError:
             return
         except Exception:
-            self._broken(route)
+            self._handler_failed(route)
             return
         self._task = None
         self._send(route, version, correlation_id, response)
 
     def _send(self, route: Route, version: int, correlation_id: int, response: Any) -> None:
-        """Send an answer (None: there is none to send), then go on with what was read meanwhile."""
+        """Send a response (None: there is none), then answer the requests that were read meanwhile."""
         if self._transport.is_closing():
             return
         if response is HANG_UP:
@@ -410,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 parts = route.write(version, correlation_id, response)
             except CodecError:
-                self._broken(route)
+                self._handler_failed(route)
                 return
             if len(parts) > MANY_PARTS or sum(map(len, parts)) < LARGE:
                 self._transport.write(b"".join(parts))
@@ -419,12 +441,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._network.meter is not None:
             self._network.meter.answered(route.api.key, response)
         if route.api.key == SHARE_HEARTBEAT:
-            self._heard = (response.member_id or "", response.heartbeat_interval_ms)
+            self._share_member = (response.member_id or "", response.heartbeat_interval_ms)
         self._busy = False
         if self._ahead and not self._going:
-            self._go_on()
+            self._answer_next()
 
-    def _broken(self, route: Route) -> None:
+    def _handler_failed(self, route: Route) -> None:
         log.exception("%s: %s failed; the connection is closed", self._host, route.api.name)
         self._transport.close()
 
@@ -438,18 +460,18 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def close_if_idle(self, since: float) -> None:
-        """Close if nothing was asked since then (`connections.max.idle.ms`)."""
+        """Close unless a request arrived after `since`, in the loop's time (`connections.max.idle.ms`)."""
         if not self._busy and self.active_at < since:
             self._transport.close()
 
 
-def _may_wait(known: CachedResponse, answer: Any) -> None:
-    """Note for how long the answer to this heartbeat may be kept next time."""
-    value: Any = known.keep_alive and known.keep_alive.value
+def _set_hold_time(cached: CachedResponse, response: Any) -> None:
+    """Set how long the response to this heartbeat may be held back next time."""
+    value: Any = cached.decision and cached.decision.value
     if isinstance(value, ClassicGroup):
         # Kafka Streams closes without leaving, and waits for the answer as static members do.
-        known.is_learnt = value.state is State.STABLE and value.protocol != STREAMS
-        known.is_static = value.members[known.member_id].instance_id is not None
+        cached.is_learnt = value.state is State.STABLE and value.protocol != STREAMS
+        cached.is_static = value.members[cached.member_id].instance_id is not None
     else:
         is_static = value.member.instance_id is not None
-        known.hold_ms = max_hold_ms(answer.heartbeat_interval_ms, is_static=is_static)
+        cached.hold_ms = max_hold_ms(response.heartbeat_interval_ms, is_static=is_static)

@@ -12,7 +12,7 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from konvene.broker.net.authorizer import Allows, allows, guarded
+from konvene.broker.net.authorizer import Authorizer, allow_all, guarded
 from konvene.broker.services import Services, bind
 from konvene.codec.compile import decode_from, encode_into
 from konvene.codec.errors import Malformed, Truncated
@@ -69,16 +69,16 @@ class Route:
     """One API as this broker serves it."""
 
     __slots__ = (
-        "_asked", "_handler", "_home", "_request", "_services", "api", "first", "first_flexible", "last",
+        "_authorize", "_handler", "_home", "_request", "_services", "api", "first", "first_flexible", "last",
     )  # fmt: skip
 
-    def __init__(self, api: Api, home: str, asked: Allows = allows) -> None:
+    def __init__(self, api: Api, home: str, authorize: Authorizer = allow_all) -> None:
         self.api = api
         self.first = api.versions.first
         self.last = api.latest_stable
         self.first_flexible = api.first_flexible
         self._home = home
-        self._asked = asked
+        self._authorize = authorize
         self._services: Services | None = None
         self._handler: Handler | None = None
         self._request: type[Struct] | None = None
@@ -100,7 +100,7 @@ class Route:
             assert services is not None, f"{self!r} has no services"
             topics = attrgetter("catalogue.topics")
             self._handler = guarded(
-                self.api.key, bind(handle, services), lambda: topics(services), self._asked
+                self.api.key, bind(handle, services), lambda: topics(services), self._authorize
             )
         return self._handler
 
@@ -123,12 +123,12 @@ class Route:
 
 
 def routes(
-    table: dict[int, str], services: Services | None = None, asked: Allows = allows
+    table: dict[int, str], services: Services | None = None, authorize: Authorizer = allow_all
 ) -> dict[int, Route]:
     """Return the route of each API, for a table of API key to the name of the handler's module.
 
-    `asked` is the authorizer. Without `services` the routes only encode and decode."""
-    made = {key: Route(API_KEYS[key], home, asked) for key, home in table.items()}
+    `authorize` is the authorizer. Without `services` the routes only encode and decode."""
+    made = {key: Route(API_KEYS[key], home, authorize) for key, home in table.items()}
     if services is not None:
         for route in made.values():
             route.use(services)

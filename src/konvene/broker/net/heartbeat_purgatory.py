@@ -1,22 +1,21 @@
-"""Heartbeats with nothing to tell, whose answers are kept until there is something.
+"""Holds back heartbeat responses that carry no news, until waiting is some.
 
-A member hears of a rebalance by the answer to a heartbeat. If the answer to the last one is still on its way
-when the group changes, the member hears of it at once. So the heartbeat of a settled member, the very same as
-the one before, is held: it was decided when it came, and is decided again when it leaves.
+A member learns of a rebalance by the response to a heartbeat. If the response to its last heartbeat is still
+pending when the group changes, the member learns of it at once. So a heartbeat of a stable member that equals
+the one before is held: it is decided when it arrives, and again when it is released.
 
-    it leaves when                        and then
-    the group or its topics change        it is decided anew
-    most of the told interval is over     the same is answered, and the session counts from here
-    the client asks something else        the same; answers leave in their order
-    the group's coordinator stops         it is decided anew, and refused
-    the broker stops                      the same is answered; nothing is held from then on
-    the connection is lost                nobody is answered
+    released when                            then
+    the group or its topics change           it is decided anew
+    most of the heartbeat interval is over   the cached response is sent; the session is re-armed
+    the client sends another request         the same; responses leave in order
+    the group's coordinator stops            it is decided anew, and rejected
+    the broker stops                         the cached response is sent; nothing is held any more
+    the connection is lost                   it is dropped
 
-How long an answer may be kept is said in `groups.heartbeat_intervals`; from whom, by
-`konvene.heartbeat.hold.clients`
-and, for classic groups, `konvene.heartbeat.hold.classic.clients`: clients differ in what they do meanwhile,
-and others are never kept waiting. When a large group changes, its
-members are answered some at a time, so that nobody else waits for them.
+`groups.heartbeat_intervals` decides how long a response may be held. The clients whose heartbeats are held
+are listed by `konvene.heartbeat.hold.clients` and `konvene.heartbeat.hold.classic.clients` (classic groups):
+clients differ in what they do meanwhile. When a large group changes, its members are answered in batches, so
+that other requests do not wait for all of them.
 """
 
 from __future__ import annotations
@@ -37,30 +36,29 @@ if TYPE_CHECKING:
 
     from konvene.broker.net.connection import Connection
 
-TOGETHER_MS = 1
-"""Holds end at multiples of this."""
+GRANULARITY_MS = 1
+"""Holds end at multiples of this, in ms."""
 
-AT_ONCE = 50
+BATCH = 50
 PAUSE_S = 0.002
-"""So many are answered at a time, with so much time for everybody else in between."""
+"""Heartbeats released per batch, and the pause between two batches, in seconds."""
 
-TURN_S = 0.02
-"""Holds that end within so much time end together, at its beginning: a thousand a second wake the loop fifty
-times."""
+SLOT_S = 0.02
+"""Holds that end within the same slot of this length end together: at most fifty timers a second."""
 
 
 class HeartbeatPurgatory:
-    """The connections that wait for the answer to a heartbeat."""
+    """The connections whose heartbeat responses are held back."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._held: dict[Connection, tuple[CachedResponse, bytes, int]] = {}
-        self._turns: dict[int, dict[Connection, None]] = {}
-        """By the turn in which their holds end."""
+        self._slots: dict[int, dict[Connection, None]] = {}
+        """Connections by the slot in which their holds end."""
         self._by_group: dict[str, OrderedDict[Connection, None]] = {}
-        """Who came first is first. Those who are leaving come before those who are not."""
-        self._leaving: OrderedDict[Connection, None] = OrderedDict()
-        self._goes_on = False
+        """Connections in order of arrival. Those that are being released come first."""
+        self._releasing: OrderedDict[Connection, None] = OrderedDict()
+        self._scheduled = False
         self._closed = False
 
     def __len__(self) -> int:
@@ -71,87 +69,87 @@ class HeartbeatPurgatory:
 
     @property
     def ends(self) -> Mapping[Hashable, float]:
-        """When each hold ends at the latest, in the loop's time."""
-        return {connection: turn * TURN_S for connection, (_, _, turn) in self._held.items()}
+        """Deadline of each hold, in the loop's time."""
+        return {connection: slot * SLOT_S for connection, (_, _, slot) in self._held.items()}
 
     def held_of(self, group_id: str) -> set[str]:
-        """The members of a group whose heartbeats are held."""
+        """Return the members of a group whose heartbeats are held."""
         return {self._held[connection][0].member_id for connection in self._by_group.get(group_id, ())}
 
-    def hold(self, connection: Connection, known: CachedResponse, frame: bytes, hold_ms: int) -> bool:
-        """Keep the answer to this heartbeat for so long; `release` gives it back to the connection.
+    def hold(self, connection: Connection, cached: CachedResponse, frame: bytes, hold_ms: int) -> bool:
+        """Hold a heartbeat for `hold_ms` at most; then the connection answers it.
 
-        False where it is not kept, for the broker stops."""
+        Return False if it is not held because the broker is stopping."""
         if self._closed:
             return False
-        turn = int((self._loop.time() + hold_ms / 1000) / TURN_S)
-        self._held[connection] = known, frame, turn
-        self._by_group.setdefault(known.group_id, OrderedDict())[connection] = None
-        there = self._turns.get(turn)
-        if there is None:
-            there = self._turns[turn] = {}
-            self._loop.call_at(turn * TURN_S, self._end, turn)
-        there[connection] = None
+        slot = int((self._loop.time() + hold_ms / 1000) / SLOT_S)
+        self._held[connection] = cached, frame, slot
+        self._by_group.setdefault(cached.group_id, OrderedDict())[connection] = None
+        waiting = self._slots.get(slot)
+        if waiting is None:
+            waiting = self._slots[slot] = {}
+            self._loop.call_at(slot * SLOT_S, self._end, slot)
+        waiting[connection] = None
         return True
 
-    def _end(self, turn: int) -> None:
-        for connection in self._turns.pop(turn):
+    def _end(self, slot: int) -> None:
+        for connection in self._slots.pop(slot):
             self.release(connection)
 
     def release(self, connection: Connection) -> None:
-        """Let the connection answer now."""
+        """Have the connection answer its held heartbeat now."""
         held = self.drop(connection)
         if held is not None:
             connection.answer_held(*held)
 
     def drop(self, connection: Connection) -> tuple[CachedResponse, bytes] | None:
-        """Hold its heartbeat no more; what was held."""
+        """Remove and return the held heartbeat of a connection."""
         held = self._held.pop(connection, None)
         if held is None:
             return None
-        known, frame, turn = held
-        if turn in self._turns:
-            self._turns[turn].pop(connection, None)
-        self._leaving.pop(connection, None)
-        there = self._by_group[known.group_id]
-        del there[connection]
-        if not there:
-            del self._by_group[known.group_id]
-        return known, frame
+        cached, frame, slot = held
+        if slot in self._slots:
+            self._slots[slot].pop(connection, None)
+        self._releasing.pop(connection, None)
+        waiting = self._by_group[cached.group_id]
+        del waiting[connection]
+        if not waiting:
+            del self._by_group[cached.group_id]
+        return cached, frame
 
-    # --- news ---
+    # --- changes ---
 
-    def look(self, outcome: Outcome) -> None:
-        """Something was decided: whose group it is not the same any more is answered."""
+    def observe(self, outcome: Outcome) -> None:
+        """Release the heartbeats of groups that an outcome has changed."""
         if not self._by_group:
             return
         for group_id in dict.fromkeys(map(group_of, chain(outcome.records, outcome.soft_records))):
-            there = self._by_group.get(group_id)
-            if there and not self._held[next(iter(there))][0].holds():
-                # A group may change a thousand times before all are answered: who leaves already is not
-                # looked at again.
-                stay = takewhile(lambda connection: connection not in self._leaving, reversed(there))
-                self._leave(reversed(list(stay)))
+            waiting = self._by_group.get(group_id)
+            if waiting and not self._held[next(iter(waiting))][0].is_current():
+                # A group may change a thousand times before all are answered: those that are being released
+                # already are not visited again.
+                stay = takewhile(lambda connection: connection not in self._releasing, reversed(waiting))
+                self._release_soon(reversed(list(stay)))
 
     def release_all(self) -> None:
-        """Something changed that may concern everybody."""
-        self._leave(self._held)
+        """Release all heartbeats: topics, settings or features have changed."""
+        self._release_soon(self._held)
 
-    def _leave(self, connections: Iterable[Connection]) -> None:
-        self._leaving.update(dict.fromkeys(connections))
-        if self._leaving and not self._goes_on:
-            self._goes_on = True
-            self._loop.call_soon(self._some_leave)
+    def _release_soon(self, connections: Iterable[Connection]) -> None:
+        self._releasing.update(dict.fromkeys(connections))
+        if self._releasing and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._release_batch)
 
-    def _some_leave(self) -> None:
-        for _ in range(min(AT_ONCE, len(self._leaving))):
-            self.release(next(iter(self._leaving)))
-        self._goes_on = bool(self._leaving)
-        if self._goes_on:
-            self._loop.call_later(PAUSE_S, self._some_leave)
+    def _release_batch(self) -> None:
+        for _ in range(min(BATCH, len(self._releasing))):
+            self.release(next(iter(self._releasing)))
+        self._scheduled = bool(self._releasing)
+        if self._scheduled:
+            self._loop.call_later(PAUSE_S, self._release_batch)
 
     def close(self) -> None:
-        """Answer everybody, now, and hold nothing any more."""
+        """Release all heartbeats and hold none from now on."""
         self._closed = True
         for connection in list(self._held):
             self.release(connection)
@@ -159,7 +157,7 @@ class HeartbeatPurgatory:
 
 @lru_cache(maxsize=256)
 def may_be_held(software: tuple[str, str], clients: tuple[str, ...]) -> bool:
-    """Whether this client, by name and version in ApiVersions, is one of those (`name` or `name:version`)."""
+    """Return whether a client (name and version) is listed in `clients` (`name` or `name:min_version`)."""
     name, version = software
     if "rdkafka-" in version:  # A binding of librdkafka, under a name of its own.
         name, version = "librdkafka", version.rpartition("rdkafka-")[2]
@@ -171,7 +169,7 @@ def may_be_held(software: tuple[str, str], clients: tuple[str, ...]) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """What a version is compared by: 4.0.0-rc1 is 4, and so is 4; 2.10 is more than 2.9."""
+    """Parse a version for comparison: 4.0.0-rc1 equals 4, and 2.10 is later than 2.9."""
     found = re.match(r"v?([0-9]{1,9}(?:\.[0-9]{1,9})*)", version)
     numbers = [int(number) for number in found[1].split(".")] if found is not None else []
     while numbers and not numbers[-1]:

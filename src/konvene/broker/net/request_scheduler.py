@@ -1,12 +1,12 @@
-"""Whose request is decided now, and whose in one of the next turns of the loop.
+"""Bounds how many requests run in one iteration of the event loop.
 
-In one turn the loop reads from every connection on which something came, and what is answered leaves when
-the turn is over. When thousands heartbeat at the same moment and each has something to be told, that would be
-one turn of half a second, in which nobody hears anything. So only some requests are decided in a turn; the
-others wait, first come first served, and what is answered meanwhile leaves in between. A heartbeat that is
-remembered costs next to nothing and is answered in any turn.
+In one iteration the loop reads from every connection that has data, and responses leave when the iteration is
+over. If thousands of members heartbeat at the same moment and each has to be decided, that would be one
+iteration of half a second without any response. So only some requests run per iteration; the others are
+queued, first come first served, and responses leave in between. A cached heartbeat costs next to nothing and
+is answered in any iteration.
 
-It counts requests and knows no clock, so that what was played once can be played again.
+The scheduler counts requests and reads no clock, so that a run can be reproduced.
 """
 
 from __future__ import annotations
@@ -17,67 +17,67 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import asyncio
 
-AT_ONCE = 50
-"""So many are decided in a turn, or twice as many: few milliseconds of heartbeats."""
+BATCH = 50
+"""Requests per iteration; twice as many if both fresh and queued ones run: few milliseconds of heartbeats."""
 
-FEW = 8
-"""Below so many since it was looked at last, a turn is not looked at."""
+MIN_COUNTED = 8
+"""An iteration with fewer requests does not schedule a reset of the budget."""
 
 
-class Asker(Protocol):
-    """Somebody whose request waits."""
+class Requester(Protocol):
+    """A connection whose request is queued."""
 
     def decide(self, frame: bytes) -> None:
-        """Decide it now."""
+        """Run the request now."""
 
 
 class RequestScheduler:
-    """The requests that wait, of each connection at most one."""
+    """The queued requests, at most one of each connection."""
 
-    __slots__ = ("_goes_on", "_left", "_loop", "_waiting")
+    __slots__ = ("_budget", "_loop", "_queue", "_scheduled")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: OrderedDict[Asker, bytes] = OrderedDict()
-        self._left = AT_ONCE
-        self._goes_on = False
+        self._queue: OrderedDict[Requester, bytes] = OrderedDict()
+        self._budget = BATCH
+        self._scheduled = False
 
     def __repr__(self) -> str:
-        return f"<{len(self._waiting)} requests wait for their turn>"
+        return f"<{len(self._queue)} queued requests>"
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
 
-    def take(self, asker: Asker, frame: bytes) -> bool:
-        """Whether this request is to be decided now; else it is decided later."""
-        now = self._left > 0 and not self._waiting
-        if now:
-            self._left -= 1
+    def admit(self, requester: Requester, frame: bytes) -> bool:
+        """Return True if the request may run now; otherwise it is queued."""
+        admitted = self._budget > 0 and not self._queue
+        if admitted:
+            self._budget -= 1
         else:
-            self._waiting[asker] = frame
-        if self._left <= AT_ONCE - FEW and not self._goes_on:
-            self._goes_on = True
-            self._loop.call_soon(self._next)
-        return now
+            self._queue[requester] = frame
+        if self._budget <= BATCH - MIN_COUNTED and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run_queued)
+        return admitted
 
-    def _next(self) -> None:
-        """The next turn."""
-        for _ in range(min(AT_ONCE, len(self._waiting))):
-            asker, frame = self._waiting.popitem(last=False)
-            asker.decide(frame)
-        self._left = AT_ONCE
-        self._goes_on = bool(self._waiting)
-        if self._goes_on:
-            self._loop.call_soon(self._next)
+    def _run_queued(self) -> None:
+        """Run the next batch in a new iteration of the loop."""
+        for _ in range(min(BATCH, len(self._queue))):
+            requester, frame = self._queue.popitem(last=False)
+            requester.decide(frame)
+        self._budget = BATCH
+        self._scheduled = bool(self._queue)
+        if self._scheduled:
+            self._loop.call_soon(self._run_queued)
 
-    def at_once(self, asker: Asker) -> None:
-        """Who waits and goes is not waited for: what it asked is decided before."""
-        frame = self._waiting.pop(asker, None)
+    def run_now(self, requester: Requester) -> None:
+        """Run the queued request of a connection that is being closed."""
+        frame = self._queue.pop(requester, None)
         if frame is not None:
-            asker.decide(frame)
+            requester.decide(frame)
 
     def close(self) -> None:
-        """Nobody waits any more."""
-        while self._waiting:
-            asker, frame = self._waiting.popitem(last=False)
-            asker.decide(frame)
+        """Run everything that is queued."""
+        while self._queue:
+            requester, frame = self._queue.popitem(last=False)
+            requester.decide(frame)

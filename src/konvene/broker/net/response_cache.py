@@ -1,13 +1,13 @@
-"""Requests that say what was said before, answered without being read.
+"""Caches responses by the bytes of the request, so that a repeated request is answered without decoding it.
 
-Nearly all requests of a quiet day are a member's heartbeat, byte for byte its last one but for the
-correlation id. While its group is the very value that it was when the last one was accepted, the answer is
-the same and so is what follows from it: the session's timer is moved. Any change to a group makes a new
-value, and the next heartbeat is then decided as if for the first time. What must hold besides: the
-coordinator is active, it has not loaded its log anew, and no reply of it waits for the disk, for replies
-leave in order.
+Nearly all requests of a stable cluster are heartbeats that equal the member's last one byte for byte, except
+for the correlation id. While the group is the same value as when the last one was accepted, the response is
+the same, and so is its effect: the session timer is re-armed. Any change to a group makes a new value, and
+the next heartbeat is decided in full. The coordinator must also be active, must not have reloaded its log,
+and no reply of it may wait for the disk, because replies leave in order.
 
-And every client begins with ApiVersions, whose answer is the same bytes until a feature changes.
+ApiVersions, the first request of every client, is cached as well: its response stays the same until a feature
+changes.
 """
 
 from __future__ import annotations
@@ -18,107 +18,119 @@ from konvene.codec.schema import Struct
 
 if TYPE_CHECKING:
     from konvene.broker.net.frames import Route
-    from konvene.runtime.coordinator import Coordinator, KeepAlive
+    from konvene.runtime.coordinator import CachedDecision, Coordinator
 
-REMEMBERED = 20_000
-"""So many requests are remembered at most; then all are forgotten and learnt again."""
+MAX_CACHED = 20_000
+"""When the cache is full, it is emptied and fills again."""
 
-LONGEST = 512
-"""No request of more bytes is remembered."""
+MAX_REQUEST_BYTES = 512
+"""Longer requests are not cached."""
 
 CORRELATION_ID = slice(8, 12)
 
 
 class CachedResponse:
-    """A request that was answered. It is a heartbeat where `coordinator` says whose."""
+    """A response and the request that it answers. `coordinator` is set for heartbeats."""
 
     __slots__ = (
-        "_head", "_tail", "coordinator", "group_id", "hold_ms", "is_forgotten", "is_learnt", "is_static",
-        "keep_alive", "kind", "member_id", "software",
+        "_head",
+        "_tail",
+        "coordinator",
+        "decision",
+        "group_id",
+        "hold_ms",
+        "is_invalid",
+        "is_learnt",
+        "is_static",
+        "kind",
+        "member_id",
+        "software",
     )  # fmt: skip
 
-    def __init__(self, sent: bytes, kind: tuple[int, int] = (0, 0)) -> None:
-        self._head, self._tail = sent[:4], sent[8:]
+    def __init__(self, response: bytes, kind: tuple[int, int] = (0, 0)) -> None:
+        self._head, self._tail = response[:4], response[8:]
         self.kind = kind
-        """The API's key, and the interval that the answer tells, or 0: what it is counted as."""
+        """API key and heartbeat interval of the response (0 if none), for the metrics."""
         self.coordinator: Coordinator | None = None
-        self.keep_alive: KeepAlive | None = None
+        self.decision: CachedDecision | None = None
         self.group_id = self.member_id = ""
         self.hold_ms = 0
-        """For how long its answer may be kept."""
+        """How long the response may be held back."""
         self.is_learnt = self.is_static = False
-        """Whether that is to be learnt from its sender, and for static members, who wait less long."""
+        """Whether that time is learnt from the sender's heartbeats, and whether the member is static."""
         self.software = ("", "")
-        """Who asked, if this is ApiVersions: name and version."""
-        self.is_forgotten = False
+        """Name and version of the client, if this is ApiVersions."""
+        self.is_invalid = False
 
-    def answer(self, frame: bytes) -> bytes:
-        """The answer to the same request with another correlation id."""
+    def response(self, frame: bytes) -> bytes:
+        """Return the response with the correlation id of this request."""
         return self._head + frame[CORRELATION_ID] + self._tail
 
-    def holds(self) -> bool:
-        """Whether it is still the answer."""
-        if self.coordinator is None or self.keep_alive is None:
-            return not self.is_forgotten
-        return not self.is_forgotten and self.coordinator.holds(self.keep_alive)
+    def is_current(self) -> bool:
+        """Return whether deciding the request anew would give the same response."""
+        if self.coordinator is None or self.decision is None:
+            return not self.is_invalid
+        return not self.is_invalid and self.coordinator.is_current(self.decision)
 
-    def again(self, *, before: bool = False) -> bool:
-        """Do what follows from the request; False where it has to be decided anew. `before`: it was held."""
-        if self.coordinator is None or self.keep_alive is None:
-            return not self.is_forgotten
-        return not self.is_forgotten and self.coordinator.keep_alive(self.keep_alive, before=before)
+    def apply(self, *, was_held: bool = False) -> bool:
+        """Repeat the effect of the request; return False if it has to be decided anew.
+
+        `was_held`: the request waited in the heartbeat purgatory."""
+        if self.coordinator is None or self.decision is None:
+            return not self.is_invalid
+        return not self.is_invalid and self.coordinator.repeat(self.decision, was_held=was_held)
 
 
 class ResponseCache:
-    """The last requests of their kind, by their bytes without the length and the correlation id."""
+    """Cached responses by the bytes of the request, without its length and correlation id."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_cached",)
 
     def __init__(self) -> None:
-        self._known: dict[bytes, CachedResponse] = {}
+        self._cached: dict[bytes, CachedResponse] = {}
 
     def __repr__(self) -> str:
-        return f"<{len(self._known)} requests remembered>"
+        return f"<{len(self._cached)} cached responses>"
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._cached)
 
     def find(self, frame: bytes) -> CachedResponse | None:
-        """A request that changes nothing, its session prolonged; None: it must be read."""
-        known = self._known.get(frame[4:8] + frame[12:])
-        return known if known is not None and known.again() else None
+        """Return the cached response of a request and re-arm its session; None if it must be decided."""
+        known = self._cached.get(frame[4:8] + frame[12:])
+        return known if known is not None and known.apply() else None
 
-    def constant(self, frame: bytes, route: Route, answer: Struct, software: tuple[str, str]) -> None:
-        """The same bytes are answered alike until `forget`."""
-        known = self._remember(frame, route, answer)
-        if known is not None:
-            known.software = software
+    def add_constant(self, frame: bytes, route: Route, response: Struct, software: tuple[str, str]) -> None:
+        """Cache a response that holds until `invalidate`."""
+        cached = self._add(frame, route, response)
+        if cached is not None:
+            cached.software = software
 
-    def heartbeat(
-        self, frame: bytes, route: Route, answer: Struct, coordinator: Coordinator, request: Struct
+    def add_heartbeat(
+        self, frame: bytes, route: Route, response: Struct, coordinator: Coordinator, request: Struct
     ) -> CachedResponse | None:
-        """A heartbeat was accepted: the same bytes may be answered alike from now on."""
-        keep_alive = coordinator.keeps_alive(request)
-        if keep_alive is None:
+        """Cache the response to an accepted heartbeat; None if it is not cacheable."""
+        decision = coordinator.cacheable_decision(request)
+        if decision is None:
             return None
-        known = self._remember(frame, route, answer)
-        if known is not None:
-            known.coordinator, known.keep_alive = coordinator, keep_alive
-        return known
+        cached = self._add(frame, route, response)
+        if cached is not None:
+            cached.coordinator, cached.decision = coordinator, decision
+        return cached
 
-    def _remember(self, frame: bytes, route: Route, answer: Struct) -> CachedResponse | None:
-        if len(frame) > LONGEST:
+    def _add(self, frame: bytes, route: Route, response: Struct) -> CachedResponse | None:
+        if len(frame) > MAX_REQUEST_BYTES:
             return None
-        if len(self._known) >= REMEMBERED:
-            self._known.clear()
+        if len(self._cached) >= MAX_CACHED:
+            self._cached.clear()
         version = int.from_bytes(frame[6:8], "big")
-        kind = route.api.key, getattr(answer, "heartbeat_interval_ms", 0)
-        known = CachedResponse(b"".join(route.write(version, 0, answer)), kind)
-        self._known[frame[4:8] + frame[12:]] = known
-        return known
+        kind = route.api.key, getattr(response, "heartbeat_interval_ms", 0)
+        cached = CachedResponse(b"".join(route.write(version, 0, response)), kind)
+        self._cached[frame[4:8] + frame[12:]] = cached
+        return cached
 
-    def forget(self) -> None:
-        """What was constant has changed."""
-        for known in self._known.values():
-            known.is_forgotten = True
-        self._known.clear()
+    def invalidate(self) -> None:
+        """Drop all responses: topics, settings or features have changed."""
+        for cached in self._cached.values():
+            cached.is_invalid = True
+        self._cached.clear()

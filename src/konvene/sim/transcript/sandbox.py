@@ -174,9 +174,9 @@ class Sandbox:
             self.runtime.inform(failed_result(news))
         self.look()
 
-    def ring_now(self, key: tuple[str, ...]) -> bool:
+    def fire_timer(self, key: tuple[str, ...]) -> bool:
         """Fire a timer before its deadline; return False if it is not armed."""
-        fired = self.runtime.coordinator.ring_now(key)
+        fired = self.runtime.coordinator.fire_timer(key)
         self.look()
         return fired
 

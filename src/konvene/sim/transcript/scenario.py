@@ -406,7 +406,7 @@ def too_large(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def expire(s: Scenario, plain: list[str], o: Options) -> list[str]:
-    fired = s.life.ring_now(tuple(plain))
+    fired = s.life.fire_timer(tuple(plain))
     return [] if fired else [f"no timer {' '.join(plain)}"]
 
 

@@ -29,7 +29,7 @@ def mixed(**settings: str) -> tuple[Story, Restorer, Thread]:
 
 def again(story: Story, bob: Thread, **said: Any) -> Any:
     """What the same heartbeat would rest on."""
-    return story.life.runtime.coordinator.keeps_alive(bob.beat_request().replace(**said))
+    return story.life.runtime.coordinator.cacheable_decision(bob.beat_request().replace(**said))
 
 
 def test_the_session_alone_is_prolonged() -> None:
@@ -37,7 +37,7 @@ def test_the_session_alone_is_prolonged() -> None:
     assert bob.beat(story) is Errors.NONE
     known = again(story, bob)
     assert known.timers == (Arm(("session", "g", bob.member_id), 45_000),)
-    assert story.life.runtime.coordinator.holds(known)
+    assert story.life.runtime.coordinator.is_current(known)
 
 
 def test_of_who_is_refused_nothing_is_remembered() -> None:
@@ -55,7 +55,7 @@ def test_a_change_of_the_group_is_news() -> None:
     known = again(story, bob)
     cid = Member("cid", "cid", STATELESS)
     cid.beat(story)
-    assert not story.life.runtime.coordinator.holds(known)
+    assert not story.life.runtime.coordinator.is_current(known)
     assert again(story, bob) is None
     assert bob.beat(story) is Errors.REBALANCE_IN_PROGRESS
     story.say("config group.streams.assignment.interval.ms=15000")
@@ -67,7 +67,7 @@ def test_a_change_of_the_group_is_news() -> None:
     assert known is not None
     cid.leave(story)
     assert bob.beat(story) is Errors.NONE
-    assert not story.life.runtime.coordinator.holds(known)
+    assert not story.life.runtime.coordinator.is_current(known)
     assert again(story, bob) is None
 
 
@@ -75,7 +75,7 @@ def test_a_shutdown_is_news() -> None:
     story, ann, bob = mixed()
     known = again(story, bob)
     ann.beat(story, shutdown="yes")
-    assert not story.life.runtime.coordinator.holds(known)
+    assert not story.life.runtime.coordinator.is_current(known)
     assert again(story, bob) is None
 
 
