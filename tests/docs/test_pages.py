@@ -122,7 +122,7 @@ def obeyed() -> set[str]:
     for path in sorted((ROOT / "src").rglob("*.py")):
         if "configs" not in path.parts:
             read |= set(re.findall(r'\["([a-z0-9]+(?:\.[a-z0-9]+)*)"\]', path.read_text("utf-8")))
-    read |= {*expiry.EVERY.values(), *pruning.INTERVAL_CONFIGS.values()}
+    read |= {*expiry.INTERVALS.values(), *pruning.INTERVAL_CONFIGS.values()}
     groups = {name for name in read if name in GROUP}
     synonyms = {name: row.synonyms for name, row in (TOPIC | GROUP).items() if name in read}
     limits = {limit for name in groups for limit in LIMITS.get(name, ()) if limit is not None}

@@ -25,8 +25,8 @@ COORDINATOR = (
     Mutant(
         "abort-is-a-commit", "transactions/end_txn.py", ("TX1", "TX3"),
         "What a client of the older generation aborts is committed.",
-        "        return _written(prepared_at_its_epoch(transaction, request.committed, context), context, reply)\n",
-        "        return _written(prepared_at_its_epoch(transaction, True, context), context, reply)\n",
+        "        return _prepare_outcome(prepare_without_bump(transaction, request.committed, context), context, reply)\n",
+        "        return _prepare_outcome(prepare_without_bump(transaction, True, context), context, reply)\n",
         level=5,
     ),
     Mutant(
@@ -46,8 +46,8 @@ COORDINATOR = (
     Mutant(
         "retry-of-an-end-is-another-end", "transactions/end_txn.py", ("TX3", "TX4"),
         "An EndTxn that is asked again because its answer was lost is answered PRODUCER_FENCED.",
-        "    is_retry = is_rotated or transaction.producer_epoch == request.producer_epoch + 1\n",
-        "    is_retry = is_rotated\n",
+        "    is_retry = is_rotation_retry or transaction.producer_epoch == request.producer_epoch + 1\n",
+        "    is_retry = is_rotation_retry\n",
         level=5,
     ),
     Mutant(
@@ -74,8 +74,8 @@ COORDINATOR = (
     Mutant(
         "complete-when-decided", "transactions/end_txn.py", ("TX3", "TX6"),
         "A transaction is complete in the log before a single marker is written.",
-        "    return written((prepared,), context, (reply,), (markers(prepared),))\n",
-        "    return written((completed(prepared, context.now_ms),), context, (reply,), (markers(prepared),))\n",
+        "    return outcome_of((prepared,), context, (reply,), (marker_effect(prepared),))\n",
+        "    return outcome_of((complete(prepared, context.now_ms),), context, (reply,), (marker_effect(prepared),))\n",
         level=5,
     ),
     Mutant(
@@ -88,7 +88,7 @@ COORDINATOR = (
     Mutant(
         "restart-forgets-what-ends", TRANSACTIONS + "shard.py", ("TX3", "TX6"),
         "A transaction whose end was decided before a restart is never completed, and blocks its readers.",
-        "        effects = tuple(markers(t) for t in self.transactions.values() if t.is_ending)\n",
+        "        effects = tuple(marker_effect(t) for t in self.transactions.values() if t.is_ending)\n",
         "        effects = ()\n",
         level=5,
     ),
@@ -146,22 +146,22 @@ COORDINATOR = (
     Mutant(
         "verified-is-what-was-asked-for", TRANSACTIONS + "partitions.py", ("TX5",),
         "A write to a partition that is in no transaction is let in: nothing will ever end it.",
-        "    return {p: Errors.NONE if p in transaction.partitions else Errors.TRANSACTION_ABORTABLE for p in wanted}\n",
-        "    return dict.fromkeys(wanted, Errors.NONE)\n",
+        "    return {\n        p: Errors.NONE if p in transaction.partitions else Errors.TRANSACTION_ABORTABLE for p in partitions\n    }\n",
+        "    return dict.fromkeys(partitions, Errors.NONE)\n",
         level=5,
         would_be_caught_by="nothing, as long as the moment of the append asks once more",
     ),
     Mutant(
         "partition-replaces-partitions", TRANSACTIONS + "partitions.py", ("TX3", "TX6"),
         "Of the partitions of a transaction only those count that were added last; the others stay open.",
-        "    partitions = transaction.partitions.union(wanted)\n",
-        "    partitions = frozenset(wanted)\n",
+        "    partitions = transaction.partitions.union(partitions)\n",
+        "    partitions = frozenset(partitions)\n",
         level=5,
     ),
     Mutant(
         "added-while-it-ends", TRANSACTIONS + "partitions.py", ("TX3", "TX6"),
         "A partition is added to a transaction whose end is decided: what is written there hangs.",
-        "        # First of all: the client may have another producer id when this end is complete.\n        raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)\n    if transaction.producer_id != producer_id:\n",
+        "        # Checked first: the client may have another producer id when this end is complete.\n        raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)\n    if transaction.producer_id != producer_id:\n",
         "        return ()\n    if transaction.producer_id != producer_id:\n",
         level=5,
     ),
@@ -182,8 +182,8 @@ COORDINATOR = (
     Mutant(
         "nobody-times-out-again", TRANSACTIONS + "expiry.py", ("TX6",),
         "TransactionCoordinators that apply_soft_state too long are looked for once, and never again.",
-        "    return written(tuple(aborted), context, effects=tuple(effects), timers=(timer,))\n",
-        "    return written(tuple(aborted), context, effects=tuple(effects), timers=(timer,) if aborted else ())\n",
+        "    return outcome_of(tuple(aborted), context, effects=tuple(effects), timers=(timer,))\n",
+        "    return outcome_of(tuple(aborted), context, effects=tuple(effects), timers=(timer,) if aborted else ())\n",
         level=5,
     ),
     Mutant(

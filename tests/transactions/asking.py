@@ -23,7 +23,7 @@ from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.records.coordinator import decode_transaction_record, encode_transaction_record
 from konvene.shard.contract import Arm, Context, Effect, Outcome
 from konvene.shard.image import NO_TOPICS, Topics
-from konvene.transactions.markers import WRITE_MARKERS, Markers, MarkersWritten
+from konvene.transactions.markers import WRITE_MARKERS, MarkersToWrite, MarkersWritten
 from konvene.transactions.shard import TransactionShard
 from konvene.transactions.state import Partition, Transaction
 
@@ -88,7 +88,7 @@ class Asked:
         self.effects += outcome.effects
         return outcome
 
-    def write_markers(self) -> list[Markers]:
+    def write_markers(self) -> list[MarkersToWrite]:
         """Let all markers that were asked for be written."""
         effects, self.effects = self.effects, []
         asked = [effect.subject for effect in effects if effect.verb == WRITE_MARKERS]

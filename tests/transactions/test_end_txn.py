@@ -12,7 +12,7 @@ from tests.transactions.test_init_producer_id import put
 from konvene.errors import Errors
 from konvene.messages.end_txn import EndTxnRequest
 from konvene.shard.contract import NOTHING, Effect
-from konvene.transactions.markers import WRITE_MARKERS, Markers, MarkersWritten
+from konvene.transactions.markers import WRITE_MARKERS, MarkersToWrite, MarkersWritten
 from konvene.transactions.state import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -106,7 +106,7 @@ def test_an_older_client_keeps_its_epoch(committed: bool) -> None:
     began_ms = asked.now_ms
     asked.now_ms += 5
     assert asked.end(producer, committed, OLD) is OK
-    told = Markers("t", FIRST_ID, 0, committed, 0, (("in", 3), OUT))
+    told = MarkersToWrite("t", FIRST_ID, 0, committed, 0, (("in", 3), OUT))
     assert asked.effects == [Effect(WRITE_MARKERS, told)]
     prepared = asked.of()
     assert prepared.state is (PREPARE_COMMIT if committed else PREPARE_ABORT)
@@ -129,7 +129,7 @@ def test_a_newer_client_has_the_next_epoch(committed: bool) -> None:
     producer = asked.init()
     asked.add(producer)
     assert asked.end(producer, committed) == (FIRST_ID, 1)
-    told = Markers("t", FIRST_ID, 1, committed, 2, (OUT,))
+    told = MarkersToWrite("t", FIRST_ID, 1, committed, 2, (OUT,))
     assert asked.effects == [Effect(WRITE_MARKERS, told)]
     assert asked.end(producer, committed) is CONCURRENT
     assert asked.of().last_producer_epoch == 0
@@ -146,7 +146,7 @@ def test_an_abort_of_nothing_has_markers_for_nobody() -> None:
     producer = asked.init()
     assert asked.end(producer, False) == (FIRST_ID, 1)
     assert asked.of().start_ms == asked.now_ms
-    assert asked.write_markers() == [Markers("t", FIRST_ID, 1, False, 2, ())]
+    assert asked.write_markers() == [MarkersToWrite("t", FIRST_ID, 1, False, 2, ())]
     assert asked.of().state is COMPLETE_ABORT
     assert asked.of().start_ms != -1
 
@@ -176,7 +176,7 @@ def test_epochs_run_out_in_an_end(committed: bool) -> None:
     again = asked.restarted()
     for coordinator in (asked, again):
         told = coordinator.write_markers()
-        assert told == [Markers("t", 7, LAST_EPOCH, committed, 2, (OUT,))]
+        assert told == [MarkersToWrite("t", 7, LAST_EPOCH, committed, 2, (OUT,))]
         known = coordinator.of()
         assert (known.producer_id, known.producer_epoch, known.next_producer_id) == (FIRST_ID, 0, -1)
         assert known.previous_producer_id == 7
@@ -221,7 +221,7 @@ def test_nobody_commits_at_the_epoch_that_nobody_has() -> None:
     """It cannot be asked for; were it, there is no epoch to go to."""
     asked = Asked()
     put(asked, producer_epoch=LAST_EPOCH, state=ONGOING)
-    with pytest.raises(ValueError, match="does not become"):
+    with pytest.raises(ValueError, match="cannot become"):
         asked.end((7, LAST_EPOCH), True)
     assert asked.log == []
 

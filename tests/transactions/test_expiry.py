@@ -10,8 +10,8 @@ from tests.transactions.test_init_producer_id import put
 
 from konvene.errors import Errors
 from konvene.shard.contract import NOTHING, Effect
-from konvene.transactions.expiry import EXPIRED, MOST_BYTES, SOON_MS, TIMED_OUT
-from konvene.transactions.markers import FETCH_PRODUCER_ID, Markers, ProducerIdFetched
+from konvene.transactions.expiry import EXPIRED, MAX_BATCH_BYTES, NEXT_BATCH_MS, TIMED_OUT
+from konvene.transactions.markers import FETCH_PRODUCER_ID, MarkersToWrite, ProducerIdFetched
 from konvene.transactions.state import (
     AT_REST,
     COMPLETE_ABORT,
@@ -20,7 +20,7 @@ from konvene.transactions.state import (
     ONGOING,
     PREPARE_ABORT,
     Transaction,
-    TransactionIs,
+    TransactionSnapshot,
     TransactionState,
 )
 
@@ -42,7 +42,7 @@ def test_what_takes_too_long_is_aborted_and_its_producer_fenced(level: int) -> N
     known = asked.of()
     assert (known.state, known.producer_epoch, known.start_ms) == (PREPARE_ABORT, 1, began_ms)
     assert known.last_producer_epoch == (0 if level == 2 else -1)
-    assert asked.write_markers() == [Markers("t", FIRST_ID, 1, False, 2 if level == 2 else 0, (OUT,))]
+    assert asked.write_markers() == [MarkersToWrite("t", FIRST_ID, 1, False, 2 if level == 2 else 0, (OUT,))]
     assert asked.of().state is COMPLETE_ABORT
     assert asked.add(producer, version=3) is Errors.PRODUCER_FENCED
     if level < 2:
@@ -89,10 +89,10 @@ def test_many_at_once_go_in_batches() -> None:
     wide = frozenset((f"{long}{n}", 0) for n in range(100))
     for n in range(30):
         told = Transaction(f"t{n}", n, n, -1, 0, -1, 1, ONGOING, wide, 1, 1)
-        asked.shard.replay(TransactionIs(told))
+        asked.shard.replay(TransactionSnapshot(told))
     asked.ring(TIMED_OUT)
     rings = 1
-    while asked.timers[TIMED_OUT] == SOON_MS:
+    while asked.timers[TIMED_OUT] == NEXT_BATCH_MS:
         asked.ring(TIMED_OUT)
         rings += 1
     assert rings > 1
@@ -100,7 +100,7 @@ def test_many_at_once_go_in_batches() -> None:
     assert [t.state for t in asked.shard.transactions.values()] == [PREPARE_ABORT] * 30
     assert sum(asked.batches) == 30
     largest = max(asked.batches) * (len(asked.log[0][0]) + len(asked.log[0][1] or b""))
-    assert MOST_BYTES / 2 < largest < MOST_BYTES
+    assert MAX_BATCH_BYTES / 2 < largest < MAX_BATCH_BYTES
     assert len({m.transactional_id for m in asked.write_markers()}) == 30
 
 
@@ -108,23 +108,25 @@ def test_one_that_is_larger_than_a_batch_of_many_is_aborted_alone() -> None:
     asked = Asked()
     wide = frozenset((f"{n:0249}", 0) for n in range(1200))
     for name, partitions in (("small", frozenset({OUT})), ("large", wide), ("last", frozenset({OUT}))):
-        asked.shard.replay(TransactionIs(Transaction(name, 7, 7, -1, 0, -1, 1, ONGOING, partitions, 1, 1)))
+        asked.shard.replay(
+            TransactionSnapshot(Transaction(name, 7, 7, -1, 0, -1, 1, ONGOING, partitions, 1, 1))
+        )
     for left in (2, 1, 0):
         asked.ring(TIMED_OUT)
         assert sum(t.state is ONGOING for t in asked.shard.transactions.values()) == left
-        assert asked.timers[TIMED_OUT] == (SOON_MS if left else 10_000)
+        assert asked.timers[TIMED_OUT] == (NEXT_BATCH_MS if left else 10_000)
 
 
 def test_an_id_is_fetched_for_who_has_no_epoch_left() -> None:
     asked = Asked()
     put(asked, state=ONGOING, producer_epoch=LAST_EPOCH - 1, partitions=frozenset({OUT}))
-    asked.shard.replay(TransactionIs(replace(asked.of(), transactional_id="u", producer_epoch=3)))
+    asked.shard.replay(TransactionSnapshot(replace(asked.of(), transactional_id="u", producer_epoch=3)))
     asked.ring(TIMED_OUT)
     assert Effect(FETCH_PRODUCER_ID, "t") in asked.effects
     assert (asked.of("t").state, asked.of("u").state) == (ONGOING, PREPARE_ABORT)
     asked.inform(ProducerIdFetched("t", 4000))
     told = {m.transactional_id: m for m in asked.write_markers()}["t"]
-    assert told == Markers("t", 7, LAST_EPOCH, False, 2, (OUT,))
+    assert told == MarkersToWrite("t", 7, LAST_EPOCH, False, 2, (OUT,))
     known = asked.of()
     assert (known.producer_id, known.producer_epoch, known.state) == (4000, 0, COMPLETE_ABORT)
     assert asked.end((7, LAST_EPOCH - 1), False, NEW) == (4000, 0)
@@ -177,11 +179,11 @@ def test_who_comes_back_after_that_is_somebody_new() -> None:
 def test_many_are_forgotten_in_batches() -> None:
     asked = Asked(settings={"transactional.id.expiration.ms": "1"})
     for n in range(10_000):
-        asked.shard.replay(TransactionIs(Transaction(f"t{n:05}", n, n, -1, 0, -1, 1)))
+        asked.shard.replay(TransactionSnapshot(Transaction(f"t{n:05}", n, n, -1, 0, -1, 1)))
     asked.ring(EXPIRED)
-    while asked.timers[EXPIRED] == SOON_MS:
+    while asked.timers[EXPIRED] == NEXT_BATCH_MS:
         asked.ring(EXPIRED)
     assert asked.shard.transactions == {}
     assert 1 < len(asked.batches) < 10
     assert sum(asked.batches) == len({key for key, _ in asked.log}) == 10_000
-    assert max(asked.batches) * len(asked.log[0][0]) < MOST_BYTES
+    assert max(asked.batches) * len(asked.log[0][0]) < MAX_BATCH_BYTES

@@ -11,7 +11,7 @@ from tests.transactions.asking import FIRST_ID, OLD, TIMEOUT_MS, Asked
 from konvene.errors import Errors
 from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.shard.contract import Effect
-from konvene.transactions.markers import WRITE_MARKERS, Markers
+from konvene.transactions.markers import WRITE_MARKERS, MarkersToWrite
 from konvene.transactions.state import (
     COMPLETE_ABORT,
     EMPTY,
@@ -20,7 +20,7 @@ from konvene.transactions.state import (
     ONGOING,
     PREPARE_ABORT,
     Transaction,
-    TransactionIs,
+    TransactionSnapshot,
     TransactionState,
 )
 
@@ -28,7 +28,7 @@ from konvene.transactions.state import (
 def put(asked: Asked, **told: Any) -> None:
     """Let the shard have an id in some state."""
     known = Transaction("t", 7, 7, producer_epoch=3, timeout_ms=TIMEOUT_MS, start_ms=1, last_update_ms=1)
-    asked.shard.replay(TransactionIs(replace(known, **told)))
+    asked.shard.replay(TransactionSnapshot(replace(known, **told)))
 
 
 def test_a_new_id_is_written_whole() -> None:
@@ -105,7 +105,7 @@ def test_a_transaction_under_way_is_aborted_first(level: int) -> None:
     asked.add(old, [("out", 1), ("in", 0)], version=5 if level == 2 else 3)
     assert asked.init() is Errors.CONCURRENT_TRANSACTIONS
     version = 2 if level == 2 else 0
-    told = Markers("t", FIRST_ID, 1, False, version, (("in", 0), ("out", 1)))
+    told = MarkersToWrite("t", FIRST_ID, 1, False, version, (("in", 0), ("out", 1)))
     assert asked.effects == [Effect(WRITE_MARKERS, told)]
     assert asked.of().state is PREPARE_ABORT
     assert asked.of().client_transaction_version == version

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from konvene.transactions.pattern import MOST_PLACES, MOST_REMEMBERED, InvalidPattern, Pattern
+from konvene.transactions.pattern import MAX_CACHED, MAX_STATES, InvalidPattern, Pattern
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_matches(pattern: str, yes: list[str], no: list[str]) -> None:
         "(", ")", "a)", "(a", "[", "[a", "[]", "*", "+a", "?", "a**", "a*+", "{1}", "a{", "a{x}", "a{2,1}",
         "a{99999}", "a{1", "\\", r"\p{L}", r"\1", r"\b", "(?=a)", "(?<n>a)", "(?i)a", "[z-a]", "[[a]]",
         "[a&&b]", "[]a]", "[a-[b]]", "[A-[b]]", "a^b", "a$b", "($|a)", "(" * 200 + ")" * 200,
-        "a" * MOST_PLACES, "(a{1000}){1000}",
+        "a" * MAX_STATES, "(a{1000}){1000}",
     ],
 )  # fmt: skip
 def test_what_is_refused(pattern: str) -> None:
@@ -87,8 +87,8 @@ def test_it_matches_what_python_matches(pattern: str, names: list[str]) -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     asked = Pattern(".*")
-    assert asked.matches("".join(map(chr, range(0x4E00, 0x4E00 + MOST_REMEMBERED + 100))))
-    assert 0 < len(asked._next) <= MOST_REMEMBERED
+    assert asked.matches("".join(map(chr, range(0x4E00, 0x4E00 + MAX_CACHED + 100))))
+    assert 0 < len(asked._cache) <= MAX_CACHED
 
 
 def test_no_expression_takes_long() -> None:

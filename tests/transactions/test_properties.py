@@ -22,8 +22,8 @@ from konvene.records.coordinator import decode_transaction_record
 from konvene.records.transactions import TransactionLogKey, TransactionLogValue
 from konvene.transactions.expiry import EXPIRED, TIMED_OUT
 from konvene.transactions.state import (
-    BEFORE,
     LAST_EPOCH,
+    PREDECESSORS,
     PREPARE_ABORT,
     PREPARE_COMMIT,
     Transaction,
@@ -137,9 +137,9 @@ def test_epochs_never_go_back_and_ids_are_never_used_again(level: int, late: boo
             assert after.producer_epoch >= highest.get(after.producer_id, 0)
             assert after.producer_id >= max(highest, default=0)
             highest[after.producer_id] = after.producer_epoch
-            assert after.state in BEFORE
+            assert after.state in PREDECESSORS
             if known is not None:
-                assert known.state in BEFORE[after.state]
+                assert known.state in PREDECESSORS[after.state]
         known = after
 
 

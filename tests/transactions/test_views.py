@@ -23,7 +23,7 @@ from konvene.transactions.state import (
     ONGOING,
     PREPARE_ABORT,
     Transaction,
-    TransactionIs,
+    TransactionSnapshot,
 )
 
 
@@ -36,7 +36,7 @@ def some() -> Asked:
         Transaction("bills", 3, 3, -1, 1, -1, 30_000, COMPLETE_COMMIT, frozenset(), 990_000, 990_100),
         Transaction("orders-3", 4, 4, -1, 1, -1, 30_000, PREPARE_ABORT, wide, 999_900, 999_950),
     ):
-        asked.shard.replay(TransactionIs(told))
+        asked.shard.replay(TransactionSnapshot(told))
     return asked
 
 

@@ -36,7 +36,7 @@ from konvene.shard.contract import Context, Ending, Outcome
 from konvene.transactions.markers import (
     FETCH_PRODUCER_ID,
     WRITE_MARKERS,
-    Markers,
+    MarkersToWrite,
     MarkersWritten,
     ProducerIdFetched,
 )
@@ -111,7 +111,7 @@ class Write:
 class Delivery:
     """Markers on their way."""
 
-    markers: Markers
+    markers: MarkersToWrite
     missing: list[tuple[str, int]]
 
 

@@ -8,15 +8,12 @@ Work that might exceed one batch of the log is done in portions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from konvene.shard.contract import NOTHING, Arm, Context, Effect, Outcome
 from konvene.share_state.requests import SharePartitionKey, TopicsDeleted
 from konvene.share_state.state import PositionedRecord, SharePartitionState, snapshot, tombstone
-
-if TYPE_CHECKING:
-    from konvene.share_state.shard import ShareStateShard
 
 SNAPSHOT_COLD = ("cold",)
 PRUNE = ("prune",)
@@ -59,7 +56,17 @@ class SnapshotOffsets:
         return max(first, 0)
 
 
-def begin(shard: ShareStateShard, context: Context) -> Outcome:
+class PrunedShard(Protocol):
+    """What pruning reads of a shard."""
+
+    snapshots: SnapshotOffsets
+
+    @property
+    def states(self) -> Mapping[SharePartitionKey, SharePartitionState]:
+        """The share partitions of the shard."""
+
+
+def begin(shard: PrunedShard, context: Context) -> Outcome:
     """Arm the timers after a load; topics may have been deleted without a tombstone here."""
     timers = (_rearm(SNAPSHOT_COLD, context), _rearm(PRUNE, context))
     if _orphans(shard, context):
@@ -67,14 +74,14 @@ def begin(shard: ShareStateShard, context: Context) -> Outcome:
     return Outcome(timers=timers)
 
 
-def prune(shard: ShareStateShard, context: Context) -> Outcome:
+def prune(shard: PrunedShard, context: Context) -> Outcome:
     """Delete superseded records."""
     before = shard.snapshots.superseded_before()
     effects = (Effect(DELETE_RECORDS, before),) if before else ()
     return Outcome(timers=(_rearm(PRUNE, context),), effects=effects)
 
 
-def snapshot_cold(shard: ShareStateShard, context: Context) -> Outcome:
+def snapshot_cold(shard: PrunedShard, context: Context) -> Outcome:
     """Rewrite old snapshots, unless every snapshot is already a rewritten one."""
     timers = (_rearm(SNAPSHOT_COLD, context),)
     if all(state.create_timestamp != state.write_timestamp for state in shard.states.values()):
@@ -97,21 +104,21 @@ def _rewritten(state: SharePartitionState, now_ms: int) -> SharePartitionState:
     return state._replace(snapshot_epoch=state.snapshot_epoch + 1, write_timestamp=now_ms)
 
 
-def topics_deleted(shard: ShareStateShard, deleted: TopicsDeleted, context: Context) -> Outcome:
+def topics_deleted(shard: PrunedShard, deleted: TopicsDeleted, context: Context) -> Outcome:
     """Delete the state of share partitions of deleted topics."""
     return _delete(shard, [key for key in shard.states if key.topic_id in deleted.topic_ids], context)
 
 
-def delete_orphans(shard: ShareStateShard, context: Context) -> Outcome:
+def delete_orphans(shard: PrunedShard, context: Context) -> Outcome:
     """Delete the state of share partitions whose topic does not exist."""
     return _delete(shard, _orphans(shard, context), context)
 
 
-def _orphans(shard: ShareStateShard, context: Context) -> list[SharePartitionKey]:
+def _orphans(shard: PrunedShard, context: Context) -> list[SharePartitionKey]:
     return [key for key in shard.states if key.topic_id not in context.topics.by_id]
 
 
-def _delete(shard: ShareStateShard, keys: list[SharePartitionKey], context: Context) -> Outcome:
+def _delete(shard: PrunedShard, keys: list[SharePartitionKey], context: Context) -> Outcome:
     if not keys:
         return NOTHING
     portion = _portion(shard, keys)
@@ -119,7 +126,7 @@ def _delete(shard: ShareStateShard, keys: list[SharePartitionKey], context: Cont
     return Outcome(records=records, timers=(Arm(ORPHANS, 0),) if len(portion) < len(keys) else ())
 
 
-def _portion(shard: ShareStateShard, keys: Iterable[SharePartitionKey]) -> list[SharePartitionKey]:
+def _portion(shard: PrunedShard, keys: Iterable[SharePartitionKey]) -> list[SharePartitionKey]:
     """Return the first keys, as many as fit into an outcome; at least one."""
     portion: list[SharePartitionKey] = []
     size = 0

@@ -6,7 +6,8 @@ state, fenced epochs, unknown topic. Start offsets and epochs never decrease, an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from konvene.errors import MESSAGES, Errors
 from konvene.shard.contract import Context, Outcome, Reply
@@ -30,9 +31,6 @@ from konvene.share_state.state import (
     update,
 )
 
-if TYPE_CHECKING:
-    from konvene.share_state.shard import ShareStateShard
-
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
 NEGATIVE_LEADER_EPOCH = "The leader epoch cannot be a negative number."
 NEGATIVE_STATE_EPOCH = "The state epoch cannot be a negative number."
@@ -43,7 +41,17 @@ REVERSED_BATCH = "A state batch ends before it begins."
 Rejection = tuple[Errors, str]
 
 
-def initialize(shard: ShareStateShard, request: Initialize, context: Context) -> Outcome:
+class SharePartitionStates(Protocol):
+    """What the transitions read of a shard."""
+
+    updates_per_snapshot: int
+
+    @property
+    def states(self) -> Mapping[SharePartitionKey, SharePartitionState]:
+        """The share partitions of the shard."""
+
+
+def initialize(shard: SharePartitionStates, request: Initialize, context: Context) -> Outcome:
     """Initialize the state, or replace it; fenced epochs remain fenced."""
     key, state_epoch, start_offset = request
     known = shard.states.get(key)
@@ -67,7 +75,7 @@ def initialize(shard: ShareStateShard, request: Initialize, context: Context) ->
     return _answered(context, Answer(), snapshot(key, initialized, context.end_offset))
 
 
-def read(shard: ShareStateShard, request: Read, context: Context) -> Outcome:
+def read(shard: SharePartitionStates, request: Read, context: Context) -> Outcome:
     """Return the state to a share-partition leader; a new leader epoch is written."""
     key, leader_epoch = request
     rejection = _negative(key, (leader_epoch, NEGATIVE_LEADER_EPOCH))
@@ -90,7 +98,7 @@ def read(shard: ShareStateShard, request: Read, context: Context) -> Outcome:
     return outcome._replace(when_written=True)
 
 
-def write(shard: ShareStateShard, request: Write, context: Context) -> Outcome:
+def write(shard: SharePartitionStates, request: Write, context: Context) -> Outcome:
     """Merge delivery results into the state."""
     key, state_epoch, leader_epoch, start_offset, count, batches = request
     rejection = _negative(key, (leader_epoch, NEGATIVE_LEADER_EPOCH), (state_epoch, NEGATIVE_STATE_EPOCH))
@@ -121,7 +129,7 @@ def write(shard: ShareStateShard, request: Write, context: Context) -> Outcome:
     return _answered(context, Answer(), _record(shard, key, known, written, context))
 
 
-def read_summary(shard: ShareStateShard, request: ReadSummary, context: Context) -> Outcome:
+def read_summary(shard: SharePartitionStates, request: ReadSummary, context: Context) -> Outcome:
     """Return the progress of a share partition; defaults, without an error, if there is no state."""
     key = request.key
     rejection = _negative(key) or _unknown_topic(key, context)
@@ -141,7 +149,7 @@ def read_summary(shard: ShareStateShard, request: ReadSummary, context: Context)
     )
 
 
-def delete(shard: ShareStateShard, request: Delete, context: Context) -> Outcome:
+def delete(shard: SharePartitionStates, request: Delete, context: Context) -> Outcome:
     """Delete the state; deleting a missing one succeeds."""
     key = request.key
     rejection = _negative(key) or _unknown_topic(key, context)
@@ -157,7 +165,7 @@ def _answered(context: Context, answer: Any, *records: Any) -> Outcome:
 
 
 def _record(
-    shard: ShareStateShard,
+    shard: SharePartitionStates,
     key: SharePartitionKey,
     known: SharePartitionState,
     written: SharePartitionState,

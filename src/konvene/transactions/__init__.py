@@ -1,6 +1,4 @@
-"""Transactions: what the coordinator decides for each transactional id.
+"""The transaction coordinator: what it decides for each transactional id. Pure.
 
-`state` has the nouns, `shard` the tables, and each request a file: `init`, `partitions`, `end`, `views`.
-`expiry` is what time does, `markers` what the shell is asked for. Pure: state and a request in, records and
-replies out.
-"""
+`state` has the types, `shard` the tables, and each request a module: `init_producer_id`, `partitions`,
+`end_txn`, `views`. `expiry` has the timeouts, `markers` the work for the shell."""

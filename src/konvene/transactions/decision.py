@@ -1,23 +1,22 @@
-"""How a decision is written down, and how it is refused.
+"""How a decision becomes an outcome, and how a rejection becomes an error code.
 
-Every answer of a transaction coordinator is a response with a code in it; what is raised in here becomes one
-in the file that raises it. Old clients know no PRODUCER_FENCED and are told INVALID_PRODUCER_EPOCH.
-"""
+Every response of a transaction coordinator has an error code; errors raised here are caught in the module of
+the request. Old clients do not know PRODUCER_FENCED and get INVALID_PRODUCER_EPOCH instead."""
 
 from __future__ import annotations
 
 from konvene.errors import Errors
 from konvene.shard.contract import Arm, Context, Disarm, Effect, Outcome, Reply
 from konvene.shard.errors import TransactionError
-from konvene.transactions.state import TRANSACTION_VERSION, Transaction, TransactionIs, to_record
+from konvene.transactions.state import TRANSACTION_VERSION, Transaction, TransactionSnapshot, to_record
 
 
 def transaction_version(context: Context) -> int:
-    """The level of the cluster's feature."""
+    """Return the finalized level of the feature `transaction.version`."""
     return context.features.get(TRANSACTION_VERSION, 0)
 
 
-def written(
+def outcome_of(
     transactions: tuple[Transaction, ...],
     context: Context,
     replies: tuple[Reply, ...] = (),
@@ -26,40 +25,41 @@ def written(
     *,
     when_written: bool = False,
 ) -> Outcome:
-    """The outcome that makes these transactions the state."""
+    """Return the outcome that writes these transactions."""
     level = transaction_version(context)
     return Outcome(
         replies,
         tuple(to_record(transaction, level) for transaction in transactions),
-        tuple(TransactionIs(transaction) for transaction in transactions),
+        tuple(TransactionSnapshot(transaction) for transaction in transactions),
         timers,
         effects,
         when_written=when_written,
     )
 
 
-def as_records_are(context: Context) -> bool:
-    """Whether it is enough for a partition's part in a transaction to be written: if it is for its records.
+def records_need_no_fsync(context: Context) -> bool:
+    """Return whether transactions may be written without fsync, as records of the topics are by default.
 
-    Where those wait for the disk, so does whoever lets them in."""
+    If topics are configured to fsync, additions of partitions are as well."""
     return not context.config["konvene.log.fsync.topics"]
 
 
-def check_it_can_be_written(client_transaction_version: int, context: Context) -> None:
-    """A log of version 0 has no room for newer clients, who look at the cluster's level before they ask."""
+def check_record_version(client_transaction_version: int, context: Context) -> None:
+    """Raise UNSUPPORTED_VERSION for a newer client while records have version 0, which lacks its fields."""
     if client_transaction_version > 0 and transaction_version(context) < 1:
         raise TransactionError(Errors.UNSUPPORTED_VERSION)
 
 
 def fresh_producer_id(context: Context) -> int:
-    """Raises `TransactionError` where nobody fetched one: the client asks again, and then somebody has."""
+    """Return the context's unused producer id. Raises CONCURRENT_TRANSACTIONS if there is none: clients
+    retry."""
     if context.fresh_producer_id < 0:
         raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
     return context.fresh_producer_id
 
 
-def told(error: Errors, context: Context, knows_fenced: int) -> Errors:
-    """The code for a client whose API knows PRODUCER_FENCED from that version on."""
-    if error is Errors.PRODUCER_FENCED and context.api_version < knows_fenced:
+def client_error(error: Errors, context: Context, fenced_since: int) -> Errors:
+    """Return the error for a client whose API knows PRODUCER_FENCED since version `fenced_since`."""
+    if error is Errors.PRODUCER_FENCED and context.api_version < fenced_since:
         return Errors.INVALID_PRODUCER_EPOCH
     return error

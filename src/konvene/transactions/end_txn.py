@@ -1,20 +1,20 @@
-"""EndTxn: a transaction is committed or aborted; and the same on nobody's behalf.
+"""EndTxn: commit or abort a transaction, for a producer, a timeout or the next producer.
 
-What a client is answered that speaks EndTxn 5 (every transaction has an epoch of its own), with the epoch of
-its last request, which makes it a retry, or with the present one:
+The response to a client with EndTxn 5 (each transaction has its own epoch), for the epoch of its last
+request, which makes it a retry, or for the current one:
 
-                      abort, retry         abort, present   commit, retry        commit, present
+                      abort, retry         abort, current   commit, retry        commit, current
     Empty             PRODUCER_FENCED      a new epoch      PRODUCER_FENCED      INVALID_TXN_STATE
     CompleteAbort     NONE                 a new epoch      INVALID_TXN_STATE    INVALID_TXN_STATE
     CompleteCommit    INVALID_TXN_STATE    a new epoch      NONE                 INVALID_TXN_STATE
 
-A client may be told by the error of a Produce that its partition was not added, and not know whether others
-were: so it may abort what never began, and the coordinator writes an end of no partitions.
+After a Produce failed because its partition was not added, a client does not know whether others were: so it
+may abort a transaction that never began, and the coordinator writes an end without partitions.
 
-An older client has one epoch for all of its transactions: its retry of an end is a second one of the same.
+An older client has one epoch for all of its transactions: its retry of an end looks like a second end.
 
 The reply leaves when the Prepare record is durable; the markers follow (`markers`), and the Complete record
-when they are written. When the epochs of a producer id are used up, Complete brings the next id.
+when they are written. If the epochs of a producer id are exhausted, Complete assigns the next producer id.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from konvene.messages.end_txn import EndTxnRequest, EndTxnResponse
 from konvene.shard.contract import NOTHING, Context, Effect, Outcome, Reply
 from konvene.shard.errors import TransactionError
 from konvene.transactions.decision import (
-    check_it_can_be_written,
+    check_record_version,
+    client_error,
     fresh_producer_id,
-    told,
+    outcome_of,
     transaction_version,
-    written,
 )
-from konvene.transactions.markers import WRITE_MARKERS, Markers, MarkersWritten
+from konvene.transactions.markers import WRITE_MARKERS, MarkersToWrite, MarkersWritten
 from konvene.transactions.state import (
     AT_REST,
     COMPLETE_ABORT,
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from konvene.transactions.shard import TransactionShard
 
 FIRST_WITH_EPOCH_BUMP = 5
-FIRST_THAT_KNOWS_FENCED = 2
+FIRST_WITH_FENCED = 2
 EPOCH_BUMP = 2
-"""The transaction version with which every transaction has an epoch of its own."""
+"""The transaction version since which each transaction has its own epoch."""
 
 
 def end_txn(shard: TransactionShard, request: EndTxnRequest, context: Context) -> Outcome:
@@ -66,14 +66,14 @@ def end_txn(shard: TransactionShard, request: EndTxnRequest, context: Context) -
         if transaction is None:
             raise TransactionError(Errors.INVALID_PRODUCER_ID_MAPPING)
         if context.api_version < FIRST_WITH_EPOCH_BUMP:
-            return _by_an_old_client(transaction, request, context)
-        return _by_a_new_client(transaction, request, context)
+            return _end_without_epoch_bump(transaction, request, context)
+        return _end_with_epoch_bump(transaction, request, context)
     except TransactionError as refused:
-        code = told(refused.error, context, FIRST_THAT_KNOWS_FENCED)
+        code = client_error(refused.error, context, FIRST_WITH_FENCED)
         return Outcome((Reply(context.waiter, EndTxnResponse(error_code=code)),))
 
 
-def _by_an_old_client(transaction: Transaction, request: EndTxnRequest, context: Context) -> Outcome:
+def _end_without_epoch_bump(transaction: Transaction, request: EndTxnRequest, context: Context) -> Outcome:
     if transaction.producer_id != request.producer_id:
         raise TransactionError(Errors.INVALID_PRODUCER_ID_MAPPING)
     if transaction.producer_epoch != request.producer_epoch:
@@ -82,36 +82,36 @@ def _by_an_old_client(transaction: Transaction, request: EndTxnRequest, context:
         raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
     reply = Reply(context.waiter, EndTxnResponse())
     if transaction.state is ONGOING:
-        return _written(prepared_at_its_epoch(transaction, request.committed, context), context, reply)
+        return _prepare_outcome(prepare_without_bump(transaction, request.committed, context), context, reply)
     if transaction.state is (COMPLETE_COMMIT if request.committed else COMPLETE_ABORT):
         return Outcome((reply,))
     raise TransactionError(Errors.INVALID_TXN_STATE)
 
 
-def _by_a_new_client(transaction: Transaction, request: EndTxnRequest, context: Context) -> Outcome:
+def _end_with_epoch_bump(transaction: Transaction, request: EndTxnRequest, context: Context) -> Outcome:
     if transaction.is_ending:
-        # First of all: the client may have another producer id when this end is complete.
+        # Checked first: the client may have another producer id when this end is complete.
         raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
-    is_rotated = _is_retry_of_a_rotation(transaction, request)
-    if transaction.producer_id != request.producer_id and not is_rotated:
+    is_rotation_retry = _is_retry_after_rotation(transaction, request)
+    if transaction.producer_id != request.producer_id and not is_rotation_retry:
         raise TransactionError(Errors.INVALID_PRODUCER_ID_MAPPING)
-    is_retry = is_rotated or transaction.producer_epoch == request.producer_epoch + 1
+    is_retry = is_rotation_retry or transaction.producer_epoch == request.producer_epoch + 1
     may_retry = is_retry and transaction.state in (COMPLETE_COMMIT, COMPLETE_ABORT)
     if transaction.producer_epoch != request.producer_epoch and not may_retry:
         raise TransactionError(Errors.PRODUCER_FENCED)
     if is_retry:
         if transaction.state is not (COMPLETE_COMMIT if request.committed else COMPLETE_ABORT):
             raise TransactionError(Errors.INVALID_TXN_STATE)
-        return Outcome((_ended(transaction, context),))
+        return Outcome((_response(transaction, context),))
     if request.committed and transaction.state is not ONGOING:
         raise TransactionError(Errors.INVALID_TXN_STATE)
     fresh = fresh_producer_id(context) if transaction.is_exhausted else NO_PRODUCER_ID
-    prepared = prepared_with_an_epoch(transaction, request.committed, fresh, context)
-    check_it_can_be_written(EPOCH_BUMP, context)
-    return _written(prepared, context, _ended(completed(prepared, context.now_ms), context))
+    prepared = prepare_with_bump(transaction, request.committed, fresh, context)
+    check_record_version(EPOCH_BUMP, context)
+    return _prepare_outcome(prepared, context, _response(complete(prepared, context.now_ms), context))
 
 
-def _is_retry_of_a_rotation(transaction: Transaction, request: EndTxnRequest) -> bool:
+def _is_retry_after_rotation(transaction: Transaction, request: EndTxnRequest) -> bool:
     return (
         transaction.previous_producer_id == request.producer_id
         and request.producer_epoch == LAST_EPOCH - 1
@@ -119,17 +119,17 @@ def _is_retry_of_a_rotation(transaction: Transaction, request: EndTxnRequest) ->
     )
 
 
-def _ended(transaction: Transaction, context: Context) -> Reply:
-    """Who the producer is from here on."""
+def _response(transaction: Transaction, context: Context) -> Reply:
+    """Return the response with the producer's id and epoch for its next transaction."""
     response = EndTxnResponse(producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch)
     return Reply(context.waiter, response)
 
 
-# --- the changes, which time and the next producer bring about as well -----------------------------
+# --- transitions, also used by timeouts and InitProducerId -----------------------------------------
 
 
-def prepared_at_its_epoch(transaction: Transaction, committed: bool, context: Context) -> Transaction:
-    """The end of a transaction that leaves the producer its epoch."""
+def prepare_without_bump(transaction: Transaction, committed: bool, context: Context) -> Transaction:
+    """Return the prepared end of a transaction, with the producer's epoch unchanged."""
     return transaction.moved(
         PREPARE_COMMIT if committed else PREPARE_ABORT,
         next_producer_id=NO_PRODUCER_ID,
@@ -138,10 +138,10 @@ def prepared_at_its_epoch(transaction: Transaction, committed: bool, context: Co
     )
 
 
-def prepared_with_an_epoch(
+def prepare_with_bump(
     transaction: Transaction, committed: bool, next_producer_id: int, context: Context
 ) -> Transaction:
-    """The end of a transaction, or of none, that brings the producer's next epoch."""
+    """Return the prepared end of a transaction, or of none, with the producer's next epoch."""
     epoch = transaction.producer_epoch + 1
     if epoch > LAST_EPOCH and not committed:
         epoch = LAST_EPOCH
@@ -156,24 +156,24 @@ def prepared_with_an_epoch(
     )
 
 
-def needs_next_id(transaction: Transaction, context: Context) -> bool:
-    """Whether to fence its producer takes a producer id."""
+def needs_new_producer_id(transaction: Transaction, context: Context) -> bool:
+    """Return whether fencing the producer requires a new producer id."""
     return transaction_version(context) >= EPOCH_BUMP and transaction.is_exhausted
 
 
-def fenced(transaction: Transaction, next_producer_id: int, context: Context) -> Transaction:
-    """The abort of a transaction under way by which its producer's epoch becomes an old one."""
+def fencing_abort(transaction: Transaction, next_producer_id: int, context: Context) -> Transaction:
+    """Return the prepared abort of an ongoing transaction that fences its producer by a new epoch."""
     if transaction_version(context) >= EPOCH_BUMP:
-        return prepared_with_an_epoch(transaction, False, next_producer_id, context)
+        return prepare_with_bump(transaction, False, next_producer_id, context)
     return replace(
-        prepared_at_its_epoch(transaction, False, context),
+        prepare_without_bump(transaction, False, context),
         producer_epoch=min(transaction.producer_epoch + 1, LAST_EPOCH),
         last_producer_epoch=NO_EPOCH,
     )
 
 
-def completed(transaction: Transaction, now_ms: int) -> Transaction:
-    """What a prepared end becomes when all of its markers are written."""
+def complete(transaction: Transaction, now_ms: int) -> Transaction:
+    """Return the transaction after all markers of its prepared end were written."""
     state = COMPLETE_COMMIT if transaction.state is PREPARE_COMMIT else COMPLETE_ABORT
     rotates = transaction.next_producer_id != NO_PRODUCER_ID
     return transaction.moved(
@@ -186,11 +186,11 @@ def completed(transaction: Transaction, now_ms: int) -> Transaction:
     )
 
 
-def markers(transaction: Transaction) -> Effect:
-    """What the shell is to do for a prepared end."""
+def marker_effect(transaction: Transaction) -> Effect:
+    """Return the effect that writes the markers of a prepared end."""
     return Effect(
         WRITE_MARKERS,
-        Markers(
+        MarkersToWrite(
             transaction.transactional_id, transaction.producer_id, transaction.producer_epoch,
             transaction.state is PREPARE_COMMIT, transaction.client_transaction_version,
             sorted_partitions(transaction),
@@ -198,19 +198,19 @@ def markers(transaction: Transaction) -> Effect:
     )  # fmt: skip
 
 
-def _written(prepared: Transaction, context: Context, reply: Reply) -> Outcome:
-    return written((prepared,), context, (reply,), (markers(prepared),))
+def _prepare_outcome(prepared: Transaction, context: Context, reply: Reply) -> Outcome:
+    return outcome_of((prepared,), context, (reply,), (marker_effect(prepared),))
 
 
-def markers_written(shard: TransactionShard, news: MarkersWritten, context: Context) -> Outcome:
-    """The end is complete. News of another end, or told twice, are nothing.
+def markers_written(shard: TransactionShard, event: MarkersWritten, context: Context) -> Outcome:
+    """Complete the end of a transaction. An event of another end, or a repeated one, is ignored.
 
-    Nobody waits for it: where it is lost, the markers are written once more."""
-    transaction = shard.transactions.get(news.transactional_id)
+    No request waits for it, and if the record is lost, the markers are written again."""
+    transaction = shard.transactions.get(event.transactional_id)
     if (
         transaction is None
         or not transaction.is_ending
-        or (transaction.producer_id, transaction.producer_epoch) != (news.producer_id, news.producer_epoch)
+        or (transaction.producer_id, transaction.producer_epoch) != (event.producer_id, event.producer_epoch)
     ):
         return NOTHING
-    return written((completed(transaction, context.now_ms),), context, when_written=True)
+    return outcome_of((complete(transaction, context.now_ms),), context, when_written=True)

@@ -1,10 +1,8 @@
-"""What time does: transactions that take too long are aborted, ids that nobody uses are forgotten.
+"""Timeouts: abort transactions that take too long, and delete transactional ids that are not used.
 
-A transaction that was open for longer than its timeout is aborted, and its producer fenced. An id is
-forgotten when nothing was heard of it for `transactional.id.expiration.ms` and no transaction is under way.
-Both are looked for from time to time. What comes of it is bounded: at most `MOST_BYTES` are written at a
-time, and the rest soon after.
-"""
+A transaction that is open for longer than its timeout is aborted, and its producer fenced. An id is deleted
+if it was not used for `transactional.id.expiration.ms` and has no open transaction. Both are checked
+periodically. A batch has at most `MAX_BATCH_BYTES`; the next one follows after `NEXT_BATCH_MS`."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from typing import TYPE_CHECKING
 from konvene.records.coordinator import Record
 from konvene.records.transactions import TransactionLogKey
 from konvene.shard.contract import NOTHING, Arm, Context, Effect, Outcome
-from konvene.transactions.decision import written
-from konvene.transactions.end_txn import fenced, markers, needs_next_id
+from konvene.transactions.decision import outcome_of
+from konvene.transactions.end_txn import fencing_abort, marker_effect, needs_new_producer_id
 from konvene.transactions.markers import FETCH_PRODUCER_ID, ProducerIdFetched
 from konvene.transactions.state import AT_REST, NO_PRODUCER_ID, NO_TIMEOUT_MS, ONGOING, Transaction
 
@@ -24,58 +22,58 @@ if TYPE_CHECKING:
 TIMED_OUT, EXPIRED = ("timed-out",), ("expired",)
 """The timers of the whole shard."""
 
-EVERY = {
+INTERVALS = {
     TIMED_OUT: "transaction.abort.timed.out.transaction.cleanup.interval.ms",
     EXPIRED: "transaction.remove.expired.transaction.cleanup.interval.ms",
 }
 
-MOST_BYTES = 256 * 1024
-"""Of names in the records of one batch."""
+MAX_BATCH_BYTES = 256 * 1024
+"""Maximum size of the names in the records of one batch."""
 
-SOON_MS = 10
-"""When the next batch follows, if there is more to do."""
+NEXT_BATCH_MS = 10
+"""Delay of the next batch if more has expired than fits one."""
 
 _RECORD_BYTES = 64
-"""Of a record, beside its names."""
+"""Estimated size of a record without its names."""
 
 
-def armed(key: tuple[str], context: Context) -> Arm:
-    """The timer, when all has just been looked at."""
-    return Arm(key, context.config[EVERY[key]])
+def next_check(key: tuple[str], context: Context) -> Arm:
+    """Return the timer of the next check, after a complete one."""
+    return Arm(key, context.config[INTERVALS[key]])
 
 
-def timed_out(shard: TransactionShard, context: Context) -> Outcome:
-    """Abort what takes too long."""
+def abort_timed_out(shard: TransactionShard, context: Context) -> Outcome:
+    """Abort the transactions that exceeded their timeout."""
     aborted: list[Transaction] = []
     effects: list[Effect] = []
-    left = MOST_BYTES
-    timer = armed(TIMED_OUT, context)
+    bytes_left = MAX_BATCH_BYTES
+    timer = next_check(TIMED_OUT, context)
     for transaction in shard.transactions.values():
-        if not _takes_too_long(transaction, context.now_ms):
+        if not _is_timed_out(transaction, context.now_ms):
             continue
-        left -= _size(transaction)
-        if left < 0 and aborted:
-            timer = Arm(TIMED_OUT, SOON_MS)
+        bytes_left -= _size(transaction)
+        if bytes_left < 0 and aborted:
+            timer = Arm(TIMED_OUT, NEXT_BATCH_MS)
             break
-        if needs_next_id(transaction, context):
+        if needs_new_producer_id(transaction, context):
             effects.append(Effect(FETCH_PRODUCER_ID, transaction.transactional_id))
             continue
-        aborted.append(fenced(transaction, NO_PRODUCER_ID, context))
-        effects.append(markers(aborted[-1]))
-    return written(tuple(aborted), context, effects=tuple(effects), timers=(timer,))
+        aborted.append(fencing_abort(transaction, NO_PRODUCER_ID, context))
+        effects.append(marker_effect(aborted[-1]))
+    return outcome_of(tuple(aborted), context, effects=tuple(effects), timers=(timer,))
 
 
-def producer_id_fetched(shard: TransactionShard, news: ProducerIdFetched, context: Context) -> Outcome:
-    """Abort a transaction whose producer has no epochs left, if it still takes too long."""
-    transaction = shard.transactions.get(news.transactional_id)
-    if transaction is None or not _takes_too_long(transaction, context.now_ms):
+def producer_id_fetched(shard: TransactionShard, event: ProducerIdFetched, context: Context) -> Outcome:
+    """Abort a timed-out transaction whose producer has no epochs left, unless it ended meanwhile."""
+    transaction = shard.transactions.get(event.transactional_id)
+    if transaction is None or not _is_timed_out(transaction, context.now_ms):
         return NOTHING
-    next_id = news.producer_id if needs_next_id(transaction, context) else NO_PRODUCER_ID
-    aborted = fenced(transaction, next_id, context)
-    return written((aborted,), context, effects=(markers(aborted),))
+    next_id = event.producer_id if needs_new_producer_id(transaction, context) else NO_PRODUCER_ID
+    aborted = fencing_abort(transaction, next_id, context)
+    return outcome_of((aborted,), context, effects=(marker_effect(aborted),))
 
 
-def _takes_too_long(transaction: Transaction, now_ms: int) -> bool:
+def _is_timed_out(transaction: Transaction, now_ms: int) -> bool:
     return (
         transaction.state is ONGOING
         and transaction.timeout_ms != NO_TIMEOUT_MS
@@ -88,16 +86,16 @@ def _size(transaction: Transaction) -> int:
     return _RECORD_BYTES + names + sum(4 + len(topic) for topic, _ in transaction.partitions)
 
 
-def expired(shard: TransactionShard, context: Context) -> Outcome:
-    """Forget ids that nobody uses."""
+def delete_expired(shard: TransactionShard, context: Context) -> Outcome:
+    """Delete the transactional ids that are not used."""
     latest_ms = context.now_ms - context.config["transactional.id.expiration.ms"]
     records: list[Record] = []
-    left = MOST_BYTES
+    bytes_left = MAX_BATCH_BYTES
     for transaction in shard.transactions.values():
         if transaction.state not in AT_REST or transaction.last_update_ms > latest_ms:
             continue
-        left -= _RECORD_BYTES + len(transaction.transactional_id.encode())
-        if left < 0 and records:
-            return Outcome(records=tuple(records), timers=(Arm(EXPIRED, SOON_MS),))
+        bytes_left -= _RECORD_BYTES + len(transaction.transactional_id.encode())
+        if bytes_left < 0 and records:
+            return Outcome(records=tuple(records), timers=(Arm(EXPIRED, NEXT_BATCH_MS),))
         records.append(Record(TransactionLogKey(transactional_id=transaction.transactional_id), None))
-    return Outcome(records=tuple(records), timers=(armed(EXPIRED, context),))
+    return Outcome(records=tuple(records), timers=(next_check(EXPIRED, context),))

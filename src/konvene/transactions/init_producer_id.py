@@ -1,11 +1,11 @@
-"""InitProducerId: who has the transactional id from now on, and at which epoch.
+"""InitProducerId: give a transactional id to a producer, with an epoch that fences the one before.
 
-A producer that begins says nothing of itself: it is given the next epoch, and whoever had the id before is
-fenced. If there is a transaction under way it is aborted first; the new producer is told to come again, and
-is given another epoch then. A producer that goes on after an error says its id and epoch: it is given the
-next epoch if it is the owner, the present one if it is the owner and did not hear of it, and refused if not.
+A producer that starts sends no producer id: it gets the next epoch, and the former owner is fenced. If a
+transaction is open it is aborted first; the new producer is told to retry, and then gets another epoch. A
+producer that recovers from an error sends its id and epoch: it gets the next epoch if it is the owner, the
+current one if it is the owner and missed the response, and is fenced otherwise.
 
-When the epochs of a producer id are used up, the next producer gets another id.
+When the epochs of a producer id are exhausted, the next producer gets another id.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from konvene.errors import Errors
 from konvene.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import TransactionError
-from konvene.transactions.decision import fresh_producer_id, told, written
-from konvene.transactions.end_txn import fenced, markers, needs_next_id
+from konvene.transactions.decision import client_error, fresh_producer_id, outcome_of
+from konvene.transactions.end_txn import fencing_abort, marker_effect, needs_new_producer_id
 from konvene.transactions.state import (
     EMPTY,
     NO_EPOCH,
@@ -31,7 +31,7 @@ from konvene.transactions.state import (
 if TYPE_CHECKING:
     from konvene.transactions.shard import TransactionShard
 
-FIRST_THAT_KNOWS_FENCED = 4
+FIRST_WITH_FENCED = 4
 
 
 def init_producer_id(shard: TransactionShard, request: InitProducerIdRequest, context: Context) -> Outcome:
@@ -40,14 +40,14 @@ def init_producer_id(shard: TransactionShard, request: InitProducerIdRequest, co
         timeout_ms = _timeout_ms(request, context)
         transaction = shard.transactions.get(request.transactional_id or "")
         if transaction is None:
-            transaction = _made(request, context)
-        return _taken(transaction, request, timeout_ms, context)
+            transaction = _new_transaction(request, context)
+        return _initialize(transaction, request, timeout_ms, context)
     except TransactionError as refused:
-        return Outcome((_refused(refused.error, context),))
+        return Outcome((_error_reply(refused.error, context),))
 
 
 def needs_producer_id(shard: TransactionShard, request: InitProducerIdRequest) -> bool:
-    """Whether it may take a producer id that nobody has."""
+    """Return whether the request can need an unused producer id."""
     if not request.transactional_id:
         return False
     transaction = shard.transactions.get(request.transactional_id)
@@ -55,9 +55,9 @@ def needs_producer_id(shard: TransactionShard, request: InitProducerIdRequest) -
 
 
 def _timeout_ms(request: InitProducerIdRequest, context: Context) -> int:
-    """The timeout of its transactions. Raises `TransactionError` for what no state could allow."""
-    unsaid = (request.producer_id == NO_PRODUCER_ID, request.producer_epoch == NO_EPOCH)
-    if not request.transactional_id or unsaid[0] != unsaid[1]:
+    """Return the transaction timeout. Raises `TransactionError` for requests that no state allows."""
+    missing = (request.producer_id == NO_PRODUCER_ID, request.producer_epoch == NO_EPOCH)
+    if not request.transactional_id or missing[0] != missing[1]:
         raise TransactionError(Errors.INVALID_REQUEST)
     if request.enable2_pc and not context.config["transaction.two.phase.commit.enable"]:
         raise TransactionError(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -70,32 +70,34 @@ def _timeout_ms(request: InitProducerIdRequest, context: Context) -> int:
     return request.transaction_timeout_ms
 
 
-def _made(request: InitProducerIdRequest, context: Context) -> Transaction:
-    """An id that nobody had: it has a producer id, and no epoch yet."""
+def _new_transaction(request: InitProducerIdRequest, context: Context) -> Transaction:
+    """Return a new transactional id with a producer id, but no epoch yet."""
     assert request.transactional_id
     return Transaction(request.transactional_id, fresh_producer_id(context))
 
 
-def _taken(
+def _initialize(
     transaction: Transaction, request: InitProducerIdRequest, timeout_ms: int, context: Context
 ) -> Outcome:
     expected = None if request.producer_id == NO_PRODUCER_ID else request.producer_epoch
     if transaction.is_ending:
         raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
-    if expected is not None and not _may_have_been(transaction, request.producer_id, expected):
+    if expected is not None and not _is_known_owner(transaction, request.producer_id, expected):
         raise TransactionError(Errors.PRODUCER_FENCED)
     if transaction.state is ONGOING:
-        next_id = fresh_producer_id(context) if needs_next_id(transaction, context) else NO_PRODUCER_ID
-        aborted = fenced(transaction, next_id, context)
-        come_again = _refused(Errors.CONCURRENT_TRANSACTIONS, context)
-        return written((aborted,), context, (come_again,), (markers(aborted),))
+        next_id = (
+            fresh_producer_id(context) if needs_new_producer_id(transaction, context) else NO_PRODUCER_ID
+        )
+        aborted = fencing_abort(transaction, next_id, context)
+        retry = _error_reply(Errors.CONCURRENT_TRANSACTIONS, context)
+        return outcome_of((aborted,), context, (retry,), (marker_effect(aborted),))
     if transaction.is_exhausted and expected in (None, transaction.producer_epoch):
         producer_id, epoch = fresh_producer_id(context), 0
         last = NO_EPOCH if expected is None else transaction.producer_epoch
     else:
         producer_id = transaction.producer_id
         epoch, last = _next_epoch(transaction, expected)
-    taken = transaction.moved(
+    initialized = transaction.moved(
         EMPTY,
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -106,11 +108,11 @@ def _taken(
         last_update_ms=context.now_ms,
     )
     response = InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
-    return written((taken,), context, (Reply(context.waiter, response),))
+    return outcome_of((initialized,), context, (Reply(context.waiter, response),))
 
 
-def _may_have_been(transaction: Transaction, producer_id: int, epoch: int) -> bool:
-    """Whether it is the owner, or was until its epochs were used up and did not hear of it."""
+def _is_known_owner(transaction: Transaction, producer_id: int, epoch: int) -> bool:
+    """Return whether the producer is the owner, or was until its epochs were exhausted."""
     return (
         transaction.producer_epoch == NO_EPOCH
         or producer_id == transaction.producer_id
@@ -119,10 +121,10 @@ def _may_have_been(transaction: Transaction, producer_id: int, epoch: int) -> bo
 
 
 def _next_epoch(transaction: Transaction, expected: int | None) -> tuple[int, int]:
-    """The epoch, and the last one. Raises `TransactionError` for a producer that another followed."""
+    """Return the epoch and the last epoch. Raises PRODUCER_FENCED if another producer followed."""
     epoch = transaction.producer_epoch
     if transaction.is_exhausted:
-        # The epochs are used up, and the producer names another one than the present.
+        # The epochs are exhausted, and the producer has another epoch than the current one.
         raise TransactionError(Errors.UNKNOWN_SERVER_ERROR)
     if expected is None:
         return epoch + 1, NO_EPOCH
@@ -133,7 +135,7 @@ def _next_epoch(transaction: Transaction, expected: int | None) -> tuple[int, in
     raise TransactionError(Errors.PRODUCER_FENCED)
 
 
-def _refused(error: Errors, context: Context) -> Reply:
-    code = told(error, context, FIRST_THAT_KNOWS_FENCED)
+def _error_reply(error: Errors, context: Context) -> Reply:
+    code = client_error(error, context, FIRST_WITH_FENCED)
     response = InitProducerIdResponse(error_code=code, producer_epoch=NO_EPOCH)
     return Reply(context.waiter, response)

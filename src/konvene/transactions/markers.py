@@ -1,23 +1,23 @@
-"""What a transaction coordinator asks of the shell, and what it hears back.
+"""The work of a transaction coordinator's shell: its effects, and the events that come back.
 
-A transaction that is to end has its `Prepare` record in the log. The shell writes a marker into every
-partition of it, and says so when all of them are durable; only then the transaction is complete.
-Whoever dies in between is asked again: `TransactionShard.load` asks for every transaction so prepared.
-"""
+When a transaction ends, its Prepare record is in the log. The shell writes a marker to each of its
+partitions, and reports when all are durable; only then is the transaction complete. After a crash in between,
+`TransactionShard.load` requests the markers of every prepared transaction again."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 WRITE_MARKERS = "write-markers"
-"""Effect: write the markers of a transaction. Subject: `Markers`."""
+"""Effect: write the markers of a transaction. Subject: `MarkersToWrite`."""
 
 FETCH_PRODUCER_ID = "fetch-producer-id"
-"""Effect: a transaction timed out whose producer has no epochs left. Subject: the transactional id."""
+"""Effect: allocate a producer id for a timed-out transaction without epochs. Subject: the transactional
+id."""
 
 
-class Markers(NamedTuple):
-    """The end of a transaction, for each of its partitions; there may be none of them."""
+class MarkersToWrite(NamedTuple):
+    """The end of a transaction with its partitions, of which there may be none."""
 
     transactional_id: str
     producer_id: int
@@ -30,7 +30,7 @@ class Markers(NamedTuple):
 
 
 class MarkersWritten(NamedTuple):
-    """News: all markers of this end are in the logs, durable, or their partitions are gone."""
+    """Event: all markers of this end are durable, or their partitions were deleted."""
 
     transactional_id: str
     producer_id: int
@@ -38,7 +38,7 @@ class MarkersWritten(NamedTuple):
 
 
 class ProducerIdFetched(NamedTuple):
-    """News: a producer id that nobody has, for a transaction that timed out."""
+    """Event: an unused producer id for a transaction that timed out."""
 
     transactional_id: str
     producer_id: int

@@ -1,11 +1,11 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn: where a transaction writes. The first of them begins one.
+"""AddPartitionsToTxn and AddOffsetsToTxn: add partitions to a transaction, starting one with the first.
 
-Up to version 3 a client asks, for one transaction. From 4 on brokers ask, for several at a time: to add
-partitions for a client that does not ask itself (every transaction has an epoch of its own), or to hear
-whether partitions were added (`verify_only`), which changes nothing. Each transaction is decided by itself.
-Which kind of client it is the version tells; the form may be the newer one for both.
+Up to version 3 clients send it, for one transaction. From version 4 on brokers send it, for several at a
+time: to add partitions for clients with transaction version 2, or to verify that partitions were added
+(`verify_only`), which changes nothing. Each transaction is decided on its own. The version decides which kind
+of client it is; both may use the newer format.
 
-Nothing here asks whether a partition exists: who sends the request did.
+Whether a partition exists is not checked here but by the sender.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ from konvene.messages.add_partitions_to_txn import (
 )
 from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import TransactionError
-from konvene.transactions.decision import as_records_are, check_it_can_be_written, told, written
+from konvene.transactions.decision import (
+    check_record_version,
+    client_error,
+    outcome_of,
+    records_need_no_fsync,
+)
 from konvene.transactions.end_txn import EPOCH_BUMP
 from konvene.transactions.state import AT_REST, COMPLETE, ONGOING, Partition, Transaction
 
@@ -36,46 +41,51 @@ if TYPE_CHECKING:
     from konvene.transactions.shard import TransactionShard
 
 FIRST_BETWEEN_BROKERS = 4
-FIRST_THAT_KNOWS_FENCED = 2
+FIRST_WITH_FENCED = 2
 
 TopicResults = tuple[AddPartitionsToTxnTopicResult, ...]
 
 
 def add_partitions(shard: TransactionShard, request: AddPartitionsToTxnRequest, context: Context) -> Outcome:
-    """Decide an AddPartitionsToTxn, of either form."""
+    """Decide an AddPartitionsToTxn in either format."""
     if context.api_version < FIRST_BETWEEN_BROKERS and not request.transactions:
-        changed, results = _decided(shard, _only_one(request), context, {})
+        changed, results = _decide(shard, _single_entry(request), context, {})
         response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
         reply = Reply(context.waiter, response)
-        return written(changed, context, (reply,), when_written=_may_leave(shard, changed, context))
+        return outcome_of(changed, context, (reply,), when_written=_needs_no_fsync(shard, changed, context))
     latest: dict[str, Transaction] = {}
     all_results = []
-    for asked in request.transactions:
-        changed, results = _decided(shard, asked, context, latest)
+    for entry in request.transactions:
+        changed, results = _decide(shard, entry, context, latest)
         latest |= {transaction.transactional_id: transaction for transaction in changed}
         all_results.append(
-            AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=results)
+            AddPartitionsToTxnResult(transactional_id=entry.transactional_id, topic_results=results)
         )
     response = AddPartitionsToTxnResponse(results_by_transaction=tuple(all_results))
     reply = Reply(context.waiter, response)
-    begun = tuple(latest.values())
-    return written(begun, context, (reply,), when_written=_may_leave(shard, begun, context))
+    changed_transactions = tuple(latest.values())
+    return outcome_of(
+        changed_transactions,
+        context,
+        (reply,),
+        when_written=_needs_no_fsync(shard, changed_transactions, context),
+    )
 
 
-def _may_leave(shard: TransactionShard, changed: tuple[Transaction, ...], context: Context) -> bool:
-    """Whether it is enough that these records are written.
+def _needs_no_fsync(shard: TransactionShard, changed: tuple[Transaction, ...], context: Context) -> bool:
+    """Return whether these records need no fsync before the response.
 
-    An old client has one epoch for all of its transactions. Where the end of the last one is not known to be
-    complete any more, its marker is written again, and would be the end of the next one as well. So the first
-    step of the next one waits until the disk has the end of the last."""
-    if not as_records_are(context):
+    An old client has one epoch for all of its transactions. If a crash loses the completion of the last one,
+    its markers are written again, and would end the next one as well. So the first record of the next
+    transaction waits for the fsync of the completion."""
+    if not records_need_no_fsync(context):
         return False
     old = (t.transactional_id for t in changed if t.client_transaction_version < EPOCH_BUMP)
     before = map(shard.transactions.get, old)
     return not any(known is not None and known.state in COMPLETE for known in before)
 
 
-def _only_one(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
+def _single_entry(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
     return AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
@@ -84,31 +94,31 @@ def _only_one(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransacti
     )
 
 
-def _decided(
+def _decide(
     shard: TransactionShard,
-    asked: AddPartitionsToTxnTransaction,
+    entry: AddPartitionsToTxnTransaction,
     context: Context,
     latest: dict[str, Transaction],
 ) -> tuple[tuple[Transaction, ...], TopicResults]:
-    """What one transaction becomes, if anything changes, and its part of the answer."""
-    wanted = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
-    known = latest.get(asked.transactional_id) or shard.transactions.get(asked.transactional_id)
+    """Return the changed transaction, if any, and the entry's part of the response."""
+    partitions = [(topic.name, index) for topic in entry.topics for index in topic.partitions]
+    known = latest.get(entry.transactional_id) or shard.transactions.get(entry.transactional_id)
     changed: tuple[Transaction, ...] = ()
     try:
-        found = _of(known, asked.transactional_id)
-        if asked.verify_only:
-            return (), _results(asked.topics, _verified(found, asked, wanted))
+        transaction = _existing(known, entry.transactional_id)
+        if entry.verify_only:
+            return (), _results(entry.topics, _verify(transaction, entry, partitions))
         version = EPOCH_BUMP if context.api_version >= FIRST_BETWEEN_BROKERS else 0
-        changed = _added(found, asked.producer_id, asked.producer_epoch, wanted, version, context)
+        changed = _add(transaction, entry.producer_id, entry.producer_epoch, partitions, version, context)
         error = Errors.NONE
     except TransactionError as refused:
         error = refused.error
-    if not asked.verify_only:
-        error = told(error, context, FIRST_THAT_KNOWS_FENCED)
-    return changed, _results(asked.topics, dict.fromkeys(wanted, error))
+    if not entry.verify_only:
+        error = client_error(error, context, FIRST_WITH_FENCED)
+    return changed, _results(entry.topics, dict.fromkeys(partitions, error))
 
 
-def _of(transaction: Transaction | None, transactional_id: str) -> Transaction:
+def _existing(transaction: Transaction | None, transactional_id: str) -> Transaction:
     if not transactional_id:
         raise TransactionError(Errors.INVALID_REQUEST)
     if transaction is None:
@@ -116,39 +126,42 @@ def _of(transaction: Transaction | None, transactional_id: str) -> Transaction:
     return transaction
 
 
-def _verified(
-    transaction: Transaction, asked: AddPartitionsToTxnTransaction, wanted: list[Partition]
+def _verify(
+    transaction: Transaction, entry: AddPartitionsToTxnTransaction, partitions: list[Partition]
 ) -> dict[Partition, Errors]:
-    """Whether partitions were added. Raises `TransactionError` where the asker has no such transaction."""
-    if transaction.producer_id != asked.producer_id:
+    """Return whether each partition was added. Raises `TransactionError` if the producer has no such
+    transaction."""
+    if transaction.producer_id != entry.producer_id:
         raise TransactionError(Errors.INVALID_PRODUCER_ID_MAPPING)
-    if transaction.producer_epoch != asked.producer_epoch:
+    if transaction.producer_epoch != entry.producer_epoch:
         raise TransactionError(Errors.PRODUCER_FENCED)
     if transaction.is_ending:
         raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
-    return {p: Errors.NONE if p in transaction.partitions else Errors.TRANSACTION_ABORTABLE for p in wanted}
+    return {
+        p: Errors.NONE if p in transaction.partitions else Errors.TRANSACTION_ABORTABLE for p in partitions
+    }
 
 
-def _added(
+def _add(
     transaction: Transaction,
     producer_id: int,
     producer_epoch: int,
-    wanted: Iterable[Partition],
+    partitions: Iterable[Partition],
     client_transaction_version: int,
     context: Context,
 ) -> tuple[Transaction, ...]:
-    """What the transaction becomes; nothing where it has the partitions already."""
+    """Return the changed transaction; nothing if it has the partitions already."""
     if transaction.is_ending:
-        # First of all: the client may have another producer id when this end is complete.
+        # Checked first: the client may have another producer id when this end is complete.
         raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
     if transaction.producer_id != producer_id:
         raise TransactionError(Errors.INVALID_PRODUCER_ID_MAPPING)
     if transaction.producer_epoch != producer_epoch:
         raise TransactionError(Errors.PRODUCER_FENCED)
-    partitions = transaction.partitions.union(wanted)
+    partitions = transaction.partitions.union(partitions)
     if transaction.state is ONGOING and len(partitions) == len(transaction.partitions):
         return ()
-    check_it_can_be_written(client_transaction_version, context)
+    check_record_version(client_transaction_version, context)
     changed = transaction.moved(
         ONGOING,
         partitions=partitions,
@@ -175,17 +188,17 @@ def _results(topics: Iterable[AddPartitionsToTxnTopic], codes: dict[Partition, E
 
 
 def add_offsets(shard: TransactionShard, request: AddOffsetsToTxnRequest, context: Context) -> Outcome:
-    """Decide an AddOffsetsToTxn: the partition that has the group's offsets becomes part of it."""
+    """Decide an AddOffsetsToTxn: add the partition with the group's committed offsets."""
     changed: tuple[Transaction, ...] = ()
     error = Errors.NONE
     try:
-        found = _of(shard.transactions.get(request.transactional_id), request.transactional_id)
-        wanted = [(OFFSETS_TOPIC, _offsets_partition(request.group_id, context))]
-        changed = _added(found, request.producer_id, request.producer_epoch, wanted, 0, context)
+        transaction = _existing(shard.transactions.get(request.transactional_id), request.transactional_id)
+        partitions = [(OFFSETS_TOPIC, _offsets_partition(request.group_id, context))]
+        changed = _add(transaction, request.producer_id, request.producer_epoch, partitions, 0, context)
     except TransactionError as refused:
-        error = told(refused.error, context, FIRST_THAT_KNOWS_FENCED)
+        error = client_error(refused.error, context, FIRST_WITH_FENCED)
     reply = Reply(context.waiter, AddOffsetsToTxnResponse(error_code=error))
-    return written(changed, context, (reply,), when_written=_may_leave(shard, changed, context))
+    return outcome_of(changed, context, (reply,), when_written=_needs_no_fsync(shard, changed, context))
 
 
 def _offsets_partition(group_id: str, context: Context) -> int:

@@ -1,28 +1,27 @@
-r"""The expression of ListTransactions: which transactional ids it matches, whole.
+r"""The pattern of ListTransactions, which has to match the whole transactional id.
 
-Kafka takes Java's expressions, and so its broker may think for years about `(a+)+b`. Here an expression
-becomes a graph of places, and a name is read once, with the set of places that it may be at: no expression
-takes longer than its length times the name's. What is understood means what it means in Java:
+Kafka uses Java's regular expressions, so its broker may backtrack for years on `(a+)+b`. Here an expression
+becomes a nondeterministic automaton, and a name is read once with the set of possible states: matching never
+takes longer than the expression's length times the name's. What is supported means what it means in Java:
 
-- a character; `\` before one that is no letter or digit; `\t` `\n` `\r` `\f`; `.`, which is no end of a line;
+- a character; `\` before one that is no letter or digit; `\t` `\n` `\r` `\f`; `.`, any but a line terminator;
 - `\d` `\w` `\s` and `\D` `\W` `\S`, of ASCII, and classes such as `[a-z_]` and `[^.]`;
 - groups `( )` and `(?: )`, alternatives, `*` `+` `?` `{2}` `{2,}` `{2,5}`, also with a `?` behind;
-- `^` at the beginning and `$` at the end, where they say nothing.
+- `^` at the beginning and `$` at the end, where they are redundant.
 
-All else is refused, as is what Java refuses: look-around, back-references, `a*+`, flags, names, `\p`, classes
-within classes. So is an expression of more than `MOST_PLACES` places.
-"""
+All else is rejected, as is what Java rejects: look-around, back-references, `a*+`, flags, names, `\p`,
+classes within classes. So is an expression of more than `MAX_STATES` states."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
-MOST_PLACES: Final = 2000
-MOST_REMEMBERED: Final = 10_000
-"""Of what follows from a set of places and a character."""
+MAX_STATES: Final = 2000
+MAX_CACHED: Final = 10_000
+"""Maximum number of cached transitions."""
 
-_DEEPEST: Final = 100
+_MAX_DEPTH: Final = 100
 _LINE_ENDS: Final = frozenset("\n\r\u0085\u2028\u2029")
 _DIGITS: Final = frozenset("0123456789")
 _WORD: Final = _DIGITS | frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
@@ -30,70 +29,72 @@ _SPACE: Final = frozenset(" \t\n\x0b\f\r")
 _CLASSES: Final = {"d": _DIGITS, "w": _WORD, "s": _SPACE}
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
-Takes = Callable[[str], bool]
-"""Whether a character leads from a place to the next one."""
+CharTest = Callable[[str], bool]
+"""Whether a character leads from a state to the next one."""
 
 Fragment = tuple[int, int]
-"""A part of the graph: where it begins and where it ends."""
+"""A part of the automaton: its first and last state."""
 
 
 class InvalidPattern(Exception):
-    """No expression, or none that is understood here."""
+    """The expression is malformed or not supported."""
 
 
 class Pattern:
-    """An expression, ready to be asked."""
+    """A compiled expression."""
 
     def __init__(self, text: str) -> None:
-        """Raises `InvalidPattern`."""
+        """Compile an expression. Raises `InvalidPattern`."""
         reader = _Reader(text)
-        first, self._last = reader.whole()
-        self._steps, self._free = reader.steps, reader.free
-        self._first = self._from((first,))
-        self._next: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        first, self._last = reader.parse()
+        self._steps, self._epsilons = reader.steps, reader.epsilons
+        self._first = self._closure((first,))
+        self._cache: dict[tuple[frozenset[int], str], frozenset[int]] = {}
 
     def matches(self, name: str) -> bool:
-        """Whether the expression is the whole name."""
-        at = self._first
+        """Return whether the expression matches the whole name."""
+        current = self._first
         for char in name:
-            after = self._next.get((at, char))
+            after = self._cache.get((current, char))
             if after is None:
-                after = self._after(at, char)
-            at = after
-            if not at:
+                after = self._advance(current, char)
+            current = after
+            if not current:
                 return False
-        return self._last in at
+        return self._last in current
 
-    def _after(self, at: frozenset[int], char: str) -> frozenset[int]:
-        found = self._from(step[1] for place in at if (step := self._steps.get(place)) and step[0](char))
-        if len(self._next) >= MOST_REMEMBERED:
-            self._next.clear()
-        self._next[at, char] = found
+    def _advance(self, current: frozenset[int], char: str) -> frozenset[int]:
+        found = self._closure(
+            step[1] for state in current if (step := self._steps.get(state)) and step[0](char)
+        )
+        if len(self._cache) >= MAX_CACHED:
+            self._cache.clear()
+        self._cache[current, char] = found
         return found
 
-    def _from(self, places: Iterable[int]) -> frozenset[int]:
-        """All places that may be reached without a character."""
+    def _closure(self, states: Iterable[int]) -> frozenset[int]:
+        """Return all states that are reachable without a character."""
         found: set[int] = set()
-        todo = list(places)
-        while todo:
-            place = todo.pop()
-            if place not in found:
-                found.add(place)
-                todo += self._free[place]
+        pending = list(states)
+        while pending:
+            state = pending.pop()
+            if state not in found:
+                found.add(state)
+                pending += self._epsilons[state]
         return frozenset(found)
 
 
 class _Reader:
-    """Reads an expression from left to right and makes its graph."""
+    """Parse an expression from left to right into an automaton."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        self.steps: dict[int, tuple[Takes, int]] = {}
-        self.free: list[list[int]] = []
+        self.steps: dict[int, tuple[CharTest, int]] = {}
+        self.epsilons: list[list[int]] = []
         self._depth = 0
 
-    def whole(self) -> Fragment:
+    def parse(self) -> Fragment:
         if self.text.startswith("^"):
             self.at = 1
         made = self._alternatives()
@@ -104,42 +105,42 @@ class _Reader:
     def _refuse(self, why: str) -> NoReturn:
         raise InvalidPattern(f"{why} near index {self.at}")
 
-    def _look(self) -> str:
+    def _peek(self) -> str:
         return self.text[self.at : self.at + 1]
 
     def _take(self) -> str:
-        char = self._look()
+        char = self._peek()
         if not char:
             self._refuse("Unexpected end")
         self.at += 1
         return char
 
-    def _place(self) -> int:
-        if len(self.free) >= MOST_PLACES:
+    def _state(self) -> int:
+        if len(self.epsilons) >= MAX_STATES:
             self._refuse("The expression is too large")
-        self.free.append([])
-        return len(self.free) - 1
+        self.epsilons.append([])
+        return len(self.epsilons) - 1
 
     # --- parts ---
 
     def _alternatives(self) -> Fragment:
-        first, last = self._place(), self._place()
+        first, last = self._state(), self._state()
         while True:
             begin, end = self._sequence()
-            self.free[first].append(begin)
-            self.free[end].append(last)
-            if self._look() != "|":
+            self.epsilons[first].append(begin)
+            self.epsilons[end].append(last)
+            if self._peek() != "|":
                 return first, last
             self.at += 1
 
     def _sequence(self) -> Fragment:
-        first = last = self._place()
-        while (char := self._look()) and char not in "|)":
+        first = last = self._state()
+        while (char := self._peek()) and char not in "|)":
             if char == "$" and self.at == len(self.text) - 1 and not self._depth:
                 self.at += 1
                 break
             begin, end = self._repeated()
-            self.free[last].append(begin)
+            self.epsilons[last].append(begin)
             last = end
         return first, last
 
@@ -150,15 +151,15 @@ class _Reader:
         least, most = self._counts()
         if (least, most) == (1, 1):
             return made
-        if self._look() == "?":
+        if self._peek() == "?":
             self.at += 1
-        if self._look() in ("*", "+", "?", "{"):
-            self._refuse(f"'{self._look()}' after a repetition is not understood")
+        if self._peek() in ("*", "+", "?", "{"):
+            self._refuse(f"'{self._peek()}' after a repetition is not understood")
         return self._times(start, stop, made, least, most)
 
     def _times(self, start: int, stop: int, made: Fragment, least: int, most: int | None) -> Fragment:
-        """The part between two indexes so many times; it was read once."""
-        first = last = self._place()
+        """Repeat the part between two indexes, of which one copy is parsed already."""
+        first = last = self._state()
         rest = self.at
         unused: Fragment | None = made
         for count in range(max(least, 1) if most is None else most):
@@ -168,19 +169,19 @@ class _Reader:
                 assert self.at == stop
             begin, end = unused
             unused = None
-            after = self._place()
-            self.free[last].append(begin)
-            self.free[end].append(after)
+            after = self._state()
+            self.epsilons[last].append(begin)
+            self.epsilons[end].append(after)
             if count >= least:
-                self.free[last].append(after)
+                self.epsilons[last].append(after)
             if most is None and count >= least - 1:
-                self.free[end].append(begin)
+                self.epsilons[end].append(begin)
             last = after
         self.at = rest
         return first, last
 
     def _counts(self) -> tuple[int, int | None]:
-        char = self._look()
+        char = self._peek()
         if char in ("*", "+", "?"):
             self.at += 1
             return {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
@@ -189,9 +190,9 @@ class _Reader:
         self.at += 1
         least = self._number()
         most: int | None = least
-        if self._look() == ",":
+        if self._peek() == ",":
             self.at += 1
-            most = None if self._look() == "}" else self._number()
+            most = None if self._peek() == "}" else self._number()
         if self._take() != "}":
             self._refuse("Unclosed counted closure")
         if most is not None and most < least:
@@ -200,7 +201,7 @@ class _Reader:
 
     def _number(self) -> int:
         digits = ""
-        while self._look() and self._look() in _DIGITS:
+        while self._peek() and self._peek() in _DIGITS:
             digits += self._take()
         if not digits or len(digits) > 4:
             self._refuse("Illegal repetition")
@@ -224,27 +225,27 @@ class _Reader:
             return self._step(self._escaped())
         return self._step(char.__eq__)
 
-    def _step(self, takes: Takes) -> Fragment:
-        begin, end = self._place(), self._place()
-        self.steps[begin] = takes, end
+    def _step(self, accepts: CharTest) -> Fragment:
+        begin, end = self._state(), self._state()
+        self.steps[begin] = accepts, end
         return begin, end
 
     def _group(self) -> Fragment:
         if self.text.startswith("?:", self.at):
             self.at += 2
-        elif self._look() == "?":
+        elif self._peek() == "?":
             self._refuse("This kind of group is not understood")
         self._depth += 1
-        if self._depth > _DEEPEST:
+        if self._depth > _MAX_DEPTH:
             self._refuse("The expression is too deep")
         made = self._alternatives()
         self._depth -= 1
-        if self._look() != ")":
+        if self._peek() != ")":
             self._refuse("Unclosed group")
         self.at += 1
         return made
 
-    def _escaped(self) -> Takes:
+    def _escaped(self) -> CharTest:
         char = self._take()
         among = _CLASSES.get(char.lower())
         if among is not None:
@@ -252,31 +253,31 @@ class _Reader:
         return self._letter(char).__eq__
 
     def _letter(self, char: str) -> str:
-        """The character that is meant by one behind a backslash."""
+        """Return the character that an escaped one stands for."""
         if char in _LETTERS:
             return _LETTERS[char]
         if char.isascii() and char.isalnum():
             self._refuse(f"'\\{char}' is not understood")
         return char
 
-    def _class(self) -> Takes:
-        negated = self._look() == "^"
+    def _class(self) -> CharTest:
+        negated = self._peek() == "^"
         self.at += negated
-        parts: list[Takes] = []
-        while self._look() != "]" or not parts:
+        parts: list[CharTest] = []
+        while self._peek() != "]" or not parts:
             parts.append(self._of_a_class())
         self.at += 1
-        return lambda c: any(takes(c) for takes in parts) is not negated
+        return lambda c: any(accepts(c) for accepts in parts) is not negated
 
-    def _of_a_class(self) -> Takes:
+    def _of_a_class(self) -> CharTest:
         char = self._take()
-        if char in "[]" or (char == "&" and self._look() == "&"):
+        if char in "[]" or (char == "&" and self._peek() == "&"):
             self._refuse(f"'{char}' within a class is not understood")
         if char == "\\":
-            if self._look().lower() in _CLASSES:
+            if self._peek().lower() in _CLASSES:
                 return self._escaped()
             char = self._letter(self._take())
-        if self._look() != "-" or self.text[self.at + 1 : self.at + 2] in ("]", ""):
+        if self._peek() != "-" or self.text[self.at + 1 : self.at + 2] in ("]", ""):
             return char.__eq__
         self.at += 1
         last = self._take()

@@ -1,8 +1,8 @@
-"""The transaction coordinator's shard: what one partition of `__transaction_state` is the log of.
+"""The transaction coordinator's shard, whose log is one partition of `__transaction_state`.
 
-Requests, timers and records are rows of three tables; each row is a plain function of its own file. Only
-`replay` changes the state. A decision is the state as soon as it is made, and its replies wait for the disk;
-so a transaction is never between two states but where the log says so: a prepared one waits for its markers.
+Requests, timers and records are rows of three tables; each row is a plain function of its own module. Only
+`replay` changes the state. A decision is the state as soon as it is made, and its replies wait for the fsync;
+so there are no pending transitions besides those in the log: a prepared transaction waits for its markers.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from konvene.records.coordinator import Record, RecordOfVersion0
 from konvene.records.transactions import TransactionLogKey, TransactionLogValue
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
 from konvene.transactions import init_producer_id
-from konvene.transactions.end_txn import FIRST_WITH_EPOCH_BUMP, end_txn, markers, markers_written
+from konvene.transactions.end_txn import FIRST_WITH_EPOCH_BUMP, end_txn, marker_effect, markers_written
 from konvene.transactions.expiry import (
     EXPIRED,
     TIMED_OUT,
-    armed,
-    expired,
+    abort_timed_out,
+    delete_expired,
+    next_check,
     producer_id_fetched,
-    timed_out,
 )
 from konvene.transactions.markers import MarkersWritten, ProducerIdFetched
 from konvene.transactions.partitions import add_offsets, add_partitions
-from konvene.transactions.state import ONGOING, Transaction, TransactionIs, from_record
+from konvene.transactions.state import ONGOING, Transaction, TransactionSnapshot, from_record
 from konvene.transactions.views import describe, list_transactions
 
 
 class TransactionShard:
-    """The transactional ids of one partition."""
+    """The transactional ids in one partition of the log."""
 
     __slots__ = ("ignored_records", "transactions")
 
@@ -50,15 +50,16 @@ class TransactionShard:
         return f"<transaction shard: {len(self.transactions)} transactional ids>"
 
     def handle(self, request: Struct, context: Context) -> Outcome:
-        """Decide a request, or news. Raises `TransactionError`, and then nothing has changed."""
+        """Decide a request or an event. Raises `TransactionError` if it is rejected; nothing has changed
+        then."""
         return HANDLERS[type(request)](self, request, context)
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        """Decide what follows from a timer that ran out."""
+        """Decide the expiry of a timer."""
         return TIMERS[key](self, context)
 
     def replay(self, record: Any) -> None:
-        """Take a record, durable or soft, into the state."""
+        """Apply a record, durable or soft, to the state."""
         kind = type(record)
         if kind is Record or kind is RecordOfVersion0:
             kind = type(record.key)
@@ -69,22 +70,22 @@ class TransactionShard:
             apply(self, record)
 
     def load(self, context: Context) -> Outcome:
-        """After a restart: what was to end is ended."""
-        effects = tuple(markers(t) for t in self.transactions.values() if t.is_ending)
-        return Outcome(timers=(armed(TIMED_OUT, context), armed(EXPIRED, context)), effects=effects)
+        """Start the timers, and request the markers of prepared transactions."""
+        effects = tuple(marker_effect(t) for t in self.transactions.values() if t.is_ending)
+        return Outcome(timers=(next_check(TIMED_OUT, context), next_check(EXPIRED, context)), effects=effects)
 
     def cacheable(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
-        """Nothing is asked again and again; see `shard.contract`."""
+        """Return None: no request is repeated unchanged."""
         return None
 
     def is_current(self, value: object) -> bool:
-        """Nobody has a value to ask for."""
+        """Return False: no value is cacheable."""
         return False
 
     def is_enlisted(
         self, transactional_id: str, producer_id: int, epoch: int, topic: str, partition: int
     ) -> bool:
-        """Whether this producer, at this epoch, has a transaction under way with that partition in it."""
+        """Return whether this producer, at this epoch, has an ongoing transaction with that partition."""
         transaction = self.transactions.get(transactional_id)
         return (
             transaction is not None
@@ -95,21 +96,21 @@ class TransactionShard:
         )
 
     def needs_producer_id(self, request: Struct, api_version: int) -> bool:
-        """Whether the decision may take a producer id that nobody has (`Context.fresh_producer_id`).
+        """Return whether the decision can need an unused producer id (`Context.fresh_producer_id`).
 
-        One that takes an id and has none answers CONCURRENT_TRANSACTIONS: the client asks again."""
+        Without one, such a request is answered with CONCURRENT_TRANSACTIONS, and the client retries."""
         needs = NEEDS_PRODUCER_ID.get(type(request))
         return needs is not None and needs(self, request, api_version)
 
 
-def _ends_the_last_epoch(shard: TransactionShard, request: EndTxnRequest, api_version: int) -> bool:
+def _ends_last_epoch(shard: TransactionShard, request: EndTxnRequest, api_version: int) -> bool:
     transaction = shard.transactions.get(request.transactional_id)
     return api_version >= FIRST_WITH_EPOCH_BUMP and transaction is not None and transaction.is_exhausted
 
 
 NEEDS_PRODUCER_ID: dict[type, Callable[[TransactionShard, Any, int], bool]] = {
     InitProducerIdRequest: lambda shard, request, version: init_producer_id.needs_producer_id(shard, request),
-    EndTxnRequest: _ends_the_last_epoch,
+    EndTxnRequest: _ends_last_epoch,
 }
 
 HANDLERS: dict[type, Callable[[TransactionShard, Any, Context], Outcome]] = {
@@ -124,8 +125,8 @@ HANDLERS: dict[type, Callable[[TransactionShard, Any, Context], Outcome]] = {
 }
 
 TIMERS: dict[tuple[str], Callable[[TransactionShard, Context], Outcome]] = {
-    TIMED_OUT: timed_out,
-    EXPIRED: expired,
+    TIMED_OUT: abort_timed_out,
+    EXPIRED: delete_expired,
 }
 
 
@@ -141,11 +142,11 @@ def _transaction(shard: TransactionShard, record: Record) -> None:
         shard.transactions.pop(key.transactional_id, None)
 
 
-def _transaction_is(shard: TransactionShard, record: TransactionIs) -> None:
+def _snapshot(shard: TransactionShard, record: TransactionSnapshot) -> None:
     shard.transactions[record.transaction.transactional_id] = record.transaction
 
 
 REPLAYS: dict[type, Callable[[TransactionShard, Any], None]] = {
     TransactionLogKey: _transaction,
-    TransactionIs: _transaction_is,
+    TransactionSnapshot: _snapshot,
 }

@@ -1,23 +1,22 @@
-"""The nouns of transactions, and their states by their answers and exits.
+"""The types of transactions, and the states by their responses and exits.
 
     state            AddPartitionsToTxn         EndTxn                     leaves for
-    Empty            begins one                 INVALID_TXN_STATE (1)      Ongoing; Empty: another producer
+    Empty            starts one                 INVALID_TXN_STATE (1)      Ongoing; Empty: another producer
     Ongoing          NONE                       NONE                       PrepareCommit, PrepareAbort
     PrepareCommit    CONCURRENT_TRANSACTIONS    CONCURRENT_TRANSACTIONS    CompleteCommit: all markers written
     PrepareAbort     CONCURRENT_TRANSACTIONS    CONCURRENT_TRANSACTIONS    CompleteAbort: all markers written
-    CompleteCommit   begins the next one        NONE to a commit (1)       as Empty
-    CompleteAbort    begins the next one        NONE to an abort (1)       as Empty
-    Dead             never kept: an expired id is gone
-    PrepareEpochFence  never kept: who is fenced has its transaction aborted by the same record
+    CompleteCommit   starts the next one        NONE to a commit (1)       as Empty
+    CompleteAbort    starts the next one        NONE to an abort (1)       as Empty
+    Dead             never stored: an expired id is deleted
+    PrepareEpochFence  never stored: the record that fences a producer aborts its transaction as well
 
-(1) Where every transaction has an epoch of its own (EndTxn 5) the epoch tells a retry from the next request,
-and to abort is never wrong: see `end`.
+(1) With EndTxn 5, where each transaction has its own epoch, the epoch distinguishes a retry from the next
+request, and an abort is always allowed: see `end_txn`.
 
 A transactional id has one producer id and epoch at a time. `Transaction` is a value; a decision makes the
-next one (`moved`), and it becomes the state by its record. The log does not tell all: a restart forgets the
-producer's last epoch, as in Kafka, and with `transaction.version` 0 it has no room for the previous and the
-next producer id and the client's version. `TransactionIs` carries them.
-"""
+next one (`moved`), which becomes the state by its record. The log lacks some fields: the producer's last
+epoch is lost by a restart, as in Kafka, and with `transaction.version` 0 the previous and next producer id
+and the client's version are as well. The soft record `TransactionSnapshot` carries them."""
 
 from __future__ import annotations
 
@@ -37,21 +36,21 @@ Partition = tuple[str, int]
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
-FEW: Final = 8
-"""Partitions of a transaction that is like others."""
+MAX_CACHED_PARTITIONS: Final = 8
+"""Records of transactions with fewer partitions share their encoded partitions."""
 
 LAST_EPOCH: Final = 32767
-"""No producer is ever given it, so that the coordinator can still fence the one before."""
+"""Never assigned to a producer, so that the coordinator can still fence the one before."""
 
 NO_TIMEOUT_MS: Final = 2**31 - 1
-"""Of a transaction in two phases that others end (KIP-939)."""
+"""The timeout of a two-phase transaction, which an external coordinator ends (KIP-939)."""
 
 TRANSACTION_VERSION: Final = "transaction.version"
-"""The feature. From 1 on records are of version 1; from 2 on every transaction has an epoch of its own."""
+"""The feature. From level 1 on records have version 1; from 2 on each transaction has its own epoch."""
 
 
 class TransactionState(IntEnum):
-    """As the log has them."""
+    """The states of a transaction, numbered as in the log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -76,11 +75,11 @@ BY_NAME: Final = {state.shown: state for state in TransactionState}
 STATES: Final = {state.value: state for state in TransactionState}
 
 AT_REST: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
-"""No transaction is under way: the id may expire, and anything may begin."""
+"""No transaction is open: the id may expire, and a transaction or producer may start."""
 
 COMPLETE: Final = frozenset({COMPLETE_COMMIT, COMPLETE_ABORT})
 
-BEFORE: Final = {
+PREDECESSORS: Final = {
     EMPTY: AT_REST,
     ONGOING: AT_REST | {ONGOING},
     PREPARE_COMMIT: frozenset({ONGOING}),
@@ -88,22 +87,22 @@ BEFORE: Final = {
     COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),
     COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
 }
-"""From where a state is entered."""
+"""The states from which a state may be entered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What the coordinator knows of a transactional id."""
+    """The state of a transactional id."""
 
     transactional_id: str
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the last change of anything; it differs right after a rotation only."""
+    """The producer id before the last change; it only differs right after a rotation."""
     next_producer_id: int = NO_PRODUCER_ID
-    """Whom the producer becomes once this transaction is complete: its epochs are used up."""
+    """The producer id after this transaction if the epochs of the current one are exhausted."""
     producer_epoch: int = NO_EPOCH
     last_producer_epoch: int = NO_EPOCH
-    """The epoch before, where its owner may ask once more for the change to the present one."""
+    """The epoch before, with which its owner may retry the change to the current one."""
     timeout_ms: int = 0
     state: TransactionState = EMPTY
     partitions: frozenset[Partition] = frozenset()
@@ -119,42 +118,42 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the producer has no epoch left that it could be given."""
+        """Return whether there is no epoch left to assign to a producer."""
         return is_exhausted(self.producer_epoch)
 
     @property
     def is_ending(self) -> bool:
-        """Whether its end is decided and its markers are being written."""
+        """Return whether its end is decided and its markers are being written."""
         return self.state is PREPARE_COMMIT or self.state is PREPARE_ABORT
 
     def moved(self, state: TransactionState, **changes: Any) -> Self:
-        """What follows from a change. Raises `ValueError` where no such change exists."""
-        kept = changes.get
-        after = type(self)(  # As `replace`, which takes twice as long.
+        """Return the transaction in another state. Raises `ValueError` if that transition is not allowed."""
+        changed = changes.get
+        changed_transaction = type(self)(  # Like `replace`, which takes twice as long.
             self.transactional_id,
-            kept("producer_id", self.producer_id),
+            changed("producer_id", self.producer_id),
             self.producer_id,
-            kept("next_producer_id", self.next_producer_id),
-            kept("producer_epoch", self.producer_epoch),
-            kept("last_producer_epoch", self.last_producer_epoch),
-            kept("timeout_ms", self.timeout_ms),
+            changed("next_producer_id", self.next_producer_id),
+            changed("producer_epoch", self.producer_epoch),
+            changed("last_producer_epoch", self.last_producer_epoch),
+            changed("timeout_ms", self.timeout_ms),
             state,
-            kept("partitions", self.partitions),
-            kept("start_ms", self.start_ms),
-            kept("last_update_ms", self.last_update_ms),
-            kept("client_transaction_version", self.client_transaction_version),
+            changed("partitions", self.partitions),
+            changed("start_ms", self.start_ms),
+            changed("last_update_ms", self.last_update_ms),
+            changed("client_transaction_version", self.client_transaction_version),
         )
         if (
-            self.state not in BEFORE[state]
-            or after.producer_id < 0
-            or not 0 <= after.producer_epoch <= LAST_EPOCH
+            self.state not in PREDECESSORS[state]
+            or changed_transaction.producer_id < 0
+            or not 0 <= changed_transaction.producer_epoch <= LAST_EPOCH
         ):
-            raise ValueError(f"{self!r} does not become {after!r}")
-        return after
+            raise ValueError(f"{self!r} cannot become {changed_transaction!r}")
+        return changed_transaction
 
 
-class TransactionIs(NamedTuple):
-    """Never in the log: all of what was decided."""
+class TransactionSnapshot(NamedTuple):
+    """A soft record, never in the log: the whole transaction."""
 
     transaction: Transaction
 
@@ -168,49 +167,51 @@ def sorted_partitions(transaction: Transaction) -> tuple[Partition, ...]:
 
 
 def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, tuple[int, ...]]]:
-    """The partitions of each topic, sorted."""
+    """Return the partitions of each topic, sorted."""
     found = groupby(sorted(partitions), key=itemgetter(0))
     return [(topic, tuple(partition for _, partition in of_topic)) for topic, of_topic in found]
 
 
-def _told(partitions: frozenset[Partition]) -> tuple[PartitionsSchema, ...]:
-    """As the log has them."""
+def _schema(partitions: frozenset[Partition]) -> tuple[PartitionsSchema, ...]:
+    """Return the partitions as the log's schema has them."""
     return tuple(PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in by_topic(partitions))
 
 
-_few_told = lru_cache(maxsize=4096)(_told)
-"""A producer's transactions are mostly alike. Values are shared."""
+_cached_schema = lru_cache(maxsize=4096)(_schema)
+"""A producer's transactions mostly have the same partitions, so equal values are shared."""
 
 
 def to_record(transaction: Transaction, transaction_version: int) -> Record:
-    """As the log has it. An id without a transaction has null for partitions, as in Kafka."""
+    """Return the record of a transaction. Without partitions of a transaction they are null, as in Kafka."""
     partitions = None
     if transaction.state is not EMPTY:
-        partitions = (_few_told if len(transaction.partitions) < FEW else _told)(transaction.partitions)
-    is_told = transaction_version >= 1
+        partitions = (_cached_schema if len(transaction.partitions) < MAX_CACHED_PARTITIONS else _schema)(
+            transaction.partitions
+        )
+    has_all_fields = transaction_version >= 1
     value = TransactionLogValue(
         producer_id=transaction.producer_id,
-        previous_producer_id=transaction.previous_producer_id if is_told else NO_PRODUCER_ID,
-        next_producer_id=transaction.next_producer_id if is_told else NO_PRODUCER_ID,
+        previous_producer_id=transaction.previous_producer_id if has_all_fields else NO_PRODUCER_ID,
+        next_producer_id=transaction.next_producer_id if has_all_fields else NO_PRODUCER_ID,
         producer_epoch=transaction.producer_epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=transaction.state.value,
         transaction_partitions=partitions,
         transaction_last_update_timestamp_ms=transaction.last_update_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
-        client_transaction_version=transaction.client_transaction_version if is_told else 0,
+        client_transaction_version=transaction.client_transaction_version if has_all_fields else 0,
     )
     key = TransactionLogKey(transactional_id=transaction.transactional_id)
-    return Record(key, value) if is_told else RecordOfVersion0(key, value)
+    return Record(key, value) if has_all_fields else RecordOfVersion0(key, value)
 
 
 def from_record(key: TransactionLogKey, value: TransactionLogValue) -> Transaction:
-    """As the log tells it. Raises `ValueError` for a state that does not exist."""
+    """Return the transaction of a record. Raises `ValueError` for an unknown state."""
     state = STATES.get(value.transaction_status)
     if state is None:
-        raise ValueError(f"{value.transaction_status} is no state of a transaction")
-    told = () if state is EMPTY else value.transaction_partitions or ()
-    partitions = frozenset([(topic.topic, index) for topic in told for index in topic.partition_ids])
+        raise ValueError(f"unknown transaction status {value.transaction_status}")
+    topics = () if state is EMPTY else value.transaction_partitions or ()
+    partitions = frozenset([(topic.topic, index) for topic in topics for index in topic.partition_ids])
     return Transaction(
         key.transactional_id, value.producer_id, value.previous_producer_id, value.next_producer_id,
         value.producer_epoch, NO_EPOCH, value.transaction_timeout_ms, state, partitions,

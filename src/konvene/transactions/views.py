@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: what a coordinator shows of its transactions."""
+"""DescribeTransactions and ListTransactions: the transactions of a coordinator, for operators."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def describe(shard: TransactionShard, request: DescribeTransactionsRequest, cont
 
 
 def described(transaction: Transaction | None, transactional_id: str) -> Described:
-    """One transaction, whole."""
+    """Return the description of one transactional id."""
     if not transactional_id:
         return Described(error_code=Errors.INVALID_REQUEST)
     if transaction is None:
@@ -69,7 +69,7 @@ def list_transactions(shard: TransactionShard, request: ListTransactionsRequest,
 
 
 def _pattern(text: str | None) -> Pattern | None:
-    """Raises `TransactionError` for what is no expression."""
+    """Return the compiled pattern, if any. Raises INVALID_REGULAR_EXPRESSION if it is not valid."""
     try:
         return Pattern(text) if text else None
     except InvalidPattern as error:

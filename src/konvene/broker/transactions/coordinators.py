@@ -24,7 +24,7 @@ from konvene.runtime.deferred import Deferred
 from konvene.runtime.journal import Journal
 from konvene.runtime.ports import Ports, RecordSerde, one_by_one
 from konvene.shard.contract import Effect, Ending
-from konvene.transactions.markers import FETCH_PRODUCER_ID, Markers, MarkersWritten, ProducerIdFetched
+from konvene.transactions.markers import FETCH_PRODUCER_ID, MarkersToWrite, MarkersWritten, ProducerIdFetched
 from konvene.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Delivery:
         node: NodeServices,
         groups: GroupCoordinators,
         coordinator: Coordinator,
-        markers: Markers,
+        markers: MarkersToWrite,
         coordinator_epoch: int,
         done: Callable[[Delivery], None],
     ) -> None:

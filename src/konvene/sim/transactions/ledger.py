@@ -23,7 +23,7 @@ from konvene.records.transactional import InTransaction
 from konvene.shard.contract import Ending
 from konvene.sim.world.event import Event as GroupEvent
 from konvene.sim.world.event import InvariantViolation, OffsetKey
-from konvene.transactions.markers import Markers
+from konvene.transactions.markers import MarkersToWrite
 from konvene.transactions.state import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -154,7 +154,7 @@ class Ledger:
                 "TransactionsAreWhole", f"{label} is {now} in {place}; it is {self._fate(label)}"
             )
 
-    def marked(self, markers: Markers, place: Place, opened: tuple[bytes, ...]) -> None:
+    def marked(self, markers: MarkersToWrite, place: Place, opened: tuple[bytes, ...]) -> None:
         """A marker stands in a partition of the output, where these records were open."""
         if opened:
             self._is_decided(markers.producer_id, markers.committed, place)

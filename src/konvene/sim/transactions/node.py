@@ -48,7 +48,7 @@ from konvene.sim.world import fault_actions
 from konvene.sim.world.event import Event as GroupEvent
 from konvene.transactions.markers import (
     WRITE_MARKERS,
-    Markers,
+    MarkersToWrite,
     MarkersWritten,
     ProducerIdFetched,
 )
@@ -343,7 +343,7 @@ class Transactions:
 class Carrier:
     """The markers of one end on their way."""
 
-    def __init__(self, node: Transactions, runtime: TransactionRuntime, markers: Markers) -> None:
+    def __init__(self, node: Transactions, runtime: TransactionRuntime, markers: MarkersToWrite) -> None:
         self.node = node
         self.world = node.world
         self.runtime = runtime

@@ -22,7 +22,7 @@ from konvene.errors import Errors
 from konvene.internal_topics import SHARE_STATE_TOPIC
 from konvene.messages import API_KEYS
 from konvene.transactions.shard import TransactionShard
-from konvene.transactions.state import BEFORE
+from konvene.transactions.state import PREDECESSORS
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -231,7 +231,7 @@ def _transactions(snapshot: Snapshot) -> Lines:
         if isinstance(coordinator.core, TransactionShard)
         for transaction in coordinator.core.transactions.values()
     )
-    for state in BEFORE:
+    for state in PREDECESSORS:
         yield (state.shown,), states[state.shown]
 
 
