@@ -20,7 +20,7 @@ from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.log.disk.memory import PowerCut
 from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from konvene.sim.end_to_end import run_whole
+from konvene.sim.end_to_end import run_end_to_end
 from konvene.sim.end_to_end.broker import BROKER, DATA, PORT, BrokerHost
 from konvene.sim.end_to_end.invariants import Violation
 from konvene.sim.machine.disk import DiskFaults, SimDisk
@@ -110,12 +110,12 @@ def test_a_disk_that_fails_is_not_tried_again_and_nothing_acknowledged_is_lost()
         with pytest.raises(ClientError):
             await write(cluster, 1)
         host.disk.faults = DiskFaults()
-        assert host.is_sick
+        assert host.disk_is_offline
         assert host.disk.counts["EIO sync"] == 1
         with pytest.raises(ClientError):
             await write(cluster, 1)
         await restart_member(host)
-        assert not host.is_sick
+        assert not host.disk_is_offline
         error, count = await read(cluster, 0)
         assert error == 0
         assert count >= 3
@@ -130,7 +130,7 @@ def test_a_full_disk_leaves_half_of_what_was_appended_and_recovery_cuts_it() -> 
         with pytest.raises(KafkaError):
             await Admin(cluster).create_topic("u", partitions=1)
         host.disk.faults = DiskFaults()
-        assert host.is_sick
+        assert host.disk_is_offline
         assert set(host.disk.counts) == {"ENOSPC append"}
         await restart_member(host)
         assert await read(cluster, 0) == (0, 3)
@@ -206,5 +206,5 @@ def test_readers_that_see_what_is_not_synced_miss_what_takes_its_place(
     monkeypatch.setattr(Partition, "high_watermark", property(lambda self: self.log.end_offset))
     with pytest.raises(Violation) as found:
         for seed in range(40):
-            run_whole(seed, 4_000)
+            run_end_to_end(seed, 4_000)
     assert found.value.invariant in ("ReadInOrder", "Settles")

@@ -19,7 +19,7 @@ from konvene.log.producers import Producers
 from konvene.runtime.coordinator import Coordinator
 from konvene.runtime.timers import Timers
 from konvene.shard.contract import Outcome
-from konvene.sim.end_to_end import run_whole
+from konvene.sim.end_to_end import run_end_to_end
 from konvene.sim.end_to_end.invariants import Violation
 
 STEPS = 2_500
@@ -28,14 +28,14 @@ STEPS = 2_500
 def traced(seed: int, steps: int = STEPS) -> str:
     """The digest of a run's trace."""
     found = hashlib.sha256()
-    run_whole(seed, steps, trace=lambda line: found.update(line.encode() + b"\n"))
+    run_end_to_end(seed, steps, trace=lambda line: found.update(line.encode() + b"\n"))
     return found.hexdigest()
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_chaos_violates_no_invariant(seed: int) -> None:
     """What acknowledged is stays, what is promised is kept, and in the end all is well."""
-    report = run_whole(seed, STEPS)
+    report = run_end_to_end(seed, STEPS)
     assert report.steps >= STEPS
     assert report.records_acknowledged
     assert report.records_read
@@ -43,7 +43,7 @@ def test_chaos_violates_no_invariant(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_without_faults_nothing_is_refused(seed: int) -> None:
-    report = run_whole(seed, STEPS, fault_free=True)
+    report = run_end_to_end(seed, STEPS, fault_free=True)
     assert report.faults == {}
     assert report.broker_lives == 2  # The last one shows that a proper stop keeps everything.
     assert not [answer for answer in report.answers if "ConnectionLost" in answer or "TimedOut" in answer]
@@ -58,7 +58,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 
 def test_a_report_is_for_people_and_for_programs() -> None:
-    report = run_whole(5, STEPS)
+    report = run_end_to_end(5, STEPS)
     told = json.loads(json.dumps(report.as_dict()))
     assert told["seed"] == 5
     assert told["knobs"]["order"] in ("fifo", "hosts", "all")
@@ -73,7 +73,7 @@ def broken(invariant: str, seeds: range = range(25), steps: int = 4_000) -> Viol
     """The first violation among these seeds; it must be of this invariant."""
     for seed in seeds:
         try:
-            run_whole(seed, steps)
+            run_end_to_end(seed, steps)
         except Violation as violation:
             assert violation.invariant == invariant, violation
             return violation
@@ -91,7 +91,7 @@ def test_a_violation_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -
     assert command[:5] == ["konvene", "sim", "run", "--level", "2"]
     seed, steps = int(command[6]), int(command[8])
     with pytest.raises(Violation) as again:
-        run_whole(seed, steps)
+        run_end_to_end(seed, steps)
     assert str(again.value) == str(violation)
 
 
@@ -102,7 +102,7 @@ def test_a_disk_that_is_not_asked_loses_what_was_acknowledged(monkeypatch: pytes
     monkeypatch.setattr(PartitionLog, "sync", sync)
     with pytest.raises(Violation) as found:
         for seed in range(25):
-            run_whole(seed, 4_000)
+            run_end_to_end(seed, 4_000)
     assert found.value.invariant in ("AcknowledgedRecordsStay", "CommitsStay", "ReadInOrder", "NobodyDies")
 
 
@@ -133,7 +133,7 @@ def test_a_request_that_is_not_answered_is_noticed_in_the_calm(monkeypatch: pyte
     monkeypatch.setattr(Connection, "_send", deaf)
     with pytest.raises(Violation) as found:
         for seed in range(5):
-            run_whole(seed, STEPS, fault_free=True)
+            run_end_to_end(seed, STEPS, fault_free=True)
     assert found.value.invariant in ("StaysQuiet", "Settles", "NothingIsLeft")
 
 
@@ -169,6 +169,6 @@ def test_a_connection_that_is_not_forgotten_is_found(monkeypatch: pytest.MonkeyP
 
 def test_no_loop_is_left_behind() -> None:
     """A run leaves this thread as it was."""
-    run_whole(1, 500)
+    run_end_to_end(1, 500)
     with pytest.raises(RuntimeError, match="no running event loop"):
         asyncio.get_running_loop()

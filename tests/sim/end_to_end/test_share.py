@@ -13,7 +13,7 @@ from konvene.broker.shares.share_partition import SharePartitionServer
 from konvene.delivery.contract import Change
 from konvene.delivery.partition import SharePartition
 from konvene.errors import Errors
-from konvene.sim.end_to_end import run_whole, share_clients
+from konvene.sim.end_to_end import run_end_to_end, share_clients
 from konvene.sim.end_to_end.invariant import Violation
 from konvene.sim.end_to_end.parameters import draw
 from konvene.sim.end_to_end.share_clients import FetchTerms, Habits
@@ -28,21 +28,21 @@ TRANSACTIONAL = 1
 def traced(seed: int, steps: int = STEPS) -> str:
     """The digest of a run's trace."""
     found = hashlib.sha256()
-    run_whole(seed, steps, share=True, trace=lambda line: found.update(line.encode() + b"\n"))
+    run_end_to_end(seed, steps, share=True, trace=lambda line: found.update(line.encode() + b"\n"))
     return found.hexdigest()
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3])
 def test_chaos_violates_no_invariant(seed: int) -> None:
     """Every record comes to somebody, and ends."""
-    report = run_whole(seed, STEPS, share=True)
+    report = run_end_to_end(seed, STEPS, share=True)
     assert report.records_shared
     assert report.answers["ShareFetch NONE"]
     assert report.answers["ShareGroupHeartbeat NONE"]
 
 
 def test_who_reads_what_transactions_write_is_through_with_it_as_well() -> None:
-    report = run_whole(TRANSACTIONAL, STEPS, share=True, transactions=True)
+    report = run_end_to_end(TRANSACTIONAL, STEPS, share=True, transactions=True)
     assert report.records_shared
     assert report.answers["EndTxn NONE"]
 
@@ -74,7 +74,7 @@ def test_a_job_says_how_to_run_it_again() -> None:
 def broken(seeds: range = range(12), steps: int = STEPS, **more: Any) -> str:
     for seed in seeds:
         try:
-            run_whole(seed, steps, share=True, **more)
+            run_end_to_end(seed, steps, share=True, **more)
         except Violation as violation:
             assert "--groups share" in str(violation)
             return violation.invariant

@@ -9,7 +9,7 @@ import pytest
 
 from konvene.broker.transactions.coordinators import Delivery
 from konvene.groups.offsets.pending import Pending
-from konvene.sim.end_to_end import run_whole
+from konvene.sim.end_to_end import run_end_to_end
 from konvene.sim.end_to_end.invariant import Violation
 from konvene.transactions.shard import TransactionShard
 
@@ -19,21 +19,21 @@ STEPS = 2_500
 @pytest.mark.parametrize("seed", range(8))
 def test_chaos_violates_no_invariant(seed: int) -> None:
     """What is in the output is there once, and nothing stays open."""
-    report = run_whole(seed, STEPS, transactions=True)
+    report = run_end_to_end(seed, STEPS, transactions=True)
     assert report.answers["EndTxn NONE"]
     assert report.answers["TxnOffsetCommit NONE"]
 
 
 def test_other_runs_are_as_they_were() -> None:
     """Nobody transacts where nobody asks for it."""
-    report = run_whole(1, 500)
+    report = run_end_to_end(1, 500)
     assert not [name for name in report.answers if "Txn" in name]
 
 
 def broken(seeds: range = range(20)) -> str:
     for seed in seeds:
         try:
-            run_whole(seed, 4_000, transactions=True)
+            run_end_to_end(seed, 4_000, transactions=True)
         except Violation as violation:
             assert "--groups transactional" in str(violation)
             return violation.invariant

@@ -1,8 +1,8 @@
-"""The broker of a whole run: a host that is started, stopped, killed and started again on what its disk kept.
+"""The broker of an end-to-end run: a host that is started, stopped, killed and restarted on its disk.
 
-It starts as `konvene serve` does, with its own doors to time and chance. Nothing of it is replaced; what is
-watched is watched from outside: each coordinator's release of replies is passed through `on_release` first. A
-broker whose disk failed is replaced by an operator a few seconds later, as it would be by a supervisor.
+It starts as `konvene serve` does, with a simulated environment (clock, entropy). Nothing of it is replaced;
+it is observed from outside: each coordinator's release of replies passes `on_release` first. A broker whose
+disk failed is replaced by an operator a few seconds later.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OnRelease = Callable[[Coordinator, Any], None]
 
 
 class SimThreads(DiskThreads):
-    """What waits for the disk, as the simulated loop does it: some time later, and no thread."""
+    """Runs blocking disk work as the simulated loop does: later, without a thread."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(0)
@@ -48,7 +48,7 @@ class SimThreads(DiskThreads):
 
 
 class BrokerHost:
-    """See the top of this file. `broker` is None while none runs."""
+    """The host of the broker. `broker` is None while none runs."""
 
     def __init__(self, loop: SimLoop, config: BrokerConfig, disk: SimDisk, seed: int) -> None:
         self.loop = loop
@@ -62,9 +62,9 @@ class BrokerHost:
         self.server: Listener | None = None
         self.ready = False
         self.served = asyncio.Event()
-        """Set when it was ready for the first time."""
+        """Set when the broker is ready for the first time."""
         self.disk_failed = False
-        """Whether this life's disk ever failed: its errors are then no surprise."""
+        """Whether this life's disk ever failed, so that its errors are expected."""
         self.on_release: OnRelease = lambda coordinator, held: None
         self.make_share_partitions: Callable[[NodeServices, ShareCoordinators], SharePartitions] = (
             SharePartitions
@@ -72,7 +72,7 @@ class BrokerHost:
         """Makes the share partitions of each life's broker."""
         self.on_ready: Callable[[], None] = lambda: None
         self.on_end: Callable[[str], None] = lambda why: None
-        self.told_of: dict[Coordinator, None] = {}
+        self.watched_coordinators: dict[Coordinator, None] = {}
         self._stop: asyncio.Event | None = None
         disk.clock = self.wall_ms
 
@@ -85,8 +85,8 @@ class BrokerHost:
         return self.host is not None and self.host.alive
 
     @property
-    def is_sick(self) -> bool:
-        """It runs, and its disk has failed it for good."""
+    def disk_is_offline(self) -> bool:
+        """Whether it runs although its disk has failed permanently."""
         return self.broker is not None and self.broker.directory.health.failure is not None
 
     def wall_ms(self) -> int:
@@ -95,7 +95,7 @@ class BrokerHost:
     # --- its life ---
 
     def start(self) -> None:
-        """Begin a life, if there is none."""
+        """Start the broker unless it runs."""
         if self.is_up:
             return
         self.lives += 1
@@ -114,7 +114,7 @@ class BrokerHost:
         except PowerCut:
             return
         if host.alive:
-            self._over(why, disk.after_kill())
+            self._ended(why, disk.after_kill())
 
     async def _serve(self, disk: SimDisk) -> None:
         directory = LogDirectory.open(disk, DATA, Identity("simulated-cluster", 1, "simulated-directory"))
@@ -138,12 +138,12 @@ class BrokerHost:
             await self.server.close()
             await broker.stop()
 
-    def _over(self, why: str, disk: SimDisk, *, silently: bool = False) -> None:
+    def _ended(self, why: str, disk: SimDisk, *, silently: bool = False) -> None:
         self.loop.kill(BROKER, silently=silently)
         self.broker = self.server = self._stop = None
         self.ready = False
         self.disk = disk
-        self.told_of.clear()
+        self.watched_coordinators.clear()
         self.on_end(why)
 
     def stop(self) -> None:
@@ -154,17 +154,17 @@ class BrokerHost:
     def kill(self) -> None:
         """As `kill -9`."""
         if self.is_up:
-            self._over("killed", self.disk.after_kill())
+            self._ended("killed", self.disk.after_kill())
 
     def cut_power(self) -> None:
         """The machine goes dark; whoever speaks with it is not told."""
         if self.is_up:
-            self._over("lost power", self.disk.cut_power(), silently=True)
+            self._ended("lost power", self.disk.cut_power(), silently=True)
 
     def die_soon(self, operations: int, *, power: bool) -> None:
         """Die at an operation of the disk that is still to come."""
         disk = self.disk
-        disk.dies = lambda: self._over(
+        disk.dies = lambda: self._ended(
             "lost power while it wrote" if power else "killed while it wrote",
             disk.cut_power() if power else disk.after_kill(), silently=power,
         )  # fmt: skip
@@ -185,8 +185,8 @@ class BrokerHost:
     def watch(self) -> None:
         """Have each coordinator's releases passed through `on_release`, from now on."""
         for coordinator in self.coordinators():
-            if coordinator not in self.told_of:
-                self.told_of[coordinator] = None
+            if coordinator not in self.watched_coordinators:
+                self.watched_coordinators[coordinator] = None
                 self._watch(coordinator)
 
     def _watch(self, coordinator: Coordinator) -> None:

@@ -1,7 +1,7 @@
-"""What goes wrong in a whole run, deed by deed: chosen by weight, done at seeded times, undone later.
+"""Fault injection of an end-to-end run: faults are chosen by weight, start at drawn times, and end later.
 
-A deed that needs somebody alive does nothing where nobody is. Whatever a deed took down comes up again by
-itself after a seeded while; a broker whose disk failed is killed or stopped by an operator within seconds.
+A fault that needs a live host does nothing without one. Whatever a fault stopped starts again after a drawn
+time; a broker whose disk failed is killed or stopped by an operator within seconds.
 """
 
 from __future__ import annotations
@@ -15,73 +15,73 @@ from konvene.sim.end_to_end.invariants import Violation
 from konvene.sim.machine.disk import DiskFaults
 
 if TYPE_CHECKING:
-    from konvene.sim.end_to_end.run import Whole
+    from konvene.sim.end_to_end.run import EndToEndRun
 
 __all__ = ["Chaos"]
 
-LOOKS_EVERY_S = 2.0
+POLL_INTERVAL_S = 2.0
 HOUR_MS = 3_600_000
 
 
 class Chaos:
-    """See the top of this file."""
+    """Injects the faults of a run."""
 
-    def __init__(self, run: Whole) -> None:
+    def __init__(self, run: EndToEndRun) -> None:
         self.run_ = run
         self.loop = run.loop
         self.chance = run.chance
-        self._over = False
-        self._deeds: dict[str, Callable[[], bool]] = {
+        self._ended = False
+        self._actions: dict[str, Callable[[], bool]] = {
             "broker-kill": self._kill,
             "broker-kill-at-disk": lambda: self._die_soon(power=False),
             "power-cut": self._cut_power,
             "power-cut-at-disk": lambda: self._die_soon(power=True),
             "broker-stop": self._stop,
             "broker-pause": lambda: self._pause(BROKER),
-            "disk-errors": self._spoil_disk,
+            "disk-errors": self._break_disk,
             "client-crash": self._crash,
             "client-leave": self._leave,
             "client-pause": lambda: self._pause(self._client()),
-            "partition": lambda: self._part(one_way=False),
-            "partition-one-way": lambda: self._part(one_way=True),
+            "partition": lambda: self._partition(one_way=False),
+            "partition-one-way": lambda: self._partition(one_way=True),
             "reset": self._reset,
-            "deaf": self._deafen,
+            "deaf": self._stop_reading,
             "clock-step": self._step_clock,
         }
 
     def __repr__(self) -> str:
-        return f"<chaos: {len(self.run_.parameters.faults)} kinds{', over' if self._over else ''}>"
+        return f"<chaos: {len(self.run_.parameters.faults)} kinds{', over' if self._ended else ''}>"
 
     async def run(self) -> None:
-        """Do deeds until the steps are taken."""
+        """Inject faults until the steps are done."""
         run, parameters = self.run_, self.run_.parameters
         names = sorted(parameters.faults)
         weights = [parameters.faults[name] for name in names]
-        due = self.loop.now if names else float("inf")
+        due_s = self.loop.now if names else float("inf")
         while self.loop.steps < run.steps:
-            await asyncio.sleep(min(LOOKS_EVERY_S, max(0.0, due - self.loop.now)))
-            if run.host.is_sick:
+            await asyncio.sleep(min(POLL_INTERVAL_S, max(0.0, due_s - self.loop.now)))
+            if run.host.disk_is_offline:
                 self._replace()
-            if self.loop.now >= due:
-                due = self.loop.now + self.chance.expovariate(1.0) * parameters.gap_s
+            if self.loop.now >= due_s:
+                due_s = self.loop.now + self.chance.expovariate(1.0) * parameters.gap_s
                 self.do(self.chance.choices(names, weights)[0])
-        self._over = True
+        self._ended = True
 
     def do(self, name: str) -> None:
-        """One deed by its name."""
-        if self._deeds[name]():
-            self.run_.note_fault(name)
+        """Inject a fault by its name."""
+        if self._actions[name]():
+            self.run_.count_fault(name)
 
-    def _later(self, delay_s: float, what: str, call: Callable[[], None]) -> None:
+    def _schedule(self, delay_s: float, what: str, call: Callable[[], None]) -> None:
         self.loop.schedule(delay_s, "fault", lambda: what, call)
 
-    def _tell(self, what: str) -> None:
+    def _trace(self, what: str) -> None:
         if self.loop.note is not None:
             self.loop.note("fault", what)
 
-    def _while_s(self, least: float, most: float) -> float:
-        """Log-uniform between two times."""
-        return float(least * (most / least) ** self.chance.random())
+    def _duration_s(self, low: float, high: float) -> float:
+        """Draw a duration, log-uniform between two values."""
+        return float(low * (high / low) ** self.chance.random())
 
     @property
     def _session_s(self) -> float:
@@ -90,13 +90,13 @@ class Chaos:
     # --- the broker ---
 
     def broker_ended(self, why: str) -> None:
-        """It comes up again after a while; at once where it ended by itself in the calm."""
-        delay = 1.0 if self._over else self._while_s(0.01, 2 * self._session_s)
-        self._later(delay, "the broker starts", self.run_.host.start)
+        """Restart the broker after a while; at once if faults have ended."""
+        delay = 1.0 if self._ended else self._duration_s(0.01, 2 * self._session_s)
+        self._schedule(delay, "the broker starts", self.run_.host.start)
 
     def _replace(self) -> None:
-        """The operator sees that the disk failed."""
-        self._tell("the operator replaces the broker")
+        """Replace a broker whose disk failed, as an operator does."""
+        self._trace("the operator replaces the broker")
         if self.chance.random() < 0.5:
             self.run_.host.kill()
         else:
@@ -105,22 +105,22 @@ class Chaos:
     def _kill(self) -> bool:
         if not self.run_.host.is_up:
             return False
-        self._tell("kill -9 of the broker")
+        self._trace("kill -9 of the broker")
         self.run_.host.kill()
         return True
 
     def _die_soon(self, *, power: bool) -> bool:
         if not self.run_.host.is_up:
             return False
-        operations = 1 + int(self._while_s(1, 300))
-        self._tell(f"the broker dies at the {operations}th operation of its disk")
+        operations = 1 + int(self._duration_s(1, 300))
+        self._trace(f"the broker dies at the {operations}th operation of its disk")
         self.run_.host.die_soon(operations, power=power)
         return True
 
     def _cut_power(self) -> bool:
         if not self.run_.host.is_up:
             return False
-        self._tell("power cut")
+        self._trace("power cut")
         self.run_.host.cut_power()
         return True
 
@@ -129,9 +129,9 @@ class Chaos:
         if not host.ready or host.host is None or host.host.paused:
             return False
         life = host.lives
-        self._tell("the broker is told to stop")
+        self._trace("the broker is asked to stop")
         host.stop()
-        self._later(STOPS_WITHIN_S, "has the broker stopped?", lambda: self._has_stopped(life))
+        self._schedule(STOPS_WITHIN_S, "check that the broker stopped", lambda: self._has_stopped(life))
         return True
 
     def _has_stopped(self, life: int) -> None:
@@ -139,26 +139,26 @@ class Chaos:
         if (
             host.lives == life
             and host.is_up
-            and not self.run_.was_asleep(BROKER, self.loop.now - STOPS_WITHIN_S)
+            and not self.run_.was_paused(BROKER, self.loop.now - STOPS_WITHIN_S)
         ):
             self.loop.halt(
                 Violation("StopsWhenTold", f"the broker did not stop within {STOPS_WITHIN_S:.0f} s")
             )
 
-    def _spoil_disk(self) -> bool:
+    def _break_disk(self) -> bool:
         disk = self.run_.host.disk
         disk.faults = self.run_.parameters.disk
-        self._tell("the disk begins to fail")
-        self._later(self._while_s(0.1, 20.0), "the disk is sound again", self.mend_disk)
+        self._trace("the disk begins to fail")
+        self._schedule(self._duration_s(0.1, 20.0), "the disk is sound again", self.repair_disk)
         return True
 
-    def mend_disk(self) -> None:
-        """No errors from here on. What a power cut tears may still be garbage."""
+    def repair_disk(self) -> None:
+        """End disk errors; the torn end after a power cut may still be garbage."""
         self.run_.host.disk.faults = DiskFaults(garbage=self.run_.parameters.disk.garbage)
 
     def _step_clock(self) -> bool:
         self.run_.host.skew_ms = self.chance.randint(-HOUR_MS, HOUR_MS)
-        self._tell(f"the wall clock is off by {self.run_.host.skew_ms} ms")
+        self._trace(f"the wall clock is off by {self.run_.host.skew_ms} ms")
         return True
 
     # --- clients ---
@@ -170,60 +170,62 @@ class Chaos:
         name = self._client()
         if not self.loop.is_up(name):
             return False
-        self._tell(f"{name} crashes")
+        self._trace(f"{name} crashes")
         self.run_.kill_client(name, silently=self.chance.random() < 0.3)
-        self._come_back(name)
+        self._schedule_restart(name)
         return True
 
-    def _come_back(self, name: str) -> None:
-        delay = self._while_s(0.01, 3 * self._session_s)
-        self._later(delay, f"{name} starts", lambda: self.run_.start_client(name))
+    def _schedule_restart(self, name: str) -> None:
+        delay = self._duration_s(0.01, 3 * self._session_s)
+        self._schedule(delay, f"{name} starts", lambda: self.run_.start_client(name))
 
     def _leave(self) -> bool:
         name = self._client()
         client = self.run_.clients[name]
         if not self.loop.is_up(name) or client.leaving:
             return False
-        self._tell(f"{name} is told to leave")
+        self._trace(f"{name} is asked to leave")
         client.leaving = True
         life = client.life
 
-        def gone() -> None:
+        def kill_if_left() -> None:
             if client.life == life and self.loop.is_up(name):
                 self.run_.kill_client(name)
-                self._come_back(name)
+                self._schedule_restart(name)
 
-        self._later(self._while_s(1.0, 2 * self._session_s), f"{name} is gone", gone)
+        self._schedule(self._duration_s(1.0, 2 * self._session_s), f"{name} is killed", kill_if_left)
         return True
 
     def _pause(self, name: str) -> bool:
         host = self.loop.host(name) if self.loop.is_up(name) else None
         if host is None or host.paused:
             return False
-        delay = self._while_s(1.0, 2 * self._session_s)
-        self._tell(f"{name} is paused for {delay:.3f} s")
-        self.run_.asleep[name] = self.loop.now
+        delay = self._duration_s(1.0, 2 * self._session_s)
+        self._trace(f"{name} is paused for {delay:.3f} s")
+        self.run_.paused_since[name] = self.loop.now
         self.loop.pause(name)
-        self._later(delay, f"{name} wakes", lambda: self.wake(name))
+        self._schedule(delay, f"{name} wakes", lambda: self.end_pause(name))
         return True
 
-    def wake(self, name: str) -> None:
+    def end_pause(self, name: str) -> None:
         """End a pause."""
-        if self.run_.asleep.pop(name, None) is not None:
-            self.run_.awake_since[name] = self.loop.now
+        if self.run_.paused_since.pop(name, None) is not None:
+            self.run_.resumed_at[name] = self.loop.now
             if self.loop.is_up(name):
                 self.loop.resume(name)
 
     # --- the network ---
 
-    def _part(self, *, one_way: bool) -> bool:
+    def _partition(self, *, one_way: bool) -> bool:
         name = self._client()
-        ways = [(name, BROKER), (BROKER, name)]
-        one, other = self.chance.choice(ways) if one_way else ways[0]
-        self._tell(f"nothing goes from {one} to {other}{'' if one_way else ' and back'}")
+        directions = [(name, BROKER), (BROKER, name)]
+        one, other = self.chance.choice(directions) if one_way else directions[0]
+        self._trace(f"partition from {one} to {other}{'' if one_way else ' and back'}")
         self.loop.network.partition(one, other, one_way=one_way)
-        delay = self._while_s(0.2, 3 * self._session_s)
-        self._later(delay, f"{one} and {other} are joined", lambda: self.loop.network.heal(one, other))
+        delay = self._duration_s(0.2, 3 * self._session_s)
+        self._schedule(
+            delay, f"{one} and {other} are reconnected", lambda: self.loop.network.heal(one, other)
+        )
         return True
 
     def _reset(self) -> bool:
@@ -231,17 +233,17 @@ class Chaos:
         if not endpoints:
             return False
         endpoint = self.chance.choice(endpoints)
-        self._tell(f"{endpoint.label} is reset")
+        self._trace(f"{endpoint.label} is reset")
         self.loop.network.reset(endpoint)
         return True
 
-    def _deafen(self) -> bool:
+    def _stop_reading(self) -> bool:
         endpoints = list(self.loop.network.endpoints)
         if not endpoints:
             return False
         endpoint = self.chance.choice(endpoints)
-        self._tell(f"{endpoint.label} is not read from")
+        self._trace(f"{endpoint.label} is not read from")
         self.loop.network.deafen(endpoint)
-        delay = self._while_s(0.5, 2 * self._session_s)
-        self._later(delay, f"{endpoint.label} is read again", lambda: self.loop.network.hear(endpoint))
+        delay = self._duration_s(0.5, 2 * self._session_s)
+        self._schedule(delay, f"{endpoint.label} is read again", lambda: self.loop.network.hear(endpoint))
         return True

@@ -1,12 +1,12 @@
-"""The clients of a whole run: hosts on which our own client works, dies, sleeps and comes back.
+"""Clients of an end-to-end run: hosts on which konvene.client works, dies, pauses and restarts.
 
-Each is a process with one job: a producer, an idempotent producer, a consumer of a group, an administrator.
-What it does not survive itself (a `ClientError` that its library hands up) it answers as a supervisor
-would: it begins again after a while. Any other exception ends the run.
+Each is a process with one job: a producer, an idempotent producer, a consumer, a share consumer, or an
+administrator. After a `ClientError` that its library raises it starts over, as under a supervisor. Any other
+exception ends the run.
 
-`konvene.client` has no idempotent producer, so the one here speaks for itself: one batch at a time, sent
-again with the same sequence until it is answered; given up, with a new producer id, where the answer is
-final.
+`konvene.client` has no plain idempotent producer, so the one here sends its own requests: one batch at a
+time, resent with the same sequence until it is answered, and given up, with a new producer id, on a fatal
+error.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from konvene.errors import Errors
 from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from konvene.sim.end_to_end.broker import BROKER, PORT
-from konvene.sim.end_to_end.history import History, Sent, connecting
+from konvene.sim.end_to_end.history import History, Sent, recording_connector
 from konvene.sim.end_to_end.share_clients import SHARES, Habits, share
 from konvene.sim.end_to_end.transactional_clients import TRANSACTS, transact
 
 __all__ = ["Client", "ClientSpec", "Timeouts", "World"]
 
 CHURNED = "churned"
-"""A topic that comes and goes."""
+"""A topic that is created and deleted again and again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How patient the clients of a run are."""
+    """Timeouts of the clients of a run."""
 
     session_ms: int = 6_000
     rebalance_ms: int = 12_000
@@ -56,7 +56,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class ClientSpec:
-    """One client: what it is, and what it does."""
+    """One client: its job and settings."""
 
     name: str
     job: str
@@ -65,7 +65,7 @@ class ClientSpec:
     assignors: tuple[str, ...] = ("range",)
     topics: tuple[str, ...] = ()
     auto_commit: bool = False
-    most_records: int | None = None
+    max_poll_records: int | None = None
     gap_s: float = 1.0
     acks: int = -1
     transaction_version: int = 2
@@ -73,7 +73,7 @@ class ClientSpec:
 
 
 class World(Protocol):
-    """What clients ask of the run they are part of."""
+    """What clients need from their run."""
 
     history: History
     timeouts: Timeouts
@@ -90,7 +90,7 @@ class World(Protocol):
 
 
 class Client:
-    """One client's host. `life` counts how often it was started."""
+    """One client's host. `life` counts its starts."""
 
     def __init__(self, world: World, spec: ClientSpec, seed: int) -> None:
         self.world = world
@@ -108,16 +108,16 @@ class Client:
         return f"<{self.spec.job} {self.spec.name}, life {self.life}>"
 
     @property
-    def who(self) -> str:
+    def client_id(self) -> str:
         return f"{self.spec.name}.{self.life}"
 
     async def live(self) -> None:
-        """Do the job until told to leave."""
+        """Do the job until the client is to leave."""
         self.life += 1
         self.leaving = False
         self.consumer = self.sharer = None
         self.number = 0
-        self.chance = Random(f"{self.seed} {self.who}")
+        self.chance = Random(f"{self.seed} {self.client_id}")
         job: Any = {"produce": self._produce, "once": self._produce_once, "consume": self._consume,
                "admin": self._administer, TRANSACTS: partial(transact, self),
                SHARES: partial(share, self)}[self.spec.job]  # fmt: skip
@@ -134,7 +134,7 @@ class Client:
             client_id=self.spec.name, request_timeout_ms=t.request_ms, default_api_timeout_ms=t.api_ms,
             connect_timeout_ms=t.request_ms,
         )  # fmt: skip
-        connect = connecting(self.world.history, self.who, settings)
+        connect = recording_connector(self.world.history, self.client_id, settings)
         return Cluster([(BROKER, PORT)], settings, connect=connect)
 
     # --- producing ---
@@ -142,16 +142,16 @@ class Client:
     def _value(self, topic: str, partition: int, *, idempotent: bool) -> bytes:
         self.number += 1
         number = self.number
-        value = f"{self.who} {number} of {topic}-{partition}".encode()
+        value = f"{self.client_id} {number} of {topic}-{partition}".encode()
         value += b"." * self.chance.choice((0, 0, 10, 300))
         if self.chance.random() < 0.01:
             value += b"+" * 70_000
-        sent = Sent(self.who, number, TopicPartition(topic, partition), idempotent)
+        sent = Sent(self.client_id, number, TopicPartition(topic, partition), idempotent)
         self.world.history.sent[value] = sent
         return value
 
     @property
-    def _stops(self) -> bool:
+    def _should_stop(self) -> bool:
         return self.leaving or self.world.faults_disabled
 
     async def _produce(self, cluster: Cluster) -> None:
@@ -160,14 +160,14 @@ class Client:
             cluster, acks=self.spec.acks, request_timeout_ms=t.request_ms, delivery_timeout_ms=2 * t.api_ms,
             clock_ms=self.world.wall_ms,
         )  # fmt: skip
-        while not self._stops:
+        while not self._should_stop:
             sending = []
             for _ in range(self.chance.randint(1, 8)):
                 topic = self.chance.choice(self.spec.topics)
                 partition = self.chance.randrange(self.world.topics[topic])
                 value = self._value(topic, partition, idempotent=False)
                 future = await producer.send(topic, value, partition=partition)
-                future.add_done_callback(partial(self._sent, value))
+                future.add_done_callback(partial(self._send_completed, value))
                 sending.append(future)
             if self.chance.random() < 0.8:
                 await producer.flush()
@@ -175,7 +175,7 @@ class Client:
         await producer.flush()
         self.leaving = True
 
-    def _sent(self, value: bytes, done: asyncio.Future[Any]) -> None:
+    def _send_completed(self, value: bytes, done: asyncio.Future[Any]) -> None:
         if not done.cancelled() and done.exception() is None and done.result().offset >= 0:
             self.world.history.acknowledge(value, done.result().offset)
 
@@ -187,7 +187,7 @@ class Client:
             raise KafkaError(answer.error_code, about="a producer id")
         producer = answer.producer_id, answer.producer_epoch
         sequences: dict[TopicPartition, int] = {}
-        while not self._stops:
+        while not self._should_stop:
             topic = self.chance.choice(self.spec.topics)
             partitions = (await cluster.topic(topic)).partitions
             place = TopicPartition(topic, self.chance.randrange(len(partitions)))
@@ -202,10 +202,11 @@ class Client:
         self, cluster: Cluster, place: TopicPartition, values: list[bytes], producer: tuple[int, int],
         sequences: dict[TopicPartition, int],
     ) -> None:  # fmt: skip
-        """One batch, until it is answered; raises where the answer is final."""
-        at = self.world.wall_ms()
+        """Send one batch until it is answered; raises on a fatal error."""
+        timestamp_ms = self.world.wall_ms()
         data = build(
-            [Record(i, at, None, value, ()) for i, value in enumerate(values)], producer_id=producer[0],
+            [Record(i, timestamp_ms, None, value, ()) for i, value in enumerate(values)],
+            producer_id=producer[0],
             producer_epoch=producer[1], base_sequence=sequences.get(place, 0),
         )  # fmt: skip
         row = PartitionProduceData(index=place.partition, records=data)
@@ -224,9 +225,9 @@ class Client:
                 continue
             if answer.error_code in (0, Errors.DUPLICATE_SEQUENCE_NUMBER):
                 break
-            again = KafkaError(answer.error_code, about=f"writing to {place}")
-            if not again.retriable:
-                raise again
+            error_ = KafkaError(answer.error_code, about=f"writing to {place}")
+            if not error_.retriable:
+                raise error_
             await asyncio.sleep(0.2)
         sequences[place] = sequences.get(place, 0) + len(values)
         if answer.base_offset >= 0:
@@ -244,7 +245,7 @@ class Client:
         )  # fmt: skip
         consumer = Consumer(
             cluster, spec.group, auto_offset_reset="earliest", auto_commit=spec.auto_commit,
-            auto_commit_interval_ms=2_000, max_poll_records=spec.most_records, assignors=spec.assignors,
+            auto_commit_interval_ms=2_000, max_poll_records=spec.max_poll_records, assignors=spec.assignors,
             member=member,
         )  # fmt: skip
         self.read_to = {}
@@ -281,14 +282,14 @@ class Client:
 
     async def _administer(self, cluster: Cluster) -> None:
         admin = Admin(cluster)
-        deeds = [
+        actions = [
             self._churn, self._churn, self._grow, self._configure, self._describe, self._offsets,
             self._remove,
         ]  # fmt: skip
-        while not self._stops:
+        while not self._should_stop:
             await asyncio.sleep(self.chance.expovariate(1.0) * self.spec.gap_s)
-            if not self._stops:
-                await self.chance.choice(deeds)(admin)
+            if not self._should_stop:
+                await self.chance.choice(actions)(admin)
         self.leaving = True
 
     async def _churn(self, admin: Admin) -> None:
@@ -328,7 +329,7 @@ class Client:
                     raise
 
     async def _remove(self, admin: Admin) -> None:
-        """Throw a member out, as `konvene groups remove-members` does."""
+        """Remove a member, as `konvene groups remove-members` does."""
         for group in await admin.list_groups():
             if self.chance.random() < 0.5:
                 continue

@@ -1,9 +1,9 @@
-"""What the clients of a whole run know: what they asked, what they were told, what they sent and read.
+"""What the clients of an end-to-end run know: requests, responses, records sent and read.
 
-Every request of every client passes `asked` on its way out and `told` when its future ends, so a retry within
-the client is an attempt of its own here. An attempt without an answer may take effect at any time, even long
-afterwards: its bytes may still be under way on a connection that nobody reads any more. Nothing is judged in
-this file but one question: which offsets a group may be told to have committed (`may_be_committed`).
+Every request of every client passes `asked` when it is sent and `told` when its future completes, so a retry
+within the client is a separate attempt here. An attempt without a response may take effect at any later time:
+its bytes may still be in flight on an abandoned connection. Only one question is decided here: which offsets
+a group may have committed (`may_be_committed`).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from konvene.messages import Api
 from konvene.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from konvene.messages.offset_fetch import OffsetFetchResponse
 
-__all__ = ["Asked", "History", "Sent", "connecting"]
+__all__ = ["History", "PendingRequest", "Sent", "recording_connector"]
 
-Place = tuple[str, str, int]
-"""A group, and a partition of which it commits offsets."""
+GroupPartition = tuple[str, str, int]
+"""A group, and a partition for which it commits offsets."""
 
-CERTAINLY_NOT = frozenset(
+REJECTED_COMMIT_ERRORS = frozenset(
     (
         Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION, Errors.FENCED_INSTANCE_ID,
         Errors.REBALANCE_IN_PROGRESS, Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.INVALID_GROUP_ID,
         Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.OFFSET_METADATA_TOO_LARGE,
     )
 )  # fmt: skip
-"""Answers to a commit that say that it changed nothing. After any other error it may have."""
+"""Errors of a commit that guarantee that it changed nothing; after any other error it may have."""
 
 MANY = 64
 
@@ -51,10 +51,10 @@ class Sent:
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
-    """A request under way."""
+class PendingRequest:
+    """A pending request."""
 
-    who: str
+    client_id: str
     api: Api
     request: Struct
     began: int
@@ -64,7 +64,7 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """A commit of one partition. `ended` is None as long as it may still take effect."""
+    """A commit for one partition. `ended` is None as long as it may still take effect."""
 
     offset: int
     began: int
@@ -73,24 +73,24 @@ class Attempt:
 
 
 class History:
-    """Everything that clients know, in the order in which they learnt it (`clock`)."""
+    """Everything that clients know, in the order in which they learned it (`clock`)."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self.clock = 0
         self.sent: dict[bytes, Sent] = {}
         self.acknowledged: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
-        self.news: list[tuple[TopicPartition, int, bytes]] = []
-        """What was acknowledged and not looked at since."""
-        self.commits: dict[Place, list[Attempt]] = defaultdict(list)
-        self.open: dict[Asked, None] = {}
+        self.unchecked: list[tuple[TopicPartition, int, bytes]] = []
+        """Acknowledged records that were not checked yet."""
+        self.commits: dict[GroupPartition, list[Attempt]] = defaultdict(list)
+        self.open: dict[PendingRequest, None] = {}
         self.answers: Counter[str] = Counter()
         self.timed_out = 0
         self.commits_acknowledged = 0
-        self.on_offsets: Callable[[Place, int, int], None] = lambda place, offset, began: None
-        """Is told what OffsetFetch answered: place, offset (-1: none), when it was asked."""
-        self.on_answer: Callable[[Asked, Any], None] = lambda asked, answer: None
-        """Is told every answer."""
+        self.on_offsets: Callable[[GroupPartition, int, int], None] = lambda place, offset, began: None
+        """Called with each OffsetFetch result: partition, offset (-1: none), and when it was requested."""
+        self.on_answer: Callable[[PendingRequest, Any], None] = lambda pending, answer: None
+        """Called with every response."""
 
     def __repr__(self) -> str:
         return f"<history: {len(self.sent)} records sent, {len(self.open)} requests open>"
@@ -104,22 +104,22 @@ class History:
     def acknowledge(self, value: bytes, offset: int) -> None:
         place = self.sent[value].place
         self.acknowledged[place][offset] = value
-        self.news.append((place, offset, value))
+        self.unchecked.append((place, offset, value))
 
     # --- requests ---
 
-    def asked(self, who: str, api: Api, request: Struct, timeout_ms: int) -> Asked:
-        found = Asked(who, api, request, self.tick(), self._now(), timeout_ms)
+    def request_sent(self, client_id: str, api: Api, request: Struct, timeout_ms: int) -> PendingRequest:
+        found = PendingRequest(client_id, api, request, self.tick(), self._now(), timeout_ms)
         self.open[found] = None
         if isinstance(request, OffsetCommitRequest):
-            for place, offset in _committing(request):
+            for place, offset in _committed_offsets(request):
                 self.commits[place].append(Attempt(offset, found.began))
         return found
 
-    def told(self, asked: Asked, future: asyncio.Future[Any]) -> None:
-        """The answer, or that there is none."""
-        self.open.pop(asked, None)
-        name = asked.api.name
+    def request_completed(self, pending: PendingRequest, future: asyncio.Future[Any]) -> None:
+        """Note the response, or that there is none."""
+        self.open.pop(pending, None)
+        name = pending.api.name
         if future.cancelled():
             self.answers[f"{name} cancelled"] += 1
             return
@@ -131,33 +131,33 @@ class History:
         answer = future.result()
         self.answers[f"{name} {_code_name(first_error(answer))}"] += 1
         if isinstance(answer, OffsetCommitResponse):
-            self._committed(asked, answer)
+            self._committed(pending, answer)
         elif isinstance(answer, OffsetFetchResponse):
-            self._fetched(asked, answer)
-        self.on_answer(asked, answer)
+            self._fetched(pending, answer)
+        self.on_answer(pending, answer)
 
-    def gone(self, who: str) -> None:
+    def client_gone(self, client_id: str) -> None:
         """A client died: what it asked may or may not be done."""
-        for asked in [asked for asked in self.open if asked.who == who]:
-            del self.open[asked]
-            self.answers[f"{asked.api.name} died"] += 1
+        for pending in [pending for pending in self.open if pending.client_id == client_id]:
+            del self.open[pending]
+            self.answers[f"{pending.api.name} died"] += 1
 
     # --- commits ---
 
-    def _committed(self, asked: Asked, answer: OffsetCommitResponse) -> None:
+    def _committed(self, pending: PendingRequest, answer: OffsetCommitResponse) -> None:
         now = self.tick()
-        request: Any = asked.request
+        request: Any = pending.request
         for topic in answer.topics:
             for row in topic.partitions:
                 place = (request.group_id, topic.name, row.partition_index)
                 attempts = self.commits[place]
-                attempt = next((a for a in attempts if a.began == asked.began), None)
+                attempt = next((a for a in attempts if a.began == pending.began), None)
                 if attempt is None:
                     continue
                 if row.error_code == 0:
                     attempt.acknowledged, attempt.ended = True, now
                     self.commits_acknowledged += 1
-                elif row.error_code in CERTAINLY_NOT:
+                elif row.error_code in REJECTED_COMMIT_ERRORS:
                     attempts.remove(attempt)
                 if len(attempts) > MANY:
                     self.commits[place] = self._that_matter(attempts)
@@ -168,15 +168,15 @@ class History:
         floor = max((a.began for a in attempts if a.ended is not None and a.ended < oldest), default=0)
         return [a for a in attempts if a.ended is None or a.ended >= floor]
 
-    def _fetched(self, asked: Asked, answer: OffsetFetchResponse) -> None:
+    def _fetched(self, pending: PendingRequest, answer: OffsetFetchResponse) -> None:
         for group in answer.groups:
             for topic in group.topics:
                 for row in topic.partitions:
                     if row.error_code == 0:
                         place = (group.group_id, topic.name, row.partition_index)
-                        self.on_offsets(place, row.committed_offset, asked.began)
+                        self.on_offsets(place, row.committed_offset, pending.began)
 
-    def may_be_committed(self, place: Place, offset: int, began: int) -> bool:
+    def may_be_committed(self, place: GroupPartition, offset: int, began: int) -> bool:
         """Whether a reading that began then may see this offset (-1: none).
 
         It may, if nothing that was acknowledged before it began was begun after this one was acknowledged."""
@@ -186,14 +186,14 @@ class History:
             return floor == 0
         return any(a.offset == offset and (a.ended is None or a.ended >= floor) for a in attempts)
 
-    def committed(self, place: Place) -> str:
+    def committed(self, place: GroupPartition) -> str:
         """What may be, in words."""
         rows = self.commits.get(place, [])[-6:]
         return ", ".join(f"{a.offset} ({a.began}..{'?' if a.ended is None else a.ended})" for a in rows)
 
 
-def connecting(
-    history: History, who: str, settings: ClientSettings
+def recording_connector(
+    history: History, client_id: str, settings: ClientSettings
 ) -> Callable[[str, int], Awaitable[Connection]]:
     """What a `Cluster` connects with, so that the history hears of each request."""
 
@@ -203,8 +203,8 @@ def connecting(
         ) -> asyncio.Future[Any]:
             future = super()._start(request, api, version, timeout_ms)
             wait_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
-            asked = history.asked(who, api, request, wait_ms)
-            future.add_done_callback(lambda done: history.told(asked, done))
+            pending = history.request_sent(client_id, api, request, wait_ms)
+            future.add_done_callback(lambda done: history.request_completed(pending, done))
             return future
 
     async def connect(host: str, port: int) -> Connection:
@@ -216,7 +216,7 @@ def connecting(
     return connect
 
 
-def _committing(request: OffsetCommitRequest) -> list[tuple[Place, int]]:
+def _committed_offsets(request: OffsetCommitRequest) -> list[tuple[GroupPartition, int]]:
     return [
         ((request.group_id, topic.name, row.partition_index), row.committed_offset)
         for topic in request.topics
@@ -225,17 +225,17 @@ def _committing(request: OffsetCommitRequest) -> list[tuple[Place, int]]:
 
 
 def first_error(answer: Any, depth: int = 4) -> int:
-    """The first error code in an answer that is not 0."""
+    """Return the first error code other than 0 in a response."""
     code = getattr(answer, "error_code", 0)
     if code or depth == 0:
         return int(code)
     for field in getattr(answer, "__fields__", ()):
         value = getattr(answer, field.name)
         if isinstance(value, tuple):
-            for each in value:
-                if not isinstance(each, Struct):
+            for item in value:
+                if not isinstance(item, Struct):
                     break
-                code = first_error(each, depth - 1)
+                code = first_error(item, depth - 1)
                 if code:
                     return code
     return 0

@@ -1,11 +1,11 @@
-"""What an invariant about a whole run is, and how it is broken."""
+"""Base class of the invariants of an end-to-end run."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from konvene.sim.end_to_end.run import Whole
+    from konvene.sim.end_to_end.run import EndToEndRun
 
 __all__ = ["Invariant", "Violation"]
 
@@ -20,13 +20,14 @@ class Violation(Exception):
 
 
 class Invariant:
-    """One invariant about one run."""
+    """One invariant, checked for one run."""
 
-    def __init__(self, run: Whole) -> None:
+    def __init__(self, run: EndToEndRun) -> None:
         self.run = run
 
     def __repr__(self) -> str:
         return f"<invariant {type(self).__name__}>"
 
     def broken(self, message: str) -> None:
+        """Raise a violation of this invariant."""
         raise Violation(type(self).__name__, message)

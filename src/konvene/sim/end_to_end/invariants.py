@@ -1,17 +1,16 @@
-"""What a whole broker invariants to whole clients, one class for each invariant.
+"""Invariants between a whole broker and its clients, one class each.
 
-An invariant's docstring is the invariant. The run calls those of its methods that it has:
+The docstring of an invariant states it. The run calls those of these methods that an invariant has:
 
 - `started`: the broker has begun a new life and serves;
-- `settled`: some steps were taken (`check_every` of the run), and nobody is in the middle of anything;
-- `read`, `offsets`, `released`, `failed`: a client read a record, or was told offsets; a coordinator lets
-  replies go; somebody's code raised;
-- `made`: there is a broker that has not begun; `answered`, `shared`, `acknowledged`: a client has an answer;
-  a share consumer got a record, or was told that offsets are acknowledged;
-- `liveness`: the faults are over, everybody had time; `ended`: the clients are gone, the broker is not.
+- `settled`: some steps were taken (`check_every` of the run), and no step is in progress;
+- `read`, `offsets`, `released`, `failed`: a client read a record, or received offsets; a coordinator releases
+  replies; code raised an exception;
+- `made`: a broker was created and not started; `answered`, `shared`, `acknowledged`: a client received a
+  response; a share consumer received a record, or the confirmation of acknowledged offsets;
+- `liveness`: faults have ended and everything had time; `ended`: the clients are gone, the broker is not.
 
-An invariant that is violated raises `Violation`, which the run completes with the seed, the step and the last
-events.
+A violated invariant raises `Violation`, to which the run adds the seed, the step and the last events.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ if TYPE_CHECKING:
     from konvene.client.consumer.consumer import Consumed
     from konvene.runtime.coordinator import Coordinator
     from konvene.sim.end_to_end.clients import Client
-    from konvene.sim.end_to_end.run import Whole
+    from konvene.sim.end_to_end.run import EndToEndRun
     from konvene.sim.machine.loop import Host
 
 __all__ = ["INVARIANTS", "Invariant", "Violation"]
 
 
 class AcknowledgedRecordsStay(Invariant):
-    """A record that was acknowledged stands at the offset that was told, whatever dies; where topics are not
-    synced, whatever dies but the machine."""
+    """An acknowledged record stays at the reported offset, whatever dies; if topics are not synced, whatever
+    dies except the machine."""
 
     def started(self) -> None:
         if self.run.may_lose_records:
@@ -59,10 +58,10 @@ class AcknowledgedRecordsStay(Invariant):
         history = self.run.history
         if not self.run.host.ready:
             return
-        news, history.news = history.news, []
+        unchecked, history.unchecked = history.unchecked, []
         if self.run.may_lose_records:
             return
-        for place, offset, value in news:
+        for place, offset, value in unchecked:
             self._check(place, offset, value)
 
     def liveness(self) -> None:
@@ -81,10 +80,10 @@ class AcknowledgedRecordsStay(Invariant):
 
 
 class OnlyWhatWasSent(Invariant):
-    """A log holds what its producers sent to this partition; an idempotent producer's records once each and
-    in the order in which they were sent."""
+    """A log holds only what producers sent to this partition; the records of an idempotent producer once each
+    and in order."""
 
-    def __init__(self, run: Whole) -> None:
+    def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)
         self._last: dict[tuple[TopicPartition, str], int] = {}
 
@@ -94,7 +93,7 @@ class OnlyWhatWasSent(Invariant):
     def came(self, place: TopicPartition, offset: int, value: bytes) -> None:
         sent = self.run.history.sent.get(value)
         if sent is None or sent.place != place:
-            self.broken(f"{place} offset {offset} is {_short(value)}, which nobody sent there")
+            self.broken(f"{place} offset {offset} is {_short(value)}, which no producer sent there")
         elif sent.idempotent:
             before = self._last.get((place, sent.producer), 0)
             if sent.number <= before:
@@ -106,7 +105,7 @@ class OnlyWhatWasSent(Invariant):
 
 
 class AcknowledgedInOrder(Invariant):
-    """What one producer had acknowledged in a partition lies in the order in which it was sent."""
+    """Records that one producer had acknowledged in a partition are in the order in which they were sent."""
 
     def ended(self) -> None:
         if self.run.may_lose_records:
@@ -121,15 +120,14 @@ class AcknowledgedInOrder(Invariant):
 
 
 class CommitsStay(Invariant):
-    """What a group is told that it committed is the last commit that was acknowledged, or one whose answer
-    was lost; so is what the coordinator has."""
+    """Fetched and stored offsets are the last acknowledged commit, or a later one whose response was lost."""
 
-    def _elsewhere(self) -> set[str]:
-        """Groups that commit in transactions: `ExactlyOnce` is about them."""
+    def _transactional_groups(self) -> set[str]:
+        """Return groups that commit in transactions, which `ExactlyOnce` covers."""
         return {c.group for c in self.run.parameters.clients if c.job == TRANSACTS}
 
     def offsets(self, place: tuple[str, str, int], offset: int, began: int) -> None:
-        if place[0] in self._elsewhere():
+        if place[0] in self._transactional_groups():
             return
         if place[1] in self.run.topics and not self.run.history.may_be_committed(place, offset, began):
             self.broken(f"OffsetFetch of {place} said {offset}; {self.run.history.committed(place)}")
@@ -140,7 +138,7 @@ class CommitsStay(Invariant):
         for _, shard in self.run.shards():
             for group, topics in shard.offsets.items():
                 for topic, rows in topics.items():
-                    if topic not in self.run.topics or group in self._elsewhere():
+                    if topic not in self.run.topics or group in self._transactional_groups():
                         continue
                     for partition, row in rows.items():
                         place = (group, topic, partition)
@@ -148,10 +146,10 @@ class CommitsStay(Invariant):
                             self.broken(f"{place} stands at {row.offset}; {history.committed(place)}")
 
     def started(self) -> None:
-        self.run.check_when_loaded(self._all_there)
+        self.run.check_when_loaded(self._check_present)
 
-    def _all_there(self) -> None:
-        """No place that must have an offset is without one."""
+    def _check_present(self) -> None:
+        """Check that no partition lacks an offset that it must have."""
         now = self.run.history.tick()
         known = {
             (group, topic, partition)
@@ -163,15 +161,15 @@ class CommitsStay(Invariant):
         for place in sorted(self.run.history.commits):
             lost = place[1] in self.run.topics and place not in known
             if lost and not self.run.history.may_be_committed(place, -1, now):
-                self.broken(f"{place} is gone; {self.run.history.committed(place)}")
+                self.broken(f"{place} is missing; {self.run.history.committed(place)}")
 
     def liveness(self) -> None:
-        self._all_there()
+        self._check_present()
 
 
 class ReadInOrder(Invariant):
-    """A consumer reads each partition from where its group is, one offset behind the other, and what it reads
-    is what stands there."""
+    """A consumer reads each partition from its group's position, offset after offset, and the values are
+    those in the log."""
 
     def read(self, client: Client, record: Consumed) -> None:
         place = TopicPartition(record.topic, record.partition)
@@ -179,21 +177,21 @@ class ReadInOrder(Invariant):
             return
         before = client.read_to.get(place)
         if before is not None and record.offset != before + 1:
-            self.broken(f"{client.who} read {place} offset {record.offset} behind {before}")
+            self.broken(f"{client.client_id} read {place} offset {record.offset} behind {before}")
         client.read_to[place] = record.offset
         self.run.look(place)
         stands = self.run.mirror.at(place, record.offset)
         if stands != record.value:
             self.broken(
-                f"{client.who} read {_short(record.value)} at {place} offset {record.offset}, where"
+                f"{client.client_id} read {_short(record.value)} at {place} offset {record.offset}, where"
                 f" {_short(stands)} stands"
             )
 
 
 class ReadAtLeastOnce(Invariant):
-    """Each record of a topic is read by each group that reads the topic."""
+    """Each record of a topic is read by each group that subscribes to the topic."""
 
-    def __init__(self, run: Whole) -> None:
+    def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)
         self.seen: dict[tuple[str, TopicPartition], dict[int, bytes]] = {}
 
@@ -202,7 +200,7 @@ class ReadAtLeastOnce(Invariant):
         self.seen.setdefault((client.spec.group, place), {})[record.offset] = record.value or b""
 
     def missing(self) -> list[tuple[str, TopicPartition, int]]:
-        """The first offset of each partition that a group has not read."""
+        """Return the first unread offset of each partition and group."""
         found = []
         for group, topics in self.run.groups():
             for place in self.run.places(topics):
@@ -223,11 +221,11 @@ class ReadAtLeastOnce(Invariant):
 
 
 class ShardIsItsLog(Invariant):
-    """The state of a group coordinator is the fold of replay over its log, as it stands on the disk.
+    """The state of a group coordinator equals the replay of its log on the disk.
 
-    It is looked at when nothing is kept for the next sync (`runtime.journal`)."""
+    It is compared when the journal buffers nothing for the next sync (`runtime.journal`)."""
 
-    def __init__(self, run: Whole) -> None:
+    def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)
         self._shadows: dict[int, Shadow] = {}
 
@@ -236,10 +234,10 @@ class ShardIsItsLog(Invariant):
 
     def settled(self) -> None:
         disk = self.run.host.disk
-        if disk.dead or self.run.host.is_sick:
+        if disk.dead or self.run.host.disk_is_offline:
             return
         for index, live in self.run.shards():
-            if self.run.keeps(index):
+            if self.run.has_buffered_records(index):
                 continue
             shadow = self._shadows.get(index)
             if shadow is None:
@@ -255,29 +253,35 @@ class ShardIsItsLog(Invariant):
                         f" {shadow.offsets.get(group)}"
                     )
         for name, now in live.groups.items():
-            told = shadow.groups.get(name)
+            replayed = shadow.groups.get(name)
             if isinstance(now, ShareGroup):
-                of_log = None if told is None else _told_of_share(told)
-                if _told_of_share(now) != of_log:
+                of_log = None if replayed is None else _durable_share_state(replayed)
+                if _durable_share_state(now) != of_log:
                     self.broken(
-                        f"group {name} in partition {index}: live {_told_of_share(now)}, by its log {of_log}"
+                        f"group {name} in partition {index}: live {_durable_share_state(now)},"
+                        f" by its log {of_log}"
                     )
                 continue
             assert isinstance(now, ClassicGroup), f"{now!r} where consumers speak the classic protocol"
-            assert isinstance(told, ClassicGroup | None)
+            assert isinstance(replayed, ClassicGroup | None)
             if now.state is State.STABLE:
-                ours, theirs = _told(now), None if told is None else _told(told)
-                if ours != theirs:
-                    self.broken(f"group {name} in partition {index}: live {ours}, by its log {theirs}")
-            elif told is not None and told.generation > now.generation:
-                self.broken(f"group {name} is at {now.generation}, by its log at {told.generation}")
+                ours, replayed_state = (
+                    _durable_state(now),
+                    None if replayed is None else _durable_state(replayed),
+                )
+                if ours != replayed_state:
+                    self.broken(
+                        f"group {name} in partition {index}: live {ours}, by its log {replayed_state}"
+                    )
+            elif replayed is not None and replayed.generation > now.generation:
+                self.broken(f"group {name} is at {now.generation}, by its log at {replayed.generation}")
         for name in sorted(shadow.groups.keys() - live.groups.keys()):
             self.broken(f"group {name} in partition {index} stands in its log alone")
 
 
 class RepliesAreDurable(Invariant):
-    """No reply of a coordinator leaves before the records that it rests on are on the disk; but that a leader
-    has read the state of a share partition is enough if it is written."""
+    """No reply of a coordinator leaves before its records are on the disk; for a read of share partition
+    state, written is enough."""
 
     def released(self, coordinator: Coordinator, held: Any) -> None:
         if any(isinstance(response, StateAnswer) for _, response in held.replies):
@@ -289,23 +293,25 @@ class RepliesAreDurable(Invariant):
 
 
 class RequestsEnd(Invariant):
-    """Every request of a client that lives ends, with an answer or without, in its own time."""
+    """Every request of a live client completes, with a response or an error, within its timeout."""
 
     slack_s = 5.0
 
     def settled(self) -> None:
         now = self.run.loop.now
-        for asked in self.run.history.open:
-            if now - asked.began_s > asked.timeout_ms / 1000 + self.slack_s:
-                if not self.run.was_asleep(asked.who, asked.began_s):
-                    self.broken(f"{asked.who} waits for {asked.api.name} since {asked.began_s:.3f} s")
+        for pending in self.run.history.open:
+            if now - pending.began_s > pending.timeout_ms / 1000 + self.slack_s:
+                if not self.run.was_paused(pending.client_id, pending.began_s):
+                    self.broken(
+                        f"{pending.client_id} waits for {pending.api.name} since {pending.began_s:.3f} s"
+                    )
             else:
                 break
 
 
 class NobodyDies(Invariant):
-    """No code of broker or client raises what nobody expects: no task dies of it, no traceback is logged. No
-    partition goes offline while its disk is sound."""
+    """Broker and clients raise no unexpected exception and log no traceback; no partition goes offline while
+    its disk works."""
 
     def failed(self, host: Host, error: BaseException, about: str) -> None:
         if isinstance(error, PowerCut | ClientError | asyncio.CancelledError):
@@ -330,8 +336,8 @@ class NobodyDies(Invariant):
 
 
 class NothingIsLeft(Invariant):
-    """When all clients are gone, the broker has no connection, no request that waits, no bytes that are being
-    read, and of timers those that its state demands."""
+    """When all clients have left, the broker has no connection, no waiting request, no bytes being read, and
+    only the timers that its state requires."""
 
     def ended(self) -> None:
         broker = self.run.host.broker
@@ -385,14 +391,14 @@ def _short(value: bytes | None) -> str:
     return repr(value[:40]) + ("..." if len(value) > 40 else "")
 
 
-def _told(group: Any) -> tuple[Any, ...]:
-    """What of a stable group a restart has to know."""
+def _durable_state(group: Any) -> tuple[Any, ...]:
+    """Return the state of a stable group that a restart has to restore."""
     members = sorted((m.member_id, m.instance_id, m.assignment) for m in group.members.values())
     return group.generation, group.protocol_type, group.protocol, sorted(group.instances.items()), members
 
 
-def _told_of_share(group: Any) -> tuple[Any, ...]:
-    """What of a share group a restart has to know."""
+def _durable_share_state(group: Any) -> tuple[Any, ...]:
+    """Return the state of a share group that a restart has to restore."""
     members = sorted((m.member_id, sorted(m.topics), m.current) for m in group.members.values())
-    targets = sorted((who, sorted(what.items())) for who, what in group.targets.items())
+    targets = sorted((client_id, sorted(what.items())) for client_id, what in group.targets.items())
     return group.epoch, group.metadata_hash, group.assignment_epoch, members, targets, group.state_topics

@@ -1,4 +1,4 @@
-"""The end of a whole run: all is healed, and within bounded time everything is as it should be.
+"""The end of a whole run: all faults end, and within bounded time everything is as it should be.
 
 In this order: faults end and everybody is started again; each group becomes stable with all its members and
 has read everything; then nothing may move for three session timeouts; then the clients leave, and nothing
@@ -22,7 +22,7 @@ from konvene.client.net.settings import ClientSettings
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.share.group import ShareGroup
 from konvene.sim.end_to_end.broker import BROKER, PORT
-from konvene.sim.end_to_end.history import connecting
+from konvene.sim.end_to_end.history import recording_connector
 from konvene.sim.end_to_end.invariants import ReadAtLeastOnce, Violation
 from konvene.sim.end_to_end.share_clients import SHARES
 from konvene.sim.end_to_end.share_invariants import unread
@@ -30,7 +30,7 @@ from konvene.sim.end_to_end.transactional_clients import TRANSACTS
 from konvene.sim.machine.network import NetworkFaults
 
 if TYPE_CHECKING:
-    from konvene.sim.end_to_end.run import Whole
+    from konvene.sim.end_to_end.run import EndToEndRun
 
 __all__ = ["LivenessPhase"]
 
@@ -42,7 +42,7 @@ READERS = ("consume", TRANSACTS, SHARES)
 class LivenessPhase:
     """See the top of this file."""
 
-    def __init__(self, run: Whole) -> None:
+    def __init__(self, run: EndToEndRun) -> None:
         self.run_ = run
         self.loop = run.loop
         t = run.timeouts
@@ -52,50 +52,56 @@ class LivenessPhase:
         return f"<liveness phase, bound {self.bound_s:.0f} s>"
 
     async def run(self) -> None:
-        self._heal()
+        self._end_faults()
         await self._until(self._broker_serves, "the broker serves")
         self._restart_clients()
-        await self._until(self._all_settled, "every group is stable", self._what_is_not)
+        await self._until(self._all_stable, "every group is stable", self._explain_unfinished)
         await self._grow()
-        await self._until(self._all_well, "every group is stable and has read everything", self._what_is_not)
+        await self._until(
+            self._all_finished, "every group is stable and has read everything", self._explain_unfinished
+        )
         # The leader of a group may learn of new partitions only now, and that is a rebalance.
         await asyncio.sleep(2 * self.run_.timeouts.metadata_ms / 1000)
-        await self._until(self._all_well, "every group is stable and has read everything", self._what_is_not)
-        await self._stay_quiet()
+        await self._until(
+            self._all_finished, "every group is stable and has read everything", self._explain_unfinished
+        )
+        await self._check_quiet()
         self.run_.check()
-        self.run_.look_everywhere()
-        self.run_.ask("liveness")
+        self.run_.read_all_logs()
+        self.run_.notify("liveness")
         await self._leave()
         self.run_.check()
-        self.run_.ask("ended")
-        await self._start_again()
+        self.run_.notify("ended")
+        await self._restart_broker()
 
     async def _until(
-        self, is_so: Callable[[], bool], what: str, why_not: Callable[[], str] = lambda: ""
+        self, condition: Callable[[], bool], what: str, explain: Callable[[], str] = lambda: ""
     ) -> None:
-        until = self.loop.now + self.bound_s
-        while not is_so():
-            if self.loop.now > until:
+        deadline_s = self.loop.now + self.bound_s
+        while not condition():
+            if self.loop.now > deadline_s:
                 self.loop.halt(
-                    Violation("Settles", f"not within {self.bound_s:.0f} s of calm: {what}; {why_not()}")
+                    Violation(
+                        "Settles", f"not within {self.bound_s:.0f} s without faults: {what}; {explain()}"
+                    )
                 )
             await asyncio.sleep(1.0)
 
-    def _heal(self) -> None:
+    def _end_faults(self) -> None:
         run = self.run_
         run.faults_disabled = True
         self.loop.network.faults = NetworkFaults()
         self.loop.network.heal()
         run.host.disk.die_at = None
-        run.chaos.mend_disk()
-        for name in sorted(run.asleep):
-            run.chaos.wake(name)
+        run.chaos.repair_disk()
+        for name in sorted(run.paused_since):
+            run.chaos.end_pause(name)
         if self.loop.note is not None:
-            self.loop.note("fault", "all is healed")
+            self.loop.note("fault", "all faults end")
 
     def _broker_serves(self) -> bool:
         host = self.run_.host
-        if host.is_sick:
+        if host.disk_is_offline:
             host.kill()
         host.start()
         run = self.run_
@@ -109,34 +115,34 @@ class LivenessPhase:
                 self.run_.start_client(name)
 
     async def _grow(self) -> None:
-        """Each topic gets one more partition, which every leader has to see.
+        """Add a partition to each topic, which every leader has to notice.
 
-        A static member that dies between the two rebalances of a cooperative one comes back to an assignment
-        in which a partition is nobody's, and a leader that was away has not seen what came meanwhile. Kafka
-        leaves both as they are until the group rebalances for another reason, and so do we."""
+        A static member that dies between the two rebalances of a cooperative one returns to an assignment in
+        which a partition has no owner, and a leader that was away has missed metadata changes. Kafka leaves
+        both until the next rebalance, and so does konvene."""
         await self.loop.spawn("grower", self._add_partitions())
         self.loop.kill("grower")
-        self.run_.history.gone("grower")
+        self.run_.history.client_gone("grower")
 
     async def _add_partitions(self) -> None:
-        connect = connecting(self.run_.history, "grower", ClientSettings())
-        wanted: dict[str, int] = {}
-        until = self.loop.now + self.bound_s
+        connect = recording_connector(self.run_.history, "grower", ClientSettings())
+        target_counts: dict[str, int] = {}
+        deadline_s = self.loop.now + self.bound_s
         while True:
             try:
                 async with Cluster([(BROKER, PORT)], connect=connect) as cluster:
                     admin = Admin(cluster)
                     for topic in await admin.describe_topics(self.run_.topics):
-                        count = wanted.setdefault(topic.name, len(topic.partitions) + 1)
+                        count = target_counts.setdefault(topic.name, len(topic.partitions) + 1)
                         if len(topic.partitions) < count:
                             await admin.create_partitions(topic.name, count)
                 return
-            except ClientError:  # A broker that was told to stop before all was healed.
-                if self.loop.now > until:
+            except ClientError:  # The broker may have been asked to stop before the faults ended.
+                if self.loop.now > deadline_s:
                     raise
                 await asyncio.sleep(1.0)
 
-    # --- is all well? ---
+    # --- conditions ---
 
     def _group(self, name: str) -> ClassicGroup | None:
         for _, shard in self.run_.shards():
@@ -145,18 +151,18 @@ class LivenessPhase:
                 return group
         return None
 
-    def _is_settled(self, name: str) -> bool:
+    def _group_is_stable(self, name: str) -> bool:
         group = self._group(name)
         if group is None or group.state is not State.STABLE:
             return False
-        ours = set()
+        member_ids = set()
         for client in self.run_.clients.values():
             if client.spec.group == name:
                 member = None if client.consumer is None else client.consumer.member
                 if member is None or member.state is not MemberState.STABLE or member.rejoin:
                     return False
-                ours.add(member.member_id)
-        return ours == set(group.members)
+                member_ids.add(member.member_id)
+        return member_ids == set(group.members)
 
     def _share_group(self, name: str) -> ShareGroup | None:
         for _, shard in self.run_.shards():
@@ -165,19 +171,19 @@ class LivenessPhase:
                 return group
         return None
 
-    def _shares(self, name: str) -> bool:
-        """Whether all members of a share group are in it, with all that they were meant to have."""
+    def _share_group_is_stable(self, name: str) -> bool:
+        """Return True if all members of a share group have joined and have their assignment."""
         group = self._share_group(name)
         if group is None or group.behind or group.epoch != group.assignment_epoch:
             return False
-        ours = set()
+        member_ids = set()
         for client in self.run_.clients.values():
             if client.spec.group == name:
                 member = None if client.sharer is None else client.sharer.member
                 if member is None or member.state is not ShareMemberState.STABLE:
                     return False
-                ours.add(member.member_id)
-        return ours == set(group.members)
+                member_ids.add(member.member_id)
+        return member_ids == set(group.members)
 
     def _sending(self) -> list[str]:
         return [
@@ -189,36 +195,38 @@ class LivenessPhase:
         ]
 
     def _unread(self) -> list[object]:
-        self.run_.look_everywhere()
+        self.run_.read_all_logs()
         return list(next(p for p in self.run_.invariants if isinstance(p, ReadAtLeastOnce)).missing())
 
-    def _all_settled(self) -> bool:
-        if not self._broker_serves() or not all(map(self._shares, self.run_.parameters.share.groups)):
+    def _all_stable(self) -> bool:
+        if not self._broker_serves() or not all(
+            map(self._share_group_is_stable, self.run_.parameters.share.groups)
+        ):
             return False
-        return all(self._is_settled(name) for name, _ in self.run_.groups())
+        return all(self._group_is_stable(name) for name, _ in self.run_.groups())
 
-    def _all_well(self) -> bool:
-        if not self._all_settled() or self._sending() or self._unread():
+    def _all_finished(self) -> bool:
+        if not self._all_stable() or self._sending() or self._unread():
             return False
         return not unread(self.run_)
 
-    def _what_is_not(self) -> str:
-        rows = [f"these still send: {self._sending()}"] if self._sending() else []
+    def _explain_unfinished(self) -> str:
+        rows = [f"still sending: {self._sending()}"] if self._sending() else []
         for name, _ in self.run_.groups():
-            if not self._is_settled(name):
+            if not self._group_is_stable(name):
                 members = [c.consumer.member for c in self.run_.clients.values()
                            if c.spec.group == name and c.consumer is not None]  # fmt: skip
                 rows.append(f"{name} is {self._group(name)}, its members {members}")
         for name in self.run_.parameters.share.groups:
-            if not self._shares(name):
+            if not self._share_group_is_stable(name):
                 sharers = [c.sharer and c.sharer.member for c in self.run_.clients.values()
                            if c.spec.group == name]  # fmt: skip
                 rows.append(f"{name} is {self._share_group(name)}, its members {sharers}")
         return "; ".join([*rows, f"unread: {self._unread()[:3]} {unread(self.run_)[:3]}"])
 
-    # --- it stays so ---
+    # --- stability ---
 
-    async def _stay_quiet(self) -> None:
+    async def _check_quiet(self) -> None:
         run = self.run_
         before = self._generations()
         timed_out = run.history.timed_out
@@ -227,12 +235,14 @@ class LivenessPhase:
         run.idle_s, run.idle_wall_s = self.loop.now - began_s, time.perf_counter() - began
         after = self._generations()
         if before != after:
-            self.loop.halt(Violation("StaysQuiet", f"generations went from {before} to {after} in the calm"))
+            self.loop.halt(
+                Violation("StaysQuiet", f"generations changed from {before} to {after} without faults")
+            )
         if run.history.timed_out != timed_out:
-            self.loop.halt(Violation("StaysQuiet", "a request was not answered in the calm"))
+            self.loop.halt(Violation("StaysQuiet", "a request timed out without faults"))
 
     def _generations(self) -> dict[str, int]:
-        """Of classic groups; of share groups the epoch."""
+        """Return generations of classic groups and epochs of share groups."""
         found = {}
         for name, _ in self.run_.groups():
             group = self._group(name)
@@ -242,7 +252,7 @@ class LivenessPhase:
             found[name] = -1 if sharing is None else sharing.epoch
         return found
 
-    # --- and ends ---
+    # --- shutdown ---
 
     async def _leave(self) -> None:
         for client in self.run_.clients.values():
@@ -251,7 +261,7 @@ class LivenessPhase:
         for name in self.run_.clients:
             if self.loop.is_up(name):
                 self.run_.kill_client(name)
-        # Static members have their session; what a client that went dark left open, its idle time.
+        # Static members last for their session; connections of a powered-off client for the idle time.
         idle_s = int(self.run_.parameters.settings["connections.max.idle.ms"]) / 1000
         began, began_s = time.perf_counter(), self.loop.now
         await asyncio.sleep(max(2 * self.run_.timeouts.session_ms / 1000 + 5, idle_s + 25))
@@ -260,9 +270,9 @@ class LivenessPhase:
     def _all_left(self) -> bool:
         return not any(self.loop.host(n).unfinished() for n in self.run_.clients if self.loop.is_up(n))
 
-    async def _start_again(self) -> None:
+    async def _restart_broker(self) -> None:
         host = self.run_.host
         life = host.lives
         host.stop()
-        await self._until(lambda: host.lives > life and self._broker_serves(), "the broker starts again")
+        await self._until(lambda: host.lives > life and self._broker_serves(), "the broker restarts")
         self.run_.check()

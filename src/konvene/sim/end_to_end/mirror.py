@@ -1,8 +1,7 @@
-"""What stands in a broker's logs, read from the bytes of its disk and not through the broker.
+"""Reads a broker's logs from the bytes of its simulated disk, bypassing the broker.
 
-Reading is no operation of the disk: it never fails and is not counted. Each log is read on from where it
-was left; a torn end is waited for. When the broker begins a new life on what was found of its disk, all is
-read anew.
+Reading is no disk operation: it never fails and is not counted. Each log is read on from the last position; a
+torn end is read later. When the broker starts again on what its disk kept, everything is read anew.
 """
 
 from __future__ import annotations
@@ -20,38 +19,38 @@ __all__ = ["Mirror", "Shadow"]
 
 
 class LogReader:
-    """One log's batches, as they come. What a cleaner takes before it was read is passed over."""
+    """Reads the batches of one log as they are appended; those that were cleaned before are skipped."""
 
     def __init__(self, disk: SimDisk, folder: str) -> None:
         self._disk = disk
         self._folder = folder + "/"
-        self._at: dict[str, tuple[object, int]] = {}
+        self._positions: dict[str, tuple[object, int]] = {}
         """The file that was read under this name, and how far."""
         self._next_offset = 0
 
     def __repr__(self) -> str:
         return f"<reader of {self._folder} from {self._next_offset} on>"
 
-    def fresh(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches that came since."""
+    def new_batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield the batches appended since the last call."""
         for path in self._disk.paths(self._folder):
             if not path.endswith(".log"):
                 continue
             file = self._disk.file(path)
-            known, start = self._at.get(path, (None, 0))
-            if known is not file:
+            previous_file, start = self._positions.get(path, (None, 0))
+            if previous_file is not file:
                 start = 0
             data = self._disk.peek(path, start)
-            at = 0
-            while at < len(data):
+            position = 0
+            while position < len(data):
                 try:
-                    header = read_header(data, at)
-                    batch = memoryview(data)[at : at + header.size]
+                    header = read_header(data, position)
+                    batch = memoryview(data)[position : position + header.size]
                     check(batch, header)
                 except CodecError:
                     break
-                at += header.size
-                self._at[path] = file, start + at
+                position += header.size
+                self._positions[path] = file, start + position
                 if header.next_offset > self._next_offset:
                     self._next_offset = header.next_offset
                     yield header, batch
@@ -65,37 +64,37 @@ class Mirror:
         self._data = data
         self._readers: dict[TopicPartition, LogReader] = {}
         self.values: dict[TopicPartition, list[bytes | None]] = {}
-        """By offset; None where a transaction's marker stands, which nobody reads."""
+        """Values by offset; None for a transaction marker."""
 
     def __repr__(self) -> str:
         return f"<mirror of {len(self.values)} partitions>"
 
-    def look(self, place: TopicPartition) -> list[tuple[int, bytes]]:
-        """What came since the last look: offset and value."""
-        reader = self._readers.get(place)
+    def look(self, partition: TopicPartition) -> list[tuple[int, bytes]]:
+        """Return the records appended since the last call, as (offset, value)."""
+        reader = self._readers.get(partition)
         if reader is None:
-            reader = self._readers[place] = LogReader(self._disk, f"{self._data}/{place}")
-        values = self.values.setdefault(place, [])
-        came = []
-        for header, batch in reader.fresh():
+            reader = self._readers[partition] = LogReader(self._disk, f"{self._data}/{partition}")
+        values = self.values.setdefault(partition, [])
+        appended = []
+        for header, batch in reader.new_batches():
             if header.is_control:
                 values.append(None)
                 continue
             for record in records(batch, header):
-                came.append((record.offset, record.value or b""))
+                appended.append((record.offset, record.value or b""))
                 values.append(record.value or b"")
-        return came
+        return appended
 
-    def end(self, place: TopicPartition) -> int:
-        return len(self.values.get(place, ()))
+    def end(self, partition: TopicPartition) -> int:
+        return len(self.values.get(partition, ()))
 
-    def at(self, place: TopicPartition, offset: int) -> bytes | None:
-        values = self.values.get(place, [])
+    def at(self, partition: TopicPartition, offset: int) -> bytes | None:
+        values = self.values.get(partition, [])
         return values[offset] if 0 <= offset < len(values) else None
 
 
 class Shadow:
-    """A shard that is nothing but the fold of replay over its log."""
+    """A shard that replays its log from disk."""
 
     def __init__(self, disk: SimDisk, folder: str) -> None:
         self._reader = LogReader(disk, folder)
@@ -106,7 +105,7 @@ class Shadow:
         return f"<shadow to {self.end_offset}: {self.shard!r}>"
 
     def catch_up(self) -> GroupShard:
-        for header, batch in self._reader.fresh():
+        for header, batch in self._reader.new_batches():
             for _, _, record in GROUP_SPEECH.read(batch, header):
                 self.shard.replay(record)
             self.end_offset = header.next_offset

@@ -1,7 +1,7 @@
-"""What a seed decides before a whole run begins: how large it is, how patient, and which faults there are.
+"""Parameters that a seed draws before an end-to-end run: size, timeouts, and which faults occur.
 
-Swarm testing: each kind of fault is there or not, and common or rare, by the seed alone, so that kinds which
-hide one another meet in some seeds and miss each other in others. Every knob is printed with its value.
+Swarm testing: each kind of fault is present or absent, frequent or rare, depending on the seed, so that kinds
+which mask each other are combined in some seeds and separate in others. Every parameter is printed.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from konvene.sim.machine.disk import DiskFaults
 from konvene.sim.machine.loop import Order
 from konvene.sim.machine.network import NetworkFaults
 
-__all__ = ["FAULTS", "Knobs", "draw"]
+__all__ = ["FAULTS", "Parameters", "draw"]
 
 FAULTS = (
     "broker-kill", "broker-kill-at-disk", "power-cut", "power-cut-at-disk", "broker-stop", "broker-pause",
     "disk-errors", "client-crash", "client-leave", "client-pause", "partition", "partition-one-way", "reset",
     "deaf", "clock-step",
 )  # fmt: skip
-"""The deeds that chaos chooses from. What the network does by rate is in `NetworkFaults`."""
+"""The fault actions. What the network does at a rate is in `NetworkFaults`."""
 
-LATE = frozenset(("broker-pause", "client-pause", "partition", "partition-one-way", "deaf"))
-"""What makes requests come late that their senders have given up."""
+DELAYING_FAULTS = frozenset(("broker-pause", "client-pause", "partition", "partition-one-way", "deaf"))
+"""Faults by which requests arrive after their senders have given up."""
 
-POWER = frozenset(("power-cut", "power-cut-at-disk"))
+POWER_FAULTS = frozenset(("power-cut", "power-cut-at-disk"))
 
 ASSIGNORS = (("range",), ("roundrobin",), ("cooperative-sticky",), ("range", "roundrobin"))
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
-    """Everything that a seed decided."""
+class Parameters:
+    """Everything that a seed drew."""
 
     order: Order
     topics: Mapping[str, int]
@@ -47,38 +47,38 @@ class Knobs:
     network: NetworkFaults
     disk: DiskFaults
     faults: Mapping[str, float]
-    """Each kind of deed with its weight."""
+    """Weight of each kind of fault."""
     gap_s: float
-    """The mean time between two deeds."""
+    """Mean time between two faults."""
     sync_ms: float
-    """The mean time that a disk takes to sync."""
-    look_ms: float
-    """What a look at the clock costs at most."""
+    """Mean duration of a disk sync."""
+    clock_read_ms: float
+    """Maximum time that reading the clock takes."""
     transactors: int = 0
-    """Clients that work in transactions."""
+    """Number of transactional clients."""
     share: Shared = field(default_factory=Shared)
-    """Share groups, and what their clients are like."""
+    """Share groups and the behaviour of their clients."""
     check_every: int = 50
-    """The state is compared with the logs after so many steps."""
+    """Steps between two comparisons of state and logs."""
     drawn: Mapping[str, Any] = field(default_factory=dict)
 
     def rows(self) -> list[tuple[str, str]]:
-        """Every knob and its value, for people."""
+        """Return every parameter and its value, for people."""
         rows = [("order", self.order), ("gap", f"{self.gap_s:.1f} s"), ("sync", f"{self.sync_ms:.1f} ms"),
-                ("a look at the clock", f"{self.look_ms:.1f} ms"),
+                ("clock read", f"{self.clock_read_ms:.1f} ms"),
                 ("checked every", f"{self.check_every} steps"),
                 ("topics", _pairs(self.topics)), ("settings", _pairs(self.settings)),
                 ("patience", _pairs(asdict(self.timeouts))), ("network", _pairs(asdict(self.network))),
                 ("disk", _pairs(asdict(self.disk))), ("deeds", _pairs(self.faults))]  # fmt: skip
         rows += [(name, _pairs(settings)) for name, settings in self.share.groups.items()]
-        return [*rows, *((c.name, _told(c)) for c in self.clients)]
+        return [*rows, *((c.name, _describe_client(c)) for c in self.clients)]
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
     return " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
 
 
-def _told(client: ClientSpec) -> str:
+def _describe_client(client: ClientSpec) -> str:
     words = [client.job, *client.topics]
     if client.acks != -1:
         words.append(f"with acks {client.acks}")
@@ -93,18 +93,24 @@ def _told(client: ClientSpec) -> str:
     return " ".join([*words, *(["auto-commit"] if client.auto_commit else [])])
 
 
-def draw(seed: int, *, fault_free: bool = False, transactions: bool = False, share: bool = False) -> Knobs:
-    """The knobs of a seed. `fault_free`: the same clients, and nothing that goes wrong. `transactions`:
-    beside them clients that work in transactions; `share`: beside them share groups."""
+def draw(
+    seed: int, *, fault_free: bool = False, transactions: bool = False, share: bool = False
+) -> Parameters:
+    """Draw the parameters of a seed.
+
+    `fault_free`: the same clients without faults. `transactions` and `share` add transactional clients and
+    share groups."""
     chance = Random(f"knobs {seed}")
     topics = {f"topic-{i}": chance.randint(1, 4) for i in range(chance.randint(1, 2))}
     synced = chance.random() < 0.75
     faults = {name: chance.choice((0.3, 1.0, 3.0)) for name in FAULTS if chance.random() < 0.6}
     if not synced:
-        faults = {name: weight for name, weight in faults.items() if name not in POWER}
+        faults = {name: weight for name, weight in faults.items() if name not in POWER_FAULTS}
     network, disk = _network(chance), _disk(chance)
-    in_time = not network.clog and not LATE & faults.keys()
-    transactors = _transactors(Random(f"transactors {seed}"), tuple(topics), in_time) if transactions else []
+    requests_in_time = not network.clog and not DELAYING_FAULTS & faults.keys()
+    transactors = (
+        _transactors(Random(f"transactors {seed}"), tuple(topics), requests_in_time) if transactions else []
+    )
     order: Order = chance.choice(("fifo", "hosts", "hosts", "all", "all"))
     clients, timeouts = _clients(chance, tuple(topics)), _timeouts(chance)
     shared = Shared()
@@ -112,7 +118,7 @@ def draw(seed: int, *, fault_free: bool = False, transactions: bool = False, sha
         shared = draw_shared(
             Random(f"sharers {seed}"), tuple(topics), timeouts.session_ms, transactions=transactions
         )
-    return Knobs(
+    return Parameters(
         order=order,
         topics=topics,
         clients=(*clients, *transactors, *_sharers(shared)),
@@ -122,30 +128,30 @@ def draw(seed: int, *, fault_free: bool = False, transactions: bool = False, sha
         settings=_settings(chance, synced=synced)
         | _heartbeats(Random(f"heartbeats {seed}"))
         | _cleaning(Random(f"cleaning {seed}"))
-        | (_of_transactions(Random(f"transactions {seed}")) if transactions else {})
+        | (_transaction_settings(Random(f"transactions {seed}")) if transactions else {})
         | dict(shared.settings),
         network=NetworkFaults() if fault_free else network,
         disk=DiskFaults() if fault_free else disk,
         faults={} if fault_free else faults,
         gap_s=chance.choice((1.0, 3.0, 10.0)),
         sync_ms=chance.choice((0.2, 3.0, 30.0)),
-        look_ms=chance.choice((0.0, 0.0, 0.5, 3.0)),
+        clock_read_ms=chance.choice((0.0, 0.0, 0.5, 3.0)),
     )
 
 
 def _network(chance: Random) -> NetworkFaults:
-    def some(most: float) -> float:
+    def maybe(most: float) -> float:
         return chance.random() ** 2 * most if chance.random() < 0.6 else 0.0
 
     return NetworkFaults(
         latency_min_ms=chance.choice((0.05, 1.0, 10.0)), latency_mean_ms=chance.choice((0.2, 3.0, 40.0)),
-        split=some(0.8), clog=some(0.02), clog_mean_ms=chance.choice((300.0, 1500.0, 5000.0)),
-        reset=some(0.01), refuse=some(0.2), window=chance.choice((512, 16 * 1024, 256 * 1024)),
+        split=maybe(0.8), clog=maybe(0.02), clog_mean_ms=chance.choice((300.0, 1500.0, 5000.0)),
+        reset=maybe(0.01), refuse=maybe(0.2), window=chance.choice((512, 16 * 1024, 256 * 1024)),
     )  # fmt: skip
 
 
 def _disk(chance: Random) -> DiskFaults:
-    """The rates while `disk-errors` is on."""
+    """Draw the error rates while `disk-errors` is active."""
     return DiskFaults(
         read=chance.choice((0.0, 0.02)), write=chance.choice((0.0, 0.01, 0.2)),
         sync=chance.choice((0.0, 0.05, 0.5)), full=chance.choice((0.0, 0.5, 1.0)),
@@ -179,7 +185,7 @@ def _settings(chance: Random, *, synced: bool) -> dict[str, str]:
 
 
 def _heartbeats(chance: Random) -> dict[str, str]:
-    """Whether answers to heartbeats with nothing to tell are held, from our client as well."""
+    """Draw whether idle heartbeats are held, also those of konvene's client."""
     return {
         "konvene.heartbeat.policy": chance.choice(("responsive", "responsive", "kafka")),
         "konvene.heartbeat.hold.classic.clients": chance.choice(("konvene", "konvene", "librdkafka")),
@@ -187,7 +193,7 @@ def _heartbeats(chance: Random) -> dict[str, str]:
 
 
 def _cleaning(chance: Random) -> dict[str, str]:
-    """In half of the seeds segments end soon, and the logs of coordinators are cleaned again and again."""
+    """In half of the seeds, roll segments early and clean the coordinators' logs continually."""
     if chance.random() < 0.5:
         return {}
     return {
@@ -200,9 +206,11 @@ def _cleaning(chance: Random) -> dict[str, str]:
     }
 
 
-def _of_transactions(chance: Random) -> dict[str, str]:
-    """Our client's heartbeats are not held here: one of a client that was slow once may be held for longer
-    than these clients wait for an answer, which is another matter."""
+def _transaction_settings(chance: Random) -> dict[str, str]:
+    """Draw settings of transactions; heartbeats of konvene's client are not held.
+
+    A held heartbeat of a client that was slow may otherwise outlast its request timeout, which is another
+    subject."""
     return {
         "konvene.heartbeat.hold.classic.clients": "librdkafka",
         "transaction.state.log.num.partitions": str(chance.randint(1, 2)),
@@ -210,18 +218,18 @@ def _of_transactions(chance: Random) -> dict[str, str]:
     }
 
 
-def _transactors(chance: Random, topics: tuple[str, ...], in_time: bool) -> list[ClientSpec]:
-    """Each has its generation of transactions; the older one only where requests come in time.
+def _transactors(chance: Random, topics: tuple[str, ...], requests_in_time: bool) -> list[ClientSpec]:
+    """Draw the transactional clients and their transaction.version.
 
-    One that was given up and comes in the next transaction, which has the same epoch, is taken for one of it:
-    an EndTxn ends it. That is why there is another generation (KIP-890)."""
+    Version 1 only where requests arrive in time: a late EndTxn could end the next transaction of the same
+    epoch, which is why version 2 exists (KIP-890)."""
     assignors = chance.choice(ASSIGNORS)
     return [
         ClientSpec(
             f"transactor-{i + 1}", TRANSACTS, group="transactors", topics=topics, assignors=assignors,
             instance_id=f"static-t-{i + 1}" if chance.random() < 0.3 else None,
-            most_records=chance.choice((None, 3)),
-            transaction_version=chance.choice((1, 2, 2) if in_time else (2, 2, 2)),
+            max_poll_records=chance.choice((None, 3)),
+            transaction_version=chance.choice((1, 2, 2) if requests_in_time else (2, 2, 2)),
         )
         for i in range(chance.randint(1, 3))
     ]  # fmt: skip
@@ -235,25 +243,25 @@ def _sharers(shared: Shared) -> list[ClientSpec]:
 
 
 def _clients(chance: Random, topics: tuple[str, ...]) -> list[ClientSpec]:
-    found = [
+    clients = [
         ClientSpec(
             "producer-1", "produce", topics=topics, gap_s=chance.choice((0.3, 2.0)),
             acks=chance.choice((-1, -1, 1, 0)),
         )
     ]  # fmt: skip
     for i in range(chance.randint(1, 2)):
-        found.append(ClientSpec(f"once-{i + 1}", "once", topics=topics, gap_s=chance.choice((0.3, 2.0))))
+        clients.append(ClientSpec(f"once-{i + 1}", "once", topics=topics, gap_s=chance.choice((0.3, 2.0))))
     for g in range(chance.randint(1, 2)):
         assignors = chance.choice(ASSIGNORS)
         for m in range(chance.randint(1, 3)):
             name = f"consumer-{g + 1}-{m + 1}"
-            found.append(
+            clients.append(
                 ClientSpec(
                     name, "consume", group=f"group-{g + 1}", topics=topics, assignors=assignors,
                     instance_id=f"static-{g + 1}-{m + 1}" if chance.random() < 0.4 else None,
-                    auto_commit=chance.random() < 0.3, most_records=chance.choice((None, None, 3)),
+                    auto_commit=chance.random() < 0.3, max_poll_records=chance.choice((None, None, 3)),
                 )
             )  # fmt: skip
     if chance.random() < 0.7:
-        found.append(ClientSpec("admin-1", "admin", gap_s=chance.choice((1.0, 5.0))))
-    return found
+        clients.append(ClientSpec("admin-1", "admin", gap_s=chance.choice((1.0, 5.0))))
+    return clients

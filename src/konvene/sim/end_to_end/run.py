@@ -1,18 +1,16 @@
-"""A whole run: one broker and its clients on a simulated machine, chaos first, then calm.
+"""An end-to-end run: one broker and its clients on a simulated machine, first with faults, then without.
 
-Everything that runs is production code: the broker from its sockets to its files, and `konvene.client`.
-Chaos lasts `steps` steps, where a step is one delivery of bytes, one timer, one completion of a disk or one
-fault, and does what the seed drew (`parameters`). Then all is healed, everybody is started again, and
-within bounded time each group has to be stable with all its members, to have read everything and to stay as
-it is; in the end the clients leave, and nothing of them may be left. Its invariants are in
-`konvene.sim.end_to_end.invariants`.
+Everything that runs is production code: the broker from its sockets to its files, and `konvene.client`. The
+fault phase lasts `steps` steps, where a step is one delivery of bytes, one timer, one disk completion or one
+fault (`chaos`, with `parameters`). Then all faults end, all hosts are restarted, and within bounded time each
+group has to be stable with all its members, to have read everything, and to stay so; finally the clients
+leave, and nothing of them may remain. The invariants are in `konvene.sim.end_to_end.invariants`.
 
-The faults, in words. Network: latency, pieces cut anywhere, clogs, resets at any byte, refused connects,
-partitions of one way or both, peers that do not read. So a request is lost before the broker had it, or its
-answer after. Broker: killed between two steps or at any operation of its disk, stopped properly, paused, a
-machine that goes dark and keeps any prefix of what was not synced, torn anywhere. Disk: EIO and ENOSPC.
-Clients: crash, leave, sleep, come back. The wall clock: steps of up to an hour. Not here: reordering within
-one sync on a thread, and bits of old records that rot, which has a test of its own.
+Faults. Network: latency, split writes, delays, resets at any byte, refused connects, partitions in one or
+both directions, peers that do not read. So a request or its response may be lost. Broker: killed between two
+steps or at any disk operation, stopped properly, paused, or powered off with any torn prefix of unsynced
+writes. Disk: EIO and ENOSPC. Clients: crash, leave, pause, restart. The wall clock steps by up to an hour.
+Not here: reordering within one sync on a thread, and bit rot of old records, which has a test of its own.
 """
 
 from __future__ import annotations
@@ -41,32 +39,32 @@ from konvene.runtime.journal import Journal
 from konvene.sim.end_to_end.broker import BROKER, DATA, PORT, BrokerHost
 from konvene.sim.end_to_end.chaos import Chaos
 from konvene.sim.end_to_end.clients import Client
-from konvene.sim.end_to_end.history import History, connecting
+from konvene.sim.end_to_end.history import History, recording_connector
 from konvene.sim.end_to_end.invariants import INVARIANTS, Invariant, ReadAtLeastOnce, Violation
 from konvene.sim.end_to_end.liveness import LivenessPhase
 from konvene.sim.end_to_end.mirror import Mirror
-from konvene.sim.end_to_end.parameters import Knobs, draw
+from konvene.sim.end_to_end.parameters import Parameters, draw
 from konvene.sim.end_to_end.share_clients import SHARES
 from konvene.sim.end_to_end.transactional_clients import OUTPUT, PARTITIONS
 from konvene.sim.machine.disk import SimDisk
 from konvene.sim.machine.loop import Host, SimLoop
 
-__all__ = ["Violation", "Whole", "WholeReport", "groups_option", "run_whole"]
+__all__ = ["EndToEndReport", "EndToEndRun", "Violation", "groups_option", "run_end_to_end"]
 
 LAST_EVENTS = 30
 CALLS = (
     "began", "started", "settled", "came", "read", "offsets", "released", "failed", "liveness", "ended",
     "answered", "shared", "acknowledged",
 )  # fmt: skip
-"""What an invariant may have; see `invariants.whole`."""
-COLLECT_EVERY = 20_000
+"""Callbacks that an invariant may define; see `invariants`."""
+GC_INTERVAL = 20_000
 
 Trace = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class WholeReport:
-    """What a run did. Times are seconds; `speed` is simulated by real time."""
+class EndToEndReport:
+    """Result of a run. Times are seconds; `speed` is simulated per real time."""
 
     seed: int
     steps: int
@@ -75,15 +73,15 @@ class WholeReport:
     steps_per_s: float
     speed: float
     idle_speed: float
-    """The same while only the broker and its members' heartbeats went on."""
+    """Speed while there were only heartbeats."""
     idle_wall_s: float
     empty_speed: float
-    """The same while the broker alone was there."""
+    """Speed without clients."""
     broker_lives: int
     records_acknowledged: int
     records_read: int
     records_shared: int
-    """How often a record came to a share consumer."""
+    """Deliveries to share consumers."""
     commits_acknowledged: int
     checks: int
     faults: dict[str, int]
@@ -91,11 +89,11 @@ class WholeReport:
     parameters: tuple[tuple[str, str], ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report for JSON."""
         return asdict(self) | {"knobs": dict(self.parameters)}
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the report as text."""
         return [
             f"seed {self.seed}: {self.steps} steps, {self.simulated_s:.0f} s in {self.wall_s:.1f} s:"
             f" {self.steps_per_s:.0f} steps/s, {self.speed:.0f} x real time"
@@ -114,20 +112,20 @@ def _counted(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"
 
 
-class Whole:
-    """One run. Its clients' `World`, and what invariants look at."""
+class EndToEndRun:
+    """One run: the clients' `World`, and the state that invariants check."""
 
-    def __init__(self, seed: int, steps: int, parameters: Knobs, trace: Trace | None) -> None:
+    def __init__(self, seed: int, steps: int, parameters: Parameters, trace: Trace | None) -> None:
         self.seed = seed
         self.steps = steps
         self.parameters = parameters
         self.chance = Random(f"world {seed}")
-        sync_ms, look_ms = parameters.sync_ms, parameters.look_ms
-        disk_chance, look_chance = Random(f"threads {seed}"), Random(f"looks {seed}")
+        sync_ms, clock_read_ms = parameters.sync_ms, parameters.clock_read_ms
+        disk_chance, clock_random = Random(f"threads {seed}"), Random(f"looks {seed}")
         self.loop = SimLoop(
             Random(f"loop {seed}"), order=parameters.order,
             disk_latency=lambda: disk_chance.expovariate(1.0) * sync_ms / 1000,
-            time_costs=(lambda: look_chance.random() ** 4 * look_ms / 1000) if look_ms else None,
+            time_costs=(lambda: clock_random.random() ** 4 * clock_read_ms / 1000) if clock_read_ms else None,
         )  # fmt: skip
         self.loop.note, self.loop.after, self.loop.errors = self._note, self._after, self._error
         self.counts: Counter[str] = Counter()
@@ -153,38 +151,38 @@ class Whole:
         self._calls = {
             name: [getattr(p, name) for p in self.invariants if hasattr(p, name)] for name in CALLS
         }
-        self.history.on_offsets = lambda place, offset, began: self.ask("offsets", place, offset, began)
-        self.host.on_release = lambda coordinator, held: self.ask("released", coordinator, held)
-        self.history.on_answer = lambda asked, answer: self.ask("answered", asked, answer)
+        self.history.on_offsets = lambda place, offset, began: self.notify("offsets", place, offset, began)
+        self.host.on_release = lambda coordinator, held: self.notify("released", coordinator, held)
+        self.history.on_answer = lambda names, answer: self.notify("answered", names, answer)
         self.host.on_ready = self._ready
         self.host.on_end = self._broker_ended
-        self.asleep: dict[str, float] = {}
-        self.awake_since: dict[str, float] = {}
+        self.paused_since: dict[str, float] = {}
+        self.resumed_at: dict[str, float] = {}
         self.idle_s = self.idle_wall_s = self.empty_s = self.empty_wall_s = 0.0
         self.chaos = Chaos(self)
 
     def __repr__(self) -> str:
         return f"<whole run of seed {self.seed}: step {self.loop.steps}, {self.host!r}>"
 
-    # --- what clients ask ---
+    # --- callbacks of clients ---
 
     def wall_ms(self) -> int:
         return self.host.wall_ms()
 
     def read(self, client: Client, record: Consumed) -> None:
-        self.ask("read", client, record)
+        self.notify("read", client, record)
 
     def shared(self, client: Client, record: ShareRecord) -> None:
         self.records_shared += 1
-        self.ask("shared", client, record)
+        self.notify("shared", client, record)
 
     def acknowledged(self, client: Client, place: TopicPartition, offsets: tuple[int, ...]) -> None:
-        self.ask("acknowledged", client, place, offsets)
+        self.notify("acknowledged", client, place, offsets)
 
     # --- invariants ---
 
-    def ask(self, name: str, *args: Any) -> None:
-        """Ask every invariant; one that is broken ends the run, whoever is in between."""
+    def notify(self, name: str, *args: Any) -> None:
+        """Call every invariant; a violation ends the run at once."""
         try:
             for call in self._calls[name]:
                 call(*args)
@@ -192,7 +190,7 @@ class Whole:
             self.loop.halt(violation)
 
     def shards(self) -> list[tuple[int, GroupShard]]:
-        """The shards that serve, with their partitions."""
+        """Return the active shards with their partitions."""
         found = []
         if self.host.broker is not None and self.host.is_up:
             for index, coordinator in enumerate(self.host.broker.groups._coordinators):
@@ -202,8 +200,8 @@ class Whole:
                     found.append((index, core))
         return found
 
-    def keeps(self, index: int) -> bool:
-        """Whether the shard of this partition has taken in what is not in its log yet."""
+    def has_buffered_records(self, index: int) -> bool:
+        """Return True if the shard has applied records that are not in its log yet."""
         assert self.host.broker is not None
         coordinator = self.host.broker.groups._coordinators[index]
         assert coordinator is not None
@@ -212,45 +210,50 @@ class Whole:
         return bool(journal.buffered)
 
     def groups(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Every group of this run that commits offsets, and its topics."""
+        """Return the groups that commit offsets, with their topics."""
         found = {c.group: c.topics for c in self.parameters.clients if c.group and c.job != SHARES}
         return sorted(found.items())
 
     def places(self, topics: tuple[str, ...]) -> list[TopicPartition]:
-        """The partitions of topics, as the broker has them."""
+        """Return the broker's partitions of these topics."""
         assert self.host.broker is not None
-        known = self.host.broker.catalogue.topics.by_name
-        return [TopicPartition(t, i) for t in topics if t in known for i in range(known[t].partitions)]
+        topics_by_name = self.host.broker.catalogue.topics.by_name
+        return [
+            TopicPartition(t, i)
+            for t in topics
+            if t in topics_by_name
+            for i in range(topics_by_name[t].partitions)
+        ]
 
     def look(self, place: TopicPartition) -> None:
-        """Read on in a log, and show every invariant what came."""
+        """Read on in a log, and pass new records to the invariants."""
         for offset, value in self.mirror.look(place):
             for call in self._calls["came"]:
                 call(place, offset, value)
 
-    def look_everywhere(self) -> None:
+    def read_all_logs(self) -> None:
         broker = self.host.broker
         if broker is not None and self.host.is_up:
             for place in self.places(tuple(self.topics)):
                 self.look(place)
 
     def check_when_loaded(self, check: Callable[[], None]) -> None:
-        """Check when all coordinators of this life serve."""
+        """Run a check when all coordinators of this life are active."""
         self._when_loaded.append(check)
 
     @property
     def disk_has_failed(self) -> bool:
-        """Whether this life's disk has failed it, so that errors of it are no surprise."""
-        return self._disk_failed or self.host.disk_failed or self.host.is_sick
+        """Whether this life's disk has failed, so that its errors are expected."""
+        return self._disk_failed or self.host.disk_failed or self.host.disk_is_offline
 
-    def was_asleep(self, who: str, since_s: float) -> bool:
-        """Whether a client's host was paused in that time, or still is."""
-        name = who.partition(".")[0]
-        return name in self.asleep or self.awake_since.get(name, 0.0) + 10.0 > since_s
+    def was_paused(self, client_id: str, since_s: float) -> bool:
+        """Return True if a client's host was paused since then."""
+        name = client_id.partition(".")[0]
+        return name in self.paused_since or self.resumed_at.get(name, 0.0) + 10.0 > since_s
 
-    # --- what happens ---
+    # --- callbacks of the loop and the broker ---
 
-    def note_fault(self, kind: str) -> None:
+    def count_fault(self, kind: str) -> None:
         self.counts[kind] += 1
 
     def _note(self, kind: str, what: str) -> None:
@@ -265,17 +268,17 @@ class Whole:
             return
         self._next_check = loop.steps + self.parameters.check_every
         self.check()
-        if loop.steps % COLLECT_EVERY < self.parameters.check_every:
+        if loop.steps % GC_INTERVAL < self.parameters.check_every:
             gc.collect()
 
     def check(self) -> None:
-        """Ask every invariant now."""
+        """Check every invariant now."""
         self.checks += 1
         self.host.watch()
         self._disk_failed = self.disk_has_failed
         try:
             if not self.host.disk.dead:
-                self.look_everywhere()
+                self.read_all_logs()
                 self._check_loaded()
             for call in self._calls["settled"]:
                 call()
@@ -292,22 +295,22 @@ class Whole:
                     check()
 
     def _ready(self) -> None:
-        """The broker began a life: everything is compared with what clients know."""
+        """Compare everything with what clients know, at the start of a life of the broker."""
         self._note("broker", f"is ready in life {self.host.lives}")
         self.mirror = Mirror(self.host.disk, DATA)
         self._when_loaded.clear()
         self._disk_failed = False
         self.host.watch()
-        self.ask("began")
+        self.notify("began")
         try:
-            self.look_everywhere()
+            self.read_all_logs()
         except Violation as violation:
             self.loop.halt(violation)
-        self.ask("started")
+        self.notify("started")
 
     def _broker_ended(self, why: str) -> None:
         self._note("broker", why)
-        self._disk_failed = True  # Until the next life begins: what it says in dying counts for nothing.
+        self._disk_failed = True  # Errors of a dying broker are expected until its next life begins.
         self.host.disk.counts = self.counts
         self.chaos.broker_ended(why)
 
@@ -317,12 +320,12 @@ class Whole:
             if isinstance(error, Violation):
                 self.loop.halt(error)
             else:
-                self.ask("failed", host, error, context.get("message", ""))
+                self.notify("failed", host, error, context.get("message", ""))
 
-    # --- what it comes to ---
+    # --- report ---
 
-    def story(self, violation: Violation) -> str:
-        """A violation with all that is needed to look into it."""
+    def describe(self, violation: Violation) -> str:
+        """Return a violation with everything that is needed to analyse it."""
         rows = [
             violation.message,
             f"seed {self.seed}, step {self.loop.steps}, {self.loop.now:.3f} s",
@@ -335,10 +338,10 @@ class Whole:
         ]
         return "\n".join(rows)
 
-    def report(self, wall_s: float) -> WholeReport:
+    def report(self, wall_s: float) -> EndToEndReport:
         simulated_s = self.loop.now - self.loop.began
         seen = next(p for p in self.invariants if isinstance(p, ReadAtLeastOnce)).seen
-        return WholeReport(
+        return EndToEndReport(
             seed=self.seed,
             steps=self.loop.steps,
             simulated_s=simulated_s,
@@ -366,7 +369,7 @@ class Whole:
         await self.host.served.wait()
         await self.loop.spawn("setup", self._set_up())
         self.loop.kill("setup")
-        self.history.gone("setup")
+        self.history.client_gone("setup")
         self.loop.network.faults = self.parameters.network
         for name in self.clients:
             self.start_client(name)
@@ -380,12 +383,12 @@ class Whole:
 
     def kill_client(self, name: str, *, silently: bool = False) -> None:
         self.loop.kill(name, silently=silently)
-        self.history.gone(self.clients[name].who)
+        self.history.client_gone(self.clients[name].client_id)
         self.clients[name].consumer = self.clients[name].sharer = None
 
     async def _set_up(self) -> None:
         async with Cluster(
-            [(BROKER, PORT)], connect=connecting(self.history, "setup", ClientSettings())
+            [(BROKER, PORT)], connect=recording_connector(self.history, "setup", ClientSettings())
         ) as cluster:
             for topic, partitions in self.topics.items():
                 await Admin(cluster).create_topic(topic, partitions=partitions)
@@ -396,13 +399,13 @@ class Whole:
 
 
 def groups_option(*, transactions: bool, share: bool) -> str:
-    """How a command asks for such clients."""
+    """Return the command line option for such clients."""
     kinds = (("transactional", transactions), ("share", share))
-    asked = "+".join(kind for kind, is_asked in kinds if is_asked)
-    return f" --groups {asked}" if asked else ""
+    names = "+".join(kind for kind, is_requested in kinds if is_requested)
+    return f" --groups {names}" if names else ""
 
 
-def run_whole(
+def run_end_to_end(
     seed: int,
     steps: int = 20_000,
     *,
@@ -410,20 +413,20 @@ def run_whole(
     fault_free: bool = False,
     transactions: bool = False,
     share: bool = False,
-) -> WholeReport:
-    """One run. Raises `Violation`, whose text ends with the command that plays it again.
+) -> EndToEndReport:
+    """Run once. Raises `Violation`, whose text ends with the command that reproduces it.
 
-    `trace` is given a line for each step; `fault_free`: the same clients, and no faults; `transactions`: with
-    some that work in transactions; `share`: with share groups."""
+    `trace` receives a line for each step; `fault_free`: the same clients without faults; `transactions` adds
+    transactional clients, `share` share groups."""
     parameters = draw(seed, fault_free=fault_free, transactions=transactions, share=share)
     began = time.perf_counter()
-    with _quiet() as told:
-        run = Whole(seed, steps, parameters, trace)
-        told.append(run)
+    with _quiet() as runs:
+        run = EndToEndRun(seed, steps, parameters, trace)
+        runs.append(run)
         try:
             run.loop.run_until_complete(run.run())
         except Violation as violation:
-            raise Violation(violation.invariant, run.story(violation)) from run.last_error
+            raise Violation(violation.invariant, run.describe(violation)) from run.last_error
         finally:
             run.loop.close()
         report = run.report(time.perf_counter() - began)
@@ -432,45 +435,45 @@ def run_whole(
 
 
 class _Listener(logging.Handler):
-    """Hears every traceback that the broker logs."""
+    """Reports every exception that the broker logs."""
 
-    def __init__(self, told: list[Whole]) -> None:
+    def __init__(self, runs: list[EndToEndRun]) -> None:
         super().__init__(logging.ERROR)
-        self._told = told
+        self._runs = runs
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        for run in self._told:
+        for run in self._runs:
             if error is not None and run.loop.here().alive:
-                run.ask("failed", run.loop.here(), error, record.getMessage())
+                run.notify("failed", run.loop.here(), error, record.getMessage())
 
 
-def _unless_dead(hook: Callable[[Any], object]) -> Callable[[Any], object]:
-    """The hook, but not for what the dead would have tidied: a cleaning, cut short, has files to remove."""
-    return lambda told: None if isinstance(told.exc_value, PowerCut) else hook(told)
+def _ignoring_killed_hosts(hook: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Return the hook without the errors of killed hosts: an interrupted cleaning leaves files behind."""
+    return lambda runs: None if isinstance(runs.exc_value, PowerCut) else hook(runs)
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[list[Whole]]:
-    """No garbage is collected but when the run says so, and what is logged is heard by nobody else."""
-    told: list[Whole] = []
-    log, listener = logging.getLogger("konvene"), _Listener(told)
+def _quiet() -> Iterator[list[EndToEndRun]]:
+    """Collect garbage only when the run does, and send log records to the run only."""
+    runs: list[EndToEndRun] = []
+    log, listener = logging.getLogger("konvene"), _Listener(runs)
     before = log.level, log.propagate, gc.isenabled()
-    heard, sys.unraisablehook = sys.unraisablehook, _unless_dead(sys.unraisablehook)
+    previous_hook, sys.unraisablehook = sys.unraisablehook, _ignoring_killed_hosts(sys.unraisablehook)
     gc.disable()
     log.addHandler(listener)
     log.propagate = False
     log.setLevel(logging.WARNING)
     try:
-        with warnings.catch_warnings():  # The dead leave much that they had not begun.
+        with warnings.catch_warnings():  # Killed hosts leave coroutines that never started.
             warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
             try:
-                yield told
+                yield runs
             finally:
-                told.clear()
+                runs.clear()
                 gc.collect()
     finally:
-        sys.unraisablehook = heard
+        sys.unraisablehook = previous_hook
         log.removeHandler(listener)
         log.setLevel(before[0])
         log.propagate = before[1]

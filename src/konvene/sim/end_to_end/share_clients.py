@@ -1,9 +1,8 @@
-"""Clients of a whole run that are share consumers (KIP-932): how they are drawn, and what they do.
+"""Share consumers (KIP-932) of an end-to-end run: how they are drawn, and what they do.
 
-A client is the `ShareConsumer` of `konvene.client`, with acknowledgement of one kind or the other. It
-accepts, gives back, rejects, asks for more time, sleeps past its locks, leaves with records that it has not
-decided on; some records it cannot stand and always gives back, until they are given up. In the calm it
-accepts the others.
+A client is `konvene.client`'s `ShareConsumer`, with implicit or explicit acknowledgement. It accepts,
+releases, rejects or renews records, sleeps past its locks, and leaves with undecided records; some poison
+records it always releases, until they are archived. In the liveness phase it accepts all others.
 
 Its invariants are in `share_invariants`.
 """
@@ -31,8 +30,8 @@ __all__ = ["DEAD_LETTERS", "SHARES", "Habits", "Shared", "draw_shared", "share"]
 SHARES = "share"
 """The job of such a client."""
 DEAD_LETTERS = "dlq.lost"
-BAD, EVERY = 5, 11
-"""One record of so many is always given back by who decides on each."""
+POISON_REMAINDER, POISON_MODULUS = 5, 11
+"""Poison records: those with this remainder of the offset are always released explicitly."""
 
 KINDS = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW)
 
@@ -44,27 +43,27 @@ class Habits:
     explicit: bool = False
     terms: FetchTerms = field(default_factory=FetchTerms)
     weights: tuple[int, ...] = (12, 2, 1, 1)
-    """How often it says each of `KINDS`."""
+    """Relative frequency of each of `KINDS`."""
     work_s: float = 0.1
-    """The mean time that it takes for what a poll brought, where it takes any."""
+    """Mean time to process the records of a poll, if it takes any."""
     stalls: float = 0.0
-    """How often it sleeps for longer than its locks."""
+    """How often it sleeps past its locks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What a seed decides of share groups."""
+    """What a seed draws for share groups."""
 
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Each group, and its settings."""
+    """Settings by group."""
     topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What each group reads."""
+    """Topics by group."""
     habits: Mapping[str, Habits] = field(default_factory=dict)
-    """Each client, by name."""
+    """Habits by client."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """The broker's."""
+    """Settings of the broker."""
     members: Mapping[str, str] = field(default_factory=dict)
-    """The group of each client."""
+    """Group by client."""
 
 
 # --- what is drawn -------------------------------------------------------------------------------
@@ -73,7 +72,7 @@ class Shared:
 def draw_shared(
     chance: Random, topics: tuple[str, ...], session_ms: int, *, transactions: bool = False
 ) -> Shared:
-    """The share groups of a run. Where some clients transact, some groups read what these write."""
+    """Draw the share groups of a run; if some clients transact, some groups read their output."""
     groups: dict[str, dict[str, str]] = {}
     reads: dict[str, tuple[str, ...]] = {}
     habits: dict[str, Habits] = {}
@@ -86,8 +85,8 @@ def draw_shared(
         }
         if chance.random() < 0.3:
             groups[group]["errors.deadletterqueue.topic.name"] = DEAD_LETTERS
-        some = topics if chance.random() < 0.7 else topics[:1]
-        reads[group] = (*some, OUTPUT) if transactions and chance.random() < 0.7 else some
+        group_topics = topics if chance.random() < 0.7 else topics[:1]
+        reads[group] = (*group_topics, OUTPUT) if transactions and chance.random() < 0.7 else group_topics
         for m in range(chance.randint(1, 3)):
             name = f"sharer-{g + 1}-{m + 1}"
             habits[name], members[name] = _habits(chance), group
@@ -97,11 +96,11 @@ def draw_shared(
 def _habits(chance: Random) -> Habits:
     max_wait_ms = chance.choice((100, 500, 500, 5_000))
     max_records = chance.choice((1, 5, 500))
-    few = max_records > 5 and max_wait_ms <= 500  # Others would come by too little too seldom.
+    may_wait = max_records > 5 and max_wait_ms <= 500  # Others would get too few records.
     return Habits(
         explicit=chance.random() < 0.7,
         terms=FetchTerms(
-            max_wait_ms=max_wait_ms, min_bytes=chance.choice((1, 2_000)) if few else 1,
+            max_wait_ms=max_wait_ms, min_bytes=chance.choice((1, 2_000)) if may_wait else 1,
             max_records=max_records, record_limit=chance.random() < 0.4,
         ),
         weights=chance.choice(((12, 2, 1, 1), (4, 4, 1, 1), (20, 1, 1, 6))),
@@ -111,8 +110,8 @@ def _habits(chance: Random) -> Habits:
 
 
 def _settings(chance: Random, session_ms: int) -> dict[str, str]:
-    """The limits of the limits are out of the way."""
-    told = {
+    """Draw broker settings; the limits of configured values are lifted."""
+    settings = {
         "group.share.min.session.timeout.ms": 1_000,
         "group.share.session.timeout.ms": session_ms,
         "group.share.min.heartbeat.interval.ms": 500,
@@ -131,23 +130,25 @@ def _settings(chance: Random, session_ms: int) -> dict[str, str]:
         "share.coordinator.write.timeout.ms": chance.choice((1_000, 5_000)),
         "errors.deadletterqueue.auto.create.topics.enable": "true",
     }
-    return {name: str(value) for name, value in told.items()}
+    return {name: str(value) for name, value in settings.items()}
 
 
 # --- what they do --------------------------------------------------------------------------------
 
 
 async def share(client: Client, cluster: Cluster) -> None:
-    """Read and acknowledge until told to leave."""
+    """Read and acknowledge until the client is to leave."""
     spec = client.spec
 
-    async def heard(place: TopicPartition, offsets: tuple[int, ...], error: ClientError | None) -> None:
+    async def acknowledged(
+        place: TopicPartition, offsets: tuple[int, ...], error: ClientError | None
+    ) -> None:
         if error is None:
             client.world.acknowledged(client, place, offsets)
 
     consumer = ShareConsumer(
         cluster, spec.group, explicit=spec.habits.explicit, terms=spec.habits.terms,
-        member_id=str(Uuid(client.chance.randbytes(16))), on_acknowledged=heard,
+        member_id=str(Uuid(client.chance.randbytes(16))), on_acknowledged=acknowledged,
     )  # fmt: skip
     consumer.subscribe(spec.topics)
     client.sharer = consumer
@@ -165,7 +166,7 @@ async def share(client: Client, cluster: Cluster) -> None:
 
 
 async def _work(client: Client, consumer: ShareConsumer, found: Sequence[ShareRecord]) -> None:
-    """Do something with records, and say what became of them. Who is told to leave may leave it at that."""
+    """Process and acknowledge records; a leaving client may leave them undecided."""
     habits, chance, faults_disabled = client.spec.habits, client.chance, client.world.faults_disabled
     if not faults_disabled:
         if habits.work_s and chance.random() < 0.5:
@@ -177,15 +178,15 @@ async def _work(client: Client, consumer: ShareConsumer, found: Sequence[ShareRe
     if habits.explicit:
         for record in found:
             consumer.acknowledge(record, _decide(client, record))
-    how = chance.random()
-    if how < 0.4:
+    choice = chance.random()
+    if choice < 0.4:
         await consumer.commit()
-    elif how < 0.6:
+    elif choice < 0.6:
         consumer.commit_soon()
 
 
 def _decide(client: Client, record: ShareRecord) -> AcknowledgeType:
-    if record.offset % EVERY == BAD:
+    if record.offset % POISON_MODULUS == POISON_REMAINDER:
         return AcknowledgeType.RELEASE
     if client.world.faults_disabled:
         return AcknowledgeType.ACCEPT

@@ -43,8 +43,8 @@ from konvene.sim.world.event import InvariantViolation
 if TYPE_CHECKING:
     from konvene.runtime.coordinator import Coordinator
     from konvene.sim.end_to_end.clients import Client
-    from konvene.sim.end_to_end.history import Asked
-    from konvene.sim.end_to_end.run import Whole
+    from konvene.sim.end_to_end.history import PendingRequest
+    from konvene.sim.end_to_end.run import EndToEndRun
 
 __all__ = ["SHARE_INVARIANTS", "BooksAreKept", "unread"]
 
@@ -55,7 +55,7 @@ LATE_S = 1.0
 
 
 class Contents:
-    """Which offsets of a log that transactions write to have what, by its bytes."""
+    """What each offset of a transactional log contains, by its bytes."""
 
     def __init__(self, disk: SimDisk, folder: str) -> None:
         self._reader = LogReader(disk, folder)
@@ -69,7 +69,7 @@ class Contents:
 
     def look(self) -> Contents:
         """Read on."""
-        for header, batch in self._reader.fresh():
+        for header, batch in self._reader.new_batches():
             offsets = range(header.base_offset, header.next_offset)
             if not header.is_control:
                 self._open.setdefault(header.producer_id, []).extend(offsets)
@@ -82,11 +82,11 @@ class Contents:
         return self
 
 
-class KeptBook(Book):
-    """The book of a share partition, for all lives of the broker; it knows what the log has."""
+class EndToEndBook(Book):
+    """The book of a share partition over all lives of the broker, with the contents of its log."""
 
-    def __init__(self, run: Whole, key: SharePartitionKey, topic: str) -> None:
-        super().__init__(key, self._tell, Counter())
+    def __init__(self, run: EndToEndRun, key: SharePartitionKey, topic: str) -> None:
+        super().__init__(key, self._report, Counter())
         self.run = run
         self.place = TopicPartition(topic, key.partition)
         self.read_committed = (
@@ -98,7 +98,7 @@ class KeptBook(Book):
         self.often: dict[int, int] = {}
         """For the how manieth time an offset was delivered at most."""
 
-    def _tell(self, broken: InvariantViolation) -> None:
+    def _report(self, broken: InvariantViolation) -> None:
         self.run.loop.halt(Violation(broken.invariant, broken.why))
 
     def _look(self) -> Contents | None:
@@ -108,17 +108,17 @@ class KeptBook(Book):
             self.contents = Contents(self.run.host.disk, f"{DATA}/{self.place}")
         return self.contents.look()
 
-    def is_nothing(self, offset: int) -> bool:
-        """Whether there is nothing for this group at the offset."""
+    def is_unreadable(self, offset: int) -> bool:
+        """Return True if the group can read nothing at the offset."""
         found = self.contents
         return found is not None and (
             offset in found.markers or (self.read_committed and offset in found.aborted)
         )
 
     def is_done(self, offset: int) -> bool:
-        """Whether there is a reason that nobody gets this offset any more."""
+        """Return True if there is a reason that the offset is not delivered any more."""
         given_up = self.often.get(offset, 0) >= self.terms.delivery_count_limit
-        return offset in self.ends or given_up or self.is_nothing(offset)
+        return offset in self.ends or given_up or self.is_unreadable(offset)
 
     def _acquire(self, member: str, offset: int, entry: Entry, count: int) -> None:
         super()._acquire(member, offset, entry, count)
@@ -132,26 +132,25 @@ class KeptBook(Book):
     def acknowledged(
         self, owner: object, member: str, acks: Iterable[Acknowledged], change: Change | None, now_ms: int
     ) -> None:
-        said = tuple(acks)
-        super().acknowledged(owner, member, said, change, now_ms)
-        self.ends.update(offset for offset, kind in each(said) if kind in FINAL)
+        acknowledgements = tuple(acks)
+        super().acknowledged(owner, member, acknowledgements, change, now_ms)
+        self.ends.update(offset for offset, kind in each(acknowledgements) if kind in FINAL)
 
     def moved(self, start: int, log_start: int) -> None:
         if start > self.start and self._look() is not None:
             for offset in range(self.start, start):
-                if self.is_nothing(offset):
+                if self.is_unreadable(offset):
                     self.entries[offset] = Entry(DONE)
         super().moved(start, log_start)
 
 
 class BooksAreKept(Invariant):
-    """Nobody gets what another one has within its lock, nor what was acknowledged; deliveries are counted and
-    are not more than may be; the start passes over nothing but what is done. A lock that ended is taken off
-    within a second, and who has what is what the books say."""
+    """No member gets a record that another one has locked or that is acknowledged; deliveries are counted;
+    expired locks are released within a second; and the acquired records are those in the books."""
 
-    def __init__(self, run: Whole) -> None:
+    def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)
-        self.books: dict[SharePartitionKey, KeptBook] = {}
+        self.books: dict[SharePartitionKey, EndToEndBook] = {}
         self._awake_s = 0.0
         if run.parameters.share.groups:
             run.host.make_share_partitions = self._make_share_partitions
@@ -159,26 +158,28 @@ class BooksAreKept(Invariant):
     def _make_share_partitions(
         self, node: NodeServices, share_coordinators: ShareCoordinators
     ) -> SharePartitions:
-        """Make recorded share partitions for a broker that is about to begin."""
+        """Make recording share partitions for a broker that is about to start."""
 
         def book_of(key: SharePartitionKey) -> Book:
             if key not in self.books:
-                self.books[key] = KeptBook(self.run, key, node.catalogue.topics.by_id[key.topic_id].name)
+                self.books[key] = EndToEndBook(self.run, key, node.catalogue.topics.by_id[key.topic_id].name)
             return self.books[key]
 
         for book in self.books.values():
             book.contents = None
-        return WatchedSharing(node, share_coordinators, book_of, self._gone)
+        return WatchedSharing(node, share_coordinators, book_of, self._member_left)
 
-    def _gone(self, group_id: str, member_id: str) -> None:
+    def _member_left(self, group_id: str, member_id: str) -> None:
         for served in serving(self.run):
             held = self.books[served.key].held_by(member_id) if served.key.group_id == group_id else None
             if held is not None:
-                why = f"{served.key}: {member_id} is gone, and has {held}"
+                why = f"{served.key}: {member_id} has left, and holds {held}"
                 self.run.loop.halt(Violation("MembersThatAreGoneHoldNothing", why))
 
     def settled(self) -> None:
-        if self.run.was_asleep(BROKER, self.run.loop.now - LATE_S):
+        """Compare confirmations once the clock has moved: a client may see its response before this
+        invariant."""
+        if self.run.was_paused(BROKER, self.run.loop.now - LATE_S):
             return
         for served in serving(self.run):
             book = self.books[served.key]
@@ -191,99 +192,107 @@ class BooksAreKept(Invariant):
 
 
 class AcceptedIsSeenNoMore(Invariant):
-    """What a member was answered that it acknowledged for good comes with no answer to a ShareFetch that was
-    sent after that; and no delivery is counted higher than the limit. A consumer hears of nothing as
-    acknowledged but what its broker took."""
+    """A record whose final acknowledgement was confirmed is in no response to a later ShareFetch; and only
+    what the broker accepted is confirmed."""
 
-    def __init__(self, run: Whole) -> None:
+    def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)
         self._ended: dict[SharePartitionKey, dict[int, int]] = defaultdict(dict)
         """When each offset was answered, by the clock of the history."""
-        self._taken: Counter[tuple[str, Uuid, int, int]] = Counter()
+        self._unconfirmed: Counter[tuple[str, Uuid, int, int]] = Counter()
         """What a client was answered, and has not told its caller: who, where, which offset."""
-        self._told: deque[tuple[float, str, Uuid, int, tuple[int, ...]]] = deque()
+        self._confirmed: deque[tuple[float, str, Uuid, int, tuple[int, ...]]] = deque()
         """What callers were told and was not compared yet: when, who, where, which offsets."""
         self._ids: dict[str, Uuid] = {}
         limit = run.parameters.share.settings.get("group.share.delivery.count.limit", "0")
         self._limit = int(limit)
 
-    def answered(self, asked: Asked, answer: Any) -> None:
-        request = asked.request
+    def answered(self, pending: PendingRequest, answer: Any) -> None:
+        request = pending.request
         if not isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest) or answer.error_code:
             return
         is_fetch = isinstance(request, ShareFetchRequest)
         group_id = request.group_id or ""
-        said = {
+        acknowledgements = {
             (Uuid(topic.topic_id), row.partition_index): row
             for topic in answer.responses
             for row in topic.partitions
         }
-        for (topic_id, index), row in said.items() if is_fetch else ():
-            self._came(asked, SharePartitionKey(group_id, topic_id, index), row.acquired_records)
+        for (topic_id, index), row in acknowledgements.items() if is_fetch else ():
+            self._check_acquired(pending, SharePartitionKey(group_id, topic_id, index), row.acquired_records)
         for topic in request.topics:
             for partition in topic.partitions:
-                row = said.get((Uuid(topic.topic_id), partition.partition_index))
+                row = acknowledgements.get((Uuid(topic.topic_id), partition.partition_index))
                 if row is None or (row.acknowledge_error_code if is_fetch else row.error_code):
                     continue
                 key = SharePartitionKey(group_id, Uuid(topic.topic_id), partition.partition_index)
                 if partition.acknowledgement_batches:
-                    self._took(asked, key, partition.acknowledgement_batches)
+                    self._note_acknowledged(pending, key, partition.acknowledgement_batches)
 
-    def _came(self, asked: Asked, key: SharePartitionKey, acquired: Iterable[Any]) -> None:
+    def _check_acquired(
+        self, pending: PendingRequest, key: SharePartitionKey, acquired: Iterable[Any]
+    ) -> None:
         ended = self._ended[key]
         for row in acquired:
             if not 1 <= row.delivery_count <= self._limit:
-                self.broken(f"{asked.who} got {row} of {key}, where {self._limit} deliveries may be")
+                self.broken(f"{pending.client_id} got {row} of {key}, where {self._limit} deliveries may be")
             for offset in range(row.first_offset, row.last_offset + 1):
-                if ended.get(offset, asked.began) < asked.began:
+                if ended.get(offset, pending.began) < pending.began:
                     self.broken(
-                        f"{asked.who} got {key} offset {offset} for the {row.delivery_count}. time, asked at"
-                        f" {asked.began}; at {ended[offset]} it was answered that it is acknowledged"
+                        f"{pending.client_id} got {key} offset {offset}, delivery {row.delivery_count}, asked"
+                        f" at {pending.began}; at {ended[offset]} it was answered that it is acknowledged"
                     )
 
-    def _took(self, asked: Asked, key: SharePartitionKey, batches: Iterable[Any]) -> None:
+    def _note_acknowledged(
+        self, pending: PendingRequest, key: SharePartitionKey, batches: Iterable[Any]
+    ) -> None:
         now = self.run.history.tick()
         acks = (Acknowledged(b.first_offset, b.last_offset, b.acknowledge_types) for b in batches)
         for offset, kind in each(acks):
-            self._taken[asked.who, key.topic_id, key.partition, offset] += 1
+            self._unconfirmed[pending.client_id, key.topic_id, key.partition, offset] += 1
             if kind in FINAL:
                 self._ended[key].setdefault(offset, now)
 
     def shared(self, client: Client, record: ShareRecord) -> None:
-        """What is delivered is what stands there."""
+        """Check that a delivered value is the one in the log."""
         self._ids[record.topic] = record.topic_id
         if record.topic not in self.run.topics:
             return
         place = TopicPartition(record.topic, record.partition)
         self.run.look(place)
-        stands = self.run.mirror.at(place, record.offset)
-        if stands != record.value:
+        expected = self.run.mirror.at(place, record.offset)
+        if expected != record.value:
             self.broken(
-                f"{client.who} got {record.value!r} at {place} offset {record.offset}, not {stands!r}"
+                f"{client.client_id} got {record.value!r} at {place} offset {record.offset}, not {expected!r}"
             )
 
     def acknowledged(self, client: Client, place: TopicPartition, offsets: tuple[int, ...]) -> None:
         topic_id = self._ids.get(place.topic)
         if topic_id is not None:
-            self._told.append((self.run.loop.now, client.who, topic_id, place.partition, offsets))
+            self._confirmed.append((self.run.loop.now, client.client_id, topic_id, place.partition, offsets))
 
     def settled(self) -> None:
-        """Who waits for an answer may hear of it before this invariant does, at the same time."""
-        while self._told and self._told[0][0] < self.run.loop.now:
-            _, who, topic_id, index, offsets = self._told.popleft()
+        """Compare confirmations once the clock has moved: a client may see its response before this
+        invariant."""
+        while self._confirmed and self._confirmed[0][0] < self.run.loop.now:
+            _, client_id, topic_id, index, offsets = self._confirmed.popleft()
             for offset in offsets:
-                if not self._taken[who, topic_id, index, offset]:
-                    self.broken(f"{who} was told that {topic_id}-{index} offset {offset} is acknowledged")
-                self._taken[who, topic_id, index, offset] -= 1
+                if not self._unconfirmed[client_id, topic_id, index, offset]:
+                    self.broken(
+                        f"{client_id} got a confirmation that was not sent: {topic_id}-{index} offset {offset}"
+                    )
+                self._unconfirmed[client_id, topic_id, index, offset] -= 1
 
 
 class AcknowledgedIsWritten(Invariant):
-    """What was answered as acknowledged is so in the state of the share coordinator, in every life."""
+    """Confirmed acknowledgements are in the state of the share coordinator, in every life."""
 
     def started(self) -> None:
         self.run.check_when_loaded(self._all_there)
 
     def settled(self) -> None:
+        """Compare confirmations once the clock has moved: a client may see its response before this
+        invariant."""
         if self.run.checks % SELDOM == 0:
             self._all_there()
 
@@ -301,13 +310,15 @@ class AcknowledgedIsWritten(Invariant):
                 continue
             done = {o for b in state.batches if b.delivery_state in TERMINAL
                     for o in range(b.first_offset, b.last_offset + 1)}  # fmt: skip
-            for offset, said in book.answered.items():
+            for offset, acknowledgements in book.answered.items():
                 if offset >= state.start_offset and offset not in done:
-                    self.broken(f"{key} offset {offset} was answered {said}, and what is written is {state}")
+                    self.broken(
+                        f"{key} offset {offset} was confirmed as {acknowledgements}, and the state is {state}"
+                    )
 
 
 class EveryRecordEnds(Invariant):
-    """When all is calm each record was accepted, rejected, or delivered as often as may be."""
+    """Without faults each record is finally accepted, rejected, or delivered up to the limit."""
 
     def liveness(self) -> None:
         left = unread(self.run)
@@ -318,15 +329,15 @@ class EveryRecordEnds(Invariant):
             for offset in range(book.start):
                 if not book.is_done(offset):
                     self.broken(
-                        f"{key} passed over {offset}, which nobody has acknowledged and which was delivered"
+                        f"{key} passed over {offset}, which was never acknowledged and was delivered"
                         f" {book.often.get(offset, 0)} times"
                     )
 
 
 class NobodyWaitsInVain(Invariant):
-    """No ShareFetch waits for as much as a second while there is a record that it could have."""
+    """No ShareFetch waits for a second while a record is available for it."""
 
-    def __init__(self, run: Whole) -> None:
+    def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)
         self._since: dict[Any, float] = {}
 
@@ -334,9 +345,11 @@ class NobodyWaitsInVain(Invariant):
         self._since.clear()
 
     def settled(self) -> None:
+        """Compare confirmations once the clock has moved: a client may see its response before this
+        invariant."""
         now, before = self.run.loop.now, self._since
         self._since = {}
-        if self.run.was_asleep(BROKER, now - LATE_S) or self.run.disk_has_failed:
+        if self.run.was_paused(BROKER, now - LATE_S) or self.run.disk_has_failed:
             return
         for served in serving(self.run):
             if not served.can_acquire or served.core.next_fetch_offset >= served.upto():
@@ -354,9 +367,9 @@ class NobodyWaitsInVain(Invariant):
 
 
 class ShareStateIsItsLog(Invariant):
-    """What a share coordinator knows is the fold of replay over its log, as it stands on the disk."""
+    """The state of a share coordinator equals the replay of its log on the disk."""
 
-    def __init__(self, run: Whole) -> None:
+    def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)
         self._shadows: dict[int, tuple[LogReader, ShareStateShard]] = {}
 
@@ -364,29 +377,36 @@ class ShareStateIsItsLog(Invariant):
         self._shadows.clear()
 
     def settled(self) -> None:
+        """Compare confirmations once the clock has moved: a client may see its response before this
+        invariant."""
         disk, broker = self.run.host.disk, self.run.host.broker
-        if disk.dead or self.run.host.is_sick or broker is None or not self.run.parameters.share.groups:
+        if (
+            disk.dead
+            or self.run.host.disk_is_offline
+            or broker is None
+            or not self.run.parameters.share.groups
+        ):
             return
         for coordinator in broker.share_coordinators.all():
             index = int(coordinator.name.rpartition("-")[2])
-            if coordinator.state != "active" or kept(coordinator):
+            if coordinator.state != "active" or has_buffered_records_of(coordinator):
                 continue
             assert isinstance(coordinator.core, ShareStateShard)
             if index not in self._shadows:
                 reader = LogReader(disk, f"{DATA}/{SHARE_STATE_TOPIC}-{index}")
                 self._shadows[index] = reader, ShareStateShard(coordinator.core.updates_per_snapshot)
             reader, shadow = self._shadows[index]
-            for header, batch in reader.fresh():
+            for header, batch in reader.new_batches():
                 for _, _, record in SHARE_STATE_SPEECH.read(batch, header):
                     shadow.replay(record)
-            live, told = coordinator.core.states, shadow.states
-            for key in sorted(live.keys() | told.keys()):
-                if _written(live.get(key)) != _written(told.get(key)):
-                    self.broken(f"{key}: live {live.get(key)}, by its log {told.get(key)}")
+            live, replayed = coordinator.core.states, shadow.states
+            for key in sorted(live.keys() | replayed.keys()):
+                if _written(live.get(key)) != _written(replayed.get(key)):
+                    self.broken(f"{key}: live {live.get(key)}, by its log {replayed.get(key)}")
 
 
 def _written(state: SharePartitionState | None) -> SharePartitionState | None:
-    """Without the number of updates: where the log was cut, one who reads it begins to count there."""
+    """Return the state without its update count, which restarts where the log was truncated."""
     return None if state is None else state._replace(updates=0)
 
 
@@ -403,13 +423,13 @@ SHARE_INVARIANTS: tuple[type[Invariant], ...] = (
 # --- where to look -------------------------------------------------------------------------------
 
 
-def books(run: Whole) -> dict[SharePartitionKey, KeptBook]:
-    """The books of this run."""
+def books(run: EndToEndRun) -> dict[SharePartitionKey, EndToEndBook]:
+    """Return the books of this run."""
     return next(p for p in run.invariants if isinstance(p, BooksAreKept)).books
 
 
-def serving(run: Whole) -> Iterator[SharePartitionServer]:
-    """The share partitions that serve."""
+def serving(run: EndToEndRun) -> Iterator[SharePartitionServer]:
+    """Return the active share partitions."""
     broker = run.host.broker
     if broker is not None and run.host.is_up and run.parameters.share.groups:
         for served in broker.share_partitions.served.values():
@@ -417,8 +437,8 @@ def serving(run: Whole) -> Iterator[SharePartitionServer]:
                 yield served
 
 
-def state_shards(run: Whole) -> Iterator[ShareStateShard]:
-    """The share coordinators that serve."""
+def state_shards(run: EndToEndRun) -> Iterator[ShareStateShard]:
+    """Return the active share coordinators."""
     broker = run.host.broker
     if broker is not None and run.host.is_up:
         for coordinator in broker.share_coordinators.all():
@@ -426,15 +446,15 @@ def state_shards(run: Whole) -> Iterator[ShareStateShard]:
                 yield coordinator.core
 
 
-def kept(coordinator: Coordinator) -> bool:
-    """Whether it has taken in what is not in its log yet."""
+def has_buffered_records_of(coordinator: Coordinator) -> bool:
+    """Return True if it has applied records that are not in its log yet."""
     journal = coordinator._journal
     assert isinstance(journal, Journal)
     return bool(journal.buffered)
 
 
-def unread(run: Whole) -> list[str]:
-    """Which share groups are not through with what, and where they are."""
+def unread(run: EndToEndRun) -> list[str]:
+    """Return which share groups have not finished which partitions, and their positions."""
     broker, found = run.host.broker, []
     if broker is None:
         return ["there is no broker"] if run.parameters.share.groups else []

@@ -1,8 +1,8 @@
-"""Clients of a whole run that consume, transform and produce in transactions, and invariants of them.
+"""Clients of an end-to-end run that consume, transform and produce in transactions, and their invariants.
 
-A client reads, writes one record to the output for each that it read, and commits how far it has come, all in
-one transaction of `konvene.client`. Where a transaction comes to nothing it goes back to where it began. Its
-transactional id is its own over all of its lives, so that who comes back fences who it was.
+A client writes one output record per record that it reads, and commits its offsets in the same transaction of
+`konvene.client`. After an aborted transaction it seeks back to where the transaction began. It keeps its
+transactional id over all its lives, so that a restarted client fences its predecessor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PARTITIONS = 2
 
 
 async def transact(client: Client, cluster: Cluster) -> None:
-    """Do so until told to leave."""
+    """Run the client until it is to leave."""
     t, spec = client.world.timeouts, client.spec
     member = MemberSettings(
         session_timeout_ms=t.session_ms, rebalance_timeout_ms=t.rebalance_ms,
@@ -46,7 +46,7 @@ async def transact(client: Client, cluster: Cluster) -> None:
     )  # fmt: skip
     consumer = Consumer(
         cluster, spec.group, auto_offset_reset="earliest", auto_commit=False,
-        max_poll_records=spec.most_records, assignors=spec.assignors, member=member,
+        max_poll_records=spec.max_poll_records, assignors=spec.assignors, member=member,
     )  # fmt: skip
     producer = TransactionalProducer(
         cluster, f"x-{spec.name}", transaction_timeout_ms=2 * t.session_ms,
@@ -63,7 +63,7 @@ async def transact(client: Client, cluster: Cluster) -> None:
             for record in found:
                 client.world.read(client, record)
             if found and not await _transaction(client, consumer, producer, found):
-                _go_back(client, consumer, found)
+                _seek_back(client, consumer, found)
     finally:
         with contextlib.suppress(ClientError):
             await consumer.close()
@@ -75,8 +75,9 @@ async def transact(client: Client, cluster: Cluster) -> None:
 async def _transaction(
     client: Client, consumer: Consumer, producer: TransactionalProducer, found: Sequence[Consumed]
 ) -> bool:
-    """Whether it was committed. Raises `ClientError` where the producer is of no use any more, or nobody
-    knows what came of it."""
+    """Run one transaction; return True if it was committed.
+
+    Raises `ClientError` if the producer is unusable or the result is unknown."""
     offsets = {TopicPartition(r.topic, r.partition): r.offset + 1 for r in found}
     producer.begin_transaction()
     try:
@@ -97,7 +98,7 @@ async def _transaction(
     return False
 
 
-def _go_back(client: Client, consumer: Consumer, found: Sequence[Consumed]) -> None:
+def _seek_back(client: Client, consumer: Consumer, found: Sequence[Consumed]) -> None:
     first: dict[TopicPartition, int] = {}
     for record in found:
         first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
@@ -108,27 +109,26 @@ def _go_back(client: Client, consumer: Consumer, found: Sequence[Consumed]) -> N
 
 
 class ExactlyOnce(Invariant):
-    """Of each record that was read in transactions there is one record in the output, among those whose
-    transactions were committed."""
+    """For each record that was read in transactions there is one committed record in the output."""
 
     def _committed(self) -> dict[bytes, int]:
-        """How often each value stands there and counts."""
+        """Return how often each value occurs in committed transactions."""
         counts: dict[bytes, int] = {}
         for index in range(PARTITIONS):
-            held: dict[int, list[bytes]] = {}
-            for header, batch in LogReader(self.run.host.disk, f"{DATA}/{OUTPUT}-{index}").fresh():
+            open_values: dict[int, list[bytes]] = {}
+            for header, batch in LogReader(self.run.host.disk, f"{DATA}/{OUTPUT}-{index}").new_batches():
                 if not header.is_control:
                     values = [record.value or b"" for record in records(batch, header)]
-                    held.setdefault(header.producer_id, []).extend(values)
+                    open_values.setdefault(header.producer_id, []).extend(values)
                     continue
                 marker = next(map(read_end_marker, records(batch, header)), None)
-                values = held.pop(header.producer_id, [])
+                values = open_values.pop(header.producer_id, [])
                 for value in values if marker is not None and marker.committed else ():
                     counts[value] = counts.get(value, 0) + 1
         return counts
 
     def settled(self) -> None:
-        """None is there twice, whenever one looks; it is looked at now and then."""
+        """Check from time to time that no value occurs twice."""
         if self.run.parameters.transactors and self.run.checks % 40 == 0 and not self.run.host.disk.dead:
             self._at_most_once()
 
@@ -136,7 +136,7 @@ class ExactlyOnce(Invariant):
         counts = self._committed()
         for value, count in counts.items():
             if count > 1 and not self.run.may_lose_records:
-                self.broken(f"{value!r} stands {count} times in the output")
+                self.broken(f"{value!r} occurs {count} times in the output")
         return counts
 
     def liveness(self) -> None:
@@ -149,29 +149,29 @@ class ExactlyOnce(Invariant):
                 for offset in range(self.run.mirror.end(place)):
                     value = f"{group} {place.topic} {place.partition} {offset}".encode()
                     if value not in counts:
-                        self.broken(f"{group} read {place} offset {offset}, and made nothing of it")
+                        self.broken(f"{group} read {place} offset {offset}, which is missing in the output")
 
 
 class NothingStaysOpen(Invariant):
-    """When all clients are gone, and the time of what they left open is up, no transaction is open: not in a
-    coordinator, not in a partition, and no offset is pending."""
+    """After all clients left and transactions timed out, no transaction is open in a coordinator or
+    partition, and no offset is pending."""
 
     def ended(self) -> None:
         broker = self.run.host.broker
         if not self.run.parameters.transactors or broker is None:
             return
-        left = [f"{t!r}" for shard in _shards(broker) for t in shard.transactions.values()
+        remaining = [f"{t!r}" for shard in _shards(broker) for t in shard.transactions.values()
                 if t.state not in AT_REST]  # fmt: skip
-        left += [
+        remaining += [
             f"producer {producer_id} in {partition}"
             for partition in broker.partitions
-            for producer_id, known in partition.log.producers.by_id.items()
-            if known.transaction_start is not None
+            for producer_id, state in partition.log.producers.by_id.items()
+            if state.transaction_start is not None
         ]
-        left += [f"{p} in __consumer_offsets-{i}" for i, shard in self.run.shards()
+        remaining += [f"{p} in __consumer_offsets-{i}" for i, shard in self.run.shards()
                  for p in shard.pending.by_producer]  # fmt: skip
-        if left:
-            self.broken("; ".join(left[:5]))
+        if remaining:
+            self.broken("; ".join(remaining[:5]))
 
 
 def _shards(broker: Broker) -> list[TransactionShard]:

@@ -284,12 +284,12 @@ def result_of(report: Report) -> Result:
 
 
 def _run_end_to_end(job: Job, trace: Callable[[str], None] | None) -> Result:
-    from konvene.sim.end_to_end import Violation, run_whole
+    from konvene.sim.end_to_end import Violation, run_end_to_end
 
     seed, steps, names = job.run.seed, job.run.steps, job.run.kinds
     began = time.perf_counter()
     try:
-        report = run_whole(seed, steps, trace=trace, transactions=transacts(names), share=shares(names))
+        report = run_end_to_end(seed, steps, trace=trace, transactions=transacts(names), share=shares(names))
     except Violation as violated:
         message_lines = str(violated.message).splitlines()
         found = {"invariant": violated.invariant, "why": message_lines[0], "step": None, "at_ms": None,
