@@ -279,7 +279,7 @@ class AcceptedIsSeenNoMore(Invariant):
             for offset in offsets:
                 if not self._unconfirmed[client_id, topic_id, index, offset]:
                     self.broken(
-                        f"{client_id} got a confirmation that was not sent: {topic_id}-{index} offset {offset}"
+                        f"{client_id} got confirmation never sent: {topic_id}-{index} offset {offset}"
                     )
                 self._unconfirmed[client_id, topic_id, index, offset] -= 1
 
