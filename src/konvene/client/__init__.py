@@ -1,13 +1,14 @@
-"""A client of any Kafka cluster: connections, metadata, administration, producing, consuming in a group.
+"""Asyncio client for any Kafka cluster: administration, producers, consumers, share consumers, streams
+members.
 
     async with Cluster("localhost:9092") as cluster:
         groups = await Admin(cluster).list_groups()
 
-`connection` is one broker, `cluster` all of them; `admin`, `producer`, `member` and `consumer` are built on
-`cluster` alone. Everything is asyncio, takes its time from the running loop and keeps no global state; what
-goes wrong is a `ClientError`. Used by the CLI, the tests, the simulator and the pipeline.
+A `Connection` is a connection to one broker; a `Cluster` manages the connections to all of them. All clients
+are built on a `Cluster`. Time comes from the running event loop, and there is no global state. Errors are
+`ClientError`s.
 
-The names below can be imported from here; each file is loaded when its first name is used.
+The names below can be imported from this package; a module is loaded when its first name is used.
 """
 
 from __future__ import annotations

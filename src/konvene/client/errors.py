@@ -1,9 +1,8 @@
-"""The one error family of the client: what a caller of `konvene.client` can be told.
+"""Errors of `konvene.client`: one family with `ClientError` as its base.
 
-Two kinds of trouble are kept apart. A broker that cannot be reached, does not answer or cannot be understood
-is one of the leaves below; a broker that answers with an error code is a `KafkaError` that carries the code.
-`retriable` says whether the same request may be sent again, perhaps elsewhere. Texts say what and where;
-what to do about it is for the one who talks to people (`konvene.cli`).
+Failures of a connection or of the protocol have classes of their own. An error code of a broker is a
+`KafkaError` with the code. `retriable` says whether the same request may be sent again, possibly to another
+broker. Messages say what failed and where; `konvene.cli` adds what to do about it.
 """
 
 from __future__ import annotations
@@ -12,55 +11,56 @@ from konvene.errors import Errors
 
 
 class ClientError(Exception):
-    """Anything that goes wrong between this client and a cluster."""
+    """Base class of all errors of the client."""
 
     retriable = False
 
 
 class Misconfigured(ClientError):
-    """A setting of the client that cannot be followed; nothing was sent."""
+    """An invalid setting or argument; nothing was sent."""
 
 
 class ConnectionLost(ClientError):
-    """The connection ended before the answer came. Whether the request was carried out is not known."""
+    """The connection ended before the response. The request may have been processed."""
 
     retriable = True
 
 
 class CannotConnect(ConnectionLost):
-    """No connection could be made: nobody listens there, the name is unknown, the network is away."""
+    """No connection could be made: connection refused, unknown host, or unreachable network."""
 
 
 class RequestTimedOut(ClientError):
-    """No answer within the request's time. The connection is closed, as a late answer blocks the rest."""
+    """No response within the request timeout. The connection is closed, as responses arrive in order."""
 
     retriable = True
 
 
 class UnsupportedVersion(ClientError):
-    """The broker and this client share no version of the API that can say what was asked."""
+    """The broker and the client have no common version of the API that has the requested feature."""
 
 
 class BadResponse(ClientError):
-    """The broker sent bytes that are not the answer they should be."""
+    """The response could not be decoded."""
 
 
 class OutOfTurn(ClientError):
-    """A call that makes no sense now, such as to commit what was not begun; nothing was sent."""
+    """A call that is invalid in the current state, such as a commit without a transaction; nothing was
+    sent."""
 
 
 class WokenUp(ClientError):
-    """Somebody asked that the call that waits should wait no longer."""
+    """A waiting call was interrupted by `wakeup`."""
 
 
 class TransactionFailed(ClientError):
-    """The transaction can only be aborted: something in it failed (`__cause__` says what)."""
+    """The transaction can only be aborted; `__cause__` is the error of the failed request."""
 
 
 class KafkaError(ClientError):
-    """An error code from a broker, with the broker's own words where it gave any.
+    """An error code of a broker, with the broker's message if it gave one.
 
-    Codes that have a class of their own come as that class, wherever they are raised."""
+    Codes with a class of their own are raised as that class."""
 
     def __new__(cls, code: int, message: str | None = None, *, about: str = "") -> KafkaError:
         return super().__new__(_LEAVES.get(code, cls) if cls is KafkaError else cls)
@@ -70,30 +70,30 @@ class KafkaError(ClientError):
         self.name = error_name(code)
         self.message = message
         self.about = about
-        """What the code was about, such as `group billing`."""
+        """Subject of the error, such as `group billing`."""
         text = f"{self.name}: {message}" if message else self.name
         super().__init__(f"{about}: {text}" if about else text)
 
     @property
     def retriable(self) -> bool:  # type: ignore[override]
-        """As Kafka's clients see it."""
+        """Whether Kafka's clients retry after this code."""
         return is_retriable(self.code)
 
 
 class ProducerFenced(KafkaError):
-    """Another producer has taken the transactional id over, or the transaction's time was over."""
+    """Another producer uses the transactional id, or the transaction has timed out."""
 
 
 class StreamsInvalidTopology(KafkaError):
-    """The topology of a member of a streams group is none that can be run."""
+    """The topology of a streams group member is invalid."""
 
 
 class StreamsInvalidTopologyEpoch(KafkaError):
-    """The topology is another one than the group's, and its epoch does not say so."""
+    """The topology differs from the group's, but has the same epoch."""
 
 
 class StreamsTopologyFenced(KafkaError):
-    """The member's topology is older than the group's."""
+    """The topology of the member is older than the group's."""
 
 
 _LEAVES: dict[int, type[KafkaError]] = {
@@ -102,11 +102,11 @@ _LEAVES: dict[int, type[KafkaError]] = {
     Errors.STREAMS_INVALID_TOPOLOGY_EPOCH: StreamsInvalidTopologyEpoch,
     Errors.STREAMS_TOPOLOGY_FENCED: StreamsTopologyFenced,
 }
-"""Codes whose class somebody wants to catch: fencing, and what KIP-1071 adds to the clients."""
+"""Classes of codes that callers catch: fencing, and the errors of KIP-1071."""
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of a code, also for one that is newer than we are."""
+    """The name of an error code; `error code N` for an unknown one."""
     try:
         return Errors(code).name
     except ValueError:
@@ -114,7 +114,7 @@ def error_name(code: int) -> str:
 
 
 def is_retriable(code: int) -> bool:
-    """Whether Kafka's clients send the same request again after this code."""
+    """Whether Kafka's clients retry a request after this code."""
     try:
         return Errors(code).retriable
     except ValueError:
@@ -122,6 +122,6 @@ def is_retriable(code: int) -> bool:
 
 
 def raise_for(code: int, message: str | None = None, *, about: str = "") -> None:
-    """Raise `KafkaError` for any code but NONE."""
+    """Raise `KafkaError` unless the code is NONE. `about` is the subject of the error."""
     if code != 0:
         raise KafkaError(code, message, about=about)

@@ -122,4 +122,4 @@ def test_partitions_of_which_nothing_is_known_are_told_beside_the_others() -> No
         "Share group 'g' has no active members.\n"
         "Warning: the offset of t-1 in group g: COORDINATOR_NOT_AVAILABLE\n"
     )
-    assert shown.err.endswith("This broker does not tell who has which records; konvene's does.\n")
+    assert shown.err.endswith("This broker does not report in-flight records; konvene brokers do.\n")

@@ -71,7 +71,7 @@ def test_no_version_in_common_is_told_before_anything_is_sent() -> None:
         return str(unshared.value)
 
     with ScriptedBroker(versions={"Heartbeat": (7, 9)}, Heartbeat=HeartbeatResponse()) as broker:
-        expected = f"the broker at 127.0.0.1:{broker.port} speaks Heartbeat 7-9, this client 0-4"
+        expected = f"the broker at 127.0.0.1:{broker.port} supports Heartbeat 7-9, this client 0-4"
         assert run(job()) == expected
     assert broker.asked == []
 
@@ -168,7 +168,7 @@ def test_what_a_version_has_no_field_for_is_refused() -> None:
         connection = await Connection.open("127.0.0.1", broker.port)
         with pytest.raises(UnsupportedVersion):
             await connection.send(HeartbeatRequest(group_id="g", group_instance_id="i"), 2)
-        with pytest.raises(UnsupportedVersion, match="v99 was asked for"):
+        with pytest.raises(UnsupportedVersion, match="v99 was requested"):
             await connection.send(MetadataRequest(), 99)
         connection.close()
 

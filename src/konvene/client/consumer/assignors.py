@@ -1,11 +1,11 @@
-"""Who gets which partition, as the leader of a classic group decides it. Pure functions.
+"""Client-side assignors of the classic protocol, which the leader of a group runs. Pure functions.
 
-Input: the topics as they are and what each member subscribes to and owns. Output: a list of partitions for
-every member. `range` and `roundrobin` give exactly what Kafka's assignors of these names give, so that a
-group of mixed clients does not shuffle when its leader changes; `cooperative-sticky` gives one that is
-complete, at least as balanced and, where that is not bought with balance, at least as sticky.
+Input are the topics and the subscription of each member, with the partitions that it owns; output is a list
+of partitions for each member. `range` and `roundrobin` compute the same assignments as Kafka's, so that a
+change of the leader between clients moves no partitions. `cooperative-sticky` computes a complete assignment
+that is at least as balanced as Kafka's and, for the same balance, at least as sticky.
 
-Members stand in Kafka's order everywhere: static ones first, by instance id; the others by member id.
+Members are ordered as in Kafka: static members by instance id, then the others by member id.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Assignor(NamedTuple):
     name: str
     assign: Callable[[Topics, Members], Assignment]
     cooperative: bool
-    """Whether members keep what they own while they rejoin, and give up only what they are told to."""
+    """Whether members keep their partitions during a rebalance and revoke only those that move."""
 
 
 # range ----------------------------------------------------------------------------------------
 
 
 class _RangeTopic:
-    """One topic while it is being given out: who may still get how many."""
+    """State of one topic during a range assignment."""
 
     def __init__(self, topic: str, info: TopicInfo, consumers: tuple[str, ...], racks: Mapping[str, str]):
         self.topic = topic
@@ -83,7 +83,7 @@ class _RangeTopic:
 
 
 def range_(topics: Topics, members: Members) -> Assignment:
-    """Each topic for itself: consecutive partitions to its consumers in order; matching racks first."""
+    """Assign consecutive partitions of each topic to its consumers in order, matching racks first."""
     order = _in_order(members)
     racks = {m: s.rack for m, s in members.items() if s.rack}
     states = []
@@ -157,7 +157,7 @@ def cooperative_sticky(topics: Topics, members: Members) -> Assignment:
 
 
 def _owners(topics: Topics, members: Members) -> dict[TopicPartition, str]:
-    """Who owned what when all last agreed: the newest generation counts; a tie is nobody's."""
+    """Owners of partitions from the newest generation; a partition with several claims has none."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
     for member in _in_order(members):
         subscription = members[member]
@@ -175,36 +175,38 @@ def _owners(topics: Topics, members: Members) -> dict[TopicPartition, str]:
 
 
 def _sticky(topics: Topics, members: Members, owner: Mapping[TopicPartition, str]) -> Assignment:
-    """Keep what is owned, give the rest to whoever has least, then even out with as few moves as possible."""
+    """Keep owned partitions, assign the others to the least loaded members, then balance with few moves."""
     order = _in_order(members)
     consumers = {t: [m for m in order if t in members[m].topics] for t in sorted(topics)}
     held: dict[str, set[TopicPartition]] = {m: set() for m in order}
-    homeless = []
+    unassigned = []
     for topic, interested in consumers.items():
         for tp in (TopicPartition(topic, p) for p in range(topics[topic].partitions)):
             if tp in owner:
                 held[owner[tp]].add(tp)
             elif interested:
-                homeless.append(tp)
-    homeless.sort(key=lambda tp: (len(consumers[tp.topic]), tp))  # The hardest to place first.
-    place = {m: i for i, m in enumerate(order)}
-    for tp in homeless:
-        held[min(consumers[tp.topic], key=lambda m: (len(held[m]), place[m]))].add(tp)
-    while _even_out(order, place, consumers, held, owner):
+                unassigned.append(tp)
+    unassigned.sort(key=lambda tp: (len(consumers[tp.topic]), tp))  # The hardest to rank first.
+    rank = {m: i for i, m in enumerate(order)}
+    for tp in unassigned:
+        held[min(consumers[tp.topic], key=lambda m: (len(held[m]), rank[m]))].add(tp)
+    while _even_out(order, rank, consumers, held, owner):
         pass
     return {m: sorted(held[m]) for m in members}
 
 
 def _even_out(
-    order: list[str], place: Mapping[str, int], consumers: Mapping[str, list[str]],
+    order: list[str], rank: Mapping[str, int], consumers: Mapping[str, list[str]],
     held: dict[str, set[TopicPartition]], owner: Mapping[TopicPartition, str],
 ) -> bool:  # fmt: skip
-    """One unit from a member to one with at least two less, through others if need be; False if none can."""
+    """Move one partition from a member to one with at least two less, over others if needed.
+
+    Returns False if no such move exists."""
     least = min(map(len, held.values()), default=0)
-    for giver in sorted(order, key=lambda m: (-len(held[m]), place[m])):
+    for giver in sorted(order, key=lambda m: (-len(held[m]), rank[m])):
         if len(held[giver]) < least + 2:
             return False
-        path = _path_to_less(giver, place, consumers, held, owner)
+        path = _path_to_less(giver, rank, consumers, held, owner)
         if path:
             for source, target, tp in path:
                 held[source].remove(tp)
@@ -214,15 +216,15 @@ def _even_out(
 
 
 def _path_to_less(
-    giver: str, place: Mapping[str, int], consumers: Mapping[str, list[str]],
+    giver: str, rank: Mapping[str, int], consumers: Mapping[str, list[str]],
     held: Mapping[str, set[TopicPartition]], owner: Mapping[TopicPartition, str],
 ) -> list[tuple[str, str, TopicPartition]]:  # fmt: skip
-    """The cheapest hand-overs that end at a member with at least two units less than `giver`.
+    """The cheapest moves that end at a member with at least two partitions less than `giver`.
 
-    A hand-over costs one more where it takes a partition from its owner of before."""
+    A move costs one more if it takes a partition from its previous owner."""
     most = len(held[giver])
     best: dict[str, tuple[int, list[tuple[str, str, TopicPartition]]]] = {giver: (0, [])}
-    heap: list[tuple[int, int, int, str]] = [(0, 0, place[giver], giver)]
+    heap: list[tuple[int, int, int, str]] = [(0, 0, rank[giver], giver)]
     done: set[str] = set()
     while heap:
         cost, _, _, member = heapq.heappop(heap)
@@ -238,7 +240,7 @@ def _path_to_less(
                 price = cost + 2 + taken + back
                 if other not in done and (other not in best or price < best[other][0]):
                     best[other] = (price, [*best[member][1], (member, other, tp)])
-                    heapq.heappush(heap, (price, len(held[other]), place[other], other))
+                    heapq.heappush(heap, (price, len(held[other]), rank[other], other))
     return []
 
 
@@ -251,7 +253,7 @@ def _in_order(members: Members) -> list[str]:
 
 
 def topics_of(members: Members) -> Iterable[str]:
-    """All topics that anybody subscribes to, in order."""
+    """All subscribed topics, sorted."""
     return sorted({topic for s in members.values() for topic in s.topics})
 
 

@@ -1,22 +1,21 @@
-"""A member of a classic group: it joins, syncs, heartbeats, and leaves with a reason.
+"""A member of a classic group: joins, syncs, heartbeats and leaves with a reason.
 
-A member is in one of four states.
+States:
 
-- OUT: not in the group; `join` takes it in.
-- STABLE: has a generation and an assignment, and heartbeats. Leaves it by `rejoin` becoming true (the
-  coordinator says REBALANCE_IN_PROGRESS, the leader sees new partitions, something must be given up), by
-  being thrown out (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: everything it held is lost) or by `leave`.
-- FENCED: another member with the same instance id took its place. Final.
+- OUT: not in the group; `join` joins it.
+- STABLE: has a generation and an assignment, and sends heartbeats. It ends when `rejoin` is set (after
+  REBALANCE_IN_PROGRESS, when the leader detects new partitions, or when a partition must be revoked), when
+  the member is removed (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: all partitions are lost), or by `leave`.
+- FENCED: another member uses the same instance id. Final.
 - LEFT: `leave` was called. Final.
 
-Joining is not done behind the caller's back: heartbeats only set `rejoin`, and the next `join` or `ensure`
-acts on it, so that partitions change hands only while the caller is not working on a record. With eager
-assignors a member gives up everything before it rejoins; with cooperative ones it keeps what it has, gives up
-what the new assignment takes from it, and rejoins once more so that it can be given to others.
+Heartbeats only set `rejoin`; the next `join` or `ensure` rejoins, so that partitions change hands only while
+the caller processes no record. With eager assignors a member revokes all partitions before it rejoins. With
+cooperative ones it keeps its partitions, revokes those that the new assignment takes away, and rejoins once
+more so that they can be assigned to others.
 
-Not here: fetching and positions (`consumer`), and max.poll.interval.ms (a caller that never calls `ensure`
-again keeps its partitions as long as it heartbeats, until a rebalance runs out of its time).
-"""
+Fetching and positions are in `consumer`. max.poll.interval.ms is not enforced: a member that never calls
+`ensure` again keeps its partitions while it heartbeats, until a rebalance times out."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssign
 
 __all__ = ["Member", "MemberSettings", "State"]
 
-_THROWN_OUT = frozenset({Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION})
+_REMOVED = frozenset({Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION})
 _ANSWER_SLACK_MS = 5_000
 
 Callback = Callable[[tuple[TopicPartition, ...]], Awaitable[None]]
@@ -63,22 +62,25 @@ class State(Enum):
 
 
 class MemberSettings(NamedTuple):
-    """How a member behaves; the names are those of Kafka's consumer configs."""
+    """Settings of a member, under the names of Kafka's consumer configs."""
 
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
-    """Kafka's max.poll.interval.ms, as a classic member sends it."""
+    """`max.poll.interval.ms`, which a classic member sends as its rebalance timeout."""
     heartbeat_interval_ms: int = 3_000
     metadata_max_age_ms: int = 300_000
-    """How often the leader looks for new partitions of its topics."""
+    """Interval at which the leader checks its topics for new partitions."""
     group_instance_id: str | None = None
     client_rack: str | None = None
     member_id: str | None = None
-    """What a member of a consumer group calls itself; it makes an id up where this is None."""
+    """Member id in a consumer group; random if None."""
 
 
 class Member:
-    """One member of one classic group. `assignors` in order of preference; all eager or all cooperative."""
+    """A member of a classic group.
+
+    `assignors` are in order of preference, all eager or all cooperative. The callbacks run within `ensure`,
+    `join` and `leave`. Raises `Misconfigured` for unknown or mixed assignors."""
 
     def __init__(
         self, cluster: Cluster, group_id: str, topics: Iterable[str], *,
@@ -100,13 +102,13 @@ class Member:
         self.member_id = ""
         self.generation = -1
         self.joined_as = "", -1
-        """Id and generation with which it was given its partitions: who commits what was read of them."""
+        """Member id and generation of the current assignment, for commits in transactions."""
         self.protocol: str | None = None
         self.leader = ""
         self.assignment: tuple[TopicPartition, ...] = ()
         self.rejoin = True
         self.reason: str | None = None
-        """Why the next join is asked for, in our own words; JoinGroup v8 carries it."""
+        """Reason of the next join, sent from JoinGroup v8 on."""
         self._counts: dict[str, int] = {}
         self._heartbeats: asyncio.Task[None] | None = None
         self._failure: ClientError | None = None
@@ -125,18 +127,18 @@ class Member:
     # joining
 
     async def ensure(self) -> None:
-        """Be in a stable generation: joins where the member is out or a rebalance is on.
+        """Join unless the member is in a stable generation without a pending rebalance.
 
-        Raises `KafkaError` for what joining cannot mend, such as FENCED_INSTANCE_ID."""
+        Raises `KafkaError` for an error that a retry cannot resolve, such as FENCED_INSTANCE_ID."""
         if self._failure is not None:
             raise self._failure
         while self.rejoin or self.state is State.OUT:
             await self.join()
 
     async def join(self, reason: str | None = None) -> None:
-        """Join (again) and wait for the assignment: one whole rebalance.
+        """Join or rejoin and wait for the assignment.
 
-        Returns with `rejoin` still true where the rebalance must go on (something was given up)."""
+        `rejoin` is still set afterwards if partitions were revoked and another rebalance is needed."""
         if self.state in (State.FENCED, State.LEFT):
             raise self._failure or ClientError(f"this member of group {self.group_id} has left")
         self.reason = reason or self.reason
@@ -160,7 +162,7 @@ class Member:
         self.state, self.rejoin, self.reason = State.STABLE, False, None
         self.joined_as = self.member_id, self.generation
         self._start_heartbeats()
-        await self._take(assigned)
+        await self._apply(assigned)
 
     async def _rebalance(self) -> tuple[TopicPartition, ...]:
         joined = await self._join()
@@ -174,17 +176,17 @@ class Member:
             group_instance_id=self.settings.group_instance_id, protocol_type=CONSUMER,
             protocol_name=self.protocol, assignments=assignments,
         )  # fmt: skip
-        answer: SyncGroupResponse = await self._ask(request, self.settings.rebalance_timeout_ms)
-        raise_for(answer.error_code, about=f"group {self.group_id}")
+        response: SyncGroupResponse = await self._request(request, self.settings.rebalance_timeout_ms)
+        raise_for(response.error_code, about=f"group {self.group_id}")
         try:
-            return read_assignment(bytes(answer.assignment)).partitions
+            return read_assignment(bytes(response.assignment)).partitions
         except CodecError as error:
             raise BadResponse(f"the assignment in group {self.group_id}: {error}") from error
 
     async def _join(self) -> JoinGroupResponse:
         owned = self.assignment if self.cooperative else ()
         generation = self.generation if owned else -1
-        # Java's cooperative members tell their generation once more in the user data.
+        # Java's cooperative members send their generation in the user data as well.
         user_data = generation.to_bytes(4, "big", signed=True) if self.cooperative else None
         metadata = write_subscription(
             Subscription(self.topics, owned, generation, self.settings.client_rack, user_data=user_data)
@@ -196,17 +198,17 @@ class Member:
             protocols=tuple(JoinGroupRequestProtocol(name=a.name, metadata=metadata) for a in self.assignors),
             reason=self.reason,
         )  # fmt: skip
-        answer: JoinGroupResponse = await self._ask(request, self.settings.rebalance_timeout_ms)
-        if answer.error_code == Errors.MEMBER_ID_REQUIRED:
-            self.member_id = answer.member_id
-        raise_for(answer.error_code, about=f"group {self.group_id}")
-        return answer
+        response: JoinGroupResponse = await self._request(request, self.settings.rebalance_timeout_ms)
+        if response.error_code == Errors.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+        raise_for(response.error_code, about=f"group {self.group_id}")
+        return response
 
     async def _assign(self, joined: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
-        """What the leader does: look at the topics, ask the chosen assignor, hand out its answer.
+        """Compute the assignment as the leader.
 
-        A static leader that came back to a generation that stands gives out nothing, but watches the topics
-        from here on, as Java's does."""
+        A static leader that rejoins a stable generation assigns nothing but watches the topics, as in
+        Java."""
         members = {}
         for m in joined.members:
             try:
@@ -216,7 +218,7 @@ class Member:
         assignor = next((a for a in self.assignors if a.name == joined.protocol_name), None)
         if assignor is None:
             raise BadResponse(f"group {self.group_id} chose {joined.protocol_name}, which is not one of ours")
-        topics = await self._look_at(topics_of(members))
+        topics = await self._topic_infos(topics_of(members))
         self._counts = {name: info.partitions for name, info in topics.items()}
         if joined.skip_assignment:
             return ()
@@ -226,8 +228,8 @@ class Member:
             for m, tps in given.items()
         )
 
-    async def _look_at(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Topics with their partitions and racks; those that do not exist are left out."""
+    async def _topic_infos(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Existing topics with their partition counts and racks."""
         wanted = list(names)
         metadata = await self.cluster.refresh(wanted)
         found = {}
@@ -242,13 +244,13 @@ class Member:
             found[name] = TopicInfo(len(topic.partitions), racks if any(racks) else ())
         return found
 
-    async def _take(self, assigned: tuple[TopicPartition, ...]) -> None:
-        """Go from what is held to what was assigned, telling the caller in the order give up, take over."""
-        gone = tuple(tp for tp in self.assignment if tp not in assigned)
+    async def _apply(self, assigned: tuple[TopicPartition, ...]) -> None:
+        """Apply an assignment: revoke, then take over."""
+        revoked = tuple(tp for tp in self.assignment if tp not in assigned)
         new = tuple(tp for tp in assigned if tp not in self.assignment)
-        if gone:
-            await self._revoke(gone)
-            self.ask_to_rejoin(f"need to revoke partitions {', '.join(map(str, gone))} and rejoin")
+        if revoked:
+            await self._revoke(revoked)
+            self.ask_to_rejoin(f"need to revoke partitions {', '.join(map(str, revoked))} and rejoin")
         self.assignment = assigned
         if self.on_assigned is not None:
             await self.on_assigned(new)
@@ -259,14 +261,14 @@ class Member:
         self.assignment = tuple(tp for tp in self.assignment if tp not in partitions)
 
     def ask_to_rejoin(self, reason: str) -> None:
-        """Have the next `ensure` rebalance the group, for this reason."""
+        """Make the next `ensure` rejoin the group for this reason."""
         self.rejoin, self.reason = True, reason
 
     async def _recover(self, error: KafkaError) -> bool:
-        """What an error in a rebalance changes; False where trying again cannot help."""
+        """Update the state after an error in a rebalance; False if a retry cannot help."""
         if error.code == Errors.MEMBER_ID_REQUIRED:
             return True
-        if error.code in _THROWN_OUT:
+        if error.code in _REMOVED:
             await self._lose(error)
             return True
         if error.code == Errors.FENCED_INSTANCE_ID:
@@ -275,7 +277,7 @@ class Member:
         return error.code == Errors.REBALANCE_IN_PROGRESS or error.retriable
 
     async def _lose(self, error: KafkaError) -> None:
-        """The coordinator does not know this member (any more): what it held is not its own."""
+        """Drop all partitions: the coordinator does not know the member or its generation."""
         lost, self.assignment = self.assignment, ()
         if error.code == Errors.UNKNOWN_MEMBER_ID:
             self.member_id = ""
@@ -287,19 +289,19 @@ class Member:
     # staying
 
     async def heartbeat(self) -> None:
-        """Say once that this member lives. Sets `rejoin` where the coordinator asks for it."""
+        """Send a heartbeat. Sets `rejoin` if a rebalance has started."""
         request = HeartbeatRequest(
             group_id=self.group_id, generation_id=self.generation, member_id=self.member_id,
             group_instance_id=self.settings.group_instance_id,
         )  # fmt: skip
         generation = self.generation
-        answer: HeartbeatResponse = await self._ask(request)
-        if answer.error_code == 0 or generation != self.generation:
+        response: HeartbeatResponse = await self._request(request)
+        if response.error_code == 0 or generation != self.generation:
             return
-        error = KafkaError(answer.error_code, about=f"group {self.group_id}")
+        error = KafkaError(response.error_code, about=f"group {self.group_id}")
         if error.code == Errors.REBALANCE_IN_PROGRESS:
             self.ask_to_rejoin(self.reason or "group is already rebalancing")
-        elif error.code in _THROWN_OUT:
+        elif error.code in _REMOVED:
             await self._lose(error)
         else:
             if error.code == Errors.FENCED_INSTANCE_ID:
@@ -317,15 +319,15 @@ class Member:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _keep_alive(self) -> None:
-        """Heartbeats for one generation. Stays on while `rejoin` is set: the session must not run out."""
+        """Send heartbeats of one generation, also while `rejoin` is set, so that the session stays alive."""
         loop = asyncio.get_running_loop()
-        looked_at = loop.time()
+        checked_at = loop.time()
         while self.state is State.STABLE:
             await asyncio.sleep(self.settings.heartbeat_interval_ms / 1000)
             try:
                 await self.heartbeat()
-                if self.is_leader and loop.time() - looked_at > self.settings.metadata_max_age_ms / 1000:
-                    looked_at = loop.time()
+                if self.is_leader and loop.time() - checked_at > self.settings.metadata_max_age_ms / 1000:
+                    checked_at = loop.time()
                     await self._watch_topics()
             except ClientError as error:
                 if not error.retriable:
@@ -333,7 +335,7 @@ class Member:
                     return
 
     async def _watch_topics(self) -> None:
-        now = {name: info.partitions for name, info in (await self._look_at(self._counts)).items()}
+        now = {name: info.partitions for name, info in (await self._topic_infos(self._counts)).items()}
         changed = sorted(name for name in self._counts | now if self._counts.get(name) != now.get(name))
         if changed:
             self.ask_to_rejoin(f"cached metadata has changed: the partitions of {', '.join(changed)}")
@@ -341,7 +343,7 @@ class Member:
     # leaving
 
     async def leave(self, reason: str = "the consumer is being closed") -> None:
-        """Give everything up and leave. A static member stays in the group until its session runs out."""
+        """Revoke all partitions and leave. A static member stays until its session expires."""
         await self._stop_heartbeats()
         if self.assignment:
             await self._revoke(self.assignment)
@@ -360,17 +362,17 @@ class Member:
                 return LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id), version
             return LeaveGroupRequest(group_id=self.group_id, members=(identity,)), version
 
-        answer: LeaveGroupResponse = await self.cluster.ask_coordinator(
-            self.group_id, speak, lambda a: a.error_code, timeout_ms=5_000, lane=self
+        response: LeaveGroupResponse = await self.cluster.ask_coordinator(
+            self.group_id, speak, lambda r: r.error_code, timeout_ms=5_000, lane=self
         )
         self.cluster.release(self)
-        code = answer.error_code or next((m.error_code for m in answer.members), 0)
+        code = response.error_code or next((m.error_code for m in response.members), 0)
         if code not in (0, Errors.UNKNOWN_MEMBER_ID):
             raise KafkaError(code, about=f"leaving group {self.group_id}")
 
-    async def _ask(self, request: Struct, longest_ms: int | None = None) -> Any:
+    async def _request(self, request: Struct, longest_ms: int | None = None) -> Any:
         return await self.cluster.ask_coordinator(
-            self.group_id, request, lambda a: a.error_code, lane=self,
+            self.group_id, request, lambda r: r.error_code, lane=self,
             answer_timeout_ms=None if longest_ms is None else longest_ms + _ANSWER_SLACK_MS,
         )  # fmt: skip
 

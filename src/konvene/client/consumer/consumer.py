@@ -1,18 +1,17 @@
-"""A consumer: reads partitions, either those it is told to or those its group gives it.
+"""Consumer: reads partitions that the caller assigns, or that a group assigns to it.
 
-Where it stands in a partition is its position. A partition without one starts at the group's committed
-offset; where there is none, at `auto_offset_reset`. Positions are committed when the caller says so, and with
-`auto_commit` also every interval, before partitions are given up, and at the end.
+The position of a partition is the next offset to read. A partition without a position starts at the committed
+offset of the group, or else at `auto_offset_reset`. Positions are committed by `commit`, and with
+`auto_commit` also at an interval, before partitions are revoked, and on close.
 
-In a group it is a member by one of two protocols, `group_protocol`: `classic`, or `consumer` (KIP-848), where
-the coordinator says who gets what. Either way partitions change hands within `poll` and `close` only.
+In a group the consumer is a member with one of two protocols, `group_protocol`: `classic`, or `consumer`
+(KIP-848), in which the coordinator assigns. Either way partitions change hands within `poll` and `close`
+only.
 
-One `poll` does one step: be in the group (this may take a whole rebalance), find missing positions, fetch
-one round. Records that a fetch brought beyond `max_poll_records` wait for the next `poll`; a position moves
-only over records that were returned, so what was not returned was not consumed. In a consumer group a step
-ends early where partitions are to change hands, so that nobody waits for them longer than need be; the next
-one takes what the round brings.
-"""
+Each `poll` joins or rebalances if needed, finds missing positions and fetches one round. Records beyond
+`max_poll_records` are returned by the next `poll`; positions advance only over returned records. In a
+consumer group a `poll` ends early if partitions are to change hands, so that other members do not wait for
+them; the next one returns the fetched records."""
 
 from __future__ import annotations
 
@@ -52,11 +51,11 @@ _OUTDATED = frozenset(
         Errors.FENCED_MEMBER_EPOCH, Errors.STALE_MEMBER_EPOCH,
     }
 )  # fmt: skip
-"""Answers to a commit of a member for whom the group has moved on."""
+"""Errors of a commit whose member has an outdated generation or epoch."""
 
 
 class Consumed(NamedTuple):
-    """One record as it was read."""
+    """A consumed record; `timestamp` is in ms."""
 
     topic: str
     partition: int
@@ -68,7 +67,7 @@ class Consumed(NamedTuple):
 
 
 class _Ready(NamedTuple):
-    """Records of a partition that were fetched from `position` on and not yet returned."""
+    """Fetched records of a partition from `position` on that were not returned yet."""
 
     partition: TopicPartition
     position: int
@@ -77,7 +76,11 @@ class _Ready(NamedTuple):
 
 
 class Consumer:
-    """Reads records. Either `subscribe` with a `group_id`, or `assign` with or without one."""
+    """Reads records, as Kafka's consumer. Use `subscribe` with a `group_id`, or `assign`.
+
+    `auto_offset_reset` is earliest, latest or none. `assignors` configure the classic protocol,
+    `group_remote_assignor` the consumer protocol. `member` has the settings of a group member. Raises
+    `Misconfigured` for an invalid setting, or one that the protocol lacks."""
 
     def __init__(
         self, cluster: Cluster, group_id: str | None = None, *, auto_offset_reset: str = "latest",
@@ -130,10 +133,10 @@ class Consumer:
         self, topics: Iterable[str] = (), *, regex: str | None = None, on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
     ) -> None:  # fmt: skip
-        """Be a member of the group for these topics, and those whose whole names match `regex`; `poll` joins.
+        """Join the group with these topics and those whose whole names match `regex`; `poll` joins.
 
-        The expression is RE2's and the coordinator's to follow, which needs the protocol `consumer`. There a
-        second call changes what is read. Raises `Misconfigured` without a group."""
+        `regex` is an RE2 expression that the coordinator resolves, and needs the consumer protocol. With that
+        protocol another call changes the subscription. Raises `Misconfigured` without a group."""
         if self.group_id is None:
             raise Misconfigured("subscribing needs a group: give a group id, or assign partitions")
         if isinstance(self.member, ConsumerMember):
@@ -151,18 +154,19 @@ class Consumer:
         self.member = self._become_member(self.group_id, topics, regex)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without being a member of anything."""
+        """Read exactly these partitions without joining the group. Raises `Misconfigured` after
+        `subscribe`."""
         if self.member is not None:
             raise Misconfigured("this consumer has its partitions from its group")
         self._partitions = tuple(sorted(set(partitions)))
         self.positions = {tp: at for tp, at in self.positions.items() if tp in self._partitions}
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read on from `offset`."""
+        """Set the position of a partition."""
         self.positions[partition] = offset
 
     async def seek_to(self, timestamp: int, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Read on from EARLIEST, LATEST or the first record at or after a time in ms (else the end)."""
+        """Set positions to EARLIEST, LATEST, or the first record at or after a time in ms (else the end)."""
         wanted = self.assignment if partitions is None else tuple(partitions)
         found = await self._list(dict.fromkeys(wanted, timestamp))
         late = [tp for tp, at in found.items() if at.offset < 0]
@@ -171,9 +175,10 @@ class Consumer:
             self.positions[tp] = ends[tp].offset if tp in ends else at.offset
 
     async def poll(self, timeout_ms: int = 500) -> list[Consumed]:
-        """The next records, or none after about `timeout_ms` (a rebalance takes as long as it takes).
+        """Return the next records, or none after about `timeout_ms`. A rebalance may take longer.
 
-        Raises `KafkaError` OFFSET_OUT_OF_RANGE where `auto_offset_reset` is none and there is no position."""
+        Raises `KafkaError` OFFSET_OUT_OF_RANGE if there is no position and `auto_offset_reset` is none, and
+        any error of the group that cannot be retried."""
         loop = asyncio.get_running_loop()
         if self.member is not None:
             await self.member.ensure()
@@ -197,16 +202,16 @@ class Consumer:
         return self._take()
 
     async def __aiter__(self) -> AsyncIterator[Consumed]:
-        """Records without end, one by one."""
+        """Yield records one by one, forever."""
         while True:
             for record in await self.poll():
                 yield record
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit `offsets` or all positions. Raises `KafkaError`, such as REBALANCE_IN_PROGRESS.
+        """Commit `offsets`, or all positions. Raises `KafkaError`, such as REBALANCE_IN_PROGRESS.
 
-        Where the group has moved on to another epoch (STALE_MEMBER_EPOCH) the next heartbeat tells of it, and
-        the commit is tried again, for as long as a call may take."""
+        After STALE_MEMBER_EPOCH the commit is retried with the epoch of the next heartbeat, within the API
+        timeout."""
         if self.group_id is None:
             raise Misconfigured("committing needs a group")
         wanted = {tp: self.positions[tp] for tp in self.assignment if tp in self.positions}
@@ -223,7 +228,7 @@ class Consumer:
         self._commit_later()
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """The group's committed offsets of these partitions; those without one are left out."""
+        """Return the committed offsets of partitions; those without one are left out. Raises `KafkaError`."""
         if self.group_id is None:
             return {}
         admin, wanted, patience = Admin(self.cluster), tuple(partitions), self.cluster.patience()
@@ -241,11 +246,10 @@ class Consumer:
                     raise
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who commits, for `TransactionalProducer.send_offsets_to_transaction`. Raises `Misconfigured`
-        without a group.
+        """Return the member identity for `TransactionalProducer.send_offsets_to_transaction`.
 
-        A member that was thrown out meanwhile is told as who it was: the coordinator refuses it. As nobody it
-        would be let in, and what it read is somebody else's by now."""
+        A fenced member keeps its old identity, so that the coordinator rejects its offsets: the partitions
+        may be assigned to another member by now. Raises `Misconfigured` without a group."""
         if self.group_id is None:
             raise Misconfigured("only a consumer with a group has group metadata")
         if self.member is None:
@@ -286,7 +290,7 @@ class Consumer:
         )  # fmt: skip
 
     def _epoch(self) -> int:
-        """The member's epoch, or its generation in a classic group; -1 without a member."""
+        """The member epoch, or the generation in a classic group; -1 without a member."""
         if self.member is None:
             return -1
         return self.member.epoch if isinstance(self.member, ConsumerMember) else self.member.generation
@@ -306,7 +310,8 @@ class Consumer:
         self._commit_at = asyncio.get_running_loop().time() + self.auto_commit_interval_ms / 1000
 
     async def _is_renewed(self, error: KafkaError, epoch: int, patience: Patience) -> bool:
-        """Whether a member that was told STALE_MEMBER_EPOCH of this epoch has heard from its group since."""
+        """After STALE_MEMBER_EPOCH of `epoch`: wait for a heartbeat response; True if the member has a new
+        epoch."""
         if error.code != Errors.STALE_MEMBER_EPOCH or not isinstance(self.member, ConsumerMember):
             return False
         return self.member.epoch != epoch or await self.member.wait_for_response(patience.left_ms)
@@ -314,7 +319,7 @@ class Consumer:
     async def _fetch_until_moved(
         self, member: ConsumerMember, wanted: Mapping[TopicPartition, int], timeout_ms: int
     ) -> None:
-        """Wait for a round of Fetch, the one that is under way if there is one, or for news of the group."""
+        """Wait for the round of Fetch in flight, or a new one, or for a change of the group."""
         if self._fetching is None:
             self._fetching = asyncio.ensure_future(self._fetch(wanted, timeout_ms))
         moved = asyncio.ensure_future(member.idle(2 * timeout_ms))
@@ -327,7 +332,7 @@ class Consumer:
             await task
 
     async def _fetch(self, wanted: Mapping[TopicPartition, int], timeout_ms: int) -> None:
-        """One round of Fetch; what it brought waits in `_ready`."""
+        """Fetch one round into `_ready`."""
         try:
             answers = await fetch(
                 self.cluster, wanted, max_wait_ms=timeout_ms, isolation_level=self.isolation_level, lane=self
@@ -353,9 +358,9 @@ class Consumer:
                 self._ready.append(_Ready(tp, wanted[tp], got.records, got.next_offset))
 
     def _take(self) -> list[Consumed]:
-        """Records that wait, at most `max_poll_records`; moves the positions over them.
+        """Return up to `max_poll_records` fetched records and advance the positions.
 
-        What waits for a partition that was given up, or that a seek moved, is dropped."""
+        Records of a partition that was revoked, or moved by a seek, are dropped."""
         out: list[Consumed] = []
         while self._ready and (self.max_poll_records is None or len(out) < self.max_poll_records):
             tp, position, waiting, following = self._ready.popleft()
@@ -370,7 +375,7 @@ class Consumer:
         return out
 
     async def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
-        """Who reads only what is committed ends where that ends."""
+        """The end offset: the last stable offset for read_committed, else the high watermark."""
         return await list_offsets(self.cluster, wanted, isolation_level=self.isolation_level)
 
     async def _find_positions(self) -> None:
@@ -389,9 +394,10 @@ class Consumer:
         await self.seek_to(_RESET[self.auto_offset_reset], partitions)
 
     async def _commit_quietly(self, *, at_once: bool = True) -> None:
-        """Commit what moved; a commit that a rebalance or a lost connection refuses is tried again later.
+        """Commit changed positions. An error of a rebalance or connection is ignored, as a later commit
+        follows.
 
-        `at_once`: do not wait for a newer epoch, as there will be a later."""
+        `at_once`: do not wait for a newer epoch."""
         moved = {
             tp: self.positions[tp]
             for tp in self.assignment
@@ -427,7 +433,7 @@ class Consumer:
 def _given(
     assignors: Sequence[str | Assignor] | None, member: MemberSettings | None, remote_assignor: str | None
 ) -> set[str]:
-    """Which of the settings that one protocol lacks were given, by Kafka's names."""
+    """The given settings that exist in one protocol only, by their Kafka names."""
     usual, chosen = MemberSettings(), member or MemberSettings()
     given = {
         "partition.assignment.strategy": assignors is not None,

@@ -38,7 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-"""Timestamps that ListOffsets takes for a place."""
+"""Special timestamps of ListOffsets."""
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
@@ -50,7 +50,7 @@ LEADER_MOVED = frozenset(
         Errors.OFFSET_NOT_AVAILABLE,
     }
 )  # fmt: skip
-"""Answers of a partition after which the metadata is asked again and the request repeated."""
+"""Errors after which the metadata is refreshed and the request is retried."""
 
 _LARGEST_ANSWER = 50 * 1024 * 1024
 
@@ -64,7 +64,7 @@ class OffsetAt(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What one partition answered: `next_offset` is where to go on."""
+    """The fetched records of a partition; `next_offset` is the next offset to fetch."""
 
     partition: TopicPartition
     error_code: int
@@ -79,7 +79,7 @@ class Fetched(NamedTuple):
 
 
 class FetchedBatches(NamedTuple):
-    """What one partition answered, as it stands in the log: whole batches, unread and unchecked."""
+    """The fetched batches of a partition, not decoded."""
 
     partition: TopicPartition
     error_code: int
@@ -99,9 +99,9 @@ async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], *, isolation_level: int = READ_UNCOMMITTED,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAt]:  # fmt: skip
-    """The first offset at or after a timestamp (ms), or at EARLIEST, LATEST, MAX_TIMESTAMP, per partition.
+    """The offset of each partition at a timestamp in ms, or at EARLIEST, LATEST or MAX_TIMESTAMP.
 
-    Raises `KafkaError` for the first partition that cannot answer."""
+    Raises `KafkaError` for the first partition that fails."""
     patience = cluster.patience(timeout_ms)
     found: dict[TopicPartition, OffsetAt] = {}
     while True:
@@ -148,8 +148,8 @@ async def fetch(
 
     Give a `lane` of your own where the wait would hold up others who share the cluster.
 
-    A leader that cannot be reached answers nothing for its partitions (and its topics are asked for again);
-    if no leader can, the first one's error is raised."""
+    A leader that cannot be reached answers nothing for its partitions (and its topics are requested for
+    again); if no leader can, the first one's error is raised."""
     base = FetchRequest(
         max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation_level=isolation_level
     )
@@ -183,9 +183,9 @@ async def _round(
     for node_id, partitions in grouped.items():
         # With several leaders a long wait at one would hold up the others' records.
         wait_ms = base.max_wait_ms if len(grouped) == 1 else min(base.max_wait_ms, 100)
-        asked = {tp: positions[tp] for tp in partitions}
+        requested = {tp: positions[tp] for tp in partitions}
         request = base.replace(max_wait_ms=wait_ms)
-        rounds.append(_fetch_from(cluster, node_id, request, asked, partition_max_bytes, lane, unpack))
+        rounds.append(_fetch_from(cluster, node_id, request, requested, partition_max_bytes, lane, unpack))
     outcomes = await asyncio.gather(*rounds, return_exceptions=True)
     answered: list[Answer] = []
     failed: list[ClientError] = []
@@ -207,9 +207,9 @@ async def read_partition(
     cluster: Cluster, partition: TopicPartition, *, start: int | None = None, end: int | None = None,
     isolation_level: int = READ_UNCOMMITTED, timeout_ms: int | None = None,
 ) -> AsyncIterator[Record]:  # fmt: skip
-    """All records of a partition from `start` (its first) to before `end` (its end as it is now).
+    """Yield all records of a partition from `start` (default: the first) to `end` (default: the current end).
 
-    With READ_COMMITTED that is where an open transaction begins."""
+    With READ_COMMITTED the default end is the last stable offset."""
     if start is None:
         start = (await list_offsets(cluster, {partition: EARLIEST}))[partition].offset
     if end is None:
@@ -260,7 +260,7 @@ def _fetch_request(
     cluster: Cluster, connection: Connection, base: FetchRequest, positions: Mapping[TopicPartition, int],
     partition_max_bytes: int,
 ) -> tuple[Struct, int]:  # fmt: skip
-    """Topics by id from version 13 on, by name before or where the broker gave no ids."""
+    """Build the request, with topic ids from version 13, with names before or if ids are unknown."""
     version = connection.version_of(BY_NAME["Fetch"].key)
     ids = {name: t.topic_id for name, t in cluster.metadata.topics.items()}
     grouped = _by_topic(positions)
@@ -328,7 +328,7 @@ def _keep(tp: TopicPartition, position: int, data: PartitionData) -> FetchedBatc
 
 
 def whole_batches(buf: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Each batch that is there whole: a broker may cut the last one to the size that was asked for."""
+    """Yield complete batches; a broker may truncate the last one to the maximum size."""
     view = memoryview(buf)
     at = 0
     while at < len(view):

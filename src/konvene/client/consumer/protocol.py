@@ -1,8 +1,7 @@
-"""What classic consumers tell each other through their group: subscriptions and assignments as values.
+"""Subscriptions and assignments of the classic consumer protocol, encoded as in Kafka's clients.
 
-The coordinator carries these bytes unread. In front of them stands a version of two bytes; a version that is
-newer than ours is read as our newest one, as Kafka's clients do, because new fields come at the end.
-"""
+The coordinator does not decode them. They begin with a 2-byte version; a version that is newer than ours is
+decoded as our newest one, as in Kafka's clients, because new fields are appended."""
 
 from __future__ import annotations
 
@@ -26,33 +25,33 @@ __all__ = [
 ]  # fmt: skip
 
 CONSUMER = "consumer"
-"""The protocol type of groups whose members speak this."""
+"""Protocol type of groups of consumers."""
 
 _NEWEST = 3
 S = TypeVar("S", bound=Struct)
 
 
 class Subscription(NamedTuple):
-    """What a member wants, and what it holds from the last generation."""
+    """Subscribed topics of a member, and the partitions that it owned in the last generation."""
 
     topics: tuple[str, ...]
     owned: tuple[Partition, ...] = ()
     generation: int = -1
     rack: str | None = None
     instance_id: str | None = None
-    """Not part of the bytes: JoinGroup gives it beside them."""
+    """Not encoded: JoinGroup has a field for it."""
     user_data: bytes | None = None
 
 
 class Assigned(NamedTuple):
-    """What the leader gives a member."""
+    """Partitions that the leader assigns to a member."""
 
     partitions: tuple[Partition, ...]
     user_data: bytes | None = None
 
 
 def write_subscription(value: Subscription, version: int = _NEWEST) -> bytes:
-    """The bytes of a subscription. The instance id is not among them."""
+    """Encode a subscription, without the instance id."""
     struct = ConsumerProtocolSubscription(
         topics=tuple(sorted(value.topics)),
         user_data=value.user_data,
@@ -66,7 +65,7 @@ def write_subscription(value: Subscription, version: int = _NEWEST) -> bytes:
 
 
 def read_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
-    """Raises `CodecError` for bytes that are no subscription."""
+    """Decode a subscription. Raises `CodecError`."""
     struct = _read(ConsumerProtocolSubscription, data)
     owned = tuple(Partition(t.topic, p) for t in struct.owned_partitions for p in t.partitions)
     rack = struct.rack_id or None
@@ -87,7 +86,7 @@ def write_assignment(value: Assigned, version: int = _NEWEST) -> bytes:
 
 
 def read_assignment(data: bytes) -> Assigned:
-    """Raises `CodecError` for bytes that are no assignment; no bytes at all are an empty one."""
+    """Decode an assignment; empty bytes are an empty assignment. Raises `CodecError`."""
     if not data:
         return Assigned(())
     struct = _read(ConsumerProtocolAssignment, data)

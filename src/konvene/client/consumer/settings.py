@@ -1,9 +1,8 @@
-"""A consumer's settings as Kafka names them: what `--consumer-property` and properties files give.
+"""Consumer settings under Kafka's names, from `--consumer-property` and properties files.
 
-They become the arguments of `Consumer`. A setting that the chosen group protocol lacks is refused with the
-words of Kafka's client, whatever its value. Settings that this client does not have are handed back, so that
-somebody can be told that they change nothing.
-"""
+They are converted to arguments of `Consumer`. A setting that the chosen group protocol lacks is rejected with
+the message of Kafka's client, whatever its value. The names of settings that this client does not have are
+returned, so that the caller can warn about them."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _LACKS = {
     "classic": ("group.remote.assignor",),
     "consumer": ("partition.assignment.strategy", "heartbeat.interval.ms", "session.timeout.ms"),
 }
-"""What there is not in a protocol, in the order in which Kafka's client says so."""
+"""Settings that a protocol lacks, in the order of Kafka's error message."""
 
 _NUMBERS = {
     "auto.commit.interval.ms": "auto_commit_interval_ms",
@@ -40,21 +39,21 @@ _ASSIGNORS = {
     "RangeAssignor": "range", "RoundRobinAssignor": "roundrobin", "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }  # fmt: skip
-"""Java's classes of assignors, and what they are called in a group."""
+"""Names of assignors by their Java class."""
 
 
 class ConsumerSettings(NamedTuple):
-    """What was given, sorted by whom it is for."""
+    """Parsed consumer properties."""
 
     group_id: str | None
     client_id: str
     consumer: dict[str, Any]
-    """Arguments of `Consumer`."""
+    """Keyword arguments of `Consumer`."""
     unknown: tuple[str, ...]
 
 
 def protocol_of(text: str) -> str:
-    """`classic` or `consumer`, from either in any case. Raises `Misconfigured`."""
+    """Normalize `group.protocol`. Raises `Misconfigured`."""
     if text.lower() not in PROTOCOLS:
         raise Misconfigured(
             f"Invalid value {text} for configuration group.protocol: "
@@ -64,14 +63,14 @@ def protocol_of(text: str) -> str:
 
 
 def refuse_settings(protocol: str, given: Collection[str]) -> None:
-    """Raises `Misconfigured` for those settings among `given` that a protocol does not have."""
+    """Raise `Misconfigured` if `given` has settings that the protocol lacks."""
     lacking = [name for name in _LACKS[protocol] if name in given]
     if lacking:
         raise Misconfigured(f"{', '.join(lacking)} cannot be set when group.protocol={protocol.upper()}")
 
 
 def consumer_settings(properties: Mapping[str, str]) -> ConsumerSettings:
-    """The properties of a consumer. Raises `Misconfigured` for a value or a combination that cannot be."""
+    """Parse consumer properties. Raises `Misconfigured` for an invalid value or combination."""
     given = {name: value.strip() for name, value in properties.items() if value.strip()}
     protocol = protocol_of(given.pop("group.protocol", "classic"))
     refuse_settings(protocol, given)

@@ -1,16 +1,7 @@
-"""One connection to one broker: requests out, answers in, told apart by correlation id.
+"""Connection to one broker: sends requests and matches responses by correlation id.
 
-What this file decides: which version of an API is spoken (the highest that both sides know, learnt by
-ApiVersions when the connection opens), and what happens to those who wait when the connection ends. Requests
-are pipelined: `send` may be called again before the first answer is there, and a broker answers in order.
-
-It never tries anything twice, knows no other broker and no topic; `cluster` does. It asks no clock but its
-event loop's and owns no socket: whatever calls `connection_made` and `data_received` is its transport, so a
-simulator's loop can carry it.
-
-A request that gets no answer in time closes the connection: all later answers would have to pass the missing
-one. A waiter that is merely cancelled leaves the connection as it is, and the late answer is dropped.
-"""
+Requests are pipelined; each has a timeout, after which the connection is closed, because later responses
+would wait for the missing one. API versions are negotiated when the connection is opened."""
 
 from __future__ import annotations
 
@@ -37,7 +28,7 @@ from konvene.messages.header import RequestHeader, ResponseHeader
 __all__ = ["Connection", "Waiting"]
 
 LARGEST_FRAME = 512 * 1024 * 1024
-"""Bytes. A broker's answer is bounded by what was asked for; more than this is not Kafka talking."""
+"""Maximum response size in bytes; a larger size means that the peer is not a Kafka broker."""
 
 
 class Waiting(NamedTuple):
@@ -101,11 +92,11 @@ class Connection(asyncio.Protocol):
         return self._transport is None or self._lost is not None or self._transport.is_closing()
 
     def close(self) -> None:
-        """End the connection; those who still wait get `ConnectionLost`."""
+        """Close the connection; pending requests raise `ConnectionLost`."""
         self._end(ConnectionLost(f"the connection to {self.host}:{self.port} was closed by this side"))
 
     async def negotiate(self, timeout_ms: int | None = None) -> None:
-        """Ask for the broker's versions: first in our newest version, then in the newest that it named."""
+        """Negotiate API versions: with the client's newest ApiVersions version, then with the broker's."""
         api = API_KEYS[API_VERSIONS]
         version = api.versions.last
         hello = ApiVersionsRequest(client_software_name="konvene", client_software_version=__version__)
@@ -122,7 +113,7 @@ class Connection(asyncio.Protocol):
         self.features = {row.name: row.max_version_level for row in answer.finalized_features}
 
     def speaks(self, api_key: int, version: int | None = None) -> bool:
-        """Whether broker and client share any version of the API (or have this one in common)."""
+        """Whether broker and client have a common version of the API, or both have `version`."""
         theirs = self.versions.get(api_key)
         if theirs is None or api_key not in API_KEYS:
             return False
@@ -132,26 +123,25 @@ class Connection(asyncio.Protocol):
         return max(ours.first, theirs.first) <= min(ours.last, theirs.last)
 
     def version_of(self, api_key: int) -> int:
-        """The highest stable version in common. Raises `UnsupportedVersion`."""
+        """The highest common stable version. Raises `UnsupportedVersion`."""
         api = API_KEYS[api_key]
         theirs = self.versions.get(api_key)
         if theirs is None:
             raise UnsupportedVersion(f"the broker at {self.host}:{self.port} does not offer {api.name}")
         highest = min(api.latest_stable, theirs.last)
         if highest < max(api.versions.first, theirs.first):
-            place = f"the broker at {self.host}:{self.port}"
-            raise UnsupportedVersion(f"{place} speaks {api.name} {theirs}, this client {api.versions}")
+            broker = f"the broker at {self.host}:{self.port}"
+            raise UnsupportedVersion(f"{broker} supports {api.name} {theirs}, this client {api.versions}")
         return highest
 
     async def send(
         self, request: Struct, version: int | None = None, *, timeout_ms: int | None = None
     ) -> Any:
-        """Send a request and wait for its answer (the struct `…Response` of the same API).
+        """Send a request and wait for its response (the struct `…Response` of the same API).
 
-        `version` None: the highest in common. `timeout_ms` None: the connection's `request_timeout_ms`.
-        Raises `ConnectionLost`, `RequestTimedOut`, `UnsupportedVersion` or `BadResponse`; error codes inside
-        the answer are the caller's.
-        """
+        `version` None is the highest common one, `timeout_ms` None the `request_timeout_ms` of the
+        connection. Raises `ConnectionLost`, `RequestTimedOut`, `UnsupportedVersion` or `BadResponse`. Error
+        codes in the response are not raised."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
         return await self.post(request, version, timeout_ms=timeout_ms)
@@ -159,11 +149,11 @@ class Connection(asyncio.Protocol):
     def post(
         self, request: Struct, version: int | None = None, *, timeout_ms: int | None = None
     ) -> asyncio.Future[Any]:
-        """As `send`, but written now: the order of calls is the order on the wire."""
+        """As `send`, but write the request now: requests are sent in the order of the calls."""
         api = API_KEYS[type(request).__key__]
         return self._start(request, api, self._agreed(api, version), timeout_ms)
 
-    def tell(self, request: Struct, version: int | None = None) -> None:
+    def send_without_response(self, request: Struct, version: int | None = None) -> None:
         """Send a request that the broker does not answer (Produce with acks 0)."""
         api = API_KEYS[type(request).__key__]
         self._write(request, api, self._agreed(api, version))
@@ -174,7 +164,8 @@ class Connection(asyncio.Protocol):
         if not self.speaks(api.key, version):
             theirs = self.versions.get(api.key, "none")
             raise UnsupportedVersion(
-                f"{api.name} v{version} was asked for; the broker at {self.host}:{self.port} speaks {theirs}"
+                f"{api.name} v{version} was requested; "
+                f"the broker at {self.host}:{self.port} supports {theirs}"
             )
         return version
 
@@ -234,7 +225,7 @@ class Connection(asyncio.Protocol):
             end = start + 4 + size
             if len(buffer) < end:
                 break
-            self._answer(bytes(memoryview(buffer)[start + 4 : end]))
+            self._handle_response(bytes(memoryview(buffer)[start + 4 : end]))
             start = end
         if start:
             del buffer[:start]
@@ -253,14 +244,14 @@ class Connection(asyncio.Protocol):
                 self._writable.set_result(None)
             self._writable = None
 
-    def _answer(self, frame: bytes) -> None:
+    def _handle_response(self, frame: bytes) -> None:
         waiting = self._waiting.pop(int.from_bytes(frame[:4], "big"), None)
         if waiting is None:
             self._end(BadResponse(f"{self.host}:{self.port} answered a request that was not sent"))
             return
         if waiting.timer is not None:
             waiting.timer.cancel()
-        if waiting.answer.done():  # The waiter gave up; the answer is nobody's.
+        if waiting.answer.done():  # The caller has given up waiting.
             return
         try:
             waiting.answer.set_result(_read(waiting.api, waiting.version, frame))
@@ -269,7 +260,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def _end(self, error: ClientError) -> None:
-        """Close, and tell all who wait. The first reason counts."""
+        """Close the connection and fail all pending requests. The first error is kept."""
         if self._lost is None:
             self._lost = error
         if self._transport is not None and not self._transport.is_closing():
@@ -284,7 +275,7 @@ class Connection(asyncio.Protocol):
 
 
 def _read(api: Api, version: int, frame: bytes) -> Struct:
-    """The answer in a frame. A broker that does not know our ApiVersions version answers in version 0."""
+    """Decode a response. A broker without the requested ApiVersions version answers in version 0."""
     _, position = decode_from(ResponseHeader, api.response_header_version(version), frame)
     refused = Errors.UNSUPPORTED_VERSION.to_bytes(2, "big")
     if api.key == API_VERSIONS and frame[position : position + 2] == refused:
@@ -293,7 +284,7 @@ def _read(api: Api, version: int, frame: bytes) -> Struct:
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, in a few plain words (asyncio wraps a refusal, once per address that it tried)."""
+    """A short message for an OS or asyncio error."""
     if "Connect call failed" in str(error):
         return "connection refused"
     if isinstance(error, OSError) and error.strerror:

@@ -1,10 +1,8 @@
-"""What a client is told before it connects: servers, and the settings of a properties file.
+"""Client settings and bootstrap servers, from the command line and from properties files.
 
-`--command-config` names a Java properties file as Kafka's own tools take it. Only what this client can follow
-is followed; a file that asks for a security protocol other than PLAINTEXT is refused here, before anything is
-sent in the clear that was meant to be protected. Settings that are not in the table are passed over, as
-Kafka's clients do.
-"""
+`--command-config` is a Java properties file as for Kafka's tools. A security protocol other than PLAINTEXT is
+rejected before anything is sent, so that no data is sent unprotected by mistake. Unknown settings are
+ignored, as in Kafka's clients."""
 
 from __future__ import annotations
 
@@ -20,19 +18,19 @@ DEFAULT_PORT = 9092
 
 
 class ClientSettings(NamedTuple):
-    """How a client behaves; the names are those of Kafka's client configs."""
+    """Settings of a client, under the names of Kafka's client configs."""
 
     client_id: str = "konvene"
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 60_000
-    """How long one call may take in all, with every retry."""
+    """Maximum time of one call, including all retries."""
     connect_timeout_ms: int = 10_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """`host:port,host:port` as pairs; an IPv6 address stands in brackets. Raises `Misconfigured`."""
+    """Parse `host:port,host:port`; IPv6 addresses are in brackets. Raises `Misconfigured`."""
     servers = []
     for part in (p.strip() for p in text.split(",")):
         if not part:
@@ -49,7 +47,8 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 
 
 def load_command_config(path: Path) -> ClientSettings:
-    """Read a properties file. Raises `Misconfigured` for one that cannot be read or followed."""
+    """Read the client settings of a properties file. Raises `Misconfigured` if it is unreadable or
+    invalid."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -76,7 +75,7 @@ def load_command_config(path: Path) -> ClientSettings:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The pairs of a Java properties file: comments, continued lines, the three separators, escapes."""
+    """Parse a Java properties file: comments, continuation lines, all separators and escapes."""
     found: dict[str, str] = {}
     logical = ""
     for raw in text.splitlines():

@@ -1,15 +1,14 @@
-"""A producer: puts records on partitions, in order, and says where they came to lie.
+"""Producer: writes records to partitions in order, and returns their offsets.
 
-Records wait until the loop comes round (or `linger_ms`), then go out as one batch per partition and one
-request per broker. One round is under way at a time: that keeps each partition in order even when a batch
-must be sent again, at the price of throughput, which is not what this producer is for. It is not idempotent:
-a batch whose answer was lost is sent again and may then stand twice.
+Records are queued until the next iteration of the event loop (or `linger_ms`) and sent as one batch per
+partition and one request per broker. Only one round of requests is in flight at a time: this keeps the order
+of each partition when a batch is retried, at the cost of throughput. The producer is not idempotent: a batch
+whose response was lost is sent again and may be written twice.
 
-A key decides the partition as in Kafka's clients (murmur2). Records without one stay on a partition for one
-round and then go on to the next.
+The key of a record selects its partition as in Kafka's clients (murmur2). Records without a key use one
+partition for a round, then the next one.
 
-A transactional producer (`transactional_producer`) is this one with an id: what it does otherwise are the
-methods under "what a transactional producer does otherwise".
+`TransactionalProducer` extends this class and overrides the hooks at its end.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from konvene.messages.produce import (
 __all__ = ["Produced", "Producer", "Waiting"]
 
 _BATCH_BYTES = 512 * 1024
-_OVERHEAD = 32  # About what a record costs beside its key, value and headers.
+_OVERHEAD = 32  # Approximate bytes of a record besides its key, value and headers.
 
 
 class Produced(NamedTuple):
-    """Where a record came to lie; offset -1 with acks 0."""
+    """Partition, offset and timestamp of a written record; offset -1 with acks 0."""
 
     topic: str
     partition: int
@@ -54,7 +53,7 @@ class Produced(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A record that waits to be sent, and for its answer."""
+    """A queued record with the future of its result."""
 
     record: Record
     done: asyncio.Future[Produced]
@@ -67,7 +66,11 @@ class Waiting(NamedTuple):
 
 
 class Producer:
-    """Writes records. `clock_ms` gives the timestamps of records that have none of their own."""
+    """Writes records to topics, as Kafka's producer without idempotence.
+
+    `acks` is -1 (all in-sync replicas), 0 or 1. `linger_ms` delays batches, `request_timeout_ms` bounds one
+    request and `delivery_timeout_ms` a record with all retries. `clock_ms` returns the timestamp in ms of
+    records that have none."""
 
     transactional_id: str | None = None
 
@@ -84,7 +87,7 @@ class Producer:
         self.delivery_timeout_ms = delivery_timeout_ms
         self._clock_ms = clock_ms
         self._queue: dict[TopicPartition, list[Waiting]] = {}
-        self._turn: dict[str, int] = {}
+        self._next_partition: dict[str, int] = {}
         self._round: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -102,16 +105,19 @@ class Producer:
         self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: Headers = (),
         partition: int | None = None, timestamp_ms: int | None = None,
     ) -> asyncio.Future[Produced]:  # fmt: skip
-        """Queue a record; the future tells where it lies, or raises `ClientError`.
+        """Queue a record and return a future of its `Produced`; the future may raise `ClientError`.
 
-        Waits only for the topic's metadata (a topic that a broker creates by itself is created)."""
+        Waits only for the metadata of the topic, which the broker may create. Raises `KafkaError` for a
+        partition that does not exist."""
         known = await self.cluster.topic(topic, create=True)
         if partition is not None and partition >= len(known.partitions):
             self.cluster.forget_topic(topic)  # It may have been added since.
             known = await self.cluster.topic(topic, create=True)
         if partition is None:
             count = len(known.partitions)
-            partition = self._turn.get(topic, 0) % count if key is None else key_partition(key, count)
+            partition = (
+                self._next_partition.get(topic, 0) % count if key is None else key_partition(key, count)
+            )
         elif not 0 <= partition < len(known.partitions):
             raise KafkaError(
                 Errors.UNKNOWN_TOPIC_OR_PARTITION,
@@ -127,7 +133,7 @@ class Producer:
         return done
 
     async def flush(self) -> None:
-        """Wait until everything that was queued is answered (or failed: the futures tell)."""
+        """Wait until all queued records are acknowledged or have failed; their futures have the results."""
         while self._round is not None and (self._queue or not self._round.done()):
             await asyncio.wait([self._round])
 
@@ -139,7 +145,7 @@ class Producer:
         while self._queue:
             taken = {tp: self._take(tp) for tp in sorted(self._queue)}
             for topic in {tp.topic for tp in taken}:
-                self._turn[topic] = self._turn.get(topic, 0) + 1
+                self._next_partition[topic] = self._next_partition.get(topic, 0) + 1
             patience = self._patience()
             while taken:
                 error = await self._send_round(taken)
@@ -153,7 +159,7 @@ class Producer:
                     break
 
     def _take(self, tp: TopicPartition) -> list[Waiting]:
-        """The next batch of a partition: as many records as fit."""
+        """Remove and return the next batch of a partition."""
         queue = self._queue[tp]
         size, count = 0, 0
         while count < len(queue) and (count == 0 or size + queue[count].size <= _BATCH_BYTES):
@@ -167,7 +173,8 @@ class Producer:
         return taken
 
     async def _send_round(self, taken: dict[TopicPartition, list[Waiting]]) -> ClientError | None:
-        """Send every batch once; removes what is settled, gives the last error to try again after."""
+        """Send each batch once. Removes completed batches from `taken`; returns the last retriable error, or
+        None."""
         again: ClientError | None = None
         try:
             await self._prepare(taken)
@@ -197,22 +204,22 @@ class Producer:
         connection = await self.cluster.node(node_id)
         request, version = self._request(connection, batches)
         if self.acks == 0:
-            connection.tell(request, version)
+            connection.send_without_response(request, version)
             return {tp: PartitionProduceResponse(index=tp.partition, base_offset=-1) for tp in batches}
-        answer: ProduceResponse = await connection.send(
+        response: ProduceResponse = await connection.send(
             request, version, timeout_ms=self.request_timeout_ms + 1_000
         )
         names = self.cluster.metadata.names
         return {
             TopicPartition(t.name if version <= 12 else names.get(bytes(t.topic_id), ""), p.index): p
-            for t in answer.responses
+            for t in response.responses
             for p in t.partition_responses
         }
 
     def _request(
         self, connection: Connection, batches: dict[TopicPartition, list[Waiting]]
     ) -> tuple[ProduceRequest, int]:
-        """Topics by id from version 13 on, by name before."""
+        """Build the request, with topic ids from version 13, with names before."""
         version = self._version(connection)
         topics: dict[str, list[PartitionProduceData]] = {}
         for tp, rows in batches.items():
@@ -235,23 +242,23 @@ class Producer:
 
     def _settle(
         self, tp: TopicPartition, taken: dict[TopicPartition, list[Waiting]],
-        answers: dict[TopicPartition, PartitionProduceResponse],
+        responses: dict[TopicPartition, PartitionProduceResponse],
     ) -> ClientError | None:  # fmt: skip
-        """Tell the waiters of one batch; the error to try again after, if it must be."""
-        answer = answers.get(tp)
-        if answer is None:
+        """Complete the futures of one batch; return the error to retry after, or None."""
+        response = responses.get(tp)
+        if response is None:
             self._failed(tp, taken.pop(tp), BadResponse(f"Produce left out {tp}"))
             return None
-        if answer.error_code == 0 or self._stands_already(answer.error_code):
+        if response.error_code == 0 or self._is_duplicate(response.error_code):
             self._written(tp, len(taken[tp]))
             for i, waiting in enumerate(taken.pop(tp)):
-                offset = answer.base_offset + i if answer.base_offset >= 0 else -1
-                at = answer.log_append_time_ms
+                offset = response.base_offset + i if response.base_offset >= 0 else -1
+                at = response.log_append_time_ms
                 if not waiting.done.done():
                     waiting.done.set_result(Produced(*tp, offset, waiting.record.timestamp if at < 0 else at))
             return None
-        error = KafkaError(answer.error_code, answer.error_message, about=f"writing to {tp}")
-        if answer.error_code in LEADER_MOVED:
+        error = KafkaError(response.error_code, response.error_message, about=f"writing to {tp}")
+        if response.error_code in LEADER_MOVED:
             self.cluster.forget_topic(tp.topic)
             return error if error.retriable else ConnectionLost(str(error))
         if error.retriable:
@@ -259,16 +266,16 @@ class Producer:
         self._failed(tp, taken.pop(tp), error)
         return None
 
-    # what a transactional producer does otherwise
+    # hooks for TransactionalProducer
 
     def _admit(self) -> None:
-        """Called when a record is about to be queued; raises where it may not be."""
+        """Hook: check that a record may be queued; raise otherwise."""
 
     def _patience(self, timeout_ms: int | None = None) -> Patience:
         return self.cluster.patience(timeout_ms or self.delivery_timeout_ms)
 
     async def _prepare(self, partitions: Collection[TopicPartition]) -> None:
-        """Called before each round; what it raises is the round's error."""
+        """Hook before each round of requests; an exception is the error of the round."""
 
     def _version(self, connection: Connection) -> int:
         return connection.version_of(BY_NAME["Produce"].key)
@@ -276,15 +283,15 @@ class Producer:
     def _batch(self, tp: TopicPartition, rows: list[Record]) -> bytes:
         return build(rows, compression=self.compression)
 
-    def _stands_already(self, code: int) -> bool:
-        """Whether an error code says that a batch was written before."""
+    def _is_duplicate(self, code: int) -> bool:
+        """Whether the code means that the batch has been written before."""
         return False
 
     def _written(self, tp: TopicPartition, count: int) -> None:
-        """So many records of a partition were acknowledged."""
+        """Hook: `count` records of a partition were acknowledged."""
 
     def _failed(self, tp: TopicPartition, rows: list[Waiting], error: BaseException) -> None:
-        """One batch was given up."""
+        """Fail the futures of a batch that will not be retried."""
         for waiting in rows:
             if not waiting.done.done():
                 waiting.done.set_exception(error)

@@ -1,10 +1,8 @@
-"""Offsets that are committed within a transaction: who commits them, the requests, and what the answers say.
+"""Consumer offsets in a transaction: requests and responses of AddOffsetsToTxn and TxnOffsetCommit.
 
-A group's offsets become part of a transaction in one step or two. In the first generation of the protocol the
-transaction's coordinator is told of the group first (AddOffsetsToTxn), then the group's coordinator gets the
-offsets (TxnOffsetCommit); in the second the group's coordinator does the telling. Which is spoken shows in
-the version of TxnOffsetCommit alone, as in Kafka's client: up to 4, or above.
-"""
+In the first generation of the protocol the producer adds the group to the transaction (AddOffsetsToTxn), then
+sends the offsets to the group coordinator (TxnOffsetCommit). In the second, the group coordinator adds the
+group. The generation follows from the TxnOffsetCommit version, as in Kafka's client: up to 4, or above."""
 
 from __future__ import annotations
 
@@ -35,10 +33,9 @@ Offsets = Mapping[TopicPartition, int | CommittedOffset]
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who commits: a group, and the member that has read what is committed, so that one that is out is
-    refused.
+    """Identity of the consumer whose offsets are committed, so that a removed member is rejected.
 
-    `Consumer.group_metadata()` gives it. `generation_id` is the member epoch in a consumer group."""
+    `Consumer.group_metadata()` returns it. `generation_id` is the member epoch in a consumer group."""
 
     group_id: str
     generation_id: int = -1
@@ -90,18 +87,18 @@ def commit_offsets(
     return speak
 
 
-def answered(names: Mapping[bytes, str], answer: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
+def answered(names: Mapping[bytes, str], response: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
     """The error code of each partition; `names` are the topics' by id, as they were when they were sent."""
     return {
         TopicPartition(t.name or names.get(bytes(t.topic_id), ""), p.partition_index): p.error_code
-        for t in answer.topics
+        for t in response.topics
         for p in t.partitions
     }
 
 
-def first_error(answer: TxnOffsetCommitResponse) -> int:
+def first_error(response: TxnOffsetCommitResponse) -> int:
     """A final error where there is one, else one after which the rest is sent again, else none."""
-    codes = [p.error_code for t in answer.topics for p in t.partitions if p.error_code]
+    codes = [p.error_code for t in response.topics for p in t.partitions if p.error_code]
     return next((code for code in codes if not is_retriable(code)), codes[0] if codes else 0)
 
 

@@ -1,21 +1,10 @@
-"""A transactional producer: what it writes, and the offsets that it commits, appear together or not at all.
+"""Transactional producer: records and consumer offsets of a transaction become visible together or not at
+all.
 
-    async with TransactionalProducer(cluster, "orders-1") as producer:
-        async with producer.transaction():
-            await producer.send("orders", b"...")
-            await producer.send_offsets_to_transaction({partition: 7}, consumer.group_metadata())
-
-The calls are Kafka's, and so is what each of them does to the state (`transaction_state`). `async with` on
-the producer takes the transactional id over (`init_transactions`), which fences whoever had it before and
-ends what that left open; at the end an open transaction is aborted. `transaction()` commits where its body
-ends well, and aborts where it does not.
-
-One request to the coordinator is under way at a time, and one batch for each partition, so that a batch which
-is sent again has the sequence that it had: the log takes it once. After an error that says so in its state
-the transaction can only be aborted (`TransactionFailed`); after a fatal one, such as `ProducerFenced`, the
-producer is of no use any more. A commit or abort whose time was over is called again: nobody knows whether it
-was carried out.
-"""
+It extends `Producer` with a transactional id (KIP-98) and, if the cluster supports it, with transactions of
+the second generation (KIP-890), in which brokers add partitions to a transaction and each transaction has its
+own producer epoch. `TransactionState` has the states and decides what an error means; this module sends the
+requests."""
 
 from __future__ import annotations
 
@@ -60,17 +49,19 @@ from konvene.messages.init_producer_id import InitProducerIdRequest
 __all__ = ["ConsumerGroupMetadata", "TransactionalProducer"]
 
 _SHORT_PAUSE_MS = 20
-"""The pause before the first repetition: mostly the markers of the last transaction are waited for."""
+"""Backoff before the first retry: usually the markers of the previous transaction are pending."""
 
 _OF_FIRST = {"Produce": 11, "EndTxn": 4, "AddPartitionsToTxn": 3}
-"""The newest versions in which a client speaks the first generation of the protocol; the last, at all."""
+"""Newest API versions of the first generation of the protocol."""
 
 
 class TransactionalProducer(Producer):
-    """Writes records in transactions. `transaction_version` bounds what is spoken: 1, or 2 where the cluster
-    does.
+    """Writes records in transactions, as Kafka's transactional producer.
 
-    `transaction_timeout_ms`: after this the coordinator aborts a transaction by itself."""
+    `transaction_version` limits the protocol to 1 or 2; version 2 also needs support of the cluster. The
+    coordinator aborts a transaction after `transaction_timeout_ms`. Use as `async with`, which calls
+    `init_transactions`, or call it first. Methods raise `OutOfTurn` in the wrong state, `ProducerFenced` if
+    another producer uses the id, and `TransactionFailed` if the transaction can only be aborted."""
 
     def __init__(
         self, cluster: Cluster, transactional_id: str, *, transaction_timeout_ms: int = 60_000,
@@ -97,7 +88,7 @@ class TransactionalProducer(Producer):
 
     @property
     def identity(self) -> ProducerIdentity:
-        """The producer id and the epoch that are written with."""
+        """The current producer id and epoch."""
         return self._transaction.producer
 
     async def __aenter__(self) -> Self:
@@ -114,10 +105,12 @@ class TransactionalProducer(Producer):
             with suppress(ClientError):
                 await self.close()
 
-    # what is called
+    # API
 
     async def init_transactions(self) -> None:
-        """Take the transactional id over. Waits until what its last holder left open has been ended."""
+        """Acquire the transactional id and fence its previous producer.
+
+        Waits until an open transaction of the previous producer is completed."""
         self._transaction.call("init_transactions")
         await self._identify(ProducerIdentity())
         self._transaction.speaks(self._level)
@@ -128,23 +121,25 @@ class TransactionalProducer(Producer):
         self._transaction.move(State.IN_TRANSACTION)
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group: ConsumerGroupMetadata | str) -> None:
-        """Commit a group's offsets with this transaction: what is read next, per partition."""
+        """Add consumer offsets to the transaction. `offsets` are the next offsets to read by partition.
+
+        `group` is `Consumer.group_metadata()`, or a group id for offsets without member checks."""
         self._transaction.call("send_offsets_to_transaction")
         if not offsets:
             return
-        who = ConsumerGroupMetadata(group) if isinstance(group, str) else group
+        metadata = ConsumerGroupMetadata(group) if isinstance(group, str) else group
         try:
             if self._transaction.adds_partitions:
-                about = f"adding group {who.group_id} to the transaction of {self.transactional_id}"
-                request = add_offsets(self._transaction, who.group_id)
-                await self._ask(request, lambda a: int(a.error_code), about)
+                about = f"adding group {metadata.group_id} to the transaction of {self.transactional_id}"
+                request = add_offsets(self._transaction, metadata.group_id)
+                await self._send_to_coordinator(request, lambda r: int(r.error_code), about)
             self._transaction.started = True
-            await self._commit_offsets(who, offsets)
+            await self._commit_offsets(metadata, offsets)
         except ClientError as error:
             raise self._transaction.refused(error) from None
 
     async def commit_transaction(self) -> None:
-        """Wait for all records, then commit. Raises `TransactionFailed` where one could not be written."""
+        """Wait for all records, then commit. Raises `TransactionFailed` if a record could not be written."""
         self._transaction.call("commit_transaction")
         self._transaction.move(State.COMMITTING)
         await self.flush()
@@ -152,12 +147,12 @@ class TransactionalProducer(Producer):
         await self._end(committed=True)
 
     async def abort_transaction(self) -> None:
-        """Take back everything since `begin_transaction`. Records that wait are not sent."""
+        """Abort the transaction. Queued records are not sent."""
         self._transaction.call("abort_transaction")
         self._transaction.move(State.ABORTING)
         queued, self._queue = self._queue, {}
         for rows in queued.values():
-            _tell(rows, TransactionFailed(f"the transaction of {self.transactional_id} was aborted"))
+            _fail_futures(rows, TransactionFailed(f"the transaction of {self.transactional_id} was aborted"))
         await self.flush()
         if self.state is not State.ABORTING:
             self._transaction.raise_failed()
@@ -165,7 +160,7 @@ class TransactionalProducer(Producer):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """One transaction: committed at the end, or aborted where the body, or the commit, raises."""
+        """Context manager of one transaction: commits at the end, aborts if the body or the commit raises."""
         self.begin_transaction()
         try:
             yield self
@@ -177,14 +172,14 @@ class TransactionalProducer(Producer):
             raise
 
     async def close(self) -> None:
-        """Abort what is open. Does not close the cluster."""
+        """Abort the open transaction. Does not close the cluster."""
         if self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
             await self.abort_transaction()
 
     # requests to coordinators
 
     async def _identify(self, before: ProducerIdentity) -> None:
-        """A producer id and epoch: new ones, or the next epoch after `before`."""
+        """Request a new producer id and epoch, or the next epoch after `before`."""
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.transaction_timeout_ms,
@@ -192,12 +187,12 @@ class TransactionalProducer(Producer):
             producer_epoch=before.epoch,
         )
         try:
-            answer = await self._ask(
-                request, lambda a: int(a.error_code), f"taking over transactional id {self.transactional_id}"
+            response = await self._send_to_coordinator(
+                request, lambda r: int(r.error_code), f"taking over transactional id {self.transactional_id}"
             )
         except ClientError as error:
             raise self._final(error) from None
-        self._transaction.identified(ProducerIdentity(answer.producer_id, answer.producer_epoch))
+        self._transaction.identified(ProducerIdentity(response.producer_id, response.producer_epoch))
 
     async def _end(self, *, committed: bool) -> None:
         transaction = self._transaction
@@ -210,29 +205,29 @@ class TransactionalProducer(Producer):
             )
             about = f"{'committing' if committed else 'aborting'} the transaction of {self.transactional_id}"
             try:
-                answer = await self._ask(request, lambda a: int(a.error_code), about)
+                response = await self._send_to_coordinator(request, lambda r: int(r.error_code), about)
             except ClientError as error:
                 raise self._final(error, abortable=None if committed else False) from None
             transaction.started = False
-            if answer.producer_id >= 0:
-                transaction.identified(ProducerIdentity(answer.producer_id, answer.producer_epoch))
+            if response.producer_id >= 0:
+                transaction.identified(ProducerIdentity(response.producer_id, response.producer_epoch))
         transaction.speaks(self._level)
         if transaction.bump:
             await self._identify(transaction.producer)
         transaction.ended()
 
     async def _commit_offsets(self, group: ConsumerGroupMetadata, offsets: Offsets) -> None:
-        """TxnOffsetCommit until each partition is taken; a final error of one of them is raised."""
+        """Send TxnOffsetCommit until all partitions are committed; raise a final error of one of them."""
         about = f"the offsets of group {group.group_id} in the transaction of {self.transactional_id}"
         rest = dict(offsets)
         patience = self._patience(self.cluster.settings.default_api_timeout_ms)
         while rest:
             names = self.cluster.metadata.names
-            answer = await self.cluster.ask_coordinator(
+            response = await self.cluster.ask_coordinator(
                 group.group_id, commit_offsets(self.cluster, self._transaction, group, rest), first_error,
                 kind=GROUP, timeout_ms=patience.left_ms,
             )  # fmt: skip
-            codes = answered(names, answer)
+            codes = answered(names, response)
             if set(codes) != set(rest):
                 raise BadResponse(f"TxnOffsetCommit for {len(rest)} partitions answered {len(codes)}")
             rest = {tp: at for tp, at in rest.items() if codes[tp]}
@@ -240,22 +235,23 @@ class TransactionalProducer(Producer):
                 if codes[tp] == Errors.UNKNOWN_TOPIC_ID:
                     self.cluster.forget_topic(tp.topic)  # It was made anew; by its name it is found.
             if rest:
-                await patience.after(KafkaError(first_error(answer), about=about))
+                await patience.after(KafkaError(first_error(response), about=about))
 
-    async def _ask(self, request: Struct, code: Callable[[Any], int], about: str) -> Any:
-        """Ask the transaction coordinator until it does what is asked, or says that it will not."""
+    async def _send_to_coordinator(self, request: Struct, code: Callable[[Any], int], about: str) -> Any:
+        """Send a request to the transaction coordinator; retry until it succeeds or fails for good."""
         patience = self._patience(self.cluster.settings.default_api_timeout_ms)
         while True:
-            answer = await self.cluster.ask_coordinator(
-                self.transactional_id, self._spoken(request), code, kind=TRANSACTION,
+            response = await self.cluster.ask_coordinator(
+                self.transactional_id, self._versioned(request), code, kind=TRANSACTION,
                 timeout_ms=patience.left_ms,
             )  # fmt: skip
-            if not code(answer):
-                return answer
-            await patience.after(KafkaError(code(answer), about=about))
+            if not code(response):
+                return response
+            await patience.after(KafkaError(code(response), about=about))
 
-    def _spoken(self, request: Struct) -> Request:
-        """In the version of this transaction's generation; and what the coordinator's features are."""
+    def _versioned(self, request: Struct) -> Request:
+        """The request in the API version of the protocol generation; records the transaction feature
+        level."""
         name = type(request).__name__.removesuffix("Request")
 
         def speak(connection: Connection) -> tuple[Struct, int]:
@@ -269,10 +265,10 @@ class TransactionalProducer(Producer):
         return min(version, _OF_FIRST.get(name, version)) if self._transaction.adds_partitions else version
 
     def _final(self, error: ClientError, *, abortable: bool | None = None) -> ClientError:
-        """What the caller is told. An error that is retriable means that the time was over: call again."""
+        """The error to raise. A retriable error means that the call timed out and may be repeated."""
         return error if error.retriable else self._transaction.refused(error, abortable=abortable)
 
-    # what the producer asks
+    # hooks of Producer
 
     def _admit(self) -> None:
         self._transaction.call("send")
@@ -285,17 +281,16 @@ class TransactionalProducer(Producer):
         return Patience(settings._replace(retry_backoff_ms=pause_ms), timeout_ms or self.delivery_timeout_ms)
 
     async def _prepare(self, partitions: Collection[TopicPartition]) -> None:
-        """Nothing is sent any more in a transaction that cannot be committed. In the first generation the
-        coordinator is told of partitions before they are written to."""
+        """Fail if the transaction cannot be committed; in the first generation add new partitions to it."""
         self._transaction.raise_failed()
         if self.state is State.ABORTING:
             raise TransactionFailed(f"the transaction of {self.transactional_id} was aborted")
         fresh = sorted(set(partitions) - self._transaction.enlisted)
         if fresh and self._transaction.adds_partitions:
-            await self._enlist(fresh)
+            await self._add_partitions(fresh)
 
-    async def _enlist(self, partitions: list[TopicPartition]) -> None:
-        """Once: the round is what tries again."""
+    async def _add_partitions(self, partitions: list[TopicPartition]) -> None:
+        """Send AddPartitionsToTxn once; the round of requests is retried as a whole."""
         topics: dict[str, tuple[int, ...]] = {}
         for tp in partitions:
             topics[tp.topic] = (*topics.get(tp.topic, ()), tp.partition)
@@ -307,10 +302,10 @@ class TransactionalProducer(Producer):
                 AddPartitionsToTxnTopic(name=name, partitions=rows) for name, rows in topics.items()
             ),
         )
-        answer = await self.cluster.ask_coordinator(
-            self.transactional_id, self._spoken(request), _partition_error, kind=TRANSACTION
+        response = await self.cluster.ask_coordinator(
+            self.transactional_id, self._versioned(request), _partition_error, kind=TRANSACTION
         )
-        code = _partition_error(answer)
+        code = _partition_error(response)
         if code:
             error = KafkaError(code, about=f"adding partitions to the transaction of {self.transactional_id}")
             raise self._final(error, abortable=code != Errors.INVALID_TXN_STATE)
@@ -326,30 +321,30 @@ class TransactionalProducer(Producer):
             base_sequence=self._transaction.next_sequence(tp), transactional=True,
         )  # fmt: skip
 
-    def _stands_already(self, code: int) -> bool:
+    def _is_duplicate(self, code: int) -> bool:
         return code == Errors.DUPLICATE_SEQUENCE_NUMBER
 
     def _written(self, tp: TopicPartition, count: int) -> None:
         self._transaction.written(tp, count)
 
     def _failed(self, tp: TopicPartition, rows: list[Waiting], error: BaseException) -> None:
-        """Told by the futures and, to those who do not look at them, by the commit."""
+        """Fail the futures of a batch. The commit raises the error as well."""
         if isinstance(error, ClientError):
             self._transaction.lost(error)
-        _tell(rows, error)
+        _fail_futures(rows, error)
 
 
-def _tell(rows: list[Waiting], error: BaseException) -> None:
+def _fail_futures(rows: list[Waiting], error: BaseException) -> None:
     for waiting in rows:
         if not waiting.done.done():
             waiting.done.set_exception(error)
-            waiting.done.exception()  # The commit tells it too: nobody has to look at the future.
+            waiting.done.exception()  # Retrieved: the commit raises it as well.
 
 
-def _partition_error(answer: AddPartitionsToTxnResponse) -> int:
-    """The error that made the others be left out, if there is one."""
+def _partition_error(response: AddPartitionsToTxnResponse) -> int:
+    """The error that caused other partitions to be skipped, or 0."""
     codes = [
-        p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition
+        p.partition_error_code for t in response.results_by_topic_v3_and_below for p in t.results_by_partition
     ]
     failed = [code for code in codes if code]
     return next((c for c in failed if c != Errors.OPERATION_NOT_ATTEMPTED), failed[0] if failed else 0)

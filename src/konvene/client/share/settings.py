@@ -1,10 +1,8 @@
-"""A share consumer's settings as Kafka names them: what `--consumer-property` and properties files give.
+"""Share consumer settings under Kafka's names, from `--consumer-property` and properties files.
 
-They become the arguments of `ShareConsumer`. A share group decides for all of its members where it begins and
-what it may read, and nobody commits: settings about that are refused with the words of Kafka's client,
-whatever their value. Settings that this client does not have are handed back, so that somebody can be told
-that they change nothing.
-"""
+They are converted to arguments of `ShareConsumer`. The start position and the isolation level are settings of
+the share group, and there are no commits: such settings are rejected with the message of Kafka's client. The
+names of settings that this client does not have are returned, so that the caller can warn about them."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ _LACKING = (
     "partition.assignment.strategy", "interceptor.classes", "session.timeout.ms", "heartbeat.interval.ms",
     "group.protocol", "group.remote.assignor",
 )  # fmt: skip
-"""What there is not for a share group, in the order in which Kafka's client says so."""
+"""Settings that share consumers lack, in the order of Kafka's error message."""
 
 _NUMBERS = {
     "max.poll.records": "max_records", "fetch.max.wait.ms": "max_wait_ms", "fetch.min.bytes": "min_bytes",
@@ -31,17 +29,17 @@ _MOST = 2**31 - 1
 
 
 class ShareSettings(NamedTuple):
-    """What was given, sorted by whom it is for."""
+    """Parsed share consumer properties."""
 
     group_id: str | None
     client_id: str
     consumer: dict[str, Any]
-    """Arguments of `ShareConsumer`."""
+    """Keyword arguments of `ShareConsumer`."""
     unknown: tuple[str, ...]
 
 
 def share_settings(properties: Mapping[str, str]) -> ShareSettings:
-    """The properties of a share consumer. Raises `Misconfigured` for what cannot be."""
+    """Parse share consumer properties. Raises `Misconfigured` for an invalid value."""
     given = {name: value.strip() for name, value in properties.items() if value.strip()}
     lacking = [name for name in _LACKING if name in given]
     if lacking:
