@@ -1,8 +1,8 @@
 """Errors of `konvene.client`: one family with `ClientError` as its base.
 
 Failures of a connection or of the protocol have classes of their own. An error code of a broker is a
-`KafkaError` with the code. `retriable` says whether the same request may be sent again, possibly to another
-broker. Messages say what failed and where; `konvene.cli` adds what to do about it.
+`KafkaError` with the code. `retriable` is whether the same request may be sent again, possibly to another
+broker. Messages contain what failed and where; `konvene.cli` adds what to do about it.
 """
 
 from __future__ import annotations

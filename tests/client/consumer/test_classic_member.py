@@ -176,7 +176,7 @@ def test_a_member_that_was_thrown_out_has_lost_its_partitions_and_joins_as_a_new
     ) as broker:  # fmt: skip
         happened = play(broker, life)
     assert happened == ["assigned t-0", "lost t-0", "assigned t-0", "revoked t-0"]
-    assert group_requests(broker)[3] == "JoinGroup - because was told UNKNOWN_MEMBER_ID"
+    assert group_requests(broker)[3] == "JoinGroup - because received UNKNOWN_MEMBER_ID"
 
 
 def test_a_rebalance_that_starts_over_while_it_syncs_is_joined_again() -> None:

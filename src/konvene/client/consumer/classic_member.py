@@ -282,7 +282,7 @@ class Member:
         if error.code == Errors.UNKNOWN_MEMBER_ID:
             self.member_id = ""
         self.generation, self.state, self.rejoin = -1, State.OUT, True
-        self.reason = f"was told {error.name}"
+        self.reason = f"received {error.name}"
         if lost and self.on_lost is not None:
             await self.on_lost(lost)
 

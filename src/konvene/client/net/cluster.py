@@ -1,14 +1,13 @@
-"""A cluster as a client sees it: who is there, who leads what, who coordinates whom.
+"""Cluster: connections to brokers, metadata, and the lookup of leaders and coordinators.
 
-Holds the connections (one per broker), the last metadata, and the coordinators that were found. Decides when
-to ask again: a broker that is gone, a leader or coordinator that moved, a coordinator that is still loading
-are tried again with a growing pause until the call's time is over; every other error is the caller's at once.
+A `Cluster` keeps the connections (one per broker), the last metadata, and the coordinators that it has found.
+It retries with exponential backoff, until the timeout of the call, if a broker is unavailable, a leader or
+coordinator has moved, or a coordinator is loading. Every other error is raised at once.
 
-One connection per broker is enough for short requests. A broker answers the requests of a connection one
-after another, though, so whoever lets it wait on purpose (a Fetch for records, a JoinGroup for the others)
-does so in a lane of its own: a connection that nobody else's requests queue up in.
+One connection per broker is enough for short requests. As a broker processes the requests of a connection in
+order, requests that block on purpose (Fetch, JoinGroup) use a lane of their own: a separate connection.
 
-Time is the event loop's; there is no chance in it (pauses are not jittered), so a simulation repeats itself.
+Time is that of the event loop, and backoff has no jitter, so that a simulation is reproducible.
 """
 
 from __future__ import annotations
@@ -43,18 +42,18 @@ __all__ = [
 ]  # fmt: skip
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-"""What a coordinator can be asked for (FindCoordinator's key types)."""
+"""Key types of FindCoordinator."""
 
 COORDINATOR_MOVED = frozenset(
     {Errors.COORDINATOR_NOT_AVAILABLE, Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.NOT_COORDINATOR}
 )
-"""Answers after which the same request is sent again, to the coordinator as it is then."""
+"""Errors after which a request is retried with the current coordinator."""
 
 Connect = Callable[[str, int], Awaitable[Connection]]
 Lane = object | None
-"""Whose connection: None is everybody's; any object gets one of its own per broker."""
+"""Owner of a connection: None for the shared one; any other object gets its own connection to each broker."""
 Request = Struct | Callable[[Connection], tuple[Struct, int]]
-"""A request; or, where its shape depends on the version, what makes (request, version) for a connection."""
+"""A request, or a function that returns (request, version) for a connection if it depends on the version."""
 
 
 class TopicPartition(NamedTuple):
@@ -78,7 +77,7 @@ class Node(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """A partition as the metadata has it; `leader` -1 where there is none."""
+    """A partition in the metadata; `leader` is -1 if there is none."""
 
     partition: int
     leader: int
@@ -90,7 +89,7 @@ class Partition(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic as the metadata has it. With an `error_code` there are no partitions."""
+    """A topic in the metadata. It has no partitions if `error_code` is set."""
 
     name: str
     topic_id: Uuid
@@ -100,7 +99,7 @@ class Topic(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """What a broker last said about the cluster."""
+    """The last metadata response."""
 
     cluster_id: str | None = None
     controller_id: int = -1
@@ -111,7 +110,7 @@ class Metadata(NamedTuple):
 
 
 class Patience:
-    """How long one call goes on trying, with pauses that double up to a limit."""
+    """Deadline of a call, with exponential backoff between attempts."""
 
     def __init__(self, settings: ClientSettings, timeout_ms: int | None = None) -> None:
         wait_ms = settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
@@ -125,13 +124,13 @@ class Patience:
         return max(0, round((self.deadline - self.loop.time()) * 1000))
 
     async def after(self, error: ClientError) -> None:
-        """Wait before the next try; raises `error` where it is final or no time is left."""
+        """Wait before the next attempt. Raises `error` if it is not retriable or the time is over."""
         if not error.retriable:
             raise error
         await self.pause(error)
 
     async def pause(self, error: ClientError) -> None:
-        """As `after`, where the caller knows that trying again may help."""
+        """As `after`, for an error that the caller knows to be retriable."""
         if self.loop.time() + self._pause > self.deadline:
             raise error
         await asyncio.sleep(self._pause)
@@ -139,9 +138,9 @@ class Patience:
 
 
 class Cluster:
-    """The way to a cluster. Use as `async with Cluster("localhost:9092") as cluster`.
+    """A Kafka cluster. Use as `async with Cluster("localhost:9092") as cluster`.
 
-    `connect` makes a connection to (host, port); a simulator gives its own.
+    `connect` replaces how connections are opened, for simulations.
     """
 
     def __init__(
@@ -171,7 +170,7 @@ class Cluster:
         await self.close()
 
     async def close(self) -> None:
-        """End all connections. Calls that wait get `ConnectionLost`."""
+        """Close all connections; pending calls raise `ConnectionLost`."""
         self._closed = True
         tasks, self._connections = list(self._connections.values()), {}
         for task in tasks:
@@ -180,7 +179,7 @@ class Cluster:
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, Connection):
                 outcome.close()
-        await asyncio.sleep(0)  # Lets the transports say goodbye before the loop may end.
+        await asyncio.sleep(0)  # Let the transports close before the loop may end.
 
     # connections
 
@@ -192,7 +191,7 @@ class Cluster:
         )  # fmt: skip
 
     async def connection(self, host: str, port: int, lane: Lane = None) -> Connection:
-        """The connection to an address, made where there is none or the last one ended."""
+        """The connection to an address, opened if needed."""
         if self._closed:
             raise ConnectionLost("this client was closed")
         task = self._connections.get((host, port, lane))
@@ -202,7 +201,7 @@ class Cluster:
         return await asyncio.shield(task)
 
     def release(self, lane: Lane) -> None:
-        """End the connections of a lane that is no longer used."""
+        """Close the connections of a lane."""
         for place in [place for place in self._connections if place[2] is lane]:
             task = self._connections.pop(place)
             if not task.done():
@@ -211,14 +210,14 @@ class Cluster:
                 task.result().close()
 
     async def node(self, node_id: int, lane: Lane = None) -> Connection:
-        """The connection to a broker by id. Raises `ConnectionLost` for one that the metadata lacks."""
+        """The connection to a broker id. Raises `ConnectionLost` for an unknown id."""
         node = self.metadata.nodes.get(node_id)
         if node is None:
             raise ConnectionLost(f"no broker with id {node_id} is in the cluster's metadata")
         return await self.connection(node.host, node.port, lane)
 
     async def any_node(self) -> Connection:
-        """A connection to whichever broker answers: known ones first, then the bootstrap servers."""
+        """A connection to any available broker: known brokers first, then the bootstrap servers."""
         known = [(n.host, n.port) for n in self.metadata.nodes.values()]
         connected = [(host, port) for host, port, lane in self._connections if lane is None]
         places = list(dict.fromkeys([*connected, *known, *self.bootstrap]))
@@ -240,9 +239,9 @@ class Cluster:
     async def ask(
         self, request: Request, *, node_id: int | None = None, timeout_ms: int | None = None
     ) -> Any:
-        """Send a request to one broker (any, where `node_id` is None), again where the connection failed.
+        """Send a request to a broker (any if `node_id` is None); retry if the connection fails.
 
-        A cluster that was never reached is told at once, one that was is waited for."""
+        If no broker was ever reached, the error is raised at once."""
         patience = self.patience(timeout_ms)
         while True:
             try:
@@ -257,10 +256,11 @@ class Cluster:
         self, key: str, request: Request, code: Callable[[Any], int], *, kind: int = GROUP,
         timeout_ms: int | None = None, answer_timeout_ms: int | None = None, lane: Lane = None,
     ) -> Any:  # fmt: skip
-        """Send a request to the coordinator of `key`, wherever it is, until one answers that is in charge.
+        """Send a request to the coordinator of `key`; find it again and retry if it has moved or is loading.
 
-        `code` reads from an answer the code that may say NOT_COORDINATOR; every other code is handed back.
-        `timeout_ms` bounds the search, `answer_timeout_ms` the wait for one answer (JoinGroup takes long)."""
+        `code` returns the error code of a response. `timeout_ms` bounds the search and `answer_timeout_ms`
+        the wait for one response (JoinGroup may take long). Returns the response, also one with another
+        error."""
         patience = self.patience(timeout_ms)
         while True:
             try:
@@ -280,7 +280,7 @@ class Cluster:
         await patience.after(error)
 
     async def coordinator(self, key: str, kind: int = GROUP, lane: Lane = None) -> Connection:
-        """The connection to the coordinator of `key`. Raises `KafkaError` where the cluster names none."""
+        """The connection to the coordinator of `key`. Raises `KafkaError` if the cluster has none."""
         node = self._coordinators.get((kind, key))
         if node is None:
             node = self._coordinators[kind, key] = await self.find_coordinator(key, kind)
@@ -290,7 +290,7 @@ class Cluster:
         self._coordinators.pop((kind, key), None)
 
     async def find_coordinator(self, key: str, kind: int = GROUP) -> Node:
-        """Ask once who coordinates `key` (a group, a transactional id, a share key)."""
+        """Find the coordinator of `key` (a group, transactional id or share key) with one request."""
         connection = await self.any_node()
         api = BY_NAME["FindCoordinator"].key
         version = connection.version_of(api)
@@ -312,10 +312,9 @@ class Cluster:
     # metadata
 
     async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> Metadata:
-        """Ask for metadata: of `topics`, or of all where None. Known other topics stay known.
+        """Request the metadata of `topics`, or of all topics if None; other known topics are kept.
 
-        `create`: a topic that does not exist is created where the broker does so by itself.
-        Topics that cannot be described stay in `metadata.topics` with their error code."""
+        Topics with an error are in `metadata.topics` with their error code."""
         names = None if topics is None else sorted(set(topics))
         wanted = None if names is None else tuple(MetadataRequestTopic(name=name) for name in names)
         answer: MetadataResponse = await self.ask(
@@ -335,10 +334,10 @@ class Cluster:
         return self.metadata
 
     async def topic(self, name: str, *, timeout_ms: int | None = None, create: bool = False) -> Topic:
-        """A topic that exists and whose partitions all have leaders, from the cache or asked for.
+        """Return a topic whose partitions all have leaders, from the metadata or requested.
 
-        Raises `KafkaError`: for a topic that does not exist at once (unless `create`), for a leader that
-        is missing after the call's time."""
+        `create` lets the broker create it. Raises `KafkaError` if it does not exist, or if a leader is still
+        missing when the call times out."""
         known = self.metadata.topics.get(name)
         patience = self.patience(timeout_ms)
         while True:
@@ -353,7 +352,7 @@ class Cluster:
                 await patience.after(KafkaError(code or Errors.LEADER_NOT_AVAILABLE, about=f"topic {name}"))
 
     async def leader(self, topic: str, partition: int) -> int:
-        """The id of the broker that leads a partition; one that is not known may have been added since."""
+        """The broker id of the leader of a partition. Refreshes the metadata for an unknown partition."""
         for is_new in (False, True):
             if is_new:
                 self.forget_topic(topic)
@@ -368,14 +367,14 @@ class Cluster:
         )
 
     async def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Partitions, grouped by the broker that leads them, in order."""
+        """Group partitions by the broker id of their leader."""
         grouped: dict[int, list[TopicPartition]] = {}
         for each in sorted(set(partitions)):
             grouped.setdefault(await self.leader(*each), []).append(each)
         return dict(sorted(grouped.items()))
 
     def forget_topic(self, name: str) -> None:
-        """Make the next look-up of a topic ask again: its leader moved, or it was made anew."""
+        """Drop a topic from the metadata, because its leader has moved or it was recreated."""
         known = dict(self.metadata.topics)
         if known.pop(name, None) is not None:
             self.metadata = self.metadata._replace(topics=known)
@@ -389,7 +388,7 @@ async def _deliver(connection: Connection, request: Request, timeout_ms: int | N
 
 
 def _is_over(task: asyncio.Future[Connection]) -> bool:
-    """Whether a connection that was begun failed or has ended since."""
+    """Whether a pending or open connection has failed or ended."""
     return task.done() and (task.cancelled() or task.exception() is not None or task.result().is_closed)
 
 

@@ -1,15 +1,15 @@
-"""Where a transactional producer stands: its state, its id and epoch, its sequences, and what an error means.
+"""State machine of a transactional producer: state, producer id and epoch, sequences, and the effect of
+errors.
 
-Pure: `transactional_producer` asks the cluster and tells this what came of it. The states and their exits are
-Kafka's client's. An error either can be got over by aborting (ABORTABLE_ERROR) or cannot (FATAL_ERROR): then
-the id belongs to somebody else, or nobody can know any more what stands in the log.
+It is pure; `TransactionalProducer` sends the requests and passes the results. States and transitions are
+those of Kafka's client. An error can be resolved by an abort (ABORTABLE_ERROR) or not (FATAL_ERROR): another
+producer uses the id then, or the content of the log is unknown.
 
-Two generations of the protocol are spoken. In the first the client adds each partition to the transaction
-before it writes to it, and the epoch stays. In the second (`transaction.version` 2) the broker adds it, and
-the answer to EndTxn brings the epoch of the next transaction; a late request of the last one is then told by
-its epoch. Where the first is spoken and a record's fate is unknown, the client must ask for the next epoch
-itself (`bump`).
-"""
+There are two generations of the protocol. In the first, the client adds each partition to the transaction
+before it writes to it, and the epoch stays. In the second (`transaction.version` 2), the broker adds
+partitions, and the EndTxn response has the epoch of the next transaction, which fences late requests of the
+previous one. With the first generation the client must request the next epoch itself (`bump`) if the fate of
+a record is unknown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["FEATURE", "SERVER_SIDE", "ProducerIdentity", "State", "TransactionSt
 
 FEATURE = "transaction.version"
 SERVER_SIDE = 2
-"""The level of the feature from which on the broker adds partitions and raises the epoch."""
+"""Feature level from which the broker adds partitions and bumps the epoch."""
 
 _LAST_SEQUENCE = 0x7FFF_FFFF
 
@@ -56,7 +56,7 @@ EXITS: Mapping[State, frozenset[State]] = {
     State.ABORTABLE_ERROR: frozenset({State.ABORTING}),
     State.FATAL_ERROR: frozenset(),
 }
-"""Where each state leads; FATAL_ERROR can follow any of them and is left by none."""
+"""Allowed transitions. FATAL_ERROR can follow any state and is final."""
 
 CALLS: Mapping[str, frozenset[State]] = {
     "init_transactions": frozenset({State.UNINITIALIZED}),
@@ -66,10 +66,10 @@ CALLS: Mapping[str, frozenset[State]] = {
     "commit_transaction": frozenset({State.IN_TRANSACTION, State.COMMITTING}),
     "abort_transaction": frozenset({State.IN_TRANSACTION, State.ABORTING, State.ABORTABLE_ERROR}),
 }
-"""In which states each call may come. A commit or abort whose time was over is called again."""
+"""States in which each call is allowed. A commit or abort that timed out may be repeated."""
 
 _FENCED = frozenset({Errors.PRODUCER_FENCED, Errors.INVALID_PRODUCER_EPOCH})
-"""A coordinator of old says the second and means the first."""
+"""Older coordinators return the second code instead of the first."""
 
 _FATAL = frozenset(
     {
@@ -85,11 +85,11 @@ _ABORTABLE = frozenset(
         Errors.GROUP_ID_NOT_FOUND, Errors.STALE_MEMBER_EPOCH,
     }
 )  # fmt: skip
-"""Answers of coordinators after which the transaction can be aborted; other final ones are fatal."""
+"""Coordinator errors after which the transaction can be aborted; other final errors are fatal."""
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id with its epoch; -1, -1 before there is one."""
+    """A producer id and epoch; -1, -1 before the first one."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -103,14 +103,14 @@ class TransactionState:
         self.state = State.UNINITIALIZED
         self.producer = ProducerIdentity()
         self.version = 0
-        """The level of `transaction.version` that is spoken in this transaction."""
+        """The `transaction.version` level of this transaction."""
         self.error: ClientError | None = None
         self.bump = False
-        """Whether the client must ask for the next epoch when this transaction is over."""
+        """Whether the client must request a new epoch after this transaction."""
         self.started = False
-        """Whether the coordinator may know of the transaction, so that it has to be ended there."""
+        """Whether the coordinator may have the transaction open, so that it must be ended there."""
         self.enlisted: set[TopicPartition] = set()
-        """The partitions that the coordinator was told of (only the first generation tells)."""
+        """Partitions that were added to the transaction (first generation only)."""
         self._sequences: dict[TopicPartition, int] = {}
 
     def __repr__(self) -> str:
@@ -119,13 +119,13 @@ class TransactionState:
 
     @property
     def adds_partitions(self) -> bool:
-        """Whether this client adds partitions to the transaction, rather than the broker."""
+        """Whether the client, not the broker, adds partitions to the transaction."""
         return self.version < SERVER_SIDE
 
     # what is called
 
     def call(self, name: str) -> None:
-        """Raises where a call may not come now: the fatal error, `TransactionFailed`, or `OutOfTurn`."""
+        """Check that a call is allowed. Raises the fatal error, `TransactionFailed` or `OutOfTurn`."""
         if self.state in CALLS[name]:
             return
         if self.state is State.FATAL_ERROR and self.error is not None:
@@ -134,8 +134,7 @@ class TransactionState:
         raise OutOfTurn(f"{name} of {self.transactional_id}: the producer is {self.state}")
 
     def raise_failed(self) -> None:
-        """Raises `TransactionFailed` where the transaction can only be aborted, and a fatal error as it
-        is."""
+        """Raise the fatal error, or `TransactionFailed` if the transaction can only be aborted."""
         if self.state is State.FATAL_ERROR and self.error is not None:
             raise self.error
         if self.state is State.ABORTABLE_ERROR:
@@ -150,20 +149,19 @@ class TransactionState:
     # what came of it
 
     def identified(self, producer: ProducerIdentity) -> None:
-        """The coordinator gave an id and epoch; sequences begin anew under another one."""
+        """Set the producer id and epoch; another identity resets all sequences."""
         if producer != self.producer:
             self._sequences.clear()
         self.producer = producer
 
     def speaks(self, version: int) -> None:
-        """The next transaction speaks this level. Whoever comes to the second generation needs a new
-        epoch."""
+        """Set the level of the next transaction; a change to the second generation needs a new epoch."""
         if self.adds_partitions and version >= SERVER_SIDE and self.state is not State.UNINITIALIZED:
             self.bump = True
         self.version = version
 
     def ended(self) -> None:
-        """The transaction is over, and nothing of it is left."""
+        """Reset the state after the end of the transaction."""
         self.move(State.READY)
         self.error = None
         self.started = self.bump = False
@@ -177,21 +175,21 @@ class TransactionState:
         return self._sequences.get(tp, 0)
 
     def written(self, tp: TopicPartition, count: int) -> None:
-        """So many records were acknowledged; sequences begin at 0 again after the largest number."""
+        """Advance the sequence of a partition; it wraps around to 0."""
         self._sequences[tp] = (self.next_sequence(tp) + count) & _LAST_SEQUENCE
 
     # errors
 
     def lost(self, error: ClientError) -> None:
-        """Records could not be written. Whether they will yet be is not known: the epoch must rise."""
+        """Handle records that could not be written: their fate is unknown, so the epoch must be bumped."""
         self._fail(error, is_fatal=_is_fatal(error, _FATAL))
         self.bump = self.bump or (self.adds_partitions and self.state is not State.FATAL_ERROR)
 
     def refused(self, error: ClientError, *, abortable: bool | None = None) -> ClientError:
-        """A coordinator refused, or did not answer in time; gives the error that the caller is told.
+        """Handle an error or timeout of a coordinator; return the error to raise.
 
-        `abortable`: known beforehand. Where its fate is not known, the first generation needs another epoch,
-        so that what comes late does not get into the next transaction."""
+        After a timeout of a request whose fate is unknown the epoch must be bumped, so that a late one does
+        not join the next transaction."""
         if isinstance(error, KafkaError) and error.code in _FENCED:
             error = ProducerFenced(Errors.PRODUCER_FENCED, error.message, about=error.about)
         code = error.code if isinstance(error, KafkaError) else None

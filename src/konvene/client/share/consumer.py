@@ -1,16 +1,13 @@
-"""A share consumer (KIP-932): reads topics together with others, record by record, like a queue.
+"""Share consumer (KIP-932): shares the records of topics with other consumers, as a queue.
 
-It is a member of its share group (`share_member`), and asks the brokers for records that nobody else has
-(`share_machine`, which is pure); here are the clock and the connections. Each record that `poll` returns is
-the caller's until its lock is over (`lock_ms`), and is accepted, released for others, rejected for good or
-renewed by `acknowledge`. With implicit acknowledgement, which is the usual one, the next `poll` or `commit`
-accepts whatever the last `poll` returned. With explicit acknowledgement the caller decides on each record
-before it polls again.
+The consumer is a member of its share group (`ShareMember`) and acquires records that no other member has
+(`ShareMachine`, which is pure); this module has the clock and the connections. Each record that `poll`
+returns is locked for the caller for `lock_ms`, and is accepted, released, rejected or renewed by
+`acknowledge`. With implicit acknowledgement, the default, the next `poll` or `commit` accepts all records of
+the last `poll`. With explicit acknowledgement the caller acknowledges each record before the next `poll`.
 
-What was decided is told to the brokers with the next fetch, or at once by `commit`. Who closes without having
-decided gives the records back. There are no offsets and no positions: where the group stands is the brokers'
-to know.
-"""
+Acknowledgements are sent with the next fetch, or at once by `commit`. `close` releases records without a
+decision. There are no offsets or positions; the brokers keep the state of the group."""
 
 from __future__ import annotations
 
@@ -53,11 +50,11 @@ _CLOSING_MS = 30_000
 NO_RENEW = "the cluster cannot renew acquisition locks (ShareFetch and ShareAcknowledge version 2)"
 IMPLICIT = "Implicit acknowledgement of delivery is being used."
 UNDECIDED = "All records must be acknowledged in explicit acknowledgement mode."
-"""The last two are Kafka's words."""
+"""The last two are messages of Kafka's client."""
 
 
 class ShareRecord(NamedTuple):
-    """One record as it was delivered."""
+    """A delivered record; `timestamp` is in ms."""
 
     topic: str
     partition: int
@@ -67,16 +64,19 @@ class ShareRecord(NamedTuple):
     value: bytes | None
     headers: Headers
     delivery_count: int
-    """1 where it was never delivered before, as far as is known."""
+    """1 for the first delivery, as far as the broker knows."""
     topic_id: Uuid
 
 
 OnAcknowledged = Callable[[TopicPartition, tuple[int, ...], ClientError | None], Awaitable[None]]
-"""Hears which offsets of a partition the broker took the acknowledgements of, or why not."""
+"""Called with the partition, the acknowledged offsets, and the error if they were not accepted."""
 
 
 class ShareConsumer:
-    """Reads records as a member of the share group `group_id`. Use as `async with`, and `subscribe` first."""
+    """Consumes records as a member of the share group `group_id`, as Kafka's share consumer.
+
+    Use as `async with`, and `subscribe` first. `explicit` requires `acknowledge` for each record. `terms`
+    limits fetches. Raises `Misconfigured` without a group id."""
 
     def __init__(
         self, cluster: Cluster, group_id: str, *, explicit: bool = False, terms: FetchTerms | None = None,
@@ -95,11 +95,11 @@ class ShareConsumer:
         self._machine: ShareMachine | None = None
         self._lives = 0
         self._topics: dict[Unit, str] = {}
-        """The names of what was ever assigned: records of it may still be on their way."""
+        """Topic names of all partitions that were ever assigned: records of them may still arrive."""
         self._joining: asyncio.Future[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._news = asyncio.Event()
+        self._progress = asyncio.Event()
         self._woken = False
         self._can_renew = True
 
@@ -120,11 +120,11 @@ class ShareConsumer:
 
     @property
     def lock_ms(self) -> int | None:
-        """For how long records are the caller's, as a broker last said."""
+        """Duration of acquisition locks in ms, as reported by a broker; None before the first fetch."""
         return self._machine.lock_ms if self._machine is not None else None
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Read these topics, and no others any more; `poll` joins the group."""
+        """Subscribe to exactly these topics; `poll` joins the group. Raises `Misconfigured` for none."""
         if self.member is not None:
             self.member.subscribe(topics)
             return
@@ -138,16 +138,17 @@ class ShareConsumer:
         )  # fmt: skip
 
     def wakeup(self) -> None:
-        """Have the `poll` or `commit` that waits now, or else the next one, raise `WokenUp`."""
+        """Make the waiting `poll` or `commit`, or else the next one, raise `WokenUp`."""
         self._woken = True
-        self._tell()
+        self._notify()
 
     # reading
 
     async def poll(self, timeout_ms: int = 500) -> list[ShareRecord]:
-        """The next records, or none after about `timeout_ms`, though it may not be in the group by then.
+        """Return the next records, or none after about `timeout_ms`, even if the member has not joined yet.
 
-        Raises `OutOfTurn` where records are held that were not decided on, with `explicit`."""
+        Raises `OutOfTurn` with `explicit` if a record of the last `poll` has no acknowledgement, `WokenUp`
+        after `wakeup`, and `ClientError` for an error of the group or a fetch that cannot be retried."""
         member, machine = self._subscribed()
         if not self.explicit:
             machine.accept_all()
@@ -156,7 +157,7 @@ class ShareConsumer:
         self._queue()
         patience = self.cluster.patience(timeout_ms)
         while True:
-            await self._tell_acknowledged()
+            await self._report_acknowledged()
             self._check_woken()
             if await self._is_member(member, patience):
                 await self._follow(member, machine)
@@ -173,15 +174,15 @@ class ShareConsumer:
             await self._wait(member, patience)
 
     async def __aiter__(self) -> AsyncIterator[ShareRecord]:
-        """Records without end, one by one."""
+        """Yield records one by one, forever."""
         while True:
             for record in await self.poll():
                 yield record
 
     def acknowledge(self, record: ShareRecord, kind: int = AcknowledgeType.ACCEPT) -> None:
-        """Decide on a record that the last `poll` returned; until it is told, the last word counts.
+        """Acknowledge a record of the last `poll`; another call replaces the decision until it is sent.
 
-        Raises `OutOfTurn` for one that is not the caller's, or without `explicit`."""
+        Raises `OutOfTurn` for a record that the caller does not hold, or without `explicit`."""
         _, machine = self._subscribed()
         if not self.explicit:
             raise OutOfTurn(IMPLICIT)
@@ -189,11 +190,13 @@ class ShareConsumer:
             raise UnsupportedVersion(NO_RENEW)
         machine.acknowledge((record.topic_id, record.partition), record.offset, kind)
 
-    # telling
+    # acknowledging
 
     async def commit(self, timeout_ms: int | None = None) -> dict[TopicPartition, ClientError | None]:
-        """Tell what was decided, and what the brokers said to it, by partition. Without `explicit` that is
-        whatever was returned. Other records of a partition may have been acknowledged where one was not."""
+        """Send acknowledgements and return the error of each partition, or None.
+
+        Without `explicit` it accepts all records of the last `poll`. An error may concern only a part of the
+        records of a partition."""
         _, machine = self._subscribed()
         patience = self.cluster.patience(timeout_ms)
         if not self.explicit:
@@ -203,7 +206,7 @@ class ShareConsumer:
             self._check_woken()
             self._ask(fetching=False)
             await self._wait(None, patience)  # What is new in the group is for the next `poll`.
-        await self._tell_acknowledged()
+        await self._report_acknowledged()
         found: dict[TopicPartition, ClientError | None] = {}
         for ack in waiting:
             partition = self._partition(ack.unit)
@@ -212,7 +215,7 @@ class ShareConsumer:
         return found
 
     def commit_soon(self) -> None:
-        """Tell what was decided, without waiting; a later call tells `on_acknowledged` what came of it."""
+        """Queue acknowledgements without waiting; `on_acknowledged` is called by a later call."""
         _, machine = self._subscribed()
         if not self.explicit:
             machine.accept_all()
@@ -220,9 +223,9 @@ class ShareConsumer:
         self._ask(fetching=False)
 
     async def close(self, timeout_ms: int = _CLOSING_MS) -> None:
-        """Tell what was decided, give all else back and leave the group. Does not close the cluster.
+        """Send acknowledgements, release all other records and leave the group. Does not close the cluster.
 
-        Who subscribes again after that joins again."""
+        A later `subscribe` joins again."""
         if self.member is None or self._machine is None:
             return
         member, machine = self.member, self._machine
@@ -237,7 +240,7 @@ class ShareConsumer:
                 self._ask(fetching=False)
                 if not machine.is_closed:
                     await self._wait(None, patience)
-            await self._tell_acknowledged()
+            await self._report_acknowledged()
             await member.leave()
         finally:
             if self._timer is not None:
@@ -265,7 +268,7 @@ class ShareConsumer:
         return machine.queue(self._now_ms() + left_ms)
 
     async def _is_member(self, member: ShareMember, patience: Patience) -> bool:
-        """Join where that has to be, for as long as there is time; it goes on when the caller comes back."""
+        """Join the group if needed, within the remaining time; joining continues in the background."""
         if self._joining is None and member.state not in (MemberState.JOINING, MemberState.FENCED):
             await member.ensure()
             return True
@@ -280,7 +283,7 @@ class ShareConsumer:
         return True
 
     async def _follow(self, member: ShareMember, machine: ShareMachine) -> None:
-        """Fetch what the member is assigned, from whoever leads it now."""
+        """Assign the partitions of the member to their current leaders."""
         if member.times_fenced != self._lives:
             self._lives = member.times_fenced
             machine.member_lost(KafkaError(Errors.UNKNOWN_MEMBER_ID, about=f"group {self.group_id}"))
@@ -296,12 +299,12 @@ class ShareConsumer:
         except ClientError as error:
             if not error.retriable:
                 raise
-            return  # A topic that is gone: the coordinator will say so.
+            return  # A deleted topic: the coordinator will change the assignment.
         of = {tp: node for node, partitions in leaders.items() for tp in partitions}
         machine.assign({unit: of[tp] for unit, tp in units.items()})
 
     def _ask(self, *, fetching: bool) -> None:
-        """Send what there is to send now; for what has to wait a little, come back."""
+        """Send all due requests, and set a timer for those that are backing off."""
         _, machine = self._subscribed()
         for node_id, request in machine.requests(self._now_ms(), fetching=fetching):
             task = asyncio.ensure_future(self._send(node_id, request))
@@ -313,14 +316,14 @@ class ShareConsumer:
         due_ms = machine.due_ms(self._now_ms(), fetching=fetching)
         if due_ms is not None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(due_ms / 1000 + 0.001, self._tell_later)
+            self._timer = loop.call_at(due_ms / 1000 + 0.001, self._on_timer)
 
-    def _tell_later(self) -> None:
+    def _on_timer(self) -> None:
         self._ask(fetching=False)
-        self._tell()
+        self._notify()
 
     async def _send(self, node_id: int, request: ShareFetchRequest | ShareAcknowledgeRequest) -> None:
-        """One request; whatever comes of it is for the machine to judge."""
+        """Send one request and pass the result to the machine."""
         _, machine = self._subscribed()
         key = BY_NAME["ShareFetch" if isinstance(request, ShareFetchRequest) else "ShareAcknowledge"].key
         try:
@@ -334,21 +337,20 @@ class ShareConsumer:
         else:
             machine.handle_response(node_id, answer, self._now_ms())
         self._ask(fetching=False)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        """Wake whoever waits."""
-        news, self._news = self._news, asyncio.Event()
+    def _notify(self) -> None:
+        """Wake all waiting calls."""
+        news, self._progress = self._progress, asyncio.Event()
         news.set()
 
     async def _wait(
         self, member: ShareMember | None, patience: Patience, other: asyncio.Future[None] | None = None
     ) -> None:
-        """Until something was heard, there is something to do in the group, `other` is done, or the time is
-        over."""
+        """Wait for a response, a change of the group, or `other`, at most until the deadline."""
         if self._woken:
             return
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._news.wait())]
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._progress.wait())]
         if member is not None:
             waits.append(asyncio.ensure_future(member.idle(patience.left_ms)))
         whole = waits if other is None else [*waits, other]
@@ -363,7 +365,7 @@ class ShareConsumer:
             self._woken = False
             raise WokenUp("the share consumer was woken")
 
-    async def _tell_acknowledged(self) -> None:
+    async def _report_acknowledged(self) -> None:
         _, machine = self._subscribed()
         while machine.done:
             ack = machine.done.popleft()

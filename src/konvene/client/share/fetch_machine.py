@@ -1,33 +1,32 @@
-"""What a share consumer (KIP-932) asks brokers for and acknowledges next: a pure state machine.
+"""State machine of a share consumer (KIP-932): fetches and acknowledgements. Pure.
 
-It holds a session with each broker that leads something of what is assigned, the records that were delivered
-and not yet taken, those that the caller has, and the acknowledgements on their way. It never waits, sends or
-calls anybody: `share_consumer` does that, and so can a simulator:
+It keeps a session with each broker that leads an assigned partition, the delivered records that were not
+taken, the records that the caller holds, and the acknowledgements in flight. It never waits, sends or calls
+back; `ShareConsumer` runs it against a cluster, and the simulator on a virtual clock:
 
-    machine.assign({unit: node})          who leads what the member was assigned
+    machine.assign({unit: node})              leaders of the assigned partitions
     for node, request in machine.requests(now_ms, fetching=True): ...
-    machine.handle_response(node, answer, now_ms)    or machine.handle_failure(node, error, now_ms)
+    machine.handle_response(node, response, now_ms)    or machine.handle_failure(node, error, now_ms)
     for delivered in machine.take(): machine.acknowledge(delivered.unit, delivered.record.offset, ACCEPT)
-    machine.queue(now_ms + patience)      what was decided is to be told
+    machine.queue(deadline_ms)                send the decided acknowledgements
     machine.close(), machine.requests(...) until machine.is_closed
 
-One request is under way with a broker at a time. Acknowledgements go with the next ShareFetch, or alone where
-nothing is to be fetched.
+At most one request is in flight per broker. Acknowledgements are sent with the next ShareFetch, or with a
+ShareAcknowledge if nothing is to be fetched.
 
-A record is one of these:
+States of a record:
 
-| Where it is | It leaves when |
+| State | It ends when |
 | --- | --- |
-| waiting | `take` hands it to the caller; or its session is lost, and others may have it |
+| waiting | `take` returns it; or its session is lost, and other members may get it |
 | held, undecided | the caller decides: `acknowledge`, `accept_all` |
-| held, decided | `queue`: from then on it is not the caller's |
-| on its way | the broker has answered, or cannot be asked: an `Acknowledgement` is done |
-| renewing | as on its way; and then the next `take` hands it out again, if the broker gave a lock |
+| held, decided | `queue`: from then on the caller does not hold it |
+| in flight | the broker has answered, or is unreachable: its `Acknowledgement` is done |
+| renewing | as in flight; then the next `take` returns it again, if the lock was renewed |
 
-Otherwise than in Java's client: what is told with a ShareFetch is told again after an error that may pass, as
-what is told alone is; what was delivered in a session that is lost is not handed out, as others may have it
-by then; and errors of whole requests that no time will mend are the caller's to hear.
-"""
+Unlike Java's client, acknowledgements in a ShareFetch are retried after a retriable error, as those in a
+ShareAcknowledge are; undelivered records of a lost session are dropped, as other members may have them; and
+final errors of whole requests are raised to the caller."""
 
 from __future__ import annotations
 
@@ -55,18 +54,18 @@ _MOVED = frozenset(
         Errors.KAFKA_STORAGE_ERROR, Errors.OFFSET_NOT_AVAILABLE,
     }
 )  # fmt: skip
-"""Answers of a partition after which its leader is looked for anew. Its locks went with the old one."""
+"""Partition errors after which the leader is looked up again. The locks of the old leader are lost."""
 
 _PASSING = frozenset({Errors.UNKNOWN_LEADER_EPOCH, Errors.UNKNOWN_SERVER_ERROR})
-"""Other answers of a partition that only mean that there is nothing now."""
+"""Other partition errors that mean that nothing is available now."""
 
 NOT_ANSWERED = "Acknowledgement not successful due to invalid response from broker"
 NOT_HELD = "The record cannot be acknowledged."
-"""Kafka's words."""
+"""Both are messages of Kafka's client."""
 
 
 class Acknowledgement:
-    """What the member says of records of one partition, until it is known what the broker says to that."""
+    """Acknowledgements of one partition with their result."""
 
     __slots__ = ("deadline_ms", "error", "is_done", "node", "types", "unit")
 
@@ -74,7 +73,7 @@ class Acknowledgement:
         self.node = node
         self.unit = unit
         self.types = types
-        """By offset."""
+        """Acknowledgement types by offset."""
         self.deadline_ms = deadline_ms
         self.is_done = False
         self.error: ClientError | None = None
@@ -85,7 +84,7 @@ class Acknowledgement:
 
 
 class _Node:
-    """What there is with one broker."""
+    """State of one broker."""
 
     __slots__ = ("busy", "closes", "failures", "flight", "is_stale", "not_before_ms", "session", "waiting")
 
@@ -94,17 +93,17 @@ class _Node:
         self.waiting: list[Acknowledgement] = []
         self.flight: list[Acknowledgement] = []
         self.busy: type[ShareFetchRequest | ShareAcknowledgeRequest] | None = None
-        """The kind of the request that is under way."""
+        """Type of the request in flight."""
         self.closes = False
-        """Whether that one ends the session."""
+        """Whether the request in flight closes the session."""
         self.is_stale = False
-        """Whether its answer is about a life that is over."""
+        """Whether the response in flight belongs to a fenced member and must be ignored."""
         self.not_before_ms = 0
         self.failures = 0
 
 
 class ShareMachine:
-    """One share consumer, as the brokers see it beside its heartbeats."""
+    """Fetches and acknowledgements of one share consumer."""
 
     def __init__(
         self, group_id: str, member_id: str, terms: FetchTerms | None = None, *,
@@ -117,13 +116,14 @@ class ShareMachine:
         self.retry_backoff_max_ms = retry_backoff_max_ms
         self.leaders: dict[Unit, int] = {}
         self.lock_ms: int | None = None
-        """How long records stay the member's, as a broker last said."""
+        """Duration of acquisition locks, as reported by a broker."""
         self.outdated: set[Unit] = set()
-        """Partitions whose leader is another by now. The caller asks, assigns, and clears this."""
+        """Partitions whose leader has moved. The caller refreshes the metadata, assigns, and clears the
+        set."""
         self.complaints: deque[ClientError] = deque()
-        """What the caller should hear of, though the member goes on."""
+        """Errors to raise to the caller, though the consumer goes on."""
         self.done: deque[Acknowledgement] = deque()
-        """Acknowledgements that are over; the caller takes them."""
+        """Completed acknowledgements, for the caller to take."""
         self._nodes: dict[int, _Node] = {}
         self._waiting: deque[list[Delivered]] = deque()
         self._held: dict[Unit, dict[int, Delivered]] = {}
@@ -131,7 +131,7 @@ class ShareMachine:
         self._renewing: dict[tuple[Unit, int], Delivered] = {}
         self._renewed: list[Delivered] = []
         self._closing = False
-        self._last_asked = -1
+        self._last_fetched = -1
 
     def __repr__(self) -> str:
         return (
@@ -142,13 +142,13 @@ class ShareMachine:
     # what the caller does
 
     def assign(self, leaders: Mapping[Unit, int]) -> None:
-        """Fetch from these partitions, each from its leader."""
+        """Set the partitions to fetch from, each with its leader."""
         self.leaders = {unit: leaders[unit] for unit in sorted(leaders)}
 
     def take(self) -> list[Delivered]:
-        """The next records, whole batches of them, which are held from now on.
+        """Return the next records as whole batches; they are held from now on.
 
-        Records that were renewed come again, by themselves, before any other."""
+        Renewed records are returned first, in a batch of their own."""
         taken, self._renewed = self._renewed, []
         while self._waiting and not taken and not self._renewing:
             taken = list(self._waiting.popleft())
@@ -159,29 +159,30 @@ class ShareMachine:
         return taken
 
     def acknowledge(self, unit: Unit, offset: int, kind: int = AcknowledgeType.ACCEPT) -> None:
-        """Decide on a record that is held; until `queue`, another decision replaces it."""
+        """Set the acknowledgement type of a held record; it can be changed until `queue`. Raises
+        `OutOfTurn`."""
         if offset not in self._held.get(unit, ()):
             raise OutOfTurn(NOT_HELD)
         self._decided.setdefault(unit, {})[offset] = kind
 
     def accept_all(self) -> None:
-        """Accept whatever is held and undecided."""
+        """Accept all undecided records."""
         for unit, held in self._held.items():
             accepted = dict.fromkeys(held, int(AcknowledgeType.ACCEPT))
             self._decided[unit] = accepted | self._decided.get(unit, {})
 
     @property
     def undecided(self) -> int:
-        """How many records are held that the caller has not decided on."""
+        """Number of held records without a decision."""
         return sum(map(len, self._held.values())) - sum(map(len, self._decided.values()))
 
     @property
     def is_renewing(self) -> bool:
-        """Whether records will come again when the broker has given them another lock."""
+        """Whether renewed records will be returned by `take`."""
         return bool(self._renewing or self._renewed)
 
     def queue(self, deadline_ms: int) -> list[Acknowledgement]:
-        """Tell the brokers what was decided. Until the deadline it is tried again, where that may help."""
+        """Queue the decided acknowledgements for sending; retriable errors are retried until the deadline."""
         made: dict[tuple[int, Unit], Acknowledgement] = {}
         for unit, types in self._decided.items():
             held = self._held[unit]
@@ -201,7 +202,8 @@ class ShareMachine:
         return list(made.values())
 
     def member_lost(self, error: ClientError) -> None:
-        """The group does not know the member any more: its sessions are over, its records are others'."""
+        """Drop all sessions and records after the member was fenced; fail all acknowledgements with
+        `error`."""
         for node in self._nodes.values():
             for ack in (*node.flight, *node.waiting):
                 self._finish(ack, error)
@@ -212,14 +214,14 @@ class ShareMachine:
         self._renewed = []
 
     def close(self) -> None:
-        """End all sessions: what is queued goes with that, and whatever else is held is free for others."""
+        """Close all sessions. Queued acknowledgements are sent with that; other held records are released."""
         self._closing = True
         self.leaders = {}
         self._waiting.clear()
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` is carried out."""
+        """Whether all sessions are closed."""
         return self._closing and not any(
             node.busy or node.waiting or not node.session.is_new for node in self._nodes.values()
         )
@@ -229,7 +231,7 @@ class ShareMachine:
     def requests(
         self, now_ms: int, *, fetching: bool
     ) -> list[tuple[int, ShareFetchRequest | ShareAcknowledgeRequest]]:
-        """What to send now, to which broker. `fetching`: whether the caller waits for records."""
+        """Requests to send now, by broker id. `fetching`: whether the caller waits for records."""
         self._give_up(now_ms)
         out: list[tuple[int, ShareFetchRequest | ShareAcknowledgeRequest]] = []
         for node_id in self._in_turn():
@@ -237,17 +239,17 @@ class ShareMachine:
             if node.busy or now_ms < node.not_before_ms:
                 continue
             if node.session.is_new:
-                self._refuse(node)
+                self._fail_acknowledgements(node)
             request = self._request(node_id, node, fetching=fetching and not self._closing)
             if request is not None:
                 node.busy, node.flight, node.waiting = type(request), node.waiting, []
                 if isinstance(request, ShareFetchRequest) and request.max_records:
-                    self._last_asked = node_id
+                    self._last_fetched = node_id
                 out.append((node_id, request))
         return out
 
     def due_ms(self, now_ms: int, *, fetching: bool) -> int | None:
-        """When `requests` has more to say than now, where nothing but time is in the way."""
+        """When a backoff ends and `requests` returns more; None if nothing waits for a backoff."""
         pauses = [
             node.not_before_ms
             for node_id, node in self._nodes.items()
@@ -272,19 +274,19 @@ class ShareMachine:
         return node.session.fetch(wanted, acks, self.terms, records=self._may_bring(node_id))
 
     def _in_turn(self) -> list[int]:
-        """Every broker, the one that was last asked for records at the end."""
+        """All broker ids, the one with the last fetch at the end."""
         nodes = {*self._nodes, *self.leaders.values()}
-        return sorted(nodes, key=lambda node_id: (node_id <= self._last_asked, node_id))
+        return sorted(nodes, key=lambda node_id: (node_id <= self._last_fetched, node_id))
 
     def _may_bring(self, node_id: int) -> bool:
-        """With a limit on records, one broker at a time is asked for some."""
+        """Whether this broker may return records: with a record limit only one broker at a time."""
         if not self.terms.record_limit:
             return True
         others = (node.busy for each, node in self._nodes.items() if each != node_id)
         return ShareFetchRequest not in others and not self._waiting
 
     def _owes(self, node_id: int) -> bool:
-        """Whether records of this broker wait or are held: while they are, its session stays."""
+        """Whether undelivered or held records of this broker keep its session open."""
         return any(each.node == node_id for batch in self._waiting for each in batch) or any(
             each.node == node_id for held in self._held.values() for each in held.values()
         )
@@ -297,8 +299,8 @@ class ShareMachine:
                 for ack in late:
                     self._finish(ack, ack.error or KafkaError(Errors.REQUEST_TIMED_OUT))
 
-    def _refuse(self, node: _Node) -> None:
-        """A session that is new knows of nothing that was delivered before."""
+    def _fail_acknowledgements(self, node: _Node) -> None:
+        """Fail acknowledgements of records of a previous session."""
         for ack in node.waiting:
             self._finish(ack, KafkaError(Errors.NETWORK_EXCEPTION, "the share session is over"))
         node.waiting = []
@@ -311,32 +313,32 @@ class ShareMachine:
 
     # answers
 
-    def handle_response(self, node_id: int, answer: Any, now_ms: int) -> None:
-        """What the broker said to the request that was under way."""
+    def handle_response(self, node_id: int, response: Any, now_ms: int) -> None:
+        """Process the response to the request in flight."""
         node = self._nodes[node_id]
         is_fetch, flight = node.busy is ShareFetchRequest, node.flight
         node.busy, node.flight = None, []
         if node.is_stale:
             node.is_stale = False
             return
-        if answer.acquisition_lock_timeout_ms > 0:
-            self.lock_ms = answer.acquisition_lock_timeout_ms
+        if response.acquisition_lock_timeout_ms > 0:
+            self.lock_ms = response.acquisition_lock_timeout_ms
         if node.closes:
             node.session.is_lost()
-        elif answer.error_code:
-            self._refused(node_id, node, flight, answer, now_ms)
+        elif response.error_code:
+            self._refused(node_id, node, flight, response, now_ms)
             return
         else:
             node.session.went_on()
             node.failures = 0
-        self._judge(node, flight, answer, is_fetch=is_fetch, now_ms=now_ms)
+        self._judge(node, flight, response, is_fetch=is_fetch, now_ms=now_ms)
         if is_fetch and not node.closes:
-            for topic in answer.responses:
+            for topic in response.responses:
                 for row in topic.partitions:
                     self._receive(node_id, (Uuid(topic.topic_id), row.partition_index), row, now_ms)
 
     def handle_failure(self, node_id: int, error: ClientError, now_ms: int) -> None:
-        """No answer came, or none that could be understood."""
+        """Process a request without a valid response."""
         node = self._nodes[node_id]
         flight, node.busy, node.flight, node.is_stale = node.flight, None, [], False
         self._lose_session(node_id, node)
@@ -348,11 +350,11 @@ class ShareMachine:
         self._pause(node, now_ms)
 
     def _refused(
-        self, node_id: int, node: _Node, flight: list[Acknowledgement], answer: Any, now_ms: int
+        self, node_id: int, node: _Node, flight: list[Acknowledgement], response: Any, now_ms: int
     ) -> None:
-        """The whole request was refused."""
-        code = answer.error_code
-        error = KafkaError(code, answer.error_message, about=f"group {self.group_id}")
+        """Handle an error of a whole request."""
+        code = response.error_code
+        error = KafkaError(code, response.error_message, about=f"group {self.group_id}")
         self._pause(node, now_ms)
         if code in _SESSION_OVER:
             self._lose_session(node_id, node)
@@ -368,21 +370,21 @@ class ShareMachine:
             self._conclude(node, ack, ended if code in _SESSION_LOST else error)
 
     def _judge(
-        self, node: _Node, flight: list[Acknowledgement], answer: Any, *, is_fetch: bool, now_ms: int
+        self, node: _Node, flight: list[Acknowledgement], response: Any, *, is_fetch: bool, now_ms: int
     ) -> None:
-        """What became of each acknowledgement that was under way."""
-        said: dict[Unit, tuple[int, str | None]] = {}
-        for topic in answer.responses:
+        """Complete the acknowledgements of a response."""
+        results: dict[Unit, tuple[int, str | None]] = {}
+        for topic in response.responses:
             for row in topic.partitions:
                 unit = Uuid(topic.topic_id), row.partition_index
                 if is_fetch:
-                    said[unit] = row.acknowledge_error_code, row.acknowledge_error_message
+                    results[unit] = row.acknowledge_error_code, row.acknowledge_error_message
                 else:
-                    said[unit] = row.error_code, row.error_message
-        silence = answer.error_code or Errors.INVALID_RECORD_STATE, answer.error_message or NOT_ANSWERED
+                    results[unit] = row.error_code, row.error_message
+        silence = response.error_code or Errors.INVALID_RECORD_STATE, response.error_message or NOT_ANSWERED
         again = False
         for ack in flight:
-            code, message = said.get(ack.unit, silence)
+            code, message = results.get(ack.unit, silence)
             error = KafkaError(code, message, about=f"group {self.group_id}") if code else None
             if code in _MOVED and ack.unit in self.leaders:
                 self.outdated.add(ack.unit)
@@ -391,7 +393,7 @@ class ShareMachine:
             self._pause(node, now_ms)
 
     def _conclude(self, node: _Node, ack: Acknowledgement, error: ClientError | None) -> bool:
-        """Done, or once more. With a leader that moved, or a session, the locks are gone as well."""
+        """Complete an acknowledgement, or queue it again if a retry can help."""
         final = error is None or not error.retriable or node.closes or node.session.is_new
         if final or (isinstance(error, KafkaError) and error.code in _MOVED):
             self._finish(ack, error)
@@ -410,7 +412,7 @@ class ShareMachine:
         self.done.append(ack)
 
     def _receive(self, node_id: int, unit: Unit, row: Any, now_ms: int) -> None:
-        """What a partition's part of a ShareFetch brought."""
+        """Process the part of a partition in a ShareFetch response."""
         if row.error_code in _MOVED:
             if unit in self.leaders:
                 self.outdated.add(unit)
@@ -427,11 +429,11 @@ class ShareMachine:
             self.complaints.append(BadResponse(f"{unit[0]}-{unit[1]}: {got.error}"))
         self._waiting.extend(got.batches)
         if got.settled:
-            later = now_ms + 60_000  # Nobody waits for these.
+            later = now_ms + 60_000  # No caller waits for these.
             self._nodes[node_id].waiting.append(Acknowledgement(node_id, unit, got.settled, later))
 
     def _lose_session(self, node_id: int, node: _Node) -> None:
-        """Whatever this broker handed out and nobody took may be another's by now."""
+        """Drop the undelivered records of this broker; other members may have them."""
         node.session.is_lost()
         self._waiting = deque(batch for batch in self._waiting if batch[0].node != node_id)
 

@@ -1,10 +1,9 @@
-"""What a ShareFetch brought for one partition: which records the member has now, and where there are none.
+"""Records of a ShareFetch response: the acquired records of a partition, and its gaps.
 
-A broker hands out whole batches, and says which offsets of them it acquired for the member. Other records in
-them are others'. An acquired offset may have no record: the log's cleaner took it, or it is that of a control
-record. That is a gap, and the broker wants to be told. A batch that is damaged is rejected with all that was
-acquired of it, as it will never be better.
-"""
+A broker returns whole batches and the ranges of offsets that it acquired for the member. Other records of the
+batches belong to other members. An acquired offset without a record (compacted, or a control record) is a gap
+that is acknowledged as such. A damaged batch is rejected with all its acquired records, as a retry cannot
+help."""
 
 from __future__ import annotations
 
@@ -21,27 +20,27 @@ __all__ = ["Delivered", "Unpacked", "unpack"]
 
 
 class Delivered(NamedTuple):
-    """A record that the member has until its lock ends or it is acknowledged."""
+    """A record that is acquired until its lock expires or it is acknowledged."""
 
     unit: Unit
     node: int
-    """Who handed it out: only there it can be acknowledged."""
+    """Id of the broker that delivered it and takes its acknowledgement."""
     delivery_count: int
     record: Record
 
 
 class Unpacked(NamedTuple):
-    """What one partition's part of an answer comes to."""
+    """Decoded part of a partition in a response."""
 
     batches: list[list[Delivered]]
     settled: dict[int, int]
-    """Acknowledgements that go without saying: of gaps, and of what cannot be read."""
+    """Automatic acknowledgements of gaps and of undecodable records."""
     error: CodecError | None
-    """Why something cannot be read."""
+    """The decoding error, if any."""
 
 
 def unpack(unit: Unit, node: int, data: Buffer, acquired: Sequence[AcquiredRecords]) -> Unpacked:
-    """The records of `acquired`, batch by batch, in order."""
+    """Decode the acquired records, in order."""
     taken = sorted(acquired, key=lambda row: row.first_offset)
     delivered: list[list[Delivered]] = []
     settled: dict[int, int] = {}
@@ -75,7 +74,7 @@ def _of_batch(
     unit: Unit, node: int, header: BatchHeader, batch: memoryview, taken: Sequence[AcquiredRecords], at: int,
     found: list[int],
 ) -> list[Delivered]:  # fmt: skip
-    """The acquired records of one batch; counts them in `found`, beside their range."""
+    """Decode the acquired records of one batch."""
     check(batch, header)
     got = []
     last = len(taken)
@@ -104,7 +103,7 @@ def _note_gaps(
     delivered: list[list[Delivered]], taken: Sequence[AcquiredRecords], found: list[int],
     settled: dict[int, int],
 ) -> None:  # fmt: skip
-    """Add to `settled` each acquired offset that has no record."""
+    """Add a gap to `settled` for each acquired offset without a record."""
     if all(count == row.last_offset - row.first_offset + 1 for row, count in zip(taken, found, strict=True)):
         return
     there = {each.record.offset for batch in delivered for each in batch}

@@ -1,11 +1,11 @@
-"""A share session (KIP-932), and what is acknowledged in it: pure, as a broker and one member share it.
+"""Share session (KIP-932) of one member with one broker, and its acknowledgements. Pure.
 
-A session remembers which partitions the member fetches from, so that a request names changes only. Both count
-its requests: epoch 0 opens one (and closes the one before, whose records are free again), -1 closes it, and
-after the largest number comes 1. It opens with a ShareFetch without acknowledgements: what was delivered in
-the session before cannot be acknowledged any more.
+The session remembers the partitions that the member fetches from, so that requests contain changes only. Both
+sides count the requests: epoch 0 opens a session (and closes the previous one, whose records are released),
+-1 closes it, and 1 follows the largest epoch. A session is opened with a ShareFetch without acknowledgements,
+because records of the previous session cannot be acknowledged any more.
 
-What is acknowledged goes as ranges of offsets, with one type for all of them or one for each.
+Acknowledgements are ranges of offsets, with one type for the range or one for each offset.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ OPENS, CLOSES = 0, -1
 _LAST_EPOCH = 2**31 - 1
 
 _ALONE = 10
-"""So many offsets of one type in a row, and more, are a range of their own with one type."""
+"""Minimum length of a run of one type that gets a range of its own."""
 
 Unit = tuple[Uuid, int]
-"""A partition as the protocol has it: topic id and number."""
+"""A partition: topic id and number."""
 
 Acks = Mapping[Unit, Mapping[int, int]]
-"""Types of acknowledgement by offset, by partition."""
+"""Acknowledgement types by offset, by partition."""
 
 
 class AcknowledgeType(IntEnum):
-    """What becomes of a record that was delivered."""
+    """Acknowledgement types of a delivered record."""
 
     GAP = 0
-    """There is no record at this offset; said by the client itself."""
+    """There is no record at this offset; sent by the client itself."""
     ACCEPT = 1
     RELEASE = 2
-    """Somebody shall try again."""
+    """Release the record for another delivery."""
     REJECT = 3
-    """Nobody shall try again."""
+    """Reject the record permanently."""
     RENEW = 4
-    """It is still being worked on: give it another lock (KIP-1222)."""
+    """Renew the acquisition lock (KIP-1222)."""
 
 
 class FetchTerms(NamedTuple):
-    """How much a member asks for at a time."""
+    """Limits of a ShareFetch request."""
 
     max_wait_ms: int = 500
     min_bytes: int = 1
     max_bytes: int = 50 * 1024 * 1024
     max_records: int = 500
     record_limit: bool = False
-    """Whether `max_records` may never be exceeded (KIP-1206), or batches are handed out whole."""
+    """Whether `max_records` is a strict limit (KIP-1206); otherwise batches are acquired as a whole."""
 
 
 class ShareSession:
@@ -67,9 +67,9 @@ class ShareSession:
         self.group_id = group_id
         self.member_id = member_id
         self.epoch = OPENS
-        """What the next request says."""
+        """Epoch of the next request."""
         self.units: frozenset[Unit] = frozenset()
-        """The partitions in it."""
+        """Partitions of the session."""
 
     def __repr__(self) -> str:
         return f"<ShareSession of {self.member_id}: epoch {self.epoch}, {len(self.units)} partitions>"
@@ -81,14 +81,15 @@ class ShareSession:
     def fetch(
         self, wanted: Iterable[Unit], acks: Acks, terms: FetchTerms, *, records: bool = True
     ) -> ShareFetchRequest | None:
-        """Fetch from exactly these partitions, and acknowledge; None where there is nothing to say.
+        """Build a ShareFetch for exactly these partitions with acknowledgements; None if there is nothing to
+        send.
 
-        Without `records` only changes and acknowledgements are told; so they are with a renewal, which the
-        protocol allows in no other way. No `acks` may be given to a session that is new."""
+        Partitions that left the session are acknowledged with the next request as the protocol requires. A
+        new session must not have `acks`."""
         units = frozenset(wanted)
         known: frozenset[Unit] = frozenset() if self.is_new else self.units
-        added, gone = units - known, (known - units) | (acks.keys() - units)
-        if not (added or gone or acks or (records and units)):
+        added, removed = units - known, (known - units) | (acks.keys() - units)
+        if not (added or removed or acks or (records and units)):
             return None
         self.units = units
         renews = _renews(acks)
@@ -107,12 +108,12 @@ class ShareSession:
             topics=tuple(_fetch_topics(added | acks.keys(), acks)),
             forgotten_topics_data=tuple(
                 share_fetch.ForgottenTopic(topic_id=topic_id, partitions=tuple(p for _, p in rows))
-                for topic_id, rows in _by_topic(gone)
+                for topic_id, rows in _by_topic(removed)
             ),
         )
 
     def acknowledge(self, acks: Acks, *, closes: bool = False) -> ShareAcknowledgeRequest:
-        """Acknowledge alone; with `closes` the session ends with it."""
+        """Build a ShareAcknowledge; with `closes` it closes the session."""
         return ShareAcknowledgeRequest(
             group_id=self.group_id,
             member_id=self.member_id,
@@ -122,11 +123,12 @@ class ShareSession:
         )
 
     def went_on(self) -> None:
-        """The broker has counted the request."""
+        """Advance the epoch after a successful request."""
         self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
     def is_lost(self) -> None:
-        """The broker has no such session, or it is not known whether it has: the next request opens one."""
+        """Reset the session: it does not exist on the broker, or may not; the next request opens a new
+        one."""
         self.epoch, self.units = OPENS, frozenset()
 
 
@@ -134,7 +136,7 @@ class ShareSession:
 
 
 def ranges(types: Mapping[int, int]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """First offset, last offset, and one type for all or one for each, in order."""
+    """Encode acknowledgements as ranges: first offset, last offset, types."""
     first, mixed = 0, list[int]()
     for start, count, kind in _runs(types):
         if mixed and start != first + len(mixed):
@@ -154,7 +156,7 @@ def ranges(types: Mapping[int, int]) -> Iterator[tuple[int, int, tuple[int, ...]
 
 
 def _runs(types: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
-    """Offsets in a row of one type: the first, how many, the type."""
+    """Runs of offsets with one type: first offset, count, type."""
     start = count = kind = -1
     for offset in sorted(types):
         if count > 0 and offset == start + count and types[offset] == kind:
@@ -168,8 +170,8 @@ def _runs(types: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
 
 
 def _range(first: int, types: list[int]) -> tuple[int, int, tuple[int, ...]]:
-    told = types[:1] if len(set(types)) == 1 else types
-    return first, first + len(types) - 1, tuple(told)
+    encoded = types[:1] if len(set(types)) == 1 else types
+    return first, first + len(types) - 1, tuple(encoded)
 
 
 # rows -----------------------------------------------------------------------------------------

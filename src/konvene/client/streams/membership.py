@@ -9,7 +9,7 @@ tasks in three roles. A heartbeat carries:
                   offset interval is over; after an error both
     epoch -1, -2  the member's identity only
 
-If the caller never calls `report`, the offset fields stay null. Empty ones would say that the member has no
+If the caller never calls `report`, the offset fields stay null. Empty ones would mean that the member has no
 state on disk and will restore it, and other tasks would wait for its warm-ups.
 
 Once `request_shutdown` was called, every heartbeat requests the shutdown of the application, including the

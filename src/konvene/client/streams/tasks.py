@@ -1,6 +1,6 @@
 """Tasks, task assignments and topologies of streams groups (KIP-1071), as clients use them.
 
-A task is a partition of a subtopology, written `0_1` as in Kafka Streams. A topology tells the group which
+A task is a partition of a subtopology, written `0_1` as in Kafka Streams. A topology defines which
 topics each subtopology reads and writes, and where it keeps its state. All types are values. `to_message`
 returns the form that a heartbeat carries, sorted as Java's client sorts it, so that two clients with the same
 topology send the same bytes.
