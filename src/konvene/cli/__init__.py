@@ -1,11 +1,8 @@
-"""The command line: `konvene serve`, `groups`, `topics`, `configs`, `produce`, `consume`, `log`, `wire`,
-`sim`, `explain`.
+"""The `konvene` command line: a broker, and tools for any Kafka cluster or the log files of any Kafka broker.
 
-Options are named as Kafka's own tools name them and tables have Kafka's columns, so that nobody has to learn
-twice; `--json` gives one JSON document with snake_case keys instead (`log dump`: one for each record, on a
-line). Each command works against any Kafka cluster, or on any Kafka's files; only `serve` starts something of
-ours. A command is imported when it is called: `konvene --help` must not wait for a broker's worth of modules.
-"""
+Options and table columns have the names of Kafka's tools. `--json` prints one JSON document with snake_case
+keys instead (`log dump`: one for each record, on a line). Only `serve` starts a broker. A command is imported
+when it is called, so that `konvene --help` is fast."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """The console script. Ends the process: 0 done, 1 failed (and said why), 2 misused, 130 interrupted."""
+    """Run the command line and exit: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
     from konvene.cli.app import konvene
 
     konvene(prog_name="konvene")

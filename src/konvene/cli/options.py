@@ -25,7 +25,7 @@ DEFAULT_SERVER = "localhost:9092"
 
 
 class Failure(click.ClickException):
-    """An error that ends the command with exit code 1; `hint` says what to do about it."""
+    """An error that ends the command with exit code 1; `hint` is what to do about it."""
 
     exit_code = 1
 

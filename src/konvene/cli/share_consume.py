@@ -1,9 +1,9 @@
 """`konvene consume --share-group`: print records as a member of a share group, as
 `kafka-console-share-consumer`.
 
-Each printed record is acknowledged as `--acknowledge` says; the acknowledgement is sent with the next fetch,
-or at the end. Records that were fetched but not printed are released. The start position and the isolation
-level are settings of the group, not of this command."""
+Each printed record is acknowledged with the type of `--acknowledge`; the acknowledgement is sent with the
+next fetch, or at the end. Records that were fetched but not printed are released. The start position and the
+isolation level are settings of the group, not of this command."""
 
 from __future__ import annotations
 

@@ -125,8 +125,8 @@ def test_the_table(tmp_path: Path) -> None:
     assert (said.code, said.err) == (0, "Nothing was changed (dry run).\n")
     head, row = said.lines
     assert head == [
-        "PARTITION", "DIRTY", "RECORDS", "RECORDS-AFTER", "BYTES", "BYTES-AFTER", "TOMBSTONES-GONE",
-        "MARKERS-GONE", "SEGMENTS", "SEGMENTS-AFTER",
+        "PARTITION", "DIRTY", "RECORDS", "RECORDS-AFTER", "BYTES", "BYTES-AFTER", "TOMBSTONES-REMOVED",
+        "MARKERS-REMOVED", "SEGMENTS", "SEGMENTS-AFTER",
     ]  # fmt: skip
     assert row[:4] == ["__consumer_offsets-0", "100%", str(KEYS * ROUNDS + 1), str(KEYS)]
     assert row[6:8] == ["0", "0"]

@@ -2,8 +2,8 @@
 
 A member has to revoke what it owns beyond its target, and waits for what its target has beyond what it owns
 until the current owner has released it. A rebalance that does not progress is blocked by a member that others
-wait for; it is listed first. This works with any broker. No broker reports which of the revocations a member
-has already been asked for.
+wait for; it is listed first. This works with any broker. No broker reports which of the revocations were
+already sent to the member.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A warm-up restores the state of a task that another member runs, until it is close to the end; a standby keeps
 a copy of the state. Members report offsets: sums over the changelogs of a task, and the sums of the end
 offsets. Members of one process share their state on disk, so a report of one holds for all of them. If
-reports differ, the largest offset is shown, as the description does not tell which report is the newest.
+reports differ, the largest offset is shown, as the description does not show which report is the newest.
 
 An unknown value is shown as unknown: there is no bar without an end offset. Kafka's description lacks the
 limits (acceptable recovery lag, number of warm-ups) and which members report no offsets. A konvene broker

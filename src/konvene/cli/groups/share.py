@@ -2,7 +2,7 @@
 
 The tables have the columns of `kafka-share-groups`, in its order. `--in-flight` shows what only a konvene
 broker reports: the records that were delivered and not completed, their owner, how long it has had them, the
-delivery count and the remaining lock time. For other brokers a note says that they do not report it.
+delivery count and the remaining lock time. For other brokers a note explains that they do not report it.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 
 For a streams group all of them mean the input topics of the application. Its internal topics stay as they
 are, as in Kafka, unless `--delete-internal-topic`, `--delete-all-internal-topics` or `--internal-topics`
-deletes them. A topic is internal if both the topology and its name say so: other topics are never deleted
-with a group."""
+deletes them. A topic is internal if both the topology and its name mark it as internal: other topics are
+never deleted with a group."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def dump(
     except reading.NotALog as error:
         raise click.UsageError(f"{error}.") from None
     except BrokenPipeError:
-        raise  # Whoever reads has seen enough: click ends quietly.
+        raise  # The reader of the pipe has closed it: click ends quietly.
     except OSError as error:
         fail(f"cannot read {error.filename or path}: {error.strerror}")
     if dumping.damaged:
@@ -118,15 +118,21 @@ def verify(path: str, as_json: bool, no_records: bool) -> None:
         progress = Progress(_bytes_below(disk, folders), beside_output=True)
         for folder in folders:
             what = str(folder)
-            told = lambda count, what=what: progress.add(count, what)  # noqa: E731
+            report_progress = lambda count, what=what: progress.add(count, what)  # noqa: E731
             found.append(
-                check(disk, folder, with_records=not no_records, durable=durable.get(what), on_read=told)
+                check(
+                    disk,
+                    folder,
+                    with_records=not no_records,
+                    durable=durable.get(what),
+                    on_read=report_progress,
+                )
             )
         progress.clear()
     except NotALog as error:
         raise click.UsageError(f"{error}.") from None
     except BrokenPipeError:
-        raise  # Whoever reads has seen enough: click ends quietly.
+        raise  # The reader of the pipe has closed it: click ends quietly.
     except OSError as error:
         fail(f"cannot read {error.filename or path}: {error.strerror}")
     if as_json:
