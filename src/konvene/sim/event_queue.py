@@ -1,11 +1,11 @@
-"""Virtual time: what is to happen, in the order in which it happens.
+"""Event queue of the simulator: virtual time, and callbacks in the order of their deadlines.
 
-Time stands still while something happens and then jumps to whatever is next. Of two things that fall on the
-same moment the seed decides which comes first; without a seed, the one that was put down first.
+Time stands still while a callback runs, then jumps to the next deadline. The seed decides the order of
+callbacks with equal deadlines; without a seed they run in the order in which they were scheduled.
 
-The broker's coordinator needs little of its event loop: the time, an alarm, and a task now and then. An
-agenda has these, so that the coordinator which serves runs here as it is. A coroutine goes on when the one
-thing it waits for, a `Pause`, is ended; there are no futures.
+The broker's coordinator needs little of its event loop: the time, timers, and a task now and then. The queue
+offers these, so the production coordinator runs here unchanged. A coroutine may only await a `Pause`; there
+are no futures.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class Entry:
-    """Something to happen; cancelled, it does not."""
+    """A scheduled callback, which can be cancelled."""
 
     __slots__ = ("args", "call")
 
@@ -33,7 +33,8 @@ class Entry:
 
 
 class EventQueue:
-    """See the top of this file. `now_ms` is the monotonic time; the wall clock is off by `wall_off_ms`."""
+    """Virtual time and its callbacks. `now_ms` is the monotonic time; the wall clock is ahead by
+    `wall_off_ms`."""
 
     def __init__(self, random: Random | None = None, now_ms: int = 1_000_000) -> None:
         self.now_ms = now_ms
@@ -49,10 +50,10 @@ class EventQueue:
     def wall_clock_ms(self) -> int:
         return self.now_ms + self.wall_off_ms
 
-    # --- what is to happen ---
+    # --- scheduling ---
 
     def after(self, delay_ms: int, call: Callable[..., Any], *args: Any) -> Entry:
-        """Let something happen in so many milliseconds."""
+        """Schedule a callback in `delay_ms`."""
         entry = Entry(call, args)
         self._serial += 1
         tie = 0.0 if self._random is None else self._random.random()
@@ -60,14 +61,14 @@ class EventQueue:
         return entry
 
     def next_ms(self) -> int | None:
-        """When the next thing happens; None if nothing is to come."""
+        """Return the deadline of the next callback; None if there is none."""
         entries = self._entries
         while entries and entries[0][3].call is None:
             heapq.heappop(entries)
         return entries[0][0] if entries else None
 
     def step(self) -> bool:
-        """Let the next thing happen; False if there is none."""
+        """Run the next callback; return False if there is none."""
         due_ms = self.next_ms()
         if due_ms is None:
             return False
@@ -79,15 +80,16 @@ class EventQueue:
         return True
 
     def run_until(self, end_ms: int) -> None:
-        """Let everything happen that is due by then; it is that time afterwards."""
+        """Run all callbacks that are due by `end_ms`, and set the time to it."""
         while (due_ms := self.next_ms()) is not None and due_ms <= end_ms:
             self.step()
         self.now_ms = max(self.now_ms, end_ms)
 
-    # --- what a coordinator's timers ask of their clock ---
+    # --- the clock of a coordinator ---
 
     def time(self) -> float:
-        """In seconds; never before the moment for which somebody was called, whatever a float makes of it."""
+        """Return the time in seconds; never before the deadline of the running callback, despite float
+        rounding."""
         return max(self.now_ms / 1000, self._called_s)
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Entry:
@@ -99,7 +101,7 @@ class EventQueue:
 
 
 class Pause:
-    """What a coroutine waits for. `end` lets it go on, at once."""
+    """An awaitable that suspends one coroutine until `end`, which resumes it synchronously."""
 
     __slots__ = ("_task",)
 
@@ -113,14 +115,14 @@ class Pause:
         self._task = task
 
     def end(self, error: BaseException | None = None) -> None:
-        """Go on, or fail with this error. Only the first time counts."""
+        """Resume the coroutine, or raise `error` in it. Further calls do nothing."""
         task, self._task = self._task, None
         if task is not None:
             task.go_on(error)
 
 
 class Task:
-    """A coroutine under way; all of `asyncio.Task` that a coordinator looks at."""
+    """A running coroutine, with the part of `asyncio.Task` that a coordinator uses."""
 
     __slots__ = ("_coroutine", "done")
 
@@ -129,7 +131,7 @@ class Task:
         self.done = False
 
     def go_on(self, error: BaseException | None) -> None:
-        """Run until it waits for something, or to its end."""
+        """Run the coroutine to its next `Pause`, or to its end."""
         while not self.done:
             try:
                 waits = self._coroutine.send(None) if error is None else self._coroutine.throw(error)

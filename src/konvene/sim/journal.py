@@ -1,8 +1,7 @@
-"""A log that is a list: batches as values, and what can go wrong with them.
+"""Simulated log of a coordinator: a list of batches, with injected faults.
 
-Bytes are real: every record goes through its encoding, and whoever reads is given what was decoded. Who
-writes in transactions is remembered by the log's own rules (`log.producers`), which refuse an epoch that is
-past.
+Bytes are real: every record is encoded, and readers get what was decoded. The production rules for producers
+(`konvene.log.producers`) track transactions, and reject a fenced epoch.
 """
 
 from __future__ import annotations
@@ -23,47 +22,48 @@ from konvene.sim.event_queue import Pause
 
 
 class Batch(NamedTuple):
-    """A batch of the log: its bytes, and what they say when they are read."""
+    """A batch of the log: its bytes, and the records decoded from them."""
 
     pairs: tuple[tuple[bytes, bytes | None], ...]
     records: tuple[Any, ...]
     timestamp_ms: int = 0
     size: int = 0
-    """How many records it had when it was written."""
+    """Number of records when it was written."""
     producer: Producer | None = None
-    """In whose transaction it is, if it is in one."""
+    """Producer of its transaction, if any."""
     ending: Ending | None = None
-    """What the marker says that it is, if it is one."""
+    """Content of the transaction marker, if it is one."""
 
 
 class Log:
-    """The log of a partition. `durable` of its batches survive whatever happens."""
+    """The log of a partition. The first `durable` batches survive every crash."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.producers = Producers()
         self.durable = 0
         self.written = 0
-        """What is in the page cache at least: it survives its process, but not the machine."""
+        """Number of batches in the page cache: they survive the process, but not the machine."""
         self.epoch = 0
-        """Of its leader: who has another one cannot write."""
+        """Leader epoch; a journal with another epoch cannot append."""
 
     def __repr__(self) -> str:
         return f"<log: {len(self.batches)} batches, {self.durable} durable, epoch {self.epoch}>"
 
     def lose_tail(self, keep: int) -> int:
-        """Lose what was not durable but for `keep` batches; how many are gone. The rest is durable."""
+        """Drop all but `keep` of the batches that are not durable; the rest becomes durable. Return how many
+        are lost."""
         end = min(self.durable + keep, len(self.batches))
-        gone = len(self.batches) - end
+        lost = len(self.batches) - end
         del self.batches[end:]
         self.durable = self.written = end
         self.producers = Producers()
         for at, batch in enumerate(self.batches):
             self.note(batch, at)
-        return gone
+        return lost
 
     def check(self, batch: Batch) -> None:
-        """Whether who writes it may. Raises `AppendRefused`."""
+        """Check the producer or the marker of a batch. Raises `AppendRefused`."""
         try:
             if batch.producer is not None:
                 self.producers.check(_header_of(batch, len(self.batches)), origin=Origin.COORDINATOR)
@@ -77,7 +77,7 @@ class Log:
             raise AppendRefused(Errors(refused.code)) from None
 
     def note(self, batch: Batch, at: int) -> None:
-        """It stands there now."""
+        """Track the producer of a batch that was appended as number `at`."""
         if batch.producer is not None:
             self.producers.note(_header_of(batch, at))
         elif batch.ending is not None:
@@ -91,29 +91,30 @@ _PLAIN = read_header(
 
 
 def _header_of(batch: Batch, at: int) -> BatchHeader:
-    """What the batch of a transaction, or its marker, would begin with."""
-    who = batch.producer or batch.ending
-    assert who is not None
-    epoch = who.epoch if isinstance(who, Producer) else who.producer_epoch
+    """Return the header that a transactional batch, or a marker, would have."""
+    source = batch.producer or batch.ending
+    assert source is not None
+    epoch = source.epoch if isinstance(source, Producer) else source.producer_epoch
     return _PLAIN._replace(
-        producer_id=who.producer_id, producer_epoch=epoch, base_offset=at, max_timestamp=batch.timestamp_ms
+        producer_id=source.producer_id, producer_epoch=epoch, base_offset=at, max_timestamp=batch.timestamp_ms
     )
 
 
 Decode = Callable[[Any, Any], Any]
-"""Gives the record that a key and a value are."""
+"""Decodes a record from its key and value."""
 
 
 def batch_of(
     pairs: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int = 0, decode: Decode = decode_group_record
 ) -> Batch:
-    """A batch of these bytes."""
-    kept = tuple(pairs)
-    return Batch(kept, tuple(decode(key, value) for key, value in kept), timestamp_ms, len(kept))
+    """Return a batch of encoded records."""
+    encoded = tuple(pairs)
+    records = tuple(decode(key, value) for key, value in encoded)
+    return Batch(encoded, records, timestamp_ms, len(encoded))
 
 
 def replayed(batches: Iterable[Batch]) -> GroupShard:
-    """A shard made from batches."""
+    """Return a group shard that replayed these batches."""
     shard = GroupShard()
     for batch in batches:
         for record in batch.records:
@@ -122,7 +123,8 @@ def replayed(batches: Iterable[Batch]) -> GroupShard:
 
 
 class Journal:
-    """The log as a coordinator sees it, and what goes wrong with it."""
+    """The log as a coordinator uses it, with injected faults. `at_once` makes each append durable
+    immediately."""
 
     def __init__(self, log: Log, at_once: bool, decode: Decode = decode_group_record) -> None:
         self.log = log
@@ -130,14 +132,14 @@ class Journal:
         self.epoch = log.epoch
         self.at_once = at_once
         self.refuse: str | None = None
-        """What happens to the next append: "fails" or "too large"."""
+        """Fault of the next append: "fails" or "too large"."""
         self.sync_pause: Pause | None = None
         self.sync_end = 0
-        """What the sync under way is of: what is appended meanwhile is for the next one."""
+        """Number of batches that the current sync covers; later appends belong to the next one."""
         self.appended: Batch | None = None
         self.failed: str | None = None
         self.refused: Errors | None = None
-        """With which error the log did not take what a producer writes."""
+        """Error with which the log rejected the producer of the last append."""
 
     @property
     def end_offset(self) -> int:

@@ -1,11 +1,12 @@
-"""What holds after every event: a class for each invariant, a file for each kind of thing that is promised.
+"""Invariants that hold after every event: a class each, a file for each theme.
 
 The numbers are those of the catalogue of invariants that the project keeps (G: log and state machine, C:
 classic groups, ST: static members, O: offsets, L: liveness, TX: transactions); "ours" are konvene's own. A
-class says in the first line of its docstring which it is.
+class names its number in the first line of its docstring.
 
-A file of this package says in `KINDS` for which kinds of groups it speaks; `()` is all of them. Every
-`Invariant` in it is found by itself, so a new kind is one new file. A file without `KINDS` is no such file.
+A module of this package lists in `KINDS` the group types it applies to; `()` is all of them. Every
+`Invariant` in it is discovered, so a new group type is one new module. A module without `KINDS` has no
+invariants of its own: `modern` holds the rules that modern group types share.
 
 Invariants are plain `assert`s; `observer` makes `InvariantViolation` of what they say.
 """
@@ -21,16 +22,16 @@ from konvene.sim.world.event import Event, Invariant, InvariantViolation
 
 
 def invariants_of(kinds: Sequence[str] = ()) -> list[Invariant]:
-    """All invariants that speak for these kinds of groups, each made anew; no kind is all kinds.
+    """Return new instances of all invariants of these group types; without arguments, of all types.
 
-    Raises RuntimeError where Python runs without asserts: nothing would be looked at."""
+    Raises RuntimeError if Python runs without asserts: nothing would be checked."""
     if not __debug__:
-        raise RuntimeError("invariants are asserts, and this Python runs without them (-O)")
+        raise RuntimeError("invariants are asserts, which Python -O removes: run without -O")
     return [kind() for kind in classes_of(kinds)]
 
 
 def classes_of(kinds: Sequence[str] = ()) -> list[type[Invariant]]:
-    """The classes of `invariants_of`, in the order of their files."""
+    """Return the classes of `invariants_of`, in the order of their modules."""
     return [
         found
         for module in _modules()
@@ -41,7 +42,8 @@ def classes_of(kinds: Sequence[str] = ()) -> list[type[Invariant]]:
 
 
 def observer(invariants: Sequence[Invariant]) -> Callable[[Event], None]:
-    """What holds each event against each invariant. Raises `InvariantViolation`."""
+    """Return a function that checks an event against every invariant, in order. Raises
+    `InvariantViolation`."""
     looks = [invariant.after for invariant in invariants]
 
     def observe(event: Event) -> None:
@@ -60,7 +62,8 @@ def observer(invariants: Sequence[Invariant]) -> Callable[[Event], None]:
 
 
 def _modules() -> Iterator[ModuleType]:
-    """Every module with `KINDS`, by name; in each package `state` comes first, as the plainest violation."""
+    """Yield every module with `KINDS` by name; in each package `state` comes first, for the plainest
+    violation."""
     names = (found.name for found in walk_packages(__path__, f"{__name__}."))
     for name in sorted(names, key=lambda name: name.removesuffix(".state")):
         module = import_module(name)

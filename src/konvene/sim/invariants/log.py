@@ -1,8 +1,8 @@
-"""Invariants of the log and of the state that it stands for, whatever kind of group it is.
+"""Invariants of the log and of the state that it stands for, for every group type.
 
-The shadow is a shard that was given nothing but what was decoded from the log. Of what changed it is held
-against the live shard at once, of all there is at every look. What of a group the log has to say is for
-those who speak for its kind; here it is names, offsets, order, batches, and who changed what.
+The shadow is a shard that replayed only what was decoded from the log. It is compared with the live shard:
+what changed after each event, everything at every audit. The content of groups is compared by the invariants
+of their types; here it is names, offsets, order and batches.
 """
 
 from __future__ import annotations
@@ -41,18 +41,20 @@ class ReplayEqualsLive(Invariant):
             shadow = event.runtime.shadow
             for view in (event.before, event.after):
                 for name in view.groups:
-                    there, stored_there = name in event.after.groups, name in shadow.groups
-                    assert there == stored_there, f"group {name}: live {there}, in the log {stored_there}"
+                    live_group, stored_group = name in event.after.groups, name in shadow.groups
+                    assert live_group == stored_group, (
+                        f"group {name}: live {live_group}, in the log {stored_group}"
+                    )
             for key in event.before.offsets.keys() | event.after.offsets.keys():
                 group, topic, partition = key
-                told = shadow.offsets.get(group, {}).get(topic, {}).get(partition)
+                stored_offset = shadow.offsets.get(group, {}).get(topic, {}).get(partition)
                 held = event.after.offsets.get(key)
-                assert held == told, f"offset of {key}: live {held}, in the log {told}"
+                assert held == stored_offset, f"offset of {key}: live {held}, in the log {stored_offset}"
 
 
 class LoadRestores(Invariant):
-    """G3: what is loaded is what was there when the last shard ended, if nothing was lost; and with a lost
-    tail what the rest of the log says. Names under which nothing is kept may be gone: compaction."""
+    """G3: a load restores the state at the end of the previous process, if the log lost nothing. Groups
+    without anything in the log may be missing, because of compaction."""
 
     def after(self, event: Event) -> None:
         if event.kind != "loaded" or event.before is EMPTY_VIEW or event.lost:
@@ -61,13 +63,13 @@ class LoadRestores(Invariant):
         assert before.offsets == after.offsets, f"loaded: {_differ(after.offsets, before.offsets)}"
         lost = _kept(before) - set(after.groups)
         assert not lost, f"groups were lost by loading: {sorted(lost)}"
-        come = set(after.groups) - set(before.groups)
-        assert not come, f"groups came by loading: {sorted(come)}"
+        created = set(after.groups) - set(before.groups)
+        assert not created, f"groups came by loading: {sorted(created)}"
 
 
 class DecisionsChangeNothing(Invariant):
-    """G5: only replay changes the state: nobody changed a value behind our back, and a refusal, or what could
-    not be appended, leaves no trace."""
+    """G5: only replay changes the state: a decision changes no value in place, and a rejected request, or a
+    failed append, leaves no trace."""
 
     def after(self, event: Event) -> None:
         kept = event.runtime.kept
@@ -118,7 +120,8 @@ class BatchesAreWhole(Invariant):
 
 
 def written_as(outcome: Outcome) -> tuple[Any, ...]:
-    """What the log says of it: of a transaction, each record with the producer; and its end."""
+    """Return the records of an outcome as the log holds them: with the producer of a transaction, or its
+    marker."""
     if outcome.ending is not None:
         return (TransactionEnded(outcome.ending.producer_id, outcome.ending.committed),)
     if outcome.producer is not None:
@@ -127,7 +130,8 @@ def written_as(outcome: Outcome) -> tuple[Any, ...]:
 
 
 class TombstonesLeaveNothing(Invariant):
-    """G8: a tombstone says nothing to who never heard of what is gone, as where a compacted log begins."""
+    """G8: a tombstone changes nothing in a shard without its group, as at the beginning of a compacted
+    log."""
 
     def after(self, event: Event) -> None:
         batch = event.batch
@@ -141,12 +145,12 @@ class TombstonesLeaveNothing(Invariant):
 
 
 PAIRS = ({ClassicGroup, ConsumerGroup}, {ClassicGroup, StreamsGroup})
-"""Kinds of groups that may become each other while they have members."""
+"""Group types that may be converted into each other while the group has members."""
 
 
 class GroupsHaveOneType(Invariant):
-    """G9: a group has one type and one protocol type, as long as it has members, but that classic groups and
-    consumer groups may become each other, and classic groups and streams groups; and so has each of them."""
+    """G9: a group keeps its type and protocol type while it has members, except that a classic group and a
+    consumer or streams group may be converted into each other."""
 
     def after(self, event: Event) -> None:
         if not (event.changed or event.is_complete):
@@ -166,7 +170,7 @@ class GroupsHaveOneType(Invariant):
 
 
 class AnswersComeOnce(Invariant):
-    """G12: nobody is answered who does not wait, and nobody twice; a refusal answers who asked alone."""
+    """G12: every response answers a waiting request, once; a rejection answers only the rejected request."""
 
     def __init__(self) -> None:
         self.waiting: set[int] = set()
@@ -192,7 +196,7 @@ class AnswersComeOnce(Invariant):
 
 
 def _differ(live: object, stored: object) -> str:
-    """What two mappings do not share."""
+    """Describe the first differences of two mappings."""
     assert isinstance(live, dict)
     assert isinstance(stored, dict)
     keys = sorted(key for key in live.keys() | stored.keys() if live.get(key) != stored.get(key))
@@ -200,7 +204,7 @@ def _differ(live: object, stored: object) -> str:
 
 
 def _kept(view: View) -> set[str]:
-    """The groups that the log has something of, whatever is left of it."""
+    """Return the groups that have something in the log even after compaction."""
     with_offsets = {key[0] for key in view.offsets}
     return {
         name

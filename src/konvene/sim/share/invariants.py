@@ -1,4 +1,4 @@
-"""What holds after every event of the share coordinator, a class each."""
+"""Invariants of the share coordinator, checked after each of its events."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from konvene.sim.world.event import InvariantViolation
 
 
 class ShareStateInvariant:
-    """What holds after every event of the core of share state."""
+    """A statement that holds after every event of the share coordinator."""
 
     def check(self, event: StateEvent) -> None:
-        """Raises `InvariantViolation` where it does not hold."""
+        """Check an event. Raises `InvariantViolation`."""
         try:
             self.after(event)
         except AssertionError as wrong:
@@ -25,12 +25,13 @@ class ShareStateInvariant:
             ) from missing
 
     def after(self, event: StateEvent) -> None:
+        """Raise AssertionError if the invariant does not hold."""
         raise NotImplementedError
 
 
 class ShareStateIsItsLog(ShareStateInvariant):
-    """SH10, G1, G3: snapshots and updates, read one after another, are what is known; and a restart changes
-    nothing of what was not lost, but for what a log that was cut does not say."""
+    """SH10, G1, G3: snapshots and updates, replayed in order, are the current state; and a restart loads the
+    same state, except for what a log that was cut does not hold."""
 
     def after(self, event: StateEvent) -> None:
         shadow = event.runtime.shadow.states
@@ -46,8 +47,8 @@ class ShareStateIsItsLog(ShareStateInvariant):
 
 
 class ShareStateChangesByRecords(ShareStateInvariant):
-    """G5: a refusal, or what could not be appended, leaves no trace; nothing changes without a record, and
-    none is written where something is refused."""
+    """G5: the state changes by records only: a rejected request, or a failed append, changes nothing, and a
+    rejected request writes nothing."""
 
     def after(self, event: StateEvent) -> None:
         if event.kind != "loaded" and event.batch is None:
@@ -59,8 +60,8 @@ class ShareStateChangesByRecords(ShareStateInvariant):
 
 
 class ShareEpochsRise(ShareStateInvariant):
-    """SH9, SH4: the state epoch is set by Initialize alone and the leader epoch by Read; who comes with an
-    older one changes nothing. The start offset never goes back, but for Initialize."""
+    """SH9, SH4: only Initialize sets the state epoch, and only Read the leader epoch; a request with an older
+    epoch changes nothing. The start offset decreases only by Initialize."""
 
     def after(self, event: StateEvent) -> None:
         if event.kind == "loaded":
@@ -74,54 +75,54 @@ class ShareEpochsRise(ShareStateInvariant):
             reads = isinstance(event.request, Read)
             assert now.leader_epoch >= was.leader_epoch, f"{event.request} made {was} {now}"
             assert reads or now.leader_epoch == was.leader_epoch, f"{event.request} made {was} {now}"
-        self._fences(event)
+        self._check_fencing(event)
 
-    def _fences(self, event: StateEvent) -> None:
-        asked = event.request
-        if event.kind != "request" or not isinstance(asked, Write | Initialize | Read):
+    def _check_fencing(self, event: StateEvent) -> None:
+        request = event.request
+        if event.kind != "request" or not isinstance(request, Write | Initialize | Read):
             return
-        was = event.before.get(asked.key)
+        was = event.before.get(request.key)
         if was is None or event.answer is None or event.answer.error in NOT_READY:
             return
-        old = not isinstance(asked, Read) and asked.state_epoch < was.highest_state_epoch
-        old = old or (not isinstance(asked, Initialize) and asked.leader_epoch < was.highest_leader_epoch)
-        assert not old or event.answer.error, f"{asked} is taken, and there is {was}"
+        old = not isinstance(request, Read) and request.state_epoch < was.highest_state_epoch
+        old = old or (not isinstance(request, Initialize) and request.leader_epoch < was.highest_leader_epoch)
+        assert not old or event.answer.error, f"{request} is accepted, but the state is {was}"
 
 
 class ShareWritesAreKept(ShareStateInvariant):
-    """SH6: what is answered NONE is in what is known: each offset in the state that was told, or behind the
-    start; so is what was known before; and it is in the log."""
+    """SH6: an acknowledged write is in the state and in the log: each offset has the written delivery state
+    or a later one, or is below the start; so has what was known before."""
 
     def after(self, event: StateEvent) -> None:
-        asked = event.request
-        if event.kind != "request" or not isinstance(asked, Write) or event.answer is None:
+        request = event.request
+        if event.kind != "request" or not isinstance(request, Write) or event.answer is None:
             return
         if event.answer.error:
             return
-        now = event.after[asked.key]
-        assert now.start_offset >= asked.start_offset, f"{asked}: the start is {now.start_offset}"
-        assert event.batch is not None, f"{asked} is answered, and not written"
-        for told in (*asked.batches, *event.before[asked.key].batches):
-            for offset in range(max(told.first_offset, now.start_offset), told.last_offset + 1):
+        now = event.after[request.key]
+        assert now.start_offset >= request.start_offset, f"{request}: the start is {now.start_offset}"
+        assert event.batch is not None, f"{request} is answered, but not written"
+        for written in (*request.batches, *event.before[request.key].batches):
+            for offset in range(max(written.first_offset, now.start_offset), written.last_offset + 1):
                 found = next((b for b in now.batches if b.first_offset <= offset <= b.last_offset), None)
-                assert found is not None, f"{asked}: nothing is known of {offset}: {now}"
+                assert found is not None, f"{request}: offset {offset} is missing in {now}"
                 rank = (found.delivery_count, found.delivery_state)
-                least = (told.delivery_count, told.delivery_state)
-                assert rank >= least, f"{asked}: {offset} is kept as {found}"
+                least = (written.delivery_count, written.delivery_state)
+                assert rank >= least, f"{request}: {offset} is kept as {found}"
 
 
 class ShareBatchesAreInARow(ShareStateInvariant):
-    """SH10: batches of what is known are disjoint, in order, and none is before the start; and a snapshot
-    comes after so many updates at the latest. Of a log that was cut some are counted that came before it."""
+    """SH10: the state batches are disjoint, ordered, and not below the start; and the number of updates since
+    the last snapshot is bounded. In a log that was cut, updates before the cut may count too."""
 
     def after(self, event: StateEvent) -> None:
         for key, now in event.after.items():
             if now is not event.before.get(key):
-                self._look(now)
+                self._check_batches(now)
                 most = event.runtime.updates * (2 if event.runtime.log.cut else 1)
                 assert now.updates <= most, f"{key}: {now.updates} updates without a snapshot, {most} may be"
 
-    def _look(self, now: SharePartitionState) -> None:
+    def _check_batches(self, now: SharePartitionState) -> None:
         end = now.start_offset - 1
         for batch in now.batches:
             assert end < batch.first_offset <= batch.last_offset, f"{batch} in {now}"
@@ -130,26 +131,26 @@ class ShareBatchesAreInARow(ShareStateInvariant):
 
 
 class ShareStateBegins(ShareStateInvariant):
-    """SH11: state begins with Initialize, with nothing in it and where it was told to; who asks for what was
-    never begun is refused."""
+    """SH11: state begins with Initialize, empty and at the requested offset; requests for state that was
+    never initialized are rejected."""
 
     def after(self, event: StateEvent) -> None:
         if event.kind != "request":
             return
-        asked, answer = event.request, event.answer
-        come = event.after.keys() - event.before.keys()
-        assert not come or isinstance(asked, Initialize), f"{asked} made {sorted(come)}"
-        if isinstance(asked, Initialize) and answer is not None and not answer.error:
-            now = event.after[asked.key]
-            told = (now.state_epoch, now.start_offset, now.batches)
-            assert told == (asked.state_epoch, asked.start_offset, ()), f"{asked} made {now}"
-        elif isinstance(asked, Write | Read) and asked.key not in event.before:
-            assert answer is not None, f"{asked} is not answered"
-            assert answer.error is not Errors.NONE, f"{asked} is answered, and nothing is known of it"
+        request, answer = event.request, event.answer
+        created = event.after.keys() - event.before.keys()
+        assert not created or isinstance(request, Initialize), f"{request} made {sorted(created)}"
+        if isinstance(request, Initialize) and answer is not None and not answer.error:
+            now = event.after[request.key]
+            state = (now.state_epoch, now.start_offset, now.batches)
+            assert state == (request.state_epoch, request.start_offset, ()), f"{request} made {now}"
+        elif isinstance(request, Write | Read) and request.key not in event.before:
+            assert answer is not None, f"{request} is not answered"
+            assert answer.error is not Errors.NONE, f"{request} is accepted, but nothing was initialized"
 
 
 def share_state_invariants() -> list[ShareStateInvariant]:
-    """All of them, made anew."""
+    """Return new instances of all invariants."""
     return [invariant() for invariant in INVARIANTS]
 
 

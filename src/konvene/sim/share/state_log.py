@@ -1,7 +1,6 @@
-"""The log of share state in virtual time: a list of batches that loses its beginning, and whose records have
-offsets, by which the core says what of it is superfluous.
+"""Simulated log of the share coordinator, whose records have offsets and whose beginning is deleted.
 
-Whole batches go: the one with the offset that is kept stays as it is.
+Only whole batches are deleted: the batch that holds the first retained offset stays.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from konvene.sim.journal import Batch, Journal, Log, _Header
 
 
 class StateLog(Log):
-    """See the top of this file."""
+    """A log whose beginning can be deleted."""
 
     def __init__(self) -> None:
         super().__init__()
         self.base_offset = 0
         self.cut = 0
-        """How many batches went with the beginning."""
+        """Number of batches that were deleted from the beginning."""
         self._ends: list[int] = []
 
     def offset_at(self, number: int) -> int:
-        """The offset behind so many batches."""
+        """Return the end offset of the first `number` batches."""
         ends = self._ends
         del ends[len(self.batches) :]
         while len(ends) < len(self.batches):
@@ -36,20 +35,20 @@ class StateLog(Log):
         return ends[number - 1] if number else self.base_offset
 
     def lose_beginning(self, offset: int) -> int:
-        """Nothing before that offset is needed; how many batches are gone."""
-        gone = 0
-        while gone < self.durable and self.offset_at(gone + 1) <= offset:
-            gone += 1
-        self.base_offset = self.offset_at(gone)
-        del self.batches[:gone], self._ends[:gone]
-        self.durable -= gone
-        self.written = max(0, self.written - gone)
-        self.cut += gone
-        return gone
+        """Delete the batches below an offset; return how many."""
+        count = 0
+        while count < self.durable and self.offset_at(count + 1) <= offset:
+            count += 1
+        self.base_offset = self.offset_at(count)
+        del self.batches[:count], self._ends[:count]
+        self.durable -= count
+        self.written = max(0, self.written - count)
+        self.cut += count
+        return count
 
 
 class StateJournal(Journal):
-    """The same as a coordinator sees it."""
+    """The log as the share coordinator uses it."""
 
     log: StateLog
 
