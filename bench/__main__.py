@@ -16,7 +16,7 @@ from bench import report
 from bench.drive import Windows
 from bench.report import Result
 from bench.rows import ROWS, Row, Unknown, chosen
-from bench.systems import CLEANER_MIB, Lab, tell
+from bench.systems import CLEANER_MIB, Lab, report_progress
 
 #: Seconds before the first window: a JVM compiles what it runs often, we only touch our memory.
 WARM_S = {"konvene": 2.0, "kafka": 20.0}
@@ -28,7 +28,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measures konvene, and Apache Kafka if asked to. A family has a NAME too: commit.",
-        epilog="benchmarks:\n" + "\n".join(f"  {row.name:<18}{row.says}" for row in ROWS),
+        epilog="benchmarks:\n" + "\n".join(f"  {row.name:<18}{row.description}" for row in ROWS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure [default: everything]")
@@ -49,36 +49,40 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    asked = arguments(words)
+    options = arguments(words)
     try:
-        rows = chosen(asked.names)
+        rows = chosen(options.names)
     except Unknown as error:
-        tell(str(error))
+        report_progress(str(error))
         return 2
     began_at, loads = report.now(), [report.load_average()]
-    if not asked.json:
-        print(f"{began_at}, {os.cpu_count()} CPUs, load average {loads[0]}\n\n{report.heading(asked.kafka)}")
+    if not options.json:
+        print(
+            f"{began_at}, {os.cpu_count()} CPUs, load average {loads[0]}\n\n{report.heading(options.kafka)}"
+        )
     results = []
-    systems = ["konvene", "kafka"] if asked.kafka else ["konvene"]
-    for result in measured(rows, systems, asked):
+    systems = ["konvene", "kafka"] if options.kafka else ["konvene"]
+    for result in measured(rows, systems, options):
         results.append(result)
         loads.append(report.load_average())
-        if not asked.json:
-            print(report.table(result, asked.kafka), flush=True)
-    if asked.json:
+        if not options.json:
+            print(report.table(result, options.kafka), flush=True)
+    if options.json:
         print(json.dumps(report.document(results, began_at, loads), indent=1, ensure_ascii=False))
     else:
         print(f"\nload average {loads[-1]}\n{report.LEGEND}")
     return 1 if any(result.failures for result in results) else 0
 
 
-def measured(rows: Sequence[Row], systems: Sequence[str], asked: argparse.Namespace) -> Iterator[Result]:
+def measured(rows: Sequence[Row], systems: Sequence[str], options: argparse.Namespace) -> Iterator[Result]:
     """The results row by row; with two systems all rows of Kafka come first, on a JVM that stays warm."""
     results = [Result(row) for row in rows]
     by_name = {result.row.name: result for result in results}
     for system in reversed(systems):
-        warm_s = WARM_S[system] if asked.warm is None else asked.warm
-        with Lab(system, Windows(asked.seconds, asked.runs, warm_s), cleaner_mib=asked.cleaner_mib) as lab:
+        warm_s = WARM_S[system] if options.warm is None else options.warm
+        with Lab(
+            system, Windows(options.seconds, options.runs, warm_s), cleaner_mib=options.cleaner_mib
+        ) as lab:
             for result in results:
                 if system == "konvene" or result.row.beside is None:
                     _measure(result, lab)
@@ -89,7 +93,7 @@ def measured(rows: Sequence[Row], systems: Sequence[str], asked: argparse.Namesp
 
 
 def _measure(result: Result, lab: Lab) -> None:
-    tell(f"{lab.system} {result.row.name} (load average {report.load_average()})")
+    report_progress(f"{lab.system} {result.row.name} (load average {report.load_average()})")
     began = time.monotonic()
     try:
         result.figures[lab.system] = result.row.measure(lab)
@@ -97,8 +101,8 @@ def _measure(result: Result, lab: Lab) -> None:
         raise SystemExit(str(error)) from None
     except Exception as error:
         result.failures[lab.system] = f"{type(error).__name__}: {error}"
-        tell(f"  failed: {result.failures[lab.system]}")
-    tell(f"  {time.monotonic() - began:.0f} s")
+        report_progress(f"  failed: {result.failures[lab.system]}")
+    report_progress(f"  {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

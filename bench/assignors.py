@@ -40,7 +40,7 @@ class Size(NamedTuple):
     kinds: int = 1
 
     @property
-    def says(self) -> str:
+    def label(self) -> str:
         mixed = " mixed" if self.kinds > 1 else ""
         return f"{self.assignor}{mixed} {self.members:,}x{self.topics:,}x{self.partitions}"
 
@@ -66,7 +66,7 @@ class TaskSize(NamedTuple):
     offsets: bool = False
 
     @property
-    def says(self) -> str:
+    def label(self) -> str:
         shared = f" {self.per_process} a process" if self.per_process > 1 else ""
         reported = " offsets" if self.offsets else ""
         size = f"{self.members:,}x{self.subtopologies:,}x{self.partitions}"
@@ -99,8 +99,8 @@ def figures(lab: Lab) -> list[Figure]:
         found += _both(of, lab, partial(assign_tasks, spec, topology), partial(assign_tasks, later, topology))
         if of.assignor == "highly_available":
             steps = _until_settled(later, topology)
-            found.append(less(f"{of.says}, a step of a scale-out, ms", steps))
-            found.append(less(f"{of.says}, the longest step, ms", [max(steps)]))
+            found.append(less(f"{of.label}, a step of a scale-out, ms", steps))
+            found.append(less(f"{of.label}, the longest step, ms", [max(steps)]))
     return found
 
 
@@ -108,8 +108,8 @@ def _both(
     size: Size | TaskSize, lab: Lab, new: Callable[[], object], joined: Callable[[], object]
 ) -> list[Figure]:
     return [
-        less(f"{size.says}, ms", _measured(size.members, new, lab)),
-        less(f"{size.says}, one joins, ms", _measured(size.members, joined, lab)),
+        less(f"{size.label}, ms", _measured(size.members, new, lab)),
+        less(f"{size.label}, one joins, ms", _measured(size.members, joined, lab)),
     ]
 
 
@@ -175,8 +175,10 @@ def _streams_group(size: TaskSize, lab: Lab) -> tuple[contract.GroupSpec, contra
     given = TASK_ASSIGNORS[size.assignor].assign(spec, topology)
     if size.assignor == "highly_available":
         return _followed(spec, given, keeps=False), topology
-    told = {name: replace(of, task_offsets=_offsets(given[name])) for name, of in members.items()}
-    return replace(spec, members=told), topology
+    members_with_offsets = {
+        name: replace(of, task_offsets=_offsets(given[name])) for name, of in members.items()
+    }
+    return replace(spec, members=members_with_offsets), topology
 
 
 def _followed(
@@ -186,10 +188,10 @@ def _followed(
     its disks."""
     members = {}
     for name, of in spec.members.items():
-        told = _offsets(given[name])
+        offsets = _offsets(given[name])
         assigned = given[name] if keeps else of.assigned
         members[name] = replace(
-            of, assigned=assigned, task_offsets=told, task_end_offsets=told, reports_offsets=True
+            of, assigned=assigned, task_offsets=offsets, task_end_offsets=offsets, reports_offsets=True
         )
     return replace(spec, members=members)
 
@@ -209,8 +211,8 @@ def _until_settled(spec: contract.GroupSpec, topology: contract.TopologyDescribe
 def _offsets(of: contract.MemberAssignment) -> contract.TaskOffsets:
     """Of all that it has, or of what was left on its disk."""
     found: dict[str, dict[int, int]] = {}
-    for told in (of.active, of.standby, of.warmup):
-        for name, partitions in told.items():
+    for tasks in (of.active, of.standby, of.warmup):
+        for name, partitions in tasks.items():
             found.setdefault(name, {}).update({partition: 100 + partition for partition in partitions})
     return found
 

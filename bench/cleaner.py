@@ -16,7 +16,7 @@ from bench.drive import run
 from bench.figures import Figure, at_rank, less
 from bench.probe import probing
 from bench.records import produce_of, produced
-from bench.systems import Lab, Running, tell
+from bench.systems import Lab, Running, report_progress
 from bench.topics import Topic, delete_topic, make_topic, prove, wait_for_coordinator
 from bench.wire import BadAnswer, Peer, asking, frame_of, read
 from konvene.codec.batches import build_simple
@@ -64,7 +64,9 @@ def p99(lab: Lab, slices: bool = False) -> list[Figure]:
             busy.append(1000 * at_rank(waited, 0.99))
             longest.append(1000 * max(waited))
         speed.append(size / (1 << 20) / (last - first))
-        tell(f"  p99 {quiet[-1]:.1f} ms, {busy[-1]:.1f} ms while {speed[-1]:.0f} MiB/s were cleaned")
+        report_progress(
+            f"  p99 {quiet[-1]:.1f} ms, {busy[-1]:.1f} ms while {speed[-1]:.0f} MiB/s were cleaned"
+        )
         delete_topic(running, topic)
     return [
         less("p99 quiet, ms", quiet),

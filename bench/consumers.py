@@ -29,7 +29,7 @@ from bench.settling import (
     software,
     stable,
 )
-from bench.systems import Lab, Running, tell
+from bench.systems import Lab, Running, report_progress
 from bench.topics import Topic, make_topic, prove
 from bench.wire import Peer, frame_of
 from konvene.messages.consumer_group_heartbeat import (
@@ -100,7 +100,7 @@ def storm(lab: Lab, size: int, policy: str) -> list[Figure]:
     found = []
     for _ in range(lab.windows.runs):
         found.append(run(all_at_once(running, _crowd(running, topic, policy), members)))
-        tell(f"  owned {found[-1].owned_ms:.0f} ms, stable {found[-1].stable_ms:.0f} ms")
+        report_progress(f"  owned {found[-1].owned_ms:.0f} ms, stable {found[-1].stable_ms:.0f} ms")
     return costs(found)
 
 
@@ -215,7 +215,7 @@ async def _large(lab: Lab, running: Running, topic: Topic, policy: str, probe: P
             crowd.add(member)
 
     made = await measured(running, crowd, all_join)
-    tell(f"  {topic.partitions} joined: {made.stable_ms:.0f} ms, CPU {made.cpu_ms:.0f} ms")
+    report_progress(f"  {topic.partitions} joined: {made.stable_ms:.0f} ms, CPU {made.cpu_ms:.0f} ms")
     quiet_s = max(2 * INTERVAL_S / lab.shrink, 0.2)
     await asyncio.sleep(quiet_s)
     quiet = await _spell(running, crowd, asyncio.sleep(quiet_s))
@@ -225,7 +225,7 @@ async def _large(lab: Lab, running: Running, topic: Topic, policy: str, probe: P
         (newcomer,) = await crowd.connect()
         joining = measured(running, crowd, lambda member=newcomer: crowd.add(member))  # type: ignore[misc]
         spells.append(await _spell(running, crowd, _kept(joining, joins)))
-        tell(f"  one joins: {joins[-1].stable_ms:.0f} ms, CPU {joins[-1].cpu_ms:.0f} ms")
+        report_progress(f"  one joins: {joins[-1].stable_ms:.0f} ms, CPU {joins[-1].cpu_ms:.0f} ms")
         await asyncio.sleep(BETWEEN_S / lab.shrink)
     rss = running.rss_mib()
     probe.end()

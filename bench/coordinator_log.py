@@ -228,14 +228,18 @@ def main() -> None:
     parser.add_argument("--partition", type=int, default=0)
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     began = time.perf_counter()
     paths = write_log(
-        asked.directory, asked.records, seed=asked.seed, partition=asked.partition, groups=asked.groups
+        options.directory,
+        options.records,
+        seed=options.seed,
+        partition=options.partition,
+        groups=options.groups,
     )
     size = sum(path.stat().st_size for path in paths)
     print(
-        f"{asked.records} records, {size} bytes, {len(paths)} segments, {time.perf_counter() - began:.1f} s"
+        f"{options.records} records, {size} bytes, {len(paths)} segments, {time.perf_counter() - began:.1f} s"
     )
 
 

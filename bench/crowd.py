@@ -1,15 +1,15 @@
 """Members of a consumer group (KIP-848), and what they know together. What members of a streams group do
-otherwise is told in bench/instances.py.
+otherwise is in bench/instances.py.
 
 A member does what Java's client does: it joins at epoch 0, has one heartbeat under way at a time, sends the
-next one an interval after it sent the last, takes another interval from the moment it is told of it, and says
+next one an interval after it sent the last, takes another interval from when it receives it, and reports
 at once what it owns when that has changed. It gives up its partitions without a moment's thought. Where it
 has a name, it tells it in ApiVersions before anything else, for brokers treat clients by their names.
 
 A member is no coroutine but an object that sends prepared bytes: ten thousand of them have to cost less than
 the broker that is measured. Each has a connection of its own, but where the system has too few descriptors.
 
-How long an answer took is told twice. A member sees it when this process comes to read it, and it may be busy
+Answer times are measured twice. A member sees an answer when this process reads it, and it may be busy
 with thousands of others; the system notes when the answer came, and a request is in the broker's socket when
 it has been sent. So the second is what the broker took, and the first what a client on this machine saw.
 """
@@ -39,7 +39,7 @@ from konvene.messages.consumer_group_heartbeat import (
 REBALANCE_TIMEOUT_MS = 300_000
 JOIN, LEAVE = 0, -1
 LATER_S = 0.02
-#: How often members heartbeat, whatever they are told, where a group is only to be made.
+#: How often members heartbeat, whatever interval they receive, where a group is only to be made.
 HURRY_S = 0.05
 SETTLED_WITHIN_S = 180.0
 CONNECT_AT_ONCE = 32
@@ -133,12 +133,12 @@ class Crowd:
         """It is no member any more, however it goes."""
         self.members.remove(member)
         self._count(member, -1)
-        member.is_gone = True
+        member.has_left = True
 
-    def took(self, member: Consumer, told: Any) -> bool:
+    def took(self, member: Consumer, answer: Any) -> bool:
         """Let the member take in an answer; whether it has something to say at once."""
         self._count(member, -1)
-        again = member.take(told)
+        again = member.take(answer)
         self._count(member, 1)
         self._look()
         return again
@@ -252,9 +252,9 @@ class Line:
             self._lost(ConnectionError("the broker closed a member's connection"))
             return
         self.came_at = time.time()
-        for level, kind, told in beside:
+        for level, kind, answer in beside:
             if (level, kind) == (socket.SOL_SOCKET, STAMPS):
-                seconds, nanoseconds = STAMP.unpack(told[: STAMP.size])
+                seconds, nanoseconds = STAMP.unpack(answer[: STAMP.size])
                 self.came_at = seconds + nanoseconds / 1e9
         self._come = self._come + data if self._come else data
         while len(self._come) >= 4 and not self.is_over:
@@ -284,7 +284,7 @@ class Consumer:
         self.owes = False
         """It has yet to say what it owns."""
         self.interval_s = 5.0
-        self.is_gone = False
+        self.has_left = False
         self._loop = asyncio.get_running_loop()
         self._sent_at = self._sent_wall = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -310,17 +310,17 @@ class Consumer:
         self.line.ask(self, frame_of(request))
 
     def leave(self) -> None:
-        self.line.ask(self, frame_of(self._farewell()))
+        self.line.ask(self, frame_of(self._leave_request()))
 
     def close(self) -> None:
         """Without a farewell."""
-        self.is_gone = True
+        self.has_left = True
         if self._timer is not None:
             self._timer.cancel()
         self.line.close()
 
     def _beat(self) -> None:
-        if self.is_gone:
+        if self.has_left:
             return
         if not self._frame:
             self._frame = frame_of(self._request())
@@ -330,7 +330,7 @@ class Consumer:
         self.crowd.beats += 1
         self.line.ask(self, frame[:NUMBER_AT] + number + frame[BEHIND_NUMBER:])
 
-    def _farewell(self) -> Struct:
+    def _leave_request(self) -> Struct:
         return ConsumerGroupHeartbeatRequest(
             group_id=self.crowd.group, member_id=self.member_id, member_epoch=LEAVE
         )
@@ -347,13 +347,13 @@ class Consumer:
             )
         return request.replace(topic_partitions=self.owns) if self.owes else request
 
-    # --- what it is told ---
+    # --- answers ---
 
     def answered(self, body: bytes) -> None:
         if self._greets:
             self._greets = False
             self._beat()
-        elif not self.is_gone:
+        elif not self.has_left:
             self._answered(body)
 
     def _answered(self, body: bytes) -> None:
@@ -363,40 +363,40 @@ class Consumer:
         if body[4:] == self._same and not self.owes:
             self._next(self._sent_at + self.interval_s, now)
             return
-        told: Any = read(self.ANSWER, body)
-        code = Errors(told.error_code)
+        answer: Any = read(self.ANSWER, body)
+        code = Errors(answer.error_code)
         if code in LATER:
             self._next(now + LATER_S, now)
         elif code in FENCED:
             crowd.took(self, self.ANSWER(member_epoch=JOIN))
             self._beat()
         elif code:
-            crowd.failed(BadAnswer(f"a member was told {code.name}: {told.error_message}"))
+            crowd.failed(BadAnswer(f"a member received {code.name}: {answer.error_message}"))
         else:
             before_s = self.interval_s
-            self.interval_s = HURRY_S if crowd.hurries else told.heartbeat_interval_ms / 1000
-            self._same = body[4:] if self._given(told) is None else b""
-            if crowd.took(self, told):
+            self.interval_s = HURRY_S if crowd.hurries else answer.heartbeat_interval_ms / 1000
+            self._same = body[4:] if self._given(answer) is None else b""
+            if crowd.took(self, answer):
                 self._beat()
             else:
                 since = self._sent_at if self.interval_s == before_s else now
                 self._next(since + self.interval_s, now)
 
-    def take(self, told: Any) -> bool:
-        """Be at the epoch and own what it was told; whether that is to be said at once."""
-        given = self._given(told)
-        if self.owes or told.member_epoch != self.epoch or given is not None:
+    def take(self, answer: Any) -> bool:
+        """Apply the epoch and assignment of an answer; return True if the next heartbeat is due at once."""
+        given = self._given(answer)
+        if self.owes or answer.member_epoch != self.epoch or given is not None:
             self._frame = b""
         self.owes = given is not None
-        self.epoch = told.member_epoch
-        if given is not None or told.member_epoch == JOIN:
+        self.epoch = answer.member_epoch
+        if given is not None or answer.member_epoch == JOIN:
             self.owns = given or ()
             self.count = sum(len(topic.partitions) for topic in self.owns)
         return self.owes
 
-    def _given(self, told: Any) -> tuple[Any, ...] | None:
-        """What it is to own, if it is told."""
-        given: tuple[TopicPartitions, ...] | None = told.assignment and told.assignment.topic_partitions
+    def _given(self, answer: Any) -> tuple[Any, ...] | None:
+        """Return the target assignment in an answer, if there is one."""
+        given: tuple[TopicPartitions, ...] | None = answer.assignment and answer.assignment.topic_partitions
         return given
 
     def _next(self, at: float, now: float) -> None:

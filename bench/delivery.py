@@ -67,7 +67,7 @@ def _acquire(partition: SharePartition, member: str, base: int, count: int, now_
     )
 
 
-def _say(partition: SharePartition, acks: list[Acknowledged], now_ms: int) -> None:
+def _acknowledge(partition: SharePartition, acks: list[Acknowledged], now_ms: int) -> None:
     change = partition.acknowledge("a", acks, now_ms)
     assert change is not None
     partition.finished(change, Errors.NONE)
@@ -93,7 +93,7 @@ def _both(partition: SharePartition, bases: range, count: int, types: tuple[int,
             _acquire(partition, "a", base, count, now_ms)
         acquired = time.process_time()
         for base in some:
-            _say(partition, [Acknowledged(base, base + count - 1, types)], now_ms)
+            _acknowledge(partition, [Acknowledged(base, base + count - 1, types)], now_ms)
         acquiring += acquired - began
         accepting += time.process_time() - acquired
     return {f"{what} acquired": _each(acquiring, bases), f"{what} accepted": _each(accepting, bases)}
@@ -108,7 +108,7 @@ def _parts(batches: int) -> Costs:
         _acquire(partition, "a", base, BATCH, 0)
         began = time.process_time()
         for offset in range(base, base + BATCH):
-            _say(partition, [Acknowledged(offset, offset, ACCEPT)], 0)
+            _acknowledge(partition, [Acknowledged(offset, offset, ACCEPT)], 0)
         accepting += time.process_time() - began
     return {f"record of a batch of {BATCH} accepted": _each(accepting, range(len(bases) * BATCH))}
 
@@ -120,7 +120,7 @@ def _crowded(batches: int) -> Costs:
     for turn in range(batches):
         offset = LOCKS // 2 + turn % (LOCKS // 4)
         began = time.process_time()
-        _say(partition, [Acknowledged(offset, offset, RELEASE)], turn)
+        _acknowledge(partition, [Acknowledged(offset, offset, RELEASE)], turn)
         assert partition.next_fetch_offset == offset
         _acquire(partition, "a", offset, 1, turn)
         assert partition.lock_end_ms is not None

@@ -65,9 +65,9 @@ class Repeated:
 
     def answered(self, body: memoryview) -> int:
         if len(body) != self.size or bytes(body[4 : self.same]) != self.expected:
-            told = bytes(body[4 : self.same])
-            at = next((i for i, (a, b) in enumerate(zip(told, self.expected, strict=False)) if a != b), 0)
-            expected, got = self.expected[at : at + 16].hex(), told[at : at + 16].hex()
+            received = bytes(body[4 : self.same])
+            at = next((i for i, (a, b) in enumerate(zip(received, self.expected, strict=False)) if a != b), 0)
+            expected, got = self.expected[at : at + 16].hex(), received[at : at + 16].hex()
             raise BadAnswer(
                 f"{len(body)} bytes with {got} at {4 + at}, not {self.size} bytes with {expected}"
             )

@@ -53,7 +53,7 @@ class Instance(Consumer):
         self.process_id = secrets.token_urlsafe(16)
         self.endpoint_epoch = -1
 
-    def _farewell(self) -> StreamsGroupHeartbeatRequest:
+    def _leave_request(self) -> StreamsGroupHeartbeatRequest:
         return StreamsGroupHeartbeatRequest(
             group_id=self.crowd.group, member_id=self.member_id, member_epoch=LEAVE
         )
@@ -82,11 +82,11 @@ class Instance(Consumer):
             return request
         return request.replace(active_tasks=self.owns, standby_tasks=(), warmup_tasks=())
 
-    def take(self, told: StreamsGroupHeartbeatResponse) -> bool:
-        if told.endpoint_information_epoch != self.endpoint_epoch:
-            self.endpoint_epoch = told.endpoint_information_epoch
+    def take(self, answer: StreamsGroupHeartbeatResponse) -> bool:
+        if answer.endpoint_information_epoch != self.endpoint_epoch:
+            self.endpoint_epoch = answer.endpoint_information_epoch
             self._frame = b""
-        return super().take(told)
+        return super().take(answer)
 
-    def _given(self, told: StreamsGroupHeartbeatResponse) -> tuple[TaskIds, ...] | None:
-        return told.active_tasks
+    def _given(self, answer: StreamsGroupHeartbeatResponse) -> tuple[TaskIds, ...] | None:
+        return answer.active_tasks

@@ -25,7 +25,7 @@ def _with_bytes(per_cpu_s: float, per_s: float, mib_per_cpu_s: float, mib_per_s:
     return _rates(per_cpu_s, per_s) | {MIB_PER_CPU_S: mib_per_cpu_s, MIB_PER_S: mib_per_s}
 
 
-TOLD: dict[str, dict[str, float]] = {
+PUBLISHED: dict[str, dict[str, float]] = {
     "start": {"start, ms": 2_630},
     "idle": {RSS: 376, "idle CPU, %": 4.2},
     "api-versions": _rates(20_020, 24_752),

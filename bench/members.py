@@ -10,7 +10,7 @@ import asyncio
 import time
 
 from bench.figures import RSS, Figure, at_rank, less
-from bench.systems import Lab, Running, tell
+from bench.systems import Lab, Running, report_progress
 from bench.topics import Topic, make_topic, new_name, wait_for_coordinator
 from bench.wire import Asking, BadAnswer, asking, frame_of, read
 from konvene.codec.compile import encode
@@ -132,8 +132,8 @@ class Storm:
 
     def _note(self, member_id: str, generation: int) -> None:
         self.synced[member_id] = generation
-        everybody = self.known.get(generation) == self.size
-        if everybody and sum(g == generation for g in self.synced.values()) == self.size:
+        all_known = self.known.get(generation) == self.size
+        if all_known and sum(g == generation for g in self.synced.values()) == self.size:
             self.over.set()
 
     async def _beat(self, line: Asking, member_id: str, generation: int) -> int:
@@ -171,7 +171,7 @@ def storm(lab: Lab, size: int) -> list[Figure]:
     found = []
     for _ in range(max(lab.windows.runs, 1)):
         found.append(run(_blow_once(running, topic, members)))
-        tell(f"  {found[-1][0]:.0f} ms")
+        report_progress(f"  {found[-1][0]:.0f} ms")
     return [less("ms", (f[0] for f in found)), less("CPU ms", (f[1] for f in found))]
 
 

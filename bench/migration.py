@@ -19,7 +19,7 @@ from bench.drive import Caller, Repeated, drive, run
 from bench.figures import Figure, less, rates
 from bench.members import REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS
 from bench.settling import broker
-from bench.systems import NO_DELAY, Lab, Running, tell
+from bench.systems import NO_DELAY, Lab, Running, report_progress
 from bench.topics import Topic, make_topic, new_name, prove
 from bench.wire import Asking, BadAnswer, asking, frame_of
 from konvene.codec.compile import encode
@@ -80,14 +80,14 @@ class Thread:
         """All of its copies are at hand; of what it runs nothing is said."""
         sums: dict[Task, int] = dict.fromkeys(self.has.standby, 0)
         sums |= dict.fromkeys((task for task, _ in self.has.active), LATEST_OFFSET)
-        said = SubscriptionInfo(
+        subscription_info = SubscriptionInfo(
             LATEST_VERSION, LATEST_VERSION, self.process_id, offset_sums=sums, user_endpoint=self.endpoint
         )
         topic = self.rolling.topic.name
         owned = tuple(partition for _, (_, partition) in self.has.active)
         subscription = ConsumerProtocolSubscription(
             topics=(topic,),
-            user_data=write_subscription_info(said),
+            user_data=write_subscription_info(subscription_info),
             owned_partitions=(TopicPartition(topic=topic, partitions=owned),),
         )
         return b"\0\1" + encode(subscription, 1)
@@ -118,11 +118,11 @@ class Thread:
         )  # fmt: skip
         answer = await self.line.ask(request, SyncGroupResponse)
         if answer.error_code == Errors.NONE:
-            told = read_assignment(bytes(answer.assignment))
-            if told is None:
+            assignment = read_assignment(bytes(answer.assignment))
+            if assignment is None:
                 raise BadAnswer("an assignment cannot be read")
-            partitions = tuple((topic, p) for topic, some in told.partitions for p in some)
-            self.has = read_assignment_info(told.user_data, partitions)
+            partitions = tuple((topic, p) for topic, some in assignment.partitions for p in some)
+            self.has = read_assignment_info(assignment.user_data, partitions)
         return Errors(answer.error_code)
 
     async def again(self) -> None:
@@ -212,10 +212,10 @@ class Rolling:
         """Heartbeat, and do as one is told, until nobody is told anything."""
         for _ in range(100):
             await self.beat()
-            told = await asyncio.gather(*(thread.heartbeat() for thread in self.threads))
-            if set(told) == {Errors.NONE}:
+            errors = await asyncio.gather(*(thread.heartbeat() for thread in self.threads))
+            if set(errors) == {Errors.NONE}:
                 return
-            behind = itertools.compress(self.threads, told)
+            behind = itertools.compress(self.threads, errors)
             await asyncio.gather(*(thread.again() for thread in behind))
         raise BadAnswer(f"{self!r} does not settle")
 
@@ -239,7 +239,7 @@ def upgrade(lab: Lab, size: int) -> list[Figure]:
         took = run(_upgraded(running, rolling, members))
         joins.append(took[0])
         others.append(took[1])
-        tell(f"  the upgrade {joins[-1]:.0f} ms of CPU, each of the others {others[-1]:.2f} ms")
+        report_progress(f"  the upgrade {joins[-1]:.0f} ms of CPU, each of the others {others[-1]:.2f} ms")
     return [less("the upgrade: CPU ms", joins), less("each JoinGroup with its SyncGroup: CPU ms", others)]
 
 

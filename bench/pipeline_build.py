@@ -88,14 +88,14 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--spark", action="store_true", help="Spark's workers, as many")
     parser.add_argument("--logs", type=Path, help="where the logs are kept from run to run")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        logs = asked.logs or Path(name, "logs")
+        logs = options.logs or Path(name, "logs")
         if not logs.exists():
-            print(make(logs, asked.records, asked.groups, asked.partitions))
-        for what, each in steps(logs, Path(name), _engine(asked.spark, asked.processes)).items():
+            print(make(logs, options.records, options.groups, options.partitions))
+        for what, each in steps(logs, Path(name), _engine(options.spark, options.processes)).items():
             made = each.report
-            cpu = "not counted" if asked.spark else f"{each.cpu_s:.1f} s"
+            cpu = "not counted" if options.spark else f"{each.cpu_s:.1f} s"
             print(
                 f"{what:22} {each.wall_s:6.1f} s wall {cpu:>11} CPU {made.tasks:4} tasks "
                 f"{made.files:5} files {made.rows:9} rows {made.bytes / 1e6:7.1f} MB"

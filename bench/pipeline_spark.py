@@ -59,7 +59,7 @@ class Target(NamedTuple):
     """A row of the report: what was measured, what is promised for 1 and 2 cores."""
 
     name: str
-    says: str
+    description: str
     promised: tuple[float, ...] = ()
 
 
@@ -92,14 +92,14 @@ def main() -> None:
     parser.add_argument("--inside", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--logs", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--naive", type=int, default=NAIVE_RECORDS, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    only = frozenset(filter(None, asked.only.split(",")))
-    if asked.inside is not None:
-        amounts = Amounts(asked.records, asked.naive)
-        print(json.dumps(inside(asked.inside, asked.logs, amounts, asked.runs, only)))
+    options = parser.parse_args()
+    only = frozenset(filter(None, options.only.split(",")))
+    if options.inside is not None:
+        amounts = Amounts(options.records, options.naive)
+        print(json.dumps(inside(options.inside, options.logs, amounts, options.runs, only)))
         return
-    amounts = Amounts(asked.records)
-    found = measured(amounts, asked.runs, asked.only, tuple(map(int, asked.cores.split(","))))
+    amounts = Amounts(options.records)
+    found = measured(amounts, options.runs, options.only, tuple(map(int, options.cores.split(","))))
     print(report(found))
 
 
@@ -117,8 +117,10 @@ def figures(lab: Lab) -> list[Figure]:
     for row in TARGETS:
         for cores, values in found.items():
             if row.name in values:
-                is_rate = row.says.endswith("records/s")
-                made.append(Figure(f"{row.says}: {where[cores]}", (values[row.name],), less=not is_rate))
+                is_rate = row.description.endswith("records/s")
+                made.append(
+                    Figure(f"{row.description}: {where[cores]}", (values[row.name],), less=not is_rate)
+                )
     return made
 
 
@@ -145,10 +147,13 @@ def report(found: dict[int, dict[str, float]]) -> str:
     for row in TARGETS:
         promised = " / ".join(f"{each:g}" for each in row.promised)
         by_cpu = f"{row.name} by CPU"
-        for name, says, promise in ((row.name, row.says, promised), (by_cpu, f"{'by CPU':>49}", "")):
+        for name, description, promise in (
+            (row.name, row.description, promised),
+            (by_cpu, f"{'by CPU':>49}", ""),
+        ):
             values = [found.get(cores, {}).get(name) for cores in (0, 1, 2)]
             if any(value is not None for value in values):
-                lines.append(f"{says:<58}{''.join(map(_shown, values))}{promise:>14}")
+                lines.append(f"{description:<58}{''.join(map(_shown, values))}{promise:>14}")
     for name in ("typed", "silver"):
         if all(name in found.get(cores, {}) for cores in (1, 2)):
             scaling = found[2][name] / (2 * found[1][name])
@@ -182,11 +187,11 @@ def inside(cores: int, logs: Path, amounts: Amounts, runs: int, only: Iterable[s
     """What one process reaches; with 0 cores it is a plain one, on one core."""
     cpus = sorted(os.sched_getaffinity(0))[: max(cores, 1)]
     os.sched_setaffinity(0, cpus)
-    asked = set(only)
+    options = set(only)
     found: dict[str, float] = {}
     for name, (how, counted) in (_spark(cores, logs) if cores else _plain(logs)).items():
         amount = {"all": amounts.records, "naive": amounts.naive, "": 0}[counted]
-        if asked and name not in asked:
+        if options and name not in options:
             continue
         if not amount:
             found[name] = how()

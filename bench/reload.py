@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.figures import Figure, less
 from bench.requests import all_offsets_of, offsets
-from bench.systems import Lab, Running, tell
+from bench.systems import Lab, Running, report_progress
 from bench.topics import Topic, make_topic, prove, wait_for_coordinator
 from bench.wire import BadAnswer
 from konvene.broker.storage.offline_cleaner import Cleaning
@@ -57,13 +57,13 @@ def compacted(lab: Lab) -> list[Figure]:
         running.stop()
         data = running.broker.directory / "data"
         written, left = write(data, groups, topic)
-        tell(f"  {written / 1e6:.0f} MB, cleaned to {left / 1e6:.0f} MB")
+        report_progress(f"  {written / 1e6:.0f} MB, cleaned to {left / 1e6:.0f} MB")
         for _ in range(lab.windows.runs):
             running.start()
             wait_for_offsets(running, groups[-1])
             loaded.append(1000 * running.age_s())
             rss.append(running.rss_mib())
-            tell(f"  {loaded[-1]:.0f} ms")
+            report_progress(f"  {loaded[-1]:.0f} ms")
             running.stop()
     return [less("until all is loaded, ms", loaded), less("RSS, MiB", rss)]
 

@@ -1,6 +1,6 @@
 """Figures as a table for people, or as one JSON document.
 
-Beside each figure of ours stands Kafka's, as it was told (bench/kafka.py) or as it was measured in this run,
+Beside each figure of ours stands Kafka's, as it was published (bench/kafka.py) or as measured in this run,
 and the ratio of ours to it: to the measured one where there is one.
 """
 
@@ -21,7 +21,7 @@ from konvene import __version__
 LEGEND = f"""\
 Each figure is the median of its windows (lowest–highest); ↑ more is better, ↓ less is better. The ratio is
 ours to Kafka's. Figures per CPU second of the broker can be compared; those per second are what was left of
-the machine beside the load generator. Differences under 15 % mean nothing. "Kafka told" is Apache Kafka
+the machine beside the load generator. Differences under 15 % mean nothing. "Kafka published" is Apache Kafka
 {kafka.VERSION} on another day (bench/kafka.py), which never waits for the disk; "Kafka here" ran just now."""
 
 
@@ -35,15 +35,15 @@ class Result:
 
     def line(self, what: str) -> dict[str, Any]:
         """All that is known of one figure."""
-        told = kafka.TOLD.get(self.row.kafka, {}).get(what)
-        found: dict[str, Any] = {"what": what, "kafka_told": told}
+        published = kafka.PUBLISHED.get(self.row.kafka, {}).get(what)
+        found: dict[str, Any] = {"what": what, "kafka_published": published}
         for system, figures in self.figures.items():
             for figure in figures:
                 if figure.what == what:
                     found["less_is_better"] = figure.less
                     found[system] = _values(figure)
         ours, here = found.get("konvene"), found.get("kafka")
-        beside = here["median"] if here else told
+        beside = here["median"] if here else published
         found["ratio"] = _rounded(ours["median"] / beside) if ours and beside else None
         return found
 
@@ -77,7 +77,12 @@ def document(results: Sequence[Result], began_at: str, loads: Sequence[str]) -> 
         "cpus": os.cpu_count(),
         "loadavg": list(loads),
         "rows": [
-            {"row": r.row.name, "says": r.row.says, "figures": r.lines(), "failures": r.failures}
+            {
+                "row": r.row.name,
+                "description": r.row.description,
+                "figures": r.lines(),
+                "failures": r.failures,
+            }
             for r in results
         ],
     }
@@ -93,12 +98,12 @@ def load_average() -> str:
 
 def table(result: Result, here: bool) -> str:
     """One row of the table, with a line for each figure; `here` tells whether Kafka runs as well."""
-    lines = [f"{result.row.name}: {result.row.says}"]
+    lines = [f"{result.row.name}: {result.row.description}"]
     for line in result.lines():
         arrow = "↓" if line["less_is_better"] else "↑"
         text = f"  {line['what'] + ' ' + arrow:<44}{_shown(line.get('konvene')):>26}"
-        told = line["kafka_told"]
-        text += f"{'' if told is None else f'{told:,g}':>12}"
+        published = line["kafka_published"]
+        text += f"{'' if published is None else f'{published:,g}':>12}"
         if here:
             text += f"{_shown(line.get('kafka')):>28}"
         if line["ratio"] is not None:
@@ -109,7 +114,7 @@ def table(result: Result, here: bool) -> str:
 
 
 def heading(here: bool) -> str:
-    text = f"{'':<46}{'konvene':>26}{'Kafka told':>12}"
+    text = f"{'':<46}{'konvene':>26}{'Kafka published':>12}"
     return text + (f"{'Kafka here':>28}" if here else "") + f"{'ratio':>8}"
 
 

@@ -86,11 +86,11 @@ def _drive(lab: Lab, running: Running, callers: list[Repeated], family: str) -> 
 
 
 def commit_of(group: str, topic: Topic, partitions: int, offset: int) -> OffsetCommitRequest:
-    asked = tuple(
+    committed = tuple(
         OffsetCommitRequestPartition(partition_index=i, committed_offset=offset, committed_metadata="")
         for i in range(partitions)
     )
-    topics = (OffsetCommitRequestTopic(topic_id=topic.topic_id, partitions=asked),)
+    topics = (OffsetCommitRequestTopic(topic_id=topic.topic_id, partitions=committed),)
     return OffsetCommitRequest(group_id=group, topics=topics)
 
 

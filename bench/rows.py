@@ -35,7 +35,7 @@ class Row(NamedTuple):
     """A benchmark: its name, what it does in a sentence, how."""
 
     name: str
-    says: str
+    description: str
     measure: Callable[[Lab], list[Figure]]
     beside: str | None = None
     """The row whose figures of Kafka stand beside these, where it is not this one."""
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 ROWS = (
     Row("codec", "microseconds to read and write the commonest messages, no broker", codec.figures, "none"),
     Row("start", "process start to the first ApiVersions answer", whole.start),
-    Row("idle", "memory and CPU of a broker that nobody talks to", whole.idle),
+    Row("idle", "memory and CPU of an idle broker without clients", whole.idle),
     Row("api-versions", "ApiVersions, 64 connections", requests.api_versions),
     Row(
         "heartbeat-64",
@@ -108,7 +108,7 @@ ROWS = (
         "Fetch of 1 MiB, 8 connections, batches of 1000 x 1 KiB",
         with_(records.fetch, count=1000),
     ),
-    Row("latency", "produce to fetch, 200 records/s, one consumer that waits", records.latency),
+    Row("latency", "produce to fetch, 200 records/s, one long-polling consumer", records.latency),
     Row(
         "join-100",
         "100 classic members join at once, until all are in one generation",
@@ -118,12 +118,12 @@ ROWS = (
     Row("members-5000", "a heartbeat every 5 s of 5,000 members, a connection each", members.quiet_day),
     Row(
         "consumer-heartbeat",
-        "ConsumerGroupHeartbeat that says nothing, 1,000 members, 64 connections",
+        "ConsumerGroupHeartbeat without changes, 1,000 members, 64 connections",
         consumers.heartbeat,
     ),
     Row(
         "consumer-join-1000",
-        "1,000 consumer members join at once, told intervals as by Kafka",
+        "1,000 consumer members join at once, heartbeat intervals as Kafka sets them",
         with_(consumers.storm, size=1000, policy="kafka"),
     ),
     Row(
@@ -134,12 +134,12 @@ ROWS = (
     ),
     Row(
         "consumer-one",
-        "one joins and one leaves a group of 100, told intervals as by Kafka",
+        "one joins and one leaves a group of 100, heartbeat intervals as Kafka sets them",
         with_(consumers.change, size=100, policy="kafka"),
     ),
     Row(
         "consumer-one-told",
-        "the same, responsive by told intervals alone",
+        "the same, responsive by shorter heartbeat intervals alone",
         with_(consumers.change, size=100, policy="told"),
         "consumer-one",
     ),
@@ -157,7 +157,7 @@ ROWS = (
     ),
     Row(
         "consumer-quiet",
-        "1,000 stable consumer members, a connection each, told intervals as by Kafka",
+        "1,000 stable consumer members, a connection each, heartbeat intervals as Kafka sets them",
         with_(consumers.quiet_day, policy="kafka"),
     ),
     Row(
@@ -173,17 +173,17 @@ ROWS = (
     ),
     Row(
         "consumer-10000-told",
-        "the same, responsive: thousands who joined at once come apart",
+        "the same, responsive: thousands of joins at once",
         with_(consumers.large, size=10_000, policy="told"),
     ),
     Row(
         "streams-heartbeat",
-        "StreamsGroupHeartbeat that says nothing, 1,000 members, 64 connections",
+        "StreamsGroupHeartbeat without changes, 1,000 members, 64 connections",
         streams.heartbeat,
     ),
     Row(
         "streams-join-1000",
-        "1,000 streams members join at once, told intervals as by Kafka",
+        "1,000 streams members join at once, heartbeat intervals as Kafka sets them",
         with_(streams.storm, size=1000, policy="kafka"),
     ),
     Row(
@@ -194,12 +194,12 @@ ROWS = (
     ),
     Row(
         "streams-one",
-        "one joins and one leaves a streams group of 100, told intervals as by Kafka",
+        "one joins and one leaves a streams group of 100, heartbeat intervals as Kafka sets them",
         with_(streams.change, size=100, policy="kafka"),
     ),
     Row(
         "streams-one-told",
-        "the same, responsive by told intervals alone",
+        "the same, responsive by shorter heartbeat intervals alone",
         with_(streams.change, size=100, policy="told"),
         "streams-one",
     ),
@@ -255,12 +255,12 @@ ROWS = (
     ),
     Row(
         "share-heartbeat",
-        "ShareGroupHeartbeat that says nothing, 1,000 members, 64 connections",
+        "ShareGroupHeartbeat without changes, 1,000 members, 64 connections",
         sharing.heartbeat,
     ),
     Row(
         "share-one",
-        "one joins and one leaves a share group of 100, told intervals as by Kafka",
+        "one joins and one leaves a share group of 100, heartbeat intervals as Kafka sets them",
         with_(sharing.change, size=100, policy="kafka"),
     ),
     Row(

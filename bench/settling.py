@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from bench.crowd import JAVA, NAMELESS, Consumer, Crowd, Software
 from bench.figures import Figure, less
-from bench.systems import Lab, Running, tell
+from bench.systems import Lab, Running, report_progress
 from bench.topics import wait_for_coordinator
 
 POLICIES: dict[str, dict[str, str]] = {
@@ -136,7 +136,9 @@ async def changes(lab: Lab, running: Running, crowd: Crowd) -> tuple[list[Took],
         farewells.append(await measured(running, crowd, lambda member=one: leaves(crowd, member)))  # type: ignore[misc]
         one.close()
         await asyncio.sleep(BETWEEN_S / lab.shrink)
-        tell(f"  one joins {joins[-1].stable_ms:.0f} ms, one leaves {farewells[-1].stable_ms:.0f} ms")
+        report_progress(
+            f"  one joins {joins[-1].stable_ms:.0f} ms, one leaves {farewells[-1].stable_ms:.0f} ms"
+        )
     await crowd.end()
     return joins, farewells
 
@@ -153,6 +155,6 @@ async def kills(lab: Lab, running: Running, make: Callable[[], Crowd], size: int
             member.close()
 
         found.append(await measured(running, crowd, lost))
-        tell(f"  {found[-1].stable_ms:.0f} ms")
+        report_progress(f"  {found[-1].stable_ms:.0f} ms")
         await crowd.end()
     return found

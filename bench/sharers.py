@@ -18,7 +18,7 @@ class Sharer(Consumer):
 
     ANSWER: ClassVar[type[Any]] = ShareGroupHeartbeatResponse
 
-    def _farewell(self) -> ShareGroupHeartbeatRequest:
+    def _leave_request(self) -> ShareGroupHeartbeatRequest:
         return ShareGroupHeartbeatRequest(
             group_id=self.crowd.group, member_id=self.member_id, member_epoch=LEAVE
         )
@@ -32,8 +32,8 @@ class Sharer(Consumer):
             subscribed_topic_names=topics,
         )
 
-    def take(self, told: Any) -> bool:
-        super().take(told)
+    def take(self, answer: Any) -> bool:
+        super().take(answer)
         self.owes = False
         return False
 

@@ -22,7 +22,7 @@ from bench.figures import Figure, rates
 from bench.records import SHAPES, batch_of, produce_of, produced
 from bench.settling import broker, changes, costs, gathered, software, stable
 from bench.sharers import sharers
-from bench.systems import NO_SYNC, TICK_S, Lab, Running, tell
+from bench.systems import NO_SYNC, TICK_S, Lab, Running, report_progress
 from bench.topics import Topic, make_topic, new_name, prove, wait_for_coordinator
 from bench.wire import Asking, BadAnswer, Peer, asking, frame_of
 from konvene.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -40,7 +40,7 @@ from konvene.messages.offset_commit import (
 )
 from konvene.messages.produce import ProduceResponse
 from konvene.messages.share_acknowledge import (
-    AcknowledgementBatch as Said,
+    AcknowledgementBatch as Acknowledged,
 )
 from konvene.messages.share_acknowledge import (
     AcknowledgePartition,
@@ -139,11 +139,11 @@ class Member:
 
     def _partition(self, index: int) -> SharePartition:
         has = self._has.get(index, ())
-        said = tuple(
+        acknowledged = tuple(
             AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=ACCEPT)
             for first, last in has
         )
-        return SharePartition(partition_index=index, acknowledgement_batches=said)
+        return SharePartition(partition_index=index, acknowledgement_batches=acknowledged)
 
     async def acknowledge(self) -> None:
         """Accept what it has, by a request of its own."""
@@ -151,7 +151,7 @@ class Member:
             AcknowledgePartition(
                 partition_index=index,
                 acknowledgement_batches=tuple(
-                    Said(first_offset=first, last_offset=last, acknowledge_types=ACCEPT)
+                    Acknowledged(first_offset=first, last_offset=last, acknowledge_types=ACCEPT)
                     for first, last in has
                 ),
             )
@@ -228,7 +228,7 @@ async def _deliver(running: Running, topic: Topic, records: int, take: Take) -> 
     spent = await _spend(running, records, lambda: take(members, records))
     again = sum(member.again for member in members)
     if again:
-        tell(f"  {again} records came more than once")
+        report_progress(f"  {again} records came more than once")
     for member in members:
         member.line.transport.close()
     return spent
@@ -245,7 +245,7 @@ def _windows(
     found = []
     for _ in range(windows.runs):
         found.append(run(measure()))
-        tell(f"  {found[-1].records} records, CPU {found[-1].cpu_s:.2f} s")
+        report_progress(f"  {found[-1].records} records, CPU {found[-1].cpu_s:.2f} s")
     return found
 
 

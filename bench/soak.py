@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.against.brokers import Konvene
 
-from bench.systems import Running, tell
+from bench.systems import Running, report_progress
 from bench.topics import make_topic, wait_for_coordinator
 from bench.wire import Peer
 from konvene.codec.uuid import Uuid
@@ -47,12 +47,12 @@ def main() -> None:
     )
     options.add_argument("--minutes", type=float, default=60)
     options.add_argument("--commits-per-second", type=int, default=2000)
-    asked = options.parse_args()
+    arguments = options.parse_args()
     with tempfile.TemporaryDirectory() as place:
         running = Running(Konvene(Path(place), SETTINGS))
         running.start()
         try:
-            sys.exit(soak(running, asked.minutes, asked.commits_per_second))
+            sys.exit(soak(running, arguments.minutes, arguments.commits_per_second))
         finally:
             running.kill()
 
@@ -73,7 +73,7 @@ def soak(running: Running, minutes: float, per_second: int) -> int:
             minute += min(60, 6 * minutes)
             size = sum(file.stat().st_size for file in log.iterdir())
             largest = max(largest, size)
-            tell(
+            report_progress(
                 f"{(minute - began) / 60:5.1f} min  {sent * PARTITIONS:>11,} commits  {size / 1e6:6.1f} MB"
                 f"  slowest {1000 * slowest:.0f} ms  RSS {running.rss_mib():.0f} MiB"
             )
@@ -83,7 +83,9 @@ def soak(running: Running, minutes: float, per_second: int) -> int:
     running.start()
     wait_for_coordinator(running, "group-0")
     bound = 5 * SEGMENT + COUNTS
-    tell(f"{sent * PARTITIONS:,} commits; at most {largest / 1e6:.1f} MB, bound {bound / 1e6:.1f} MB")
+    report_progress(
+        f"{sent * PARTITIONS:,} commits; at most {largest / 1e6:.1f} MB, bound {bound / 1e6:.1f} MB"
+    )
     return 0 if largest <= bound else 1
 
 

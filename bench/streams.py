@@ -22,7 +22,7 @@ from bench.settling import (
     software,
     stable,
 )
-from bench.systems import NO_DELAY, Lab, Running, tell
+from bench.systems import NO_DELAY, Lab, Running, report_progress
 from bench.topics import Topic, make_topic, prove, wait_for_coordinator
 from bench.wire import BadAnswer, frame_of
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
@@ -87,7 +87,7 @@ def storm(lab: Lab, size: int, policy: str) -> list[Figure]:
     found = []
     for _ in range(lab.windows.runs):
         found.append(run(all_at_once(running, _crowd(running, topic, policy), members)))
-        tell(f"  owned {found[-1].owned_ms:.0f} ms, stable {found[-1].stable_ms:.0f} ms")
+        report_progress(f"  owned {found[-1].owned_ms:.0f} ms, stable {found[-1].stable_ms:.0f} ms")
     return costs(found)
 
 
@@ -118,9 +118,10 @@ PARTITIONS = 100
 
 
 def load(lab: Lab, size: int) -> list[Figure]:
-    """A broker starts again, after kill -9, on a group with ten thousand tasks, until it is told right."""
+    """A broker starts again, after kill -9, on a group with ten thousand tasks, until all tasks are
+    assigned again."""
     members = lab.of(size)
-    starts, told, cpu = [], [], []
+    starts, assigned, cpu = [], [], []
     with lab.fresh() as running:
         running.broker.settings |= NO_DELAY | POLICIES["told"]
         running.start()
@@ -132,14 +133,16 @@ def load(lab: Lab, size: int) -> list[Figure]:
             running.start()
             starts.append(1000 * running.ready_s)
             _wait_for_group(running, group, members, lab.of(SUBTOPOLOGIES) * topic.partitions)
-            told.append(1000 * running.age_s())
+            assigned.append(1000 * running.age_s())
             cpu.append(1000 * running.cpu_s())
-            tell(f"  start {starts[-1]:.0f} ms, all told {told[-1]:.0f} ms, CPU {cpu[-1]:.0f} ms")
+            report_progress(
+                f"  start {starts[-1]:.0f} ms, all assigned {assigned[-1]:.0f} ms, CPU {cpu[-1]:.0f} ms"
+            )
         rss = running.rss_mib()
     return [
         less("start, ms", starts),
-        less("all tasks told, ms", told),
-        less("told after start, ms", [told[i] - starts[i] for i in range(len(told))]),
+        less("all tasks assigned, ms", assigned),
+        less("assigned after start, ms", [assigned[i] - starts[i] for i in range(len(assigned))]),
         less("CPU ms", cpu),
         less(RSS, [rss]),
     ]

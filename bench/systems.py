@@ -201,7 +201,7 @@ class Lab:
         return Running(SYSTEMS[self.system](Path(directory), SETTINGS | (settings or {})))
 
 
-def tell(text: str) -> None:
+def report_progress(text: str) -> None:
     """Say how it goes, beside the output."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

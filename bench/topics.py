@@ -38,14 +38,14 @@ class Topic(NamedTuple):
 
 def make_topic(running: Running, partitions: int, **configs: str) -> Topic:
     name = new_name("topic")
-    asked = CreatableTopic(
+    creatable = CreatableTopic(
         name=name,
         num_partitions=partitions,
         replication_factor=1,
         configs=tuple(CreatableTopicConfig(name=k.replace("_", "."), value=v) for k, v in configs.items()),
     )
     with Peer(running.port) as peer:
-        answer = peer.ask(CreateTopicsRequest(topics=(asked,)), CreateTopicsResponse)
+        answer = peer.ask(CreateTopicsRequest(topics=(creatable,)), CreateTopicsResponse)
     made = answer.topics[0]
     if made.error_code:
         raise RuntimeError(f"topic {name}: error {made.error_code} {made.error_message or ''}")

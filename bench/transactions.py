@@ -99,7 +99,9 @@ class Producer:
         asked = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=60_000, producer_epoch=-1
         )
-        told = await self._until_told(asked, InitProducerIdResponse, None, lambda answer: answer.error_code)
+        told = await self._until_accepted(
+            asked, InitProducerIdResponse, None, lambda answer: answer.error_code
+        )
         self.producer_id, self.epoch = told.producer_id, told.producer_epoch
 
     async def transact(self) -> None:
@@ -118,7 +120,7 @@ class Producer:
                 v3_and_below_producer_epoch=self.epoch,
                 v3_and_below_topics=(topic,),
             )
-            await self._until_told(announced, AddPartitionsToTxnResponse, None, _of_partitions)
+            await self._until_accepted(announced, AddPartitionsToTxnResponse, None, _of_partitions)
         batch = build_simple(
             [(None, VALUE)],
             int(time.time() * 1000),
@@ -128,7 +130,7 @@ class Producer:
             transactional=True,
         )
         asked = produce_of(self.topic, self.partition, batch, self.transactional_id)
-        await self._until_told(asked, ProduceResponse, self.speaks.produce, _of_produce)
+        await self._until_accepted(asked, ProduceResponse, self.speaks.produce, _of_produce)
         self.sequence += 1
 
     async def commit_offset(self) -> None:
@@ -140,7 +142,7 @@ class Producer:
                 producer_epoch=self.epoch,
                 group_id=self.group,
             )
-            await self._until_told(announced, AddOffsetsToTxnResponse, None, lambda a: a.error_code)
+            await self._until_accepted(announced, AddOffsetsToTxnResponse, None, lambda a: a.error_code)
         self.offset += 1
         partition = TxnOffsetCommitRequestPartition(
             partition_index=self.partition, committed_offset=self.offset, committed_metadata=""
@@ -152,7 +154,7 @@ class Producer:
             producer_epoch=self.epoch,
             topics=(TxnOffsetCommitRequestTopic(name=self.topic.name, partitions=(partition,)),),
         )
-        await self._until_told(asked, TxnOffsetCommitResponse, self.speaks.commit, _of_commit)
+        await self._until_accepted(asked, TxnOffsetCommitResponse, self.speaks.commit, _of_commit)
 
     async def end(self) -> None:
         """Commit. In the second generation the next transaction has an epoch of its own."""
@@ -162,11 +164,11 @@ class Producer:
             producer_epoch=self.epoch,
             committed=True,
         )
-        told = await self._until_told(asked, EndTxnResponse, self.speaks.end, lambda a: a.error_code)
+        told = await self._until_accepted(asked, EndTxnResponse, self.speaks.end, lambda a: a.error_code)
         if not self.speaks.announces:
             self.producer_id, self.epoch, self.sequence = told.producer_id, told.producer_epoch, 0
 
-    async def _until_told(
+    async def _until_accepted(
         self,
         request: Struct,
         kind: type[Response],

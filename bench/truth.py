@@ -1,10 +1,10 @@
 """How often the pipeline names the right cause: random lives of groups, whose causes are known.
 
 The simulator's coordinator says of each decision why a group moved. Its log, with and without the audit, is
-given to the reducer, and what that tells is held against what was said: cause by cause and member by member.
+given to the reducer, and its rows are compared with the decisions: cause by cause and member by member.
 
-    recall       of the causes that there were, those that are told
-    precision    of the causes that are told, those that there were
+    recall       share of the actual causes that are reported
+    precision    of the causes that are reported, those that there were
 
 An answer that names two causes, because the log cannot tell them apart, counts for the one that it was; how
 many answers of this kind there are is printed beside. `python -m bench.truth --rebalances 10000`.
@@ -39,8 +39,8 @@ SETS = (("compaction", "0"), ("fault.clock_step", "0"))
 times what happened while the clock was set back."""
 
 
-class Said(NamedTuple):
-    """That a group moved, as its coordinator said it."""
+class KnownRebalance(NamedTuple):
+    """A rebalance as its coordinator decided it."""
 
     group_id: str
     epoch: int
@@ -51,13 +51,13 @@ class Said(NamedTuple):
 
 @dataclass(slots=True)
 class Score:
-    """Causes that there were, that were told, and that were both."""
+    """Causes that there were, that were reported, and that were both."""
 
     rebalances: int = 0
     missed: Counter[str] = field(default_factory=Counter)
-    """Causes that there were and that nobody told."""
+    """Actual causes that were not reported."""
     invented: Counter[str] = field(default_factory=Counter)
-    """Causes that were told and that there were not."""
+    """Reported causes that are not actual ones."""
     right: int = 0
     ambiguous: int = 0
     """Of the right ones, those that name more than one cause."""
@@ -81,22 +81,22 @@ class Score:
 
 
 class _Listens(Invariant):
-    """Hears each decision, also of those that a crash keeps from the audit."""
+    """Records each decision, including those that a crash keeps from the audit."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[Any, tuple[Any, ...]]] = []
+        self.decisions: list[tuple[Any, tuple[Any, ...]]] = []
 
     def after(self, event: Event) -> None:
         if event.batch is not None and event.outcome is not None and event.outcome.why:
-            self.said.append((event.batch, event.outcome.why))
+            self.decisions.append((event.batch, event.outcome.why))
 
 
 class _Audits(MembershipListener):
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.explanations: list[Any] = []
 
     def explained(self, explained: Any) -> None:
-        self.told.append(explained)
+        self.explanations.append(explained)
 
 
 def life(run: Run) -> tuple[World, _Listens, _Audits]:
@@ -119,45 +119,45 @@ def life(run: Run) -> tuple[World, _Listens, _Audits]:
     return world, listens, audits
 
 
-def truth(world: World, listens: _Listens, audits: _Audits) -> Iterator[Said]:
-    """What was said and is in the log: of what a crash took away, nothing is to be told. A generation that
-    was superseded may leave no record; then it has been if the audit says so."""
+def truth(world: World, listens: _Listens, audits: _Audits) -> Iterator[KnownRebalance]:
+    """Yield the rebalances that left a record in the log, and superseded generations that only the audit has.
+    Those that a crash took away do not count."""
     ends: dict[int, int] = {}
     offset = 0
     for batch in world.log.batches:
         offset += batch.size
         ends[id(batch)] = offset - 1
-    unwritten = [((story.rebalance,), -1) for story in audits.told if story.base_offset < 0]
-    written = [(why, ends[id(batch)]) for batch, why in listens.said if id(batch) in ends]
+    unwritten = [((story.rebalance,), -1) for story in audits.explanations if story.base_offset < 0]
+    written = [(why, ends[id(batch)]) for batch, why in listens.decisions if id(batch) in ends]
     for why, offset in (*written, *unwritten):
         for group_id, story in why:
             if story.group_type != "classic" and story.state not in ("Assigning", "Empty"):
                 continue  # The end of a rebalance repeats the causes of its epochs.
-            yield Said(group_id, story.epoch, offset, story.causes)
+            yield KnownRebalance(group_id, story.epoch, offset, story.causes)
 
 
-def score(said: Iterable[Said], rows: Sequence[dict[str, Any]]) -> Score:
-    """Hold rows of `rebalance` against what was said."""
+def score(known_rebalances: Iterable[KnownRebalance], rows: Sequence[dict[str, Any]]) -> Score:
+    """Compare rows of `rebalance` with the known rebalances."""
     found = Score()
     of_epoch: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for row in rows:
         of_epoch.setdefault((row["group_id"], row["to_epoch"]), []).append(row)
-    known: dict[tuple[str, int], list[Said]] = {}
-    for each in said:
+    known: dict[tuple[str, int], list[KnownRebalance]] = {}
+    for each in known_rebalances:
         known.setdefault((each.group_id, each.epoch), []).append(each)
     for key in sorted({*of_epoch, *known}):
-        told = [row for row in of_epoch.get(key, []) if row["evidence"] != "missing"]
+        reported = [row for row in of_epoch.get(key, []) if row["evidence"] != "missing"]
         stories = known.get(key, [])
         found.rebalances += len(stories)
-        found.rows_missing += max(len(stories) - len(told), 0)
-        found.rows_too_many += max(len(told) - len(stories), 0)
-        _compare(found, stories, told)
+        found.rows_missing += max(len(stories) - len(reported), 0)
+        found.rows_too_many += max(len(reported) - len(stories), 0)
+        _compare(found, stories, reported)
     return found
 
 
-def _compare(found: Score, stories: Sequence[Said], told: Sequence[dict[str, Any]]) -> None:
+def _compare(found: Score, stories: Sequence[KnownRebalance], reported: Sequence[dict[str, Any]]) -> None:
     there = Counter((c.kind, c.member_id) for story in stories for c in story.causes)
-    for cause in (cause for row in told for cause in row["causes"]):
+    for cause in (cause for row in reported for cause in row["causes"]):
         kinds = cause["kind"].split("|")
         match = next((each for each in _meant(kinds, cause["member_id"]) if there[each] > 0), None)
         if match is None:
@@ -181,11 +181,11 @@ def _meant(kinds: Sequence[str], member_id: str | None) -> Iterator[tuple[str, s
 def measure(run: Run) -> tuple[Score, Score]:
     """Of a life: with the audit, and without it."""
     world, listens, audits = life(run)
-    said = list(truth(world, listens, audits))
+    known = list(truth(world, listens, audits))
     scores = []
-    for explained in (audits.told, ()):
+    for explained in (audits.explanations, ()):
         table = tables_of("sim", world.log.batches, explained).get("rebalance")
-        scores.append(score(said, table.to_pylist() if table is not None else []))
+        scores.append(score(known, table.to_pylist() if table is not None else []))
     return scores[0], scores[1]
 
 

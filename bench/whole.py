@@ -10,7 +10,7 @@ from bench.drive import run
 from bench.figures import RSS, Figure, less
 from bench.records import SHAPES, batch_of
 from bench.requests import PARTITIONS, all_offsets_of, commit_of, committed, offsets
-from bench.systems import Lab, Running, tell
+from bench.systems import Lab, Running, report_progress
 from bench.topics import Topic, make_topic, prove, wait_for_coordinator
 from bench.wire import Asking, BadAnswer, Peer, asking
 from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -113,7 +113,7 @@ def load(lab: Lab) -> list[Figure]:
                     first.append(1000 * running.age_s())
             loaded.append(1000 * running.age_s())
             rss.append(running.rss_mib())
-            tell(f"  {loaded[-1]:.0f} ms")
+            report_progress(f"  {loaded[-1]:.0f} ms")
             running.stop()
     return [less(FIRST_MS, first), less(LOADED_MS, loaded), less(RSS, rss)]
 
@@ -177,7 +177,7 @@ def partitions(lab: Lab) -> list[Figure]:
             running.start()
             _wait_for_records(running, topics[-1], 2 * turn + 2)
             recoveries.append(1000 * running.age_s())
-            tell(f"  start {starts[-1]:.0f} ms, after kill -9 {recoveries[-1]:.0f} ms")
+            report_progress(f"  start {starts[-1]:.0f} ms, after kill -9 {recoveries[-1]:.0f} ms")
             _write_to_each(running, topics)
     return [
         less("to make and fill them, ms", [made]),

@@ -38,14 +38,14 @@ def lab() -> Iterator[Lab]:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_row_gives_figures(lab: Lab, row: Row) -> None:
-    """Every figure has a value for each window, and each that Kafka is told to have is among ours."""
+    """Every figure has a value for each window, and each published figure of Kafka is among ours."""
     figures = row.measure(lab)
     assert figures
     for figure in figures:
         assert len(figure.values) >= 1
         what = figure.what.rpartition(": ")[2].removesuffix(" above quiet")
         assert what in MAY_BE_ANYTHING or min(figure.values) > 0, figure
-    assert kafka.TOLD.get(row.kafka, {}).keys() <= {figure.what for figure in figures}
+    assert kafka.PUBLISHED.get(row.kafka, {}).keys() <= {figure.what for figure in figures}
 
 
 def test_what_took_no_tick_of_cpu_is_no_division_by_nothing() -> None:
@@ -53,9 +53,9 @@ def test_what_took_no_tick_of_cpu_is_no_division_by_nothing() -> None:
     assert pipeline_spark._seconds(lambda: None)[1] > 0
 
 
-def test_kafka_is_told_of_rows_that_are_there() -> None:
+def test_published_figures_belong_to_existing_rows() -> None:
     """No constant of Kafka's is left without its row."""
-    assert kafka.TOLD.keys() <= {row.name for row in ROWS}
+    assert kafka.PUBLISHED.keys() <= {row.name for row in ROWS}
 
 
 def test_names_choose_rows_and_families() -> None:
@@ -68,7 +68,7 @@ def test_names_choose_rows_and_families() -> None:
 
 
 def test_table_and_document() -> None:
-    """The median with its spread, what Kafka is told to reach, and the ratio to what it reached here, if it
+    """The median with its spread, Kafka's published figure, and the ratio to what it reached here, if it
     ran."""
     row = next(row for row in ROWS if row.name == "commit-1")
     result = Result(row, {"konvene": [Figure("requests per CPU s", (13_038.0, 10_000.0, 20_000.0))]})
@@ -79,11 +79,11 @@ def test_table_and_document() -> None:
     assert table(result, here=True).splitlines()[1].split() == (
         ["requests", "per", "CPU", "s", "↑", "13,040", "(10,000–20,000)", "26,076", "39,110", "0.33"]
     )
-    (told,) = document([result], "2026-01-01T00:00:00Z", ["0.1"])["rows"]
-    assert told["figures"] == [
+    (row,) = document([result], "2026-01-01T00:00:00Z", ["0.1"])["rows"]
+    assert row["figures"] == [
         {
             "what": "requests per CPU s",
-            "kafka_told": 26_076,
+            "kafka_published": 26_076,
             "less_is_better": False,
             "konvene": {"median": 13040.0, "min": 1e4, "max": 2e4, "windows": [13040.0, 1e4, 2e4]},
             "kafka": {"median": 39110.0, "min": 39110.0, "max": 39110.0, "windows": [39110.0]},
@@ -93,7 +93,7 @@ def test_table_and_document() -> None:
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--json` prints nothing else; how it goes is told on stderr."""
+    """`--json` prints nothing else; progress goes to stderr."""
     assert main(["start", "--json", "--runs", "1"]) == 0
     out, err = capsys.readouterr()
     (row,) = json.loads(out)["rows"]
@@ -180,7 +180,7 @@ def test_wrong_answer_is_no_figure() -> None:
             caller.answered(memoryview(wrong))
 
 
-def test_failed_row_is_told_and_fails_the_run(
+def test_failed_row_is_reported_and_fails_the_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The others are measured all the same."""

@@ -28,11 +28,11 @@ def test_with_the_audit_nearly_every_cause_is_told_and_none_is_invented(kinds: t
 
 def test_the_harness_sees_what_is_wrong() -> None:
     """A row with another cause is a miss and an invention; one that names two is right about either."""
-    from bench.truth import Said, score
+    from bench.truth import KnownRebalance, score
 
     from konvene.records.audit import Cause
 
-    said = [Said("g", 1, 5, (Cause(kind="session-expired", member_id="m"),))]
+    said = [KnownRebalance("g", 1, 5, (Cause(kind="session-expired", member_id="m"),))]
     row = {"group_id": "g", "to_epoch": 1, "evidence": "inferred"}
 
     def told(kind: str) -> Score:

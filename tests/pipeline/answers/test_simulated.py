@@ -30,7 +30,7 @@ def test_every_rebalance_of_a_life_has_its_sentence_and_its_trace(
     kinds: tuple[str, ...], with_audit: bool
 ) -> None:
     world, _, audits = life(Run(11, kinds, 1_500))
-    gold = Gold(tables_of("sim", world.log.batches, audits.told if with_audit else ()))
+    gold = Gold(tables_of("sim", world.log.batches, audits.explanations if with_audit else ()))
     assert len(gold.rebalances) > 5
     cost = costs(gold.rows("unavailability"), Ends([]))
     for each in gold.rebalances:
@@ -51,7 +51,7 @@ def test_every_rebalance_of_a_life_has_its_sentence_and_its_trace(
 @pytest.mark.parametrize("kinds", KINDS, ids="+".join)
 def test_a_life_comes_to_a_summary_and_a_page(kinds: tuple[str, ...]) -> None:
     world, _, audits = life(Run(12, kinds, 1_500))
-    gold = Gold(tables_of("sim", world.log.batches, audits.told))
+    gold = Gold(tables_of("sim", world.log.batches, audits.explanations))
     summary = summarise(gold, Selection())
     assert summary.rebalances == len(gold.rebalances)
     for each in summary.advice:

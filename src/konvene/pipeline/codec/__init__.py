@@ -1,6 +1,5 @@
-"""The bytes of logs as columns of Arrow: no file is opened here, and no Spark is known.
+"""Decodes the bytes of logs into Arrow columns: opens no files and does not import Spark.
 
-A buffer comes in, whoever holds it. `batches` finds the batches in it, `records` the records in these,
-`bronze` makes a table of them, `typed` a table of each record type. What cannot be read becomes a row that
-says why.
+`batches` finds the batches in a buffer, `records` the records in these, `bronze` makes a table of them,
+`typed` a table of each record type. What cannot be read becomes a row with the reason.
 """

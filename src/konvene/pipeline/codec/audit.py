@@ -1,7 +1,7 @@
 """The rows of `__konvene_audit` as `audit_event`.
 
-They are read as any other record type is (`typed`); only the names of some columns are others, and a
-tombstone is no row. A row of another type says nothing that has a place here.
+They are read like any other record type (`typed`), with other names for some columns; tombstones and rows of
+other types are dropped.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _NAMES = {"audit_partition": "log_partition", "audit_offset": "offset", "group_i
 
 
 def events(records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Rows of `coordinator_record`, read from the audit's log, as rows of `audit_event`; and as rows of
-    `quarantine` those that cannot be read."""
-    told = pc.and_(
+    """Return rows of `coordinator_record` from the audit's log as rows of `audit_event`, and the unreadable
+    ones as rows of `quarantine`."""
+    chosen = pc.and_(
         pc.equal(pc.fill_null(records.column("key_type"), -1), _KIND.code), records.column("value").is_valid()
     )
-    typed, bad = _TABLE.decode(records if pc.all(told).as_py() else records.filter(told))
+    typed, bad = _TABLE.decode(records if pc.all(chosen).as_py() else records.filter(chosen))
     schema = TABLES["audit_event"].schema
     columns = [typed.column(_NAMES.get(f.name, f.name)) for f in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema), bad

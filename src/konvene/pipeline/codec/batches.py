@@ -1,15 +1,14 @@
-"""The walk over the batches of a log, which no damage stops.
+"""Walks the batches of a log, past any damage.
 
-A walk begins where a batch begins and gives blocks of whole, sound batches: checksum and arithmetic hold,
-offsets rise, and what was compressed is unpacked. Everything else becomes a `Bad`. Behind a bad batch the
-walk goes on where its length leads to something that can be a batch; where it does not, the next batch with a
-right checksum is looked for, at a cost that is bounded however the bytes were chosen. If there is none, the
-rest is bad.
+A walk starts at a batch boundary and yields blocks of complete, valid batches: checksum and lengths are
+right, offsets rise, and compressed batches are decompressed. Everything else becomes a `Bad`. After a bad
+batch the walk continues where its length leads to a plausible batch; otherwise it searches for the next batch
+with a right checksum, at a bounded cost for any input. If there is none, the rest is bad.
 
-A batch that is cut by the end of the buffer is no damage: somebody may be writing it. The walk ends in front
-of it, and `next_position` says where to go on. So do zeros, which a file has that was made longer ahead.
+A batch that is cut off by the end of the buffer is not damage: a broker may be writing it. The walk ends
+before it, and `next_position` is where to continue. The same holds for zeros, as in a preallocated file.
 
-The loop looks at each batch in Python, for about a microsecond. What is in a batch is not looked at here.
+The loop spends about a microsecond of Python per batch. The contents of batches are not read here.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ _MOST_OFFSET = np.iinfo(np.int64).max
 
 
 class Bad(NamedTuple):
-    """Bytes that are no sound batch. `offset` is -1 where not even that can be told."""
+    """Bytes that are not a valid batch. `offset` is -1 if even that is unknown."""
 
     position: int
     length: int
@@ -269,11 +268,13 @@ class _Walker:
         wrong = (base < 0) | (count < 0) | (count > delta + 1) | (base > _MOST_OFFSET - delta)
         crowded = (count * LEAST_RECORD > size) | ((count == 0) & (size > 0))
         if (wrong | crowded).any():
-            told = [f"the batch at offset {b} counts {c} records" for b, c in zip(base, count, strict=True)]
+            descriptions = [
+                f"the batch at offset {b} counts {c} records" for b, c in zip(base, count, strict=True)
+            ]
             reasons = np.where(
                 wrong,
-                [f"{t} up to {d} beyond its first" for t, d in zip(told, delta, strict=True)],
-                [f"{t} in {n} bytes" for t, n in zip(told, size, strict=True)],
+                [f"{t} up to {d} beyond its first" for t, d in zip(descriptions, delta, strict=True)],
+                [f"{t} in {n} bytes" for t, n in zip(descriptions, size, strict=True)],
             )
             block = self._without(block, wrong | crowded, reasons)
         strays = self.strays(block.headers)
@@ -323,7 +324,7 @@ class _Walker:
     # what to do where there is no sound batch ----------------------------------------------------
 
     def _astray(self, pos: int, bad: list[Bad]) -> int:
-        """Note what is at `pos`, where no sound batch is, and say where to go on; `done` if nowhere."""
+        """Record the invalid bytes at `pos`, and return where to continue; `done` if nowhere."""
         length, magic, *_ = _FRONT.unpack_from(self.view, pos)
         after: int = pos + PREFIX_SIZE + length
         cut = after > self.total and magic == 2
@@ -397,7 +398,7 @@ class _Walker:
 
 
 def _can_be(found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which headers say nothing that cannot be."""
+    """Return which headers have plausible values."""
     base, count = found["base_offset"], found["record_count"]
     delta = found["last_offset_delta"].astype(np.int64)
     may_be: npt.NDArray[np.bool_] = (

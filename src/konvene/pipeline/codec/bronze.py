@@ -41,7 +41,7 @@ def _without_where(table: str) -> pa.Schema:
 
 RECORDS = _without_where("coordinator_record")
 QUARANTINE = _without_where("quarantine")
-"""The tables' schemas without cluster, topic and partition, which a buffer does not say."""
+"""The tables' schemas without cluster, topic and partition, which a buffer does not contain."""
 
 _CONTROL = 0x20
 _PER_BATCH = ("leader_epoch", "attributes", "producer_id", "producer_epoch")
@@ -54,7 +54,7 @@ class Decoded:
     records: pa.RecordBatch
     quarantine: pa.RecordBatch | None
     next_position: int
-    """Where to go on in the buffer: everything in front of it is told in this one or those before."""
+    """Where to continue in the buffer: everything before it is in this block or an earlier one."""
     first_offset: int
     """Of the batches that these records are of, the first one's base offset; -1 where there is none."""
     last_offset: int
@@ -72,11 +72,11 @@ def blocks(
     most_bytes: int = MOST_BYTES,
     limit: int = DEFAULT_LIMIT,
 ) -> Iterator[Decoded]:
-    """All records of the batches that begin in `buf[position:end]`, some ten thousand at a time.
+    """Yield the records of the batches that begin in `buf[position:end]`, some ten thousand at a time.
 
-    `origin` is where in the segment the buffer begins; a `segment_base` of -1 says that there is no segment,
-    and all positions in the tables are -1. A batch that is cut at the end of the buffer is left: the last
-    `next_position` is where it begins. Nothing is raised, whatever the bytes are."""
+    `origin` is the position of the buffer in the segment; a `segment_base` of -1 means that there is no
+    segment, and all positions in the tables are -1. A batch that is cut off at the end of the buffer is left:
+    the last `next_position` is where it begins. Nothing is raised for any bytes."""
     for block in walk(buf, position, end, most_records=most_records, most_bytes=most_bytes, limit=limit):
         for found in parse(block, buf, most_records=most_records):
             quarantine = quarantined(found.block.bad, segment_base, origin) if found.last else None
@@ -92,7 +92,7 @@ def blocks(
 
 
 def located(batch: pa.RecordBatch, cluster: str, topic: str, partition: int) -> pa.RecordBatch:
-    """The rows of one log, with the columns that say of which."""
+    """Add the columns that identify the log."""
     n = len(batch)
     where = [pa.repeat(cluster, n), pa.repeat(topic, n), pa.repeat(pa.scalar(partition, pa.int32()), n)]
     schema = pa.schema([pa.field(c.name, c.type, nullable=False) for c in WHERE] + list(batch.schema))

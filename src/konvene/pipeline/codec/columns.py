@@ -1,10 +1,10 @@
-"""Columns of Arrow from the declarations of records: which type a field has there, and how values come in.
+"""Arrow columns from the declarations of records: the type of each field, and the conversion of values.
 
-An id is Kafka's text for it, and null where it is all zeros, which says that there is none. Numbers keep
-their width but for unsigned ones, which Spark does not know. What is nullable in any version is nullable
-here. Tags that nobody declared are left out: bronze has them.
+An id is in Kafka's text form, null if it is all zeros. Integers keep their width except unsigned ones, which
+Spark does not have. A field that is nullable in any version is nullable here. Undeclared tagged fields are
+dropped: bronze has them.
 
-Values are turned column by column, however deep: all partitions of all topics of all rows are one call.
+Values are converted column by column at any depth: all partitions of all topics of all rows are one call.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _lists(element: Primitive | type[Struct], values: Sequence[Sequence[Any] | N
 
 
 def _structs(cls: type[Struct], values: Sequence[Any]) -> pa.Array:
-    """Structs by columns. Where there is none, a field of it has its default, which nobody sees."""
+    """Return structs by columns. For an absent struct the fields have defaults, which are masked."""
     null = np.fromiter((v is None for v in values), bool, len(values))
     if null.any():
         instead = cls()

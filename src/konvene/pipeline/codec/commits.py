@@ -1,9 +1,9 @@
-"""Offset commits, many at once: of a hundred records of a busy coordinator more than ninety are such.
+"""Vectorised decoding of offset commits: more than ninety of a hundred records of a busy coordinator.
 
-What the declarations in `konvene.records.offsets` say is written out here a second time, for columns. So only
-the plain is read: a key of exactly two texts and a number, a value of exactly the fields of its version, of
-the flexible version 4 no tag but the topic's id. For everything else, be it rare or wrong, the broker's own
-reader is asked, and a test holds the two against each other.
+The declarations in `konvene.records.offsets` are repeated here for columns. Only plain records are decoded: a
+key of exactly two strings and a number, a value of exactly the fields of its version, and in the flexible
+version 4 no tag but the topic id. Everything else, rare or invalid, goes to the broker's own decoder; a test
+compares the two.
 """
 
 from __future__ import annotations

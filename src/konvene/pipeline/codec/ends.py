@@ -1,8 +1,8 @@
-"""How far a log had grown and when, from the headers of its batches alone.
+"""Log ends over time, from the headers of batches alone.
 
-No record is read, and no checksum made: of a mapped file only the pages are touched in which a batch begins.
-So a header is believed if it can be one and leads to another. Where it does not, the log is looked through
-for the next batch whose checksum holds, and what lies between says nothing.
+No record is read and no checksum computed: of a mapped file only the pages with batch headers are touched. So
+a header is accepted if it is plausible and leads to another one. Otherwise the log is searched for the next
+batch with a right checksum, and what lies between is ignored.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Any declared record, many at once: all rows' first field, then all rows' second, and so on.
+"""Vectorised decoding of any declared record: the first field of all rows, then the second, and so on.
 
-This is the broker's reader (`konvene.codec.compile`) turned by a right angle. A cursor has one position for
-each row, and a field moves them all. The k-th elements of all rows' arrays are read in one step, so arrays of
-thousands of structs are not for here.
+This is the broker's decoder (`konvene.codec.compile`) transposed. A cursor has one position per row, and a
+field moves them all. The k-th elements of all rows' arrays are read in one step, so arrays of thousands of
+structs are not decoded here.
 
-Nothing is decided that the broker's reader would decide otherwise: a row in which anything is odd (text that
-is not UTF-8, a length that does not fit, bytes left over, an array that is too long) is not `plain`. It is
-left to that reader, which reads it after all or says what is wrong. A test compares both on all that can be
-declared.
+No decision differs from the broker's decoder: a row with anything unusual (invalid UTF-8, a length that does
+not fit, trailing bytes, an array that is too long) is not `plain`. It is left to that decoder, which reads or
+rejects it. A test compares both for everything that can be declared.
 """
 
 from __future__ import annotations
@@ -282,13 +281,13 @@ def _tags(fields: Sequence[Field], version: int, cursor: _Cursor) -> dict[str, p
         last[rows] = tag
         after = inner.pos + np.where(inner.plain, size, 0)
         for f in fields:
-            told = np.flatnonzero(inner.plain & (tag == f.tag))
-            if len(told):
-                value = inner.some(told)
-                value.end = after[told]
-                pieces[f.name].append((rows[told], _tag(f, version, value)))
+            tagged = np.flatnonzero(inner.plain & (tag == f.tag))
+            if len(tagged):
+                value = inner.some(tagged)
+                value.end = after[tagged]
+                pieces[f.name].append((rows[tagged], _tag(f, version, value)))
                 value.plain &= value.pos == value.end
-                inner.plain[told] = value.plain
+                inner.plain[tagged] = value.plain
         inner.pos = after
         cursor.join(rows, inner)
     return {f.name: _gathered(pieces[f.name], len(cursor), column(f, [default_of(f)])) for f in fields}
@@ -333,5 +332,5 @@ def ids_at(data: Bytes, at: Ints, there: Bools) -> pa.Array:
     raw = np.zeros((len(at), 16), np.uint8)
     raw[there] = data[at[there][:, None] + np.arange(16)]
     found = pa.Array.from_buffers(pa.binary(16), len(at), [None, pa.py_buffer(raw)]).dictionary_encode()
-    told = [id_text(value) for value in found.dictionary.to_pylist()]
-    return pa.array(told, pa.string()).take(found.indices)
+    tagged = [id_text(value) for value in found.dictionary.to_pylist()]
+    return pa.array(tagged, pa.string()).take(found.indices)

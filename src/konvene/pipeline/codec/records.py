@@ -1,12 +1,12 @@
-"""The records of many batches at once, as arrays: where key, value and headers of each begin and end.
+"""The records of many batches as arrays: where key, value and headers of each begin and end.
 
-What is read is what `konvene.codec.batches.records` reads, and what it refuses is refused here, a batch as a
-whole; its own words then say why. A test holds the two against each other on all sorts of bytes.
+It accepts what `konvene.codec.batches.records` accepts and rejects the same batches, whose message then gives
+the reason. A test compares the two on all kinds of bytes.
 
-A record says how long it is, so one cannot be found without those before it. But the k-th records of all
-batches can be found in one step: that is done while there are many batches with a k-th record, and batches
-that are longer than the others are then followed one by one. Once it is known where all records are, their
-fields are read from all of them at once, and a number's length is a matter of the few that have many bytes.
+A record begins with its length, so one cannot be found without those before it. But the k-th records of all
+batches can be found in one step: that is done while many batches have a k-th record; longer batches are then
+followed one by one. Once all positions are known, the fields of all records are read at once, and only the
+few multi-byte numbers need more steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _THIN = 96
 """With fewer batches than this a step for all of them costs more than following each."""
 
 _EXPLAINED = 20_000
-"""A wrong batch of more records is not read once more to say what is wrong with it."""
+"""An invalid batch with more records is not decoded again for its error message."""
 
 _LOG_APPEND_TIME = 0x08
 _ZIGZAG = np.array([n >> 1 ^ -(n & 1) for n in range(256)], np.int64)
@@ -107,7 +107,7 @@ def _pieces(count: int, most: int) -> list[slice]:
 
 
 def _without(block: Block, right: npt.NDArray[np.bool_], buf: Source) -> Block:
-    """The block without its wrong batches, of which the plain decoder says what is wrong."""
+    """Return the block without its invalid batches, with the plain decoder's error messages."""
     view = memoryview(buf)
     for i in np.flatnonzero(~right).tolist():
         position = int(block.positions[i])

@@ -1,13 +1,13 @@
-"""Silver: a table for each type of record that a coordinator writes, made from its declaration.
+"""Silver: a table for each type of record that a coordinator writes, derived from its declaration.
 
-The columns are where the record stands, whether it is a tombstone, the fields of its key, and those of its
-value, all null in a tombstone. Names are the declarations', but for the offset of a commit, whose name the
-record's own offset has. All versions come to the same columns; what a version lacks is at its default.
+The columns are the position of the record, whether it is a tombstone, the fields of its key, and those of its
+value, all null for a tombstone. Names are those of the declarations, except for the offset of a commit, since
+the record's own offset has that name. All versions have the same columns; missing fields have defaults.
 
-Rows are read many at once: commits, of which there are a hundred times as many as of all others, by
-`commits`, those by `flat`. What these find odd, and few rows, are read one by one with the broker's own
-reader. What that cannot read becomes a row of the quarantine that says why; a type that is in no table stays
-in bronze alone. The rows of `__konvene_audit` are not here: they are bronze (`audit_event`).
+Rows are decoded many at a time: commits, a hundred times as frequent as all others, by `commits`, the others
+by `flat`. Unusual rows, and small numbers of rows, are decoded one by one by the broker's own decoder. What
+that rejects becomes a row of quarantine with the reason; types without a table are in bronze only, as are the
+rows of `__konvene_audit` (`audit_event`).
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ class SilverTable:
         raw = zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
         for i, (key, value) in enumerate(raw):
             try:
-                told = _value(self.kind, value)
+                decoded = _value(self.kind, value)
                 keys.append(decode(self.kind.key, 0, key or b"", 2))
-                values.append(told)
+                values.append(decoded)
                 good.append(i)
             except CodecError as error:
                 bad.append((i, str(error)))
@@ -136,14 +136,14 @@ def _quarantined(records: pa.RecordBatch, bad: list[tuple[int, str]]) -> pa.Reco
     """Rows of `quarantine` for these records and reasons. A record's bytes are its key and its value."""
     rows = records.take(pa.array([i for i, _ in bad], pa.int32()))
     pairs = zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)
-    told = [(key or b"") + (value or b"") for key, value in pairs]
+    contents = [(key or b"") + (value or b"") for key, value in pairs]
     made: dict[str, Any] = {
         name: rows.column(name) for name in ("cluster", "topic", "partition", "file_position", "offset")
     }
     made["segment_base_offset"] = rows.column("segment_base_offset")
-    made["length"] = pa.array([len(data) for data in told], pa.int64())
+    made["length"] = pa.array([len(data) for data in contents], pa.int64())
     made["reason"] = pa.array([reason for _, reason in bad], pa.string())
-    made["bytes"] = pa.array([data[:HEAD] for data in told], pa.binary())
+    made["bytes"] = pa.array([data[:HEAD] for data in contents], pa.binary())
     schema = TABLES["quarantine"].schema
     return pa.RecordBatch.from_arrays([made[f.name] for f in schema], schema=schema)
 

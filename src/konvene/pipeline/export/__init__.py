@@ -1,4 +1,4 @@
-"""The warehouse's tables as tables of Delta Lake and Iceberg, for whoever already reads those.
+"""The warehouse's tables as tables of Delta Lake and Iceberg, for engines that read those.
 
 `delta.export` and `iceberg.export` bring a directory to what a warehouse is now: one table for each of its
 tables, whose files are the warehouse's own, under the same bytes. What is there already stays, what the

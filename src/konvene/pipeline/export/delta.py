@@ -3,7 +3,7 @@
 The files of a table are added and removed by name, in one commit. The commit carries a transaction of the
 application `konvene`, whose version is the number of the warehouse's manifest: of two exports at the same
 time one wins and the other is told, and an older state never replaces a newer one. A commit that changes
-nothing is not made. Files that were removed stay for readers of older versions until somebody vacuums.
+nothing is not made. Files that were removed stay for readers of older versions until another writer vacuums.
 """
 
 from __future__ import annotations

@@ -73,11 +73,11 @@ def chosen(warehouse: Warehouse, tables: Iterable[str] | None, exported: Iterabl
     there = {*warehouse.tables(), *({RUNS} if warehouse.snapshot.runs else ()), *(known & set(exported))}
     if tables is None:
         return sorted(there)
-    asked = sorted(set(tables))
-    for name in asked:
+    requested = sorted(set(tables))
+    for name in requested:
         if name not in known:
             raise ExportError(f"there is no table {name}")
-    return [name for name in asked if name in there]
+    return [name for name in requested if name in there]
 
 
 def wanted(warehouse: Warehouse, table: str, home: Path) -> dict[str, File]:
@@ -119,7 +119,7 @@ def _link_or_copy(source: Path, draft: Path) -> None:
 
 
 def described(table: str, word: str) -> pa.Schema:
-    """A table's schema, in which each column says under `word` what it means."""
+    """Return a table's schema in which each column's metadata has its meaning under `word`."""
     meanings: Mapping[str, str] = {}
     if table in TABLES:
         meanings = {column.name: column.meaning for column in TABLES[table].columns}

@@ -126,12 +126,12 @@ def _commit(library: Any, there: Any, number: int, added: Sequence[str], removed
 def _quietly() -> Iterator[None]:
     """Without a warning for each column of which our files keep no statistics, on purpose."""
     logger = logging.getLogger("pyiceberg.io.pyarrow")
-    logger.addFilter(_tells_more)
+    logger.addFilter(_is_relevant)
     try:
         yield
     finally:
-        logger.removeFilter(_tells_more)
+        logger.removeFilter(_is_relevant)
 
 
-def _tells_more(record: logging.LogRecord) -> bool:
+def _is_relevant(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("PyArrow statistics missing")

@@ -53,8 +53,8 @@ EVIDENCE = pa.array(["observed", "inferred", "missing"], pa.string())
 
 
 _FIELDS = MINUTE, OFFSET, MS, COMMITS, LIFE, LOST = range(6)
-"""What is known of a minute of a key: when it begins, the last offset committed in it and when, how many
-commits there were, how many tombstones before the last one, and whether some of them may have gone."""
+"""The fields of a minute of a key: its start, the last committed offset and its time, the number of commits,
+the number of tombstones before the last one, and whether some of them may be lost."""
 
 
 class _Rows(NamedTuple):

@@ -1,4 +1,4 @@
-"""Where logs come from: files that lie there, a broker that is asked, and both as a data source of Spark's.
+"""Sources of logs: files, live brokers over Fetch, and both as a Spark data source.
 
-Only `konvene_log` imports Spark, and it is imported by nobody but `register` and `pyspark_konvene`.
+Only `konvene_log` imports Spark; only `register` and `pyspark_konvene` import it.
 """

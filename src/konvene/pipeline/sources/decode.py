@@ -1,7 +1,7 @@
-"""A part of a log as rows of one table: what a task of the data source does, and nothing of Spark.
+"""Decodes a part of a log into rows of one table: the task of the data source, without Spark.
 
-The same decoders as in an ingest give the same rows. Only tables that follow from one part of one log are
-here: what needs more (spans, gold, how long a row was valid) is made by `ingest` and `build`.
+The decoders are those of an ingest, so the rows are the same. Only tables that follow from one part of one
+log are here; `ingest` and `build` make the others (spans, gold, validity of rows).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Reading:
     table: str
     schema: pa.Schema
     topics: tuple[str, ...]
-    """The logs that have it; empty: those of users' topics, which are read from files only."""
+    """The logs that contain it; empty for those of users' topics, which are read from files only."""
     rows: Callable[[Slice, Iterable[Decoded]], Iterator[pa.RecordBatch]]
     everything: bool = False
-    """Of files, whichever topics' they are."""
+    """Read files of all topics."""
 
     def __repr__(self) -> str:
         return f"Reading({self.table})"
@@ -58,14 +58,14 @@ class Reading:
         return Wanted(re.compile(names) if names else _USERS)
 
     def batches(self, part: Slice) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, some ten thousand at a time."""
+        """Yield the rows of a part, some ten thousand at a time."""
         if not self.topics:
             return _end_rows(part)
         return (batch for batch in self.rows(part, _decoded(part)) if batch.num_rows)
 
 
 def reading(table: str) -> Reading:
-    """Raises ValueError for a table that no log has by itself."""
+    """Return how a table is read. Raises ValueError for a table that is not derived from one log."""
     if table in TABLES_OF_LOGS:
         return TABLES_OF_LOGS[table]
     raise ValueError(f"konvene-log has no table {table}; it has {', '.join(sorted(TABLES_OF_LOGS))}")
@@ -118,7 +118,7 @@ def _parts(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
 
 
 def part_of(row: Sequence[Any]) -> Slice:
-    """The part of a log that a row of `log_part` tells of."""
+    """Return the part of a log that a row of `log_part` describes."""
     cluster, topic, partition, first, last, *split, servers = row
     of = Partition(cluster, topic, partition)
     return Slice(of, first, last, None if servers else Split(*split), servers)
@@ -139,7 +139,7 @@ PARTS = pa.schema(
         ("servers", pa.string()),
     ]
 )  # fmt: skip
-"""Of `log_part`: what of logs is to be read, a row for each task, without what is in it."""
+"""The table `log_part`: the parts of logs to read, one row per task, without their contents."""
 
 
 def _tables() -> Iterator[Reading]:
@@ -171,7 +171,7 @@ def _decoded(part: Slice) -> Iterator[Decoded]:
 
 
 def fetched(servers: str, of: Partition, first: int, last: int) -> Iterator[Decoded]:
-    """What a cluster's broker has of a range of offsets; the first and the last batch may have others."""
+    """Yield what a broker has of a range of offsets; the first and last batch may contain others."""
     with asyncio.Runner() as runner:
         cluster = Cluster(servers)
         try:

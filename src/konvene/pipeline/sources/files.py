@@ -1,19 +1,18 @@
-"""Finds logs among whatever paths somebody has: which partitions there are, in how many copies.
+"""Finds logs below given paths: the partitions and the copies of each.
 
-A path may be a segment's file, a partition's folder, a broker's data directory (ours or Kafka's), or a
-directory of such, as many levels up as are usual. What belongs to which partition is told by the names of the
-folders; to which cluster, by `meta.properties` beside them. The same file named twice counts once. Folders of
-one partition in several places are copies of it: replicas, or backups of different days.
+A path may be a segment, a partition directory, a broker's data directory (konvene's or Kafka's), or a
+directory of these, a few levels up. Directory names identify the partition; `meta.properties` beside them
+identifies the cluster. A file that is named twice counts once. Directories of one partition in several places
+are copies: replicas, or backups of different days.
 
-Nothing here opens a log for writing or takes its lock. A broker may be writing, and its cleaner and its
-retention may take files away meanwhile: sizes are taken once, and who reads has to bear that a file is gone.
+Nothing here opens a log for writing or takes its lock. A broker may be writing, and its cleaner and retention
+may delete files meanwhile: sizes are taken once, and readers must handle deleted files.
 
-A directory of node -1 is nobody's to clean: an archive of finished segments, or what was read of a live
-cluster. Its copies come first, since others may have lost what they have; and they are looked at last, since
-what a broker replaces while others are looked at was put there before.
+A directory of node -1 is cleaned by no broker: an archive of finished segments, or the spool of a live
+cluster. Its copies come first, since others may have lost records; and they are listed last, since a segment
+that a broker replaces meanwhile was put there before.
 
-Partitions on their way out (`-delete`) or not yet in (`-future`) and those that a broker disowns (`-stray`)
-are passed over.
+Partitions that are being deleted (`-delete`), not yet in use (`-future`) or disowned (`-stray`) are skipped.
 """
 
 # Paths are text here, as they are in rows of tables:
@@ -37,15 +36,15 @@ _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\Z")
 _LEAVING = re.compile(r".*\.[0-9a-zA-Z]+-(delete|future|stray)\Z")
 _SEGMENT = re.compile(r"([0-9]{20})\.log\Z")
 _SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint\Z")
-NOBODY = -1
-"""The node of a directory that no broker has."""
-DEEPEST = 6
-"""So many levels below a given directory are looked through."""
+NO_BROKER = -1
+"""Node id of a directory that belongs to no broker."""
+MAX_DEPTH = 6
+"""Number of directory levels that are searched."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
-    """One partition of one cluster, however many copies of it there are."""
+    """One partition of one cluster, however many copies it has."""
 
     cluster: str
     topic: str
@@ -58,34 +57,34 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """A segment's file, as large as it was when it was found."""
+    """A segment file, with its size when it was found."""
 
     base_offset: int
     path: str
     size: int
     inode: int = 0
-    """Whether it is still the same file: a cleaner puts another one under its name."""
+    """Identifies the file: the cleaner may put another one under its name."""
     kept: bool = False
-    """Whether it is where nobody cleans."""
+    """Whether it is in a directory that no broker cleans."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A folder with (a part of) a partition's log."""
+    """A directory with a partition's log, or part of it."""
 
     of: Partition
     path: str
     segments: tuple[Segment, ...]
     topic_id: str | None = None
-    """What `partition.metadata` says, in Kafka's text form."""
+    """The topic id in `partition.metadata`, in Kafka's text form."""
     snapshots: tuple[Segment, ...] = ()
-    """Of the cluster's metadata: what its log was folded into, oldest first."""
+    """Snapshots of the cluster metadata log, oldest first."""
     kept: bool = False
 
 
 @dataclass(slots=True)
 class Found:
-    """What the paths hold, in the order of clusters, topics and partitions."""
+    """The logs below the paths, ordered by cluster, topic and partition."""
 
     copies: list[Copy] = field(default_factory=list)
 
@@ -100,15 +99,16 @@ class Found:
 
 
 def find(paths: Iterable[str | Path], cluster: str = "") -> Found:
-    """Every partition below `paths`. `cluster` names the one of folders that no `meta.properties` tells of.
+    """Return every partition below `paths`; `cluster` names the cluster of directories without
+    `meta.properties`.
 
-    `NotALog` for a path below which there is no log; FileNotFoundError where nothing is there."""
+    Raises `NotALog` for a path without a log below it, FileNotFoundError if it does not exist."""
     folders: dict[str, set[str]] = {}
     again: list[str] = []
     for given in paths:
         path = os.path.abspath(given)
         if os.path.isdir(path):
-            found = list(_folders(path, DEEPEST))
+            found = list(_folders(path, MAX_DEPTH))
             kept = bool(_kept_homes([path + "/", *found]))
             if not found and not kept:
                 raise NotALog(f"{path}: no partition's folder (topic-0) is there or below")
@@ -125,7 +125,7 @@ def find(paths: Iterable[str | Path], cluster: str = "") -> Found:
     of_brokers = [folder for folder in folders if os.path.dirname(folder) not in homes]
     copies = [_copy(folder, folders.pop(folder), cluster) for folder in of_brokers]
     for path in again:
-        found = [os.path.realpath(folder) for folder in _folders(path, DEEPEST)]
+        found = [os.path.realpath(folder) for folder in _folders(path, MAX_DEPTH)]
         homes = _kept_homes(found)
         for folder in found:
             if os.path.dirname(folder) in homes:
@@ -178,7 +178,7 @@ def _copy(folder: str, names: set[str], cluster: str, *, kept: bool = False) -> 
 def _kept_homes(folders: Iterable[str]) -> set[str]:
     """The directories, of those that folders are in, that no broker has."""
     homes = {os.path.dirname(folder) for folder in folders}
-    return {home for home in homes if (whose := _identity(home)) is not None and whose.node_id == NOBODY}
+    return {home for home in homes if (whose := _identity(home)) is not None and whose.node_id == NO_BROKER}
 
 
 def _identity(directory: str) -> Identity | None:

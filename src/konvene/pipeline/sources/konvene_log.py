@@ -53,19 +53,19 @@ __all__ = ["KonveneLog"]
 
 SERVERS = "kafka.bootstrap.servers"
 OPTIONS = {
-    "path": "A file, folder or directory with logs; `load` takes several.",
-    SERVERS: "In place of paths: a live cluster, konvene's or Kafka's.",
-    "table": "What to read [coordinator_record].",
-    "cluster": "The name of a cluster that the files do not tell.",
+    "path": "A segment, partition directory or data directory; `load` takes several.",
+    SERVERS: "A live cluster, konvene's or Kafka's, instead of paths.",
+    "table": "The table to read [coordinator_record].",
+    "cluster": "The name of the cluster, if the files do not contain it.",
     "partitions": "Only these partitions of the logs, such as `0,7`.",
-    "offsets": "Only offsets from the first to the last, such as `1000-1999` or `1000-`.",
-    "taskBytes": f"About so many bytes of a file are one task's [{TASK_BYTES}].",
-    "startingOffsets": "Of a stream: `earliest` [earliest] or `latest`.",
-    "maxRecordsPerTrigger": "Of a stream: about so many records at a time.",
-    "maxBytesPerTrigger": "Of a stream of files: so many bytes at a time.",
-    "maxFilesPerTrigger": "Of a stream of files: of so many files at a time.",
+    "offsets": "Only this range of offsets, such as `1000-1999` or `1000-`.",
+    "taskBytes": f"Approximate bytes of a file per task [{TASK_BYTES}].",
+    "startingOffsets": "For streams: `earliest` [earliest] or `latest`.",
+    "maxRecordsPerTrigger": "For streams: approximate records per micro-batch.",
+    "maxBytesPerTrigger": "For streams of files: bytes per micro-batch.",
+    "maxFilesPerTrigger": "For streams of files: files per micro-batch.",
 }
-"""What may be asked for. Others are refused: a limit that is misspelt would be none."""
+"""The supported options. Others are rejected: a misspelt limit would otherwise be ignored."""
 
 LIMITS: dict[str, Callable[[int], ReadLimit]] = {
     "maxRecordsPerTrigger": ReadMaxRows,
@@ -76,7 +76,7 @@ _KNOWN = {name.lower() for name in OPTIONS} | {"paths"}
 
 
 class KonveneLog(DataSource):
-    """See the top of this file."""
+    """The data source; see the module docstring."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -125,7 +125,7 @@ class Part(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is there when the query is planned."""
+    """Reads what exists when the query is planned."""
 
     def __init__(self, what: Reading, wanted: Wanted, source: Source, schema: StructType) -> None:
         self._reading = what
@@ -144,7 +144,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on and on; what was read stands in Spark's checkpoint alone."""
+    """Reads continuously; its progress is in Spark's checkpoint only."""
 
     def __init__(
         self, what: Reading, wanted: Wanted, source: Source, schema: StructType, options: Mapping[str, str]
@@ -169,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, int]:
         if self._from_latest == "latest":
             return _json(self._ends())
-        if isinstance(self._source, Files):  # What is gone of them has no place among them.
+        if isinstance(self._source, Files):  # Deleted segments are not listed.
             return {}
         return _json({of: at.first for of, at in self._source.places(self._wanted).items()})
 
@@ -209,7 +209,7 @@ def _rows(what: Reading, schema: StructType, partition: InputPartition) -> Itera
 
 
 def chosen(wanted: Wanted, options: Mapping[str, str]) -> Wanted:
-    """`wanted` with what the options say of partitions and offsets. ValueError for what says nothing."""
+    """Restrict `wanted` to the partitions and offsets in the options. Raises ValueError for invalid ones."""
     numbers = options.get("partitions", "").replace(" ", "")
     if numbers:
         if re.fullmatch(r"\d+(,\d+)*", numbers) is None:

@@ -1,8 +1,8 @@
-"""How far a stream may go at a time: whole batches, up to so many records, bytes or files.
+"""Limits for a micro-batch of a stream: whole batches, up to a number of records, bytes or files.
 
-Each partition that is behind gets an equal share, in turns, so that none waits for another to be done. At
-least one batch is taken whatever the limit: a small limit is slow and not stuck. Batches are weighed by their
-headers; where those cannot be read, the segment is taken to its end, and whoever reads it says what is wrong.
+Each partition that is behind gets an equal share in turn, so that none waits for another to catch up. At
+least one batch is taken whatever the limit is: a small limit is slow but not stuck. Batches are measured by
+their headers; if those cannot be read, the segment is taken to its end, and the reader reports the damage.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""Follows the logs of a live cluster into a directory of segments, by plain Fetch.
+"""Follows the logs of a live cluster into a directory of segments, over plain Fetch.
 
-`konvene explain host:port` and `explain follow` read that directory as they read a broker's own: this file
-only brings the bytes. It reads as a consumer does that belongs to no group and commits nothing, from where
-the directory ends, uncommitted records too; any Kafka broker answers that. What it holds in memory is one
-answer, which is bounded.
+`konvene explain host:port` and `explain follow` read that directory like a broker's own: this module only
+copies bytes. It reads like a consumer without a group that commits nothing, from where the directory ends,
+including uncommitted records; any Kafka broker supports that. Memory holds one response, which is bounded.
 
     with LiveReader("localhost:9092", "spool") as reader:
-        reader.catch_up()            # up to the ends as they are now
+        reader.catch_up()            # up to the current ends
         while True:
-            news = reader.poll()     # what came since, or nothing after a second
+            news = reader.poll()     # new batches, or nothing after a second
 
-Of users' topics it asks how far they have grown and keeps the header of the last batch, at most every half
-minute. `read_range` is the same fetching without a directory, for a task of Spark's.
+Of users' topics it reads the log ends and keeps the header of the last batch, at most every half minute.
+`read_range` fetches without a directory, for a Spark task.
 
-It must run often enough: what the cleaner removes before it was fetched is gone, here as there.
+It must poll often enough: records that compaction removes before they are fetched are lost.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class LiveReader:
         self._cluster = Cluster(bootstrap, settings, connect=connect)
         self._runner = asyncio.Runner()
         self._positions: dict[TopicPartition, int] = {}
-        self._asked_s: dict[str, float] = {}
+        self._last_request_s: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"LiveReader({self._cluster!r} into {str(self.spool.directory)!r})"
@@ -103,7 +102,7 @@ class LiveReader:
 
     @property
     def cluster_id(self) -> str | None:
-        """As the cluster said it; None before the first call."""
+        """The cluster id that the broker reported; None before the first call."""
         return self._cluster.metadata.cluster_id
 
     def catch_up(self) -> list[Appended]:
@@ -149,7 +148,7 @@ class LiveReader:
         return sorted(appended)
 
     async def _refused(self, got: FetchedBatches) -> None:
-        """A partition's error: a leader that moved is asked for, a log that begins later is followed."""
+        """Handle a partition's error: refresh the leader, or follow the new log start."""
         tp = got.partition
         if got.error_code in LEADER_MOVED:
             self._cluster.forget_topic(tp.topic)
@@ -176,13 +175,14 @@ class LiveReader:
 
     def _is_due(self, what: str, every_ms: int) -> bool:
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._asked_s.get(what, -1e9) < every_ms / 1000:
+        if now_s - self._last_request_s.get(what, -1e9) < every_ms / 1000:
             return False
-        self._asked_s[what] = now_s
+        self._last_request_s[what] = now_s
         return True
 
     async def _begin(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where to read on: behind what is here, unless the log begins later. Raises `LogWentBack`."""
+        """Return where to continue: after the spooled end, unless the log starts later. Raises
+        `LogWentBack`."""
         if not partitions:
             return {}
         first = await list_offsets(self._cluster, dict.fromkeys(partitions, EARLIEST))
@@ -196,7 +196,7 @@ class LiveReader:
                     "log was cut off or made anew since. Choose another directory"
                 )
             if here is not None and here < first[tp].offset:
-                self.spool.cut(tp)  # What was between is gone.
+                self.spool.cut(tp)  # The offsets in between are lost.
             begun[tp] = max(first[tp].offset, here or 0)
         return begun
 
@@ -207,13 +207,13 @@ class LiveReader:
             for topic in self._cluster.metadata.topics.values()
             if topic.error_code == 0 and not topic.is_internal and topic.name not in self.topics
         ]
-        asked = _partitions(self._cluster.metadata, users)
+        requested = _partitions(self._cluster.metadata, users)
         try:
-            last = await ends(self._cluster, asked)
+            last = await ends(self._cluster, requested)
         except KafkaError as error:
             if error.code not in LEADER_MOVED:
                 raise
-            return  # A topic that goes away just now; the next time tells.
+            return  # The topic is being deleted; retry next time.
         grown = {}
         for tp, end in last.items():
             here = self.spool.position(tp)
@@ -235,7 +235,7 @@ class LiveReader:
                 del positions[got.partition]
                 for header, batch in got.batches:
                     self.spool.append(got.partition, header, batch)
-            if not answered:  # What is left went away, or moved: the next time tells.
+            if not answered:  # The rest was deleted, or moved: retry next time.
                 break
         self.spool.sync()
 
@@ -286,7 +286,7 @@ async def read_range(
 
 
 def _partitions(metadata: Metadata, topics: Sequence[str]) -> list[TopicPartition]:
-    """Those of these topics that can be asked now."""
+    """Return those of these topics with an available leader."""
     return [
         TopicPartition(topic, each.partition)
         for topic in topics

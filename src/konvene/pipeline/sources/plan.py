@@ -1,12 +1,12 @@
-"""What there is to read, and in which parts: of files and of a live cluster alike.
+"""Plans what to read, and in which parts: of files and of a live cluster alike.
 
-A place is a partition with the offsets that it has; a slice is a part of one that a task reads, of a file or
-by Fetch. Both are values that can be sent about. Where a partition lies there several times (replicas,
-backups), each offset is read of one copy only: the one that goes on furthest without a hole, of an archive
-before that of a broker, who may have cleaned its own.
+A place is a partition with the offsets that it has; a slice is a part of one that a task reads, from a file
+or over Fetch. Both are values that can be sent to workers. If there are several copies of a partition
+(replicas, backups), each offset is read from one copy only: the one that continues furthest without a hole,
+preferring an archive to a broker's own log, which may have been compacted.
 
-Of a live cluster the sizes of batches are not known before they are fetched; there a limit can only be one of
-records.
+The sizes of batches of a live cluster are not known before they are fetched; so only record limits apply
+there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Slice(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The offsets `[first, next)` that a partition has; some in between may be gone."""
+    """The offsets `[first, next)` that a partition has; some in between may be missing."""
 
     first: int
     next: int
@@ -134,7 +134,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The logs of a cluster that is asked by Fetch."""
+    """The logs of a cluster, read over Fetch."""
 
     bootstrap: str
     cluster: str = ""

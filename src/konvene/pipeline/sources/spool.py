@@ -1,16 +1,16 @@
-"""A directory of segments, filled with the batches of a live cluster as they were fetched.
+"""A directory of segments with the batches of a live cluster as they were fetched.
 
-It looks like a broker's own data directory: `meta.properties` says which cluster it is of, and each partition
-has a folder with segments that are named by their first offsets and hold the broker's bytes unchanged. So
-what reads a broker's files reads these, and where a reader left off stands nowhere but in them: behind the
-last whole batch.
+It has the layout of a broker's data directory: `meta.properties` has the cluster id, and each partition has a
+directory with segments that are named by their base offsets and contain the broker's bytes unchanged. So
+readers of a broker's files can read it, and the position to continue from is simply the end of its last
+complete batch.
 
-Offsets only rise. A log that ends before what was read of it (it was truncated, or made anew) is refused,
-since what was told from it cannot be untold; so is another cluster's. Records that the broker's cleaner
-removed before they were read leave a hole, which the offsets show.
+Offsets only rise. A log that ends before what was read of it (it was truncated, or created again) is
+rejected, since rows derived from it cannot be withdrawn; so is the log of another cluster. Records that
+compaction removed before they were read leave a hole in the offsets.
 
-Of users' topics only headers are kept. In place of the records stands a hole of their length: how far a log
-had grown, and when, can be read from it, and nothing of what it says.
+Of users' topics only headers are kept, each followed by a hole of the records' length: they show how far a
+log had grown, and when, but none of its contents.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Spool:
             self._lock = None
 
     def adopt(self, cluster_id: str | None) -> None:
-        """Say which cluster this is of. Raises `WrongCluster` where it was said otherwise before."""
+        """Record the cluster id. Raises `WrongCluster` if the directory belongs to another cluster."""
         meta = self.directory / "meta.properties"
         ours = cluster_id or "unknown"
         if not meta.exists():

@@ -1,9 +1,9 @@
-"""What topics are called: names for the ids that records of coordinators have in their place.
+"""Topic names for the ids in coordinators' records.
 
-Four say so: the catalogue's own log and its snapshots, the folders of partitions, commits that carry both,
-and share groups of the topics whose state they keep. They come from many tasks in any order, so what is known
-is a set that only grows; of a topic that was made anew under its old name both ids are known. How many
-partitions a topic has is the most that anybody saw, -1 if nobody did.
+There are four sources: the cluster metadata log and its snapshots, partition directories, commits with both
+id and name, and share groups, which name the topics whose state they keep. They arrive from many tasks in any
+order, so the known names are a set that only grows; a topic that was created again under its old name has two
+ids. The number of partitions is the largest one seen, -1 if unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Named(NamedTuple):
-    """A row of `topic_name`. Without a name it only says how many partitions there are."""
+    """A row of `topic_name`. Without a name it only has a number of partitions."""
 
     cluster: str
     topic_id: str
@@ -38,14 +38,14 @@ class Named(NamedTuple):
 
 
 def names_in_folders(copies: Iterable[Copy]) -> Iterator[Named]:
-    """What `partition.metadata` says."""
+    """Return the names in `partition.metadata` files."""
     for copy in copies:
         if copy.topic_id is not None:
             yield Named(copy.of.cluster, copy.topic_id, copy.of.topic, copy.of.partition + 1)
 
 
 def names_in_commits(rows: pa.RecordBatch, cluster: str) -> Iterator[Named]:
-    """What commits say whose version has both; `rows` are silver's."""
+    """Return the names in commits whose version has id and name; `rows` are silver's."""
     ids = rows.schema.get_field_index("topic_id")
     if ids < 0 or rows.column(ids).null_count == rows.num_rows:
         return
@@ -58,7 +58,7 @@ def names_in_commits(rows: pa.RecordBatch, cluster: str) -> Iterator[Named]:
 
 
 def names_in_share_groups(rows: pa.RecordBatch, cluster: str) -> Iterator[Named]:
-    """What share groups say of the topics whose state they keep; `rows` are silver's."""
+    """Return the names in share groups' state metadata; `rows` are silver's."""
     for column in ("initializing_topics", "initialized_topics", "deleting_topics"):
         for topics in rows.column(column).to_pylist():
             for topic in topics or ():
@@ -68,7 +68,7 @@ def names_in_share_groups(rows: pa.RecordBatch, cluster: str) -> Iterator[Named]
 
 
 def names_in_metadata(buf: Source, cluster: str) -> list[Named]:
-    """What the catalogue's log or a snapshot of it says. Other records of it are passed over."""
+    """Return the names in the cluster metadata log or a snapshot of it. Other records are skipped."""
     found: set[Named] = set()
     whole = memoryview(buf)
     for block in walk(buf):

@@ -1,11 +1,10 @@
-"""A warehouse's tables as frames of Spark's, for SQL: `frames(spark, warehouse)["rebalance"]`.
+"""A warehouse's tables as Spark data frames, for SQL: `frames(spark, warehouse)["rebalance"]`.
 
-What a frame has is what the warehouse's manifest named when the frame was made; later ingests do not change
-it. Silver's frames also tell how long a row held (`valid_to_offset`, `valid_to_ms`: where and when the next
-record of the same key came, null if none did), by a window, since that depends on what came later.
+A frame has the files of the warehouse's manifest when it was created; later ingests do not change it.
+Silver's frames have the validity of rows (`valid_to_offset`, `valid_to_ms`: offset and time of the next
+record of the same key, null if there is none), computed by a window, since it depends on later records.
 
-The files must be where executors can read them under the same path: on this machine, or on storage that all
-share.
+The files must be at the same path for executors: on this machine, or on shared storage.
 """
 
 from __future__ import annotations

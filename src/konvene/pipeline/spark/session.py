@@ -64,7 +64,7 @@ def build(master: str = "local[*]", *, app_name: str = "konvene", **conf: str) -
     """A session on this machine, or on the cluster that `master` names.
 
     `conf` are further settings, with underscores for dots, or as they are by `**{"spark.x": ...}`. Raises
-    RuntimeError where Java is missing, in words that say what to install."""
+    RuntimeError if Java is missing, with a message that names what to install."""
     try:
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession

@@ -65,7 +65,7 @@ def gold(
 
     `logs` are paths, or nothing where `options` name a live cluster (`kafka.bootstrap.servers`); other
     options are those of the data source. `kinds`: of gold only what is made by these, such as `("groups",)`.
-    Nobody else may write to the warehouse meanwhile; all may read it."""
+    No other process may write to the warehouse meanwhile; all may read it."""
     paths = [logs] if isinstance(logs, str) else list(logs)
     reader = spark.readStream.format("konvene-log").option("table", "log_part").options(**options)
     if paths:

@@ -1,8 +1,7 @@
-"""The log of a simulated coordinator, told as a real one's.
+"""The log of a simulated coordinator, reduced like a real one.
 
-What a run of the simulator leaves is a list of batches and what its coordinator explained. Here they are
-given to the reducer that reads real logs, so that what would happen is told in the same words and tables as
-what happened.
+A run of the simulator leaves a list of batches and the audit of its coordinator. They are passed to the
+reducer that reads real logs, so that simulated and real rebalances have the same tables.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ def tables_of(
     explained: Iterable[tuple[Rebalance, int, int]],
     names: Mapping[str, str] = {},
 ) -> dict[str, pa.Table]:
-    """The gold tables of a log: `explained` is what its coordinator said, with the first and the last batch
-    that it is about; -1 where it left no record. `names` are those of topics by their ids."""
+    """Return the gold tables of a log. `explained` is the coordinator's audit, with the first and last batch
+    of each entry; -1 if it left no record. `names` are topic names by id."""
     first = [0, *accumulate(batch.size for batch in batches)]
     reducer = PartitionReducer(cluster, 0, audit_rows(cluster, explained, first), names)
     for batch, base in zip(batches, first, strict=False):

@@ -81,20 +81,20 @@ class Figure(NamedTuple):
 
 def open_sweep(folder: Path, plans: Mapping[str, Plan]) -> None:
     """Make the folder of a sweep, or find the one that is there. Raises NotThisSweep."""
-    told: dict[str, Any] = {"version": __version__}
-    told["plans"] = {title: plan.as_dict() for title, plan in plans.items()}
+    values: dict[str, Any] = {"version": __version__}
+    values["plans"] = {title: plan.as_dict() for title, plan in plans.items()}
     file = folder / "sweep.json"
     if file.exists():
         found = json.loads(file.read_text("utf-8"))
         if found["version"] != __version__:
             raise NotThisSweep(f"{folder} was made by konvene {found['version']}: choose another folder")
-        for title, plan in told["plans"].items():
+        for title, plan in values["plans"].items():
             if found["plans"].get(title, plan) != plan:
                 raise NotThisSweep(f"{folder} has other runs by the name of {title!r}: choose another folder")
-        told["plans"] = found["plans"] | told["plans"]
+        values["plans"] = found["plans"] | values["plans"]
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / "sweep.json.new"
-    beside.write_text(json.dumps(told, indent=2, default=list) + "\n", "utf-8")
+    beside.write_text(json.dumps(values, indent=2, default=list) + "\n", "utf-8")
     beside.replace(file)
 
 
@@ -164,8 +164,8 @@ def play(task: Task) -> Done:
         rows[SIM_RUN.name].append(run | _run(scene.outcome) | {"params": params})
         rows[SIM_METRIC.name] += [run | metric for metric in _metrics(task.plan, scene.outcome)]
         names = {str(topic.id): topic.name for topic in scene.topics.by_name.values()}
-        told = tables_of(f"{task.title}#{seed}", scene.log.batches, scene.meter.explained_rebalances, names)
-        rebalances.append(told["rebalance"])
+        tables = tables_of(f"{task.title}#{seed}", scene.log.batches, scene.meter.explained_rebalances, names)
+        rebalances.append(tables["rebalance"])
     tables = {
         name: pa.Table.from_pylist(rows[name], t.schema) for name, t in _BY_NAME.items() if name in rows
     }
@@ -200,9 +200,11 @@ def _nothing() -> dict[str, Any]:
 
 
 def _run(outcome: Outcome) -> dict[str, Any]:
-    told = {name: getattr(outcome, name) for name in ("killed", "restarted", "failovers", "stopped", "steps")}
-    told |= {"outcome": "played", "stable_after_s": outcome.stable_after_s}
-    return told | {"rebalances": len(outcome.rebalances)}
+    values = {
+        name: getattr(outcome, name) for name in ("killed", "restarted", "failovers", "stopped", "steps")
+    }
+    values |= {"outcome": "played", "stable_after_s": outcome.stable_after_s}
+    return values | {"rebalances": len(outcome.rebalances)}
 
 
 def _metrics(plan: Plan, outcome: Outcome) -> Iterator[dict[str, Any]]:
@@ -259,7 +261,7 @@ def _ranks(met: Counter[float]) -> tuple[float, float, float]:
 
 
 def grid(plan: Plan, vary: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Plan]:
-    """Every combination, by a title that says what differs. Raises ValueError for what cannot be."""
+    """Return every combination, by a title that names the differences. Raises ValueError for invalid ones."""
     plans = {"": plan}
     for name, values in vary:
         plans = {

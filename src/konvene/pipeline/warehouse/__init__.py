@@ -1,1 +1,1 @@
-"""The tables on disk: Parquet files, and the manifests that say which of them exist."""
+"""The tables on disk: Parquet files, and the manifests that list them."""

@@ -1,12 +1,11 @@
-"""Parquet as the workers write it: the same rows, the same bytes, under the same name.
+"""Deterministic Parquet output: the same rows, the same bytes, under the same name.
 
-A file grows under a name of its own beside its place and gets its real name when it is whole. That name
-carries the range of offsets that it was made from, the version of what made it, and the beginning of its
-checksum: nobody ever writes other bytes over a file that somebody reads, and to write the same ones again
-changes nothing.
+A file is written under a temporary name and renamed when it is complete. Its name has the range of offsets
+that it was made from, the version of the writer, and the beginning of its checksum: so a file that others
+read is never overwritten with other bytes, and writing the same ones again changes nothing.
 
-Rows come in batches of any size and leave in row groups of a fixed one (fewer rows where they are long), so
-neither the bytes nor the memory depend on how they came. Nothing here knows a clock.
+Rows arrive in batches of any size and leave in row groups of a fixed one (fewer rows if they are long), so
+neither the bytes nor the memory depend on the batches. Nothing here reads a clock.
 """
 
 # Files are named by text, and each is opened, written and renamed once:

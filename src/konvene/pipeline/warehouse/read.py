@@ -1,11 +1,11 @@
-"""Reads tables here, without Spark: as batches, in bounded memory, with only the columns and rows asked for.
+"""Reads tables without Spark: as batches, in bounded memory, with only the requested columns and rows.
 
-Rows come log by log, and of each log in the order of offsets. A later ingest can have filled in what an
-earlier one lacked, so files of one log can overlap: these are merged as they are read.
+Rows come log by log, and for each log in the order of offsets. A later ingest may have filled holes of an
+earlier one, so files of one log can overlap: they are merged.
 
-What a snapshot names is what is read. Rows of silver can be told for how long they held: up to the next
-record of the same key. That depends on what came later, so it is not stored; `validity` reads a table from
-its end and keeps for each key the record that came next.
+The files are those of a snapshot. Rows of silver can have their validity: up to the next record of the same
+key. That depends on later records, so it is not stored; `validity` reads a table from its end and keeps for
+each key the record that came next.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
-"""The tables' home: a directory of Parquet files, and the manifests that say which of them exist.
+"""The warehouse: a directory of Parquet files, and the manifests that list them.
 
     <layer>/<table>/[<cluster>/]<topic>-<partition>/<first>-<last>-v1-<checksum>.parquet
     _manifest/00000000000000000042.json
 
-A step (an ingest, a build) writes its files first and then one manifest: what it added and removed, what of
-which log is in now, and the row of the run. It appears at one stroke, so a step has happened or it has not;
-what no manifest names does not exist and goes with the next step. Numbers rise by one and each is made once:
-of two who write at the same time one fails and has changed nothing. Who reads takes the newest manifest and
-is not disturbed by later ones; files that a step removed are kept until the step after the next one begins.
+A step (an ingest, a build) writes its files first and then one manifest: the files that it added and removed,
+the ledger of each log, and the row of the run. The manifest appears atomically, so a step has happened or
+not; files in no manifest do not exist and are deleted by the next step. Manifest numbers rise by one and each
+is created once: of two concurrent writers one fails without effect. A reader uses the newest manifest and is
+not disturbed by later ones; files that a step removed are kept until the step after the next one begins.
 
-Every `FOLD` manifests all are folded into one, `<number>.folded.json`; manifests two folds ago go.
+Every `FOLD` manifests all are folded into one, `<number>.folded.json`; manifests older than two folds are
+deleted.
 
-On one machine a lock of the kernel tells two writers apart before they work, which ends with its holder.
-Where a file system has no such lock across machines, the number still lets one of them win.
+On one machine a kernel lock, which ends with its holder, stops a second writer before it starts. On file
+systems without such a lock across machines, the manifest number still lets only one of them win.
 """
 
 # Manifests are placed by system calls whose promises are known:
@@ -46,11 +47,11 @@ _LAYERS = ("bronze", "silver", "gold")
 
 
 class Conflict(RuntimeError):
-    """Somebody else writes to this warehouse, or has just done so. Nothing was changed; try again."""
+    """Another process is writing to this warehouse, or has just done so. Nothing was changed; retry."""
 
 
 class DamagedWarehouse(RuntimeError):
-    """A manifest, or a file that one names, is not there or not what it should be."""
+    """A manifest, or a file that one names, is missing or corrupt."""
 
 
 class DataFile(NamedTuple):
@@ -100,7 +101,7 @@ class Snapshot:
     runs: list[dict[str, Any]] = field(default_factory=list)
     """Rows of `pipeline_run`."""
     removed: list[str] = field(default_factory=list)
-    """Paths that the last step removed: somebody may still read them."""
+    """Paths that the last step removed: readers may still use them."""
 
     def __repr__(self) -> str:
         return f"<snapshot {self.number} with {len(self.files)} files>"
@@ -199,13 +200,13 @@ class Warehouse:
         """Let a step have happened: its number. `Conflict` if another step came before it."""
         number = self.snapshot.number + 1
         new = sorted(added, key=lambda f: f.path)
-        gone = sorted({f if isinstance(f, str) else f.path for f in removed} - {f.path for f in new})
+        deleted = sorted({f if isinstance(f, str) else f.path for f in removed} - {f.path for f in new})
         manifest = {
             "format": FORMAT,
             "number": number,
             "step": step,
             "added": [f._asdict() for f in new],
-            "removed": gone,
+            "removed": deleted,
             "ledger": ledger or {},
             "run": run,
         }
@@ -233,7 +234,7 @@ class Warehouse:
                 _sync(folder)
 
     def _place(self, name: str, value: dict[str, Any], *, anew: bool) -> None:
-        """Put a manifest in its place, whole or not at all; `anew` if nobody may have done so."""
+        """Write a manifest atomically; with `anew` it must not exist yet."""
         handle, draft = tempfile.mkstemp(".part", ".", self._manifests)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
