@@ -113,7 +113,7 @@ ANSWERS = (
         "runtime/coordinator.py",
         ("L4", "L5"),
         "A heartbeat answered from memory does not count, and its member loses its session.",
-        "        self._set_timers(known.timers)\n        return True\n",
+        "        self._set_timers(cached.timers)\n        return True\n",
         "        return True\n",
         level=2,
     ),

@@ -27,7 +27,7 @@ from konvene.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from konvene.records.commits import Committed, OffsetCommitted
-from konvene.runtime.coordinator import RING_AGAIN_MS, Call, Coordinator
+from konvene.runtime.coordinator import TIMER_RETRY_MS, Call, Coordinator
 from konvene.runtime.ports import ExplainedRebalance, Ports, RecordTooLarge
 from konvene.shard.image import Topic, Topics
 
@@ -237,7 +237,7 @@ def test_a_timer_whose_outcome_does_not_fit_rings_again() -> None:
         assert coordinator.fire_timer(RETENTION)
         assert "old" in coordinator.core.offsets
         in_ms = (coordinator.deadlines[RETENTION] - asyncio.get_running_loop().time()) * 1000
-        assert 0 < in_ms <= RING_AGAIN_MS
+        assert 0 < in_ms <= TIMER_RETRY_MS
         journal.fail_append = None
         assert coordinator.fire_timer(RETENTION)
         assert "old" not in coordinator.core.offsets

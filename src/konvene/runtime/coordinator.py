@@ -1,15 +1,15 @@
-"""The runtime of any shard: decide, append, replay, wait until it is durable, reply.
+"""Runs a shard: decides requests, appends and replays their records, and replies when they are durable.
 
-One coordinator owns one shard and the log of its partition. Decisions are made one after another on the
-event loop; syncing runs beside it, one sync for all that was appended meanwhile (group commit). Every reply
-waits for the last record appended before it, so that nobody hears of what a crash could take back.
+One coordinator owns one shard and the log of its partition. Decisions are made one after another on the event
+loop. Syncing runs beside it, one sync for everything appended meanwhile (group commit). Each reply waits for
+the last record appended before it, so no client sees what a crash could take back.
 
-Where a disk is quick and requests are spread, a sync would serve few of them. So when a sync ends and all who
-wait for the next one may wait a moment (`Outcome.may_wait`), it begins a moment later, or as soon as somebody
-comes who is in a hurry. Who comes while the disk is idle waits for the disk alone.
+Where the disk is fast and requests are spread out, each sync would serve few of them. So when a sync ends and
+all replies that wait for the next one may wait (`Outcome.may_wait`), the next sync starts after `LINGER_S`,
+or as soon as a reply arrives that may not. A reply that finds the disk idle waits for its own sync only.
 
-If an append or a sync fails, every waiting request is answered with the error `unavailable`, and the
-shard is dropped and loaded again from the log: reload rather than rewind.
+If an append or a sync fails, every waiting request is answered with the error `unavailable`, and the shard is
+dropped and loaded again from the log: reload rather than rewind.
 """
 
 from __future__ import annotations
@@ -42,29 +42,31 @@ from konvene.shard.errors import Refusal
 log = logging.getLogger("konvene.coordinator")
 
 LOAD_SLICE_S = 0.005
-"""How long loading may hold the event loop at a time."""
+"""Longest time for which loading blocks the event loop, in seconds."""
 
 LINGER_S = 0.04
-"""How long the next sync waits for more that may wait. To sync costs the loop as much as to decide two
-heartbeats: when ten thousand members hear of an epoch within five seconds, and the disk is quick, every
-fourth would have a sync of its own. Who may wait does nothing with its answer but come again, later."""
+"""Delay of a sync that only serves replies that may wait, in seconds.
 
-RING_AGAIN_MS = 10_000
-"""When a timer rings again whose outcome did not fit into the log: what it is about is still so."""
+A sync costs the event loop as much as deciding two heartbeats. When ten thousand members learn of an epoch
+within five seconds, and the disk is fast, every fourth would get a sync of its own. Members that may wait do
+nothing with the response but heartbeat again later."""
+
+TIMER_RETRY_MS = 10_000
+"""Delay after which a timer fires again whose outcome did not fit into the log."""
 
 
 class Call(NamedTuple):
-    """Who asks, and how."""
+    """The context of a request: version, client and listener."""
 
     api_version: int = 0
     client_id: str = ""
     client_host: str = ""
-    """As Kafka writes it: a slash and the address."""
+    """In Kafka's notation: a slash and the address."""
     fresh_ids: tuple[str, ...] = ()
     listener: str = "PLAINTEXT"
     deadline_ms: int = 0
     connection: object = None
-    """What it came by, for those who remember that."""
+    """The connection that the request arrived on, as an opaque key."""
     fresh_producer_id: int = -1
 
 
@@ -77,7 +79,7 @@ class CachedDecision(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """What leaves once the log is durable up to `offset`."""
+    """Replies, effects and rebalances that are released once the log is durable up to `offset`."""
 
     offset: int
     replies: tuple[Reply, ...] | tuple[tuple[int, Errors], ...]
@@ -87,22 +89,22 @@ class _Held(NamedTuple):
 
 
 def _broker_defaults(config: Callable[[], Any]) -> Callable[[], GroupConfigs]:
-    """What groups run with that say nothing themselves; made anew where the broker's settings are others."""
-    seen: Any = None
-    made = GroupConfigs(seen)
+    """Return a provider of group settings that are the broker's for each group, cached per config."""
+    cached: Any = None
+    group_configs = GroupConfigs(cached)
 
-    def now() -> GroupConfigs:
-        nonlocal seen, made
-        told = config()
-        if told is not seen:
-            seen, made = told, GroupConfigs(told)
-        return made
+    def provide() -> GroupConfigs:
+        nonlocal cached, group_configs
+        current = config()
+        if current is not cached:
+            cached, group_configs = current, GroupConfigs(current)
+        return group_configs
 
-    return now
+    return provide
 
 
 class Coordinator:
-    """A shard at work. `state` is "loading", "active", "failed" or "closed"."""
+    """Runs one shard. `state` is "loading", "active", "failed" or "closed"."""
 
     def __init__(
         self,
@@ -136,13 +138,13 @@ class Coordinator:
         self._on_outcome = ports.on_outcome
         self._on_stop = ports.on_stop
         self._observe_batch = ports.observe_batch
-        self._timers = Timers(ports.loop, self._ring)
+        self._timers = Timers(ports.loop, self._fire)
         self._waiting: dict[int, Deferred[Any]] = {}
         self._last_waiter = 0
         self._held: deque[_Held] = deque()
         self._syncing: asyncio.Task[None] | None = None
         self._lingering: Alarm | None = None
-        """When the next sync begins, if nobody is in a hurry."""
+        """Timer of the next sync, while only replies that may wait are held."""
         self._loading: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -150,18 +152,18 @@ class Coordinator:
 
     @property
     def deadlines(self) -> Mapping[Hashable, float]:
-        """The timers that are armed, and when they ring, in the loop's time."""
+        """Armed timers and their deadlines, in the loop's time."""
         return self._timers.deadlines
 
     @property
     def group_configs(self) -> GroupConfigs:
-        """What groups run with at this moment."""
+        """Current settings of the groups."""
         return self._group_configs()
 
-    # --- asking ---
+    # --- requests ---
 
     def submit(self, request: Any, call: Call) -> Deferred[Any]:
-        """Decide a request. The answer is its response, or the error with which it is refused."""
+        """Decide a request; resolved with its response, or with the error that rejects it."""
         answer: Deferred[Any] = Deferred()
         if self.state != "active":
             busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._unavailable
@@ -191,52 +193,51 @@ class Coordinator:
                 self._release(_Held(0, outcome.replies, outcome.effects, ()))
         return answer
 
-    def inform(self, news: Any) -> bool:
-        """Decide what nobody waits for, such as what came of work; dropped where the shard is not active.
+    def inform(self, event: Any) -> bool:
+        """Decide an event without a reply, such as the result of an effect; dropped unless active.
 
-        False where the outcome does not fit into the log, and nothing has changed."""
+        Return False if the outcome does not fit into the log; then nothing has changed."""
         if self.state != "active":
             return True
         try:
-            outcome = self.core.handle(news, self._nobody_asks())
+            outcome = self.core.handle(event, self._internal_context())
         except Exception:
-            log.exception("%s: %s could not be decided", self.name, type(news).__name__)
+            log.exception("%s: %s could not be decided", self.name, type(event).__name__)
             return True
         return self._carry_out(outcome, None)
 
     def cacheable_decision(self, request: Struct) -> CachedDecision | None:
         """Return what repeats a request that was just accepted, or None if it must be decided each time."""
-        same = self.core.cacheable(request, self._nobody_asks())
+        same = self.core.cacheable(request, self._internal_context())
         return None if same is None else CachedDecision(self.core, *same)
 
-    def is_current(self, known: CachedDecision) -> bool:
+    def is_current(self, cached: CachedDecision) -> bool:
         """Return whether deciding the request anew would give the same outcome."""
-        return self.state == "active" and known.core is self.core and self.core.is_current(known.value)
+        return self.state == "active" and cached.core is self.core and self.core.is_current(cached.value)
 
-    def repeat(self, known: CachedDecision, *, was_held: bool = False) -> bool:
+    def repeat(self, cached: CachedDecision, *, was_held: bool = False) -> bool:
         """Set the timers of a cached decision again; return False if the request must be decided anew.
 
         Replies leave in order, so a cached one may not overtake replies that wait for the disk, unless the
         request arrived before them (`was_held`): its state was durable then and has not changed."""
-        if (self._held and not was_held) or not self.is_current(known):
+        if (self._held and not was_held) or not self.is_current(cached):
             return False
-        self._set_timers(known.timers)
+        self._set_timers(cached.timers)
         return True
 
-    def _ring(self, key: Any) -> None:
+    def _fire(self, key: Any) -> None:
         if self.state != "active":
             return
         try:
-            outcome = self.core.expire(key, self._nobody_asks())
+            outcome = self.core.expire(key, self._internal_context())
         except Exception:
             log.exception("%s: timer %s could not be decided", self.name, key)
         else:
             if self._carry_out(outcome, None):
                 return
-        self._timers.arm(key, RING_AGAIN_MS)
+        self._timers.arm(key, TIMER_RETRY_MS)
 
-    def _nobody_asks(self) -> Context:
-        """What a decision may know that is nobody's request."""
+    def _internal_context(self) -> Context:
         return Context(
             self._wall_clock_ms(), self._config(), topics=self._topics(),
             group_configs=self._group_configs(), assignors=self._assignors,
@@ -245,16 +246,16 @@ class Coordinator:
         )  # fmt: skip
 
     def fire_timer(self, key: Any) -> bool:
-        """Let a timer run out before its time, as if its time were up; False where it is not armed."""
+        """Fire a timer before its deadline; return False if it is not armed."""
         if not self._timers.disarm(key):
             return False
-        self._ring(key)
+        self._fire(key)
         return True
 
-    # --- carrying out ---
+    # --- outcomes ---
 
     def _carry_out(self, outcome: Outcome, waiter: int | None) -> bool:
-        """False where the log does not take the outcome, and nothing has changed."""
+        """Apply an outcome; return False if the log rejects it and nothing has changed."""
         base = end = self._journal.end_offset
         if outcome.records or outcome.ending is not None:
             try:
@@ -286,7 +287,7 @@ class Coordinator:
             last = end - 1 if outcome.records else -1
             why = tuple(ExplainedRebalance(r, base if outcome.records else -1, last) for r in outcome.why)
         held = _Held(end, outcome.replies, outcome.effects, why, outcome.may_wait)
-        if outcome.when_written and not self._held:  # Replies leave in their order.
+        if outcome.when_written and not self._held:  # Replies leave in order.
             self._release_when_written(held)
         else:
             self._release_or_hold(held)
@@ -326,23 +327,23 @@ class Coordinator:
 
     @property
     def lingers(self) -> bool:
-        """Whether the next sync begins in a moment, though somebody waits for it."""
+        """Whether the next sync is delayed although replies wait for it."""
         return self._lingering is not None
 
     def _begin_sync(self) -> None:
-        self._linger_no_more()
+        self._cancel_linger()
         self._syncing = self._loop.create_task(self._sync())
 
     def _linger(self) -> None:
         self._lingering = self._loop.call_at(self._loop.time() + LINGER_S, self._begin_sync)
 
-    def _linger_no_more(self) -> None:
+    def _cancel_linger(self) -> None:
         if self._lingering is not None:
             self._lingering.cancel()
             self._lingering = None
 
     async def _sync(self) -> None:
-        """Sync until nothing waits, or only what may. What is appended during a sync is for the next one."""
+        """Sync until no reply waits, or only those that may. Appends during a sync wait for the next one."""
         try:
             while True:
                 await self._journal.sync()
@@ -369,33 +370,33 @@ class Coordinator:
             self._on_rebalance(explained)
 
     def _refuse(self, waiter: int, error: Errors) -> None:
-        """A refusal is a reply too: it may rest on what is not durable yet."""
+        """Reply with an error, in order: it may rest on records that are not durable yet."""
         self._release_or_hold(_Held(self._journal.end_offset, ((waiter, error),), (), ()))
 
     # --- loading, failing, closing ---
 
     def load(self) -> asyncio.Task[None]:
-        """Read the log into the shard, a few milliseconds at a time; then serve."""
+        """Replay the log into a new shard, a few milliseconds at a time; then serve."""
         self.state = "loading"
         self._loading = self._loop.create_task(self._load())
         return self._loading
 
     async def _load(self) -> None:
-        began = pause = self._loop.time()
+        started_s = pause_s = self._loop.time()
         core = self._make_core()
-        read, replay, observe = self._serde.read, core.replay, self._observe_batch
+        read, replay, observe_batch = self._serde.read, core.replay, self._observe_batch
         count = 0
         try:
             for header, batch in self._journal.read_back():
-                observed = observe(header)
+                observe_record = observe_batch(header)
                 for offset, timestamp_ms, record in read(batch, header):
                     replay(record)
-                    if observed is not None:
-                        observed(offset, timestamp_ms, record)
+                    if observe_record is not None:
+                        observe_record(offset, timestamp_ms, record)
                 count += header.record_count
-                if self._loop.time() - pause > LOAD_SLICE_S:
+                if self._loop.time() - pause_s > LOAD_SLICE_S:
                     await asyncio.sleep(0)
-                    pause = self._loop.time()
+                    pause_s = self._loop.time()
         except Exception:
             self.state = "failed"
             log.exception(
@@ -404,26 +405,26 @@ class Coordinator:
             return
         self.core = core
         self.state = "active"
-        self._carry_out(self.core.load(self._nobody_asks()), None)
+        self._carry_out(self.core.load(self._internal_context()), None)
         if count:
-            took_s = self._loop.time() - began
+            took_s = self._loop.time() - started_s
             log.info("%s: loaded %d records in %.3f s: %r", self.name, count, took_s, core)
 
     def _fail(self, error: BaseException) -> None:
-        """What was decided cannot be made durable: tell everybody and begin again from the log."""
+        """Load the shard again after a failed append or sync; waiting requests get `unavailable`."""
         log.error("%s: failed, its state is loaded again from the log: %r", self.name, error)
         self._stop_serving("failed")
         if self._journal.online:
             self.load()
 
     def reload(self, after_ms: int = 0) -> None:
-        """Forget the shard and read it again from the log, as after a restart of its own.
+        """Drop the shard and load it again from the log, as after a restart.
 
-        Who waits is told so. `after_ms`: for how long it says that it is loading before it begins."""
+        Waiting requests are answered with `unavailable`. Loading starts after `after_ms`."""
         self._stop_serving("loading")
-        self._loop.call_later(after_ms / 1000, self._load_unless_begun)
+        self._loop.call_later(after_ms / 1000, self._load_unless_started)
 
-    def _load_unless_begun(self) -> None:
+    def _load_unless_started(self) -> None:
         if self.state == "loading" and (self._loading is None or self._loading.done()):
             self.load()
 
@@ -431,14 +432,14 @@ class Coordinator:
         self.state = state
         self._timers.clear()
         self._held.clear()
-        self._linger_no_more()
+        self._cancel_linger()
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
             answer.resolve(self._unavailable)
         self._on_stop()
 
     async def close(self) -> None:
-        """Serve no more; what was appended is made durable, who waits is told NOT_COORDINATOR."""
+        """Stop serving: make appended records durable and answer waiting requests with `unavailable`."""
         if self._loading is not None:
             self._loading.cancel()
         while self._syncing is not None or self._lingering is not None:

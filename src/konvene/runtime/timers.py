@@ -1,8 +1,7 @@
-"""Many deadlines, one alarm.
+"""Timers by key, all served by one timer of the event loop.
 
-Sessions are re-armed with every heartbeat and hardly ever run out. So re-arming only notes the later
-deadline; when the alarm reaches the earlier one it looks again and moves on. One timer of the event loop
-serves all keys.
+Sessions are re-armed with every heartbeat and hardly ever expire. So re-arming only stores the later
+deadline; when the alarm reaches the earlier one, the key is queued again for the later one.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from typing import Any, Protocol
 
 
 class Alarm(Protocol):
+    """A scheduled call that can be cancelled."""
+
     def cancel(self) -> None: ...
 
 
@@ -25,13 +26,13 @@ class Clock(Protocol):
 
 
 class Timers:
-    """Deadlines by key. `ring(key)` is called once for a key whose time is up."""
+    """Deadlines by key. `fire(key)` is called once for a key whose deadline has passed."""
 
-    __slots__ = ("_alarm", "_alarm_at", "_clock", "_deadlines", "_heap", "_ring", "_serial")
+    __slots__ = ("_alarm", "_alarm_at", "_clock", "_deadlines", "_fire", "_heap", "_serial")
 
-    def __init__(self, clock: Clock, ring: Callable[[Hashable], None]) -> None:
+    def __init__(self, clock: Clock, fire: Callable[[Hashable], None]) -> None:
         self._clock = clock
-        self._ring = ring
+        self._fire = fire
         self._deadlines: dict[Hashable, float] = {}
         self._heap: list[tuple[float, int, Hashable]] = []
         self._serial = 0
@@ -46,13 +47,13 @@ class Timers:
 
     @property
     def deadlines(self) -> Mapping[Hashable, float]:
-        """What is armed, and when it rings."""
+        """Armed keys and their deadlines, in the clock's time."""
         return self._deadlines
 
     def arm(self, key: Hashable, after_ms: int, unless_armed: bool = False) -> None:
-        """Ring for `key` after that many milliseconds, instead of when it would have rung.
+        """Set the deadline of `key`, replacing the one that it has.
 
-        `unless_armed`: a key that is armed rings when it would have rung."""
+        `unless_armed`: keep the deadline of a key that is armed."""
         before = self._deadlines.get(key)
         if unless_armed and before is not None:
             return
@@ -62,7 +63,7 @@ class Timers:
             self._push(deadline, key)
 
     def disarm(self, key: Hashable) -> bool:
-        """Ring no more for `key`; whether it was armed."""
+        """Disarm `key`; return whether it was armed."""
         return self._deadlines.pop(key, None) is not None
 
     def clear(self) -> None:
@@ -84,9 +85,9 @@ class Timers:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_at = first
-        self._alarm = self._clock.call_at(first, self._look)
+        self._alarm = self._clock.call_at(first, self._fire_due)
 
-    def _look(self) -> None:
+    def _fire_due(self) -> None:
         self._alarm, self._alarm_at = None, float("inf")
         now = self._clock.time()
         while self._heap and self._heap[0][0] <= now:
@@ -99,5 +100,5 @@ class Timers:
                 heapq.heappush(self._heap, (deadline, self._serial, key))
                 continue
             del self._deadlines[key]
-            self._ring(key)
+            self._fire(key)
         self._set_alarm()

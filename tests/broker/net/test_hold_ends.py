@@ -240,7 +240,7 @@ def test_two_thousand_are_answered_in_slices(tmp_path: Path) -> None:
             new = [Direct(broker, []) for _ in range(100)]
             for number, line in enumerate(new):
                 line.send(HEARTBEAT, 1, joining(f"n{number}", "orders"))
-            assert len(broker.heartbeat_purgatory._leaving) == size
+            assert len(broker.heartbeat_purgatory._releasing) == size
             assert 0 < max(await in_turns(broker)) <= BATCH
             await until(lambda: len(passed) == size)
             for line in (*lines, *new):

@@ -59,6 +59,6 @@ class TimerReportingCoordinator(Coordinator):
 
     fired: Callable[[], None]
 
-    def _ring(self, key: Any) -> None:
-        super()._ring(key)
+    def _fire(self, key: Any) -> None:
+        super()._fire(key)
         self.fired()

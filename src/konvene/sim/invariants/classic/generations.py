@@ -10,7 +10,7 @@ from konvene.groups.classic.decision import SHORTEST_INITIAL_DELAY_MS
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.messages.join_group import JoinGroupResponse
 from konvene.messages.sync_group import SyncGroupResponse
-from konvene.runtime.coordinator import RING_AGAIN_MS
+from konvene.runtime.coordinator import TIMER_RETRY_MS
 from konvene.sim.invariants.classic.state import SETTLED, classic, is_member, who_is
 from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Invariant
 
@@ -170,7 +170,7 @@ class RebalancesEnd(Invariant):
                 self.since[event.key[1]] = (
                     known[0],
                     event.runtime.event_queue.now_ms,
-                    known[2] + RING_AGAIN_MS,
+                    known[2] + TIMER_RETRY_MS,
                 )
         if not (event.changed or event.is_complete):
             return

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
 from konvene.records.classic import GroupMetadataKey
-from konvene.runtime.coordinator import RING_AGAIN_MS
+from konvene.runtime.coordinator import TIMER_RETRY_MS
 from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Invariant
 
 KINDS = ("classic", "static", "migration", "streams-migration")
@@ -213,7 +213,7 @@ class SilentMembersGo(Invariant):
             # What was decided did not fit: it rings again. Members of consumer groups are not looked at here.
             known = self.heard.get(event.key[1:])
             if known is not None:
-                self.heard[event.key[1:]] = now_ms, known[1] + RING_AGAIN_MS
+                self.heard[event.key[1:]] = now_ms, known[1] + TIMER_RETRY_MS
         if event.kind == "timer" and event.changed and event.key[0] == "session":
             self._ended(event)
         if event.kind == "request" and event.outcome is not None and event.api in HEARS:
