@@ -1,6 +1,5 @@
-"""Bytes and values: how Kafka's messages, records and batches are read and written.
+"""Reads and writes the bytes of Kafka's messages, records and batches.
 
-Nothing in here knows an API, a socket or a file. `schema` has the words in which a
-message is declared, `compile` turns a declaration and a version into a reader and a
-writer, `batches` is the record batch (magic 2), `compression` its five codecs.
+Knows no API, socket or file. `schema` declares messages, `compile` generates a reader and a writer for
+each version, `batches` is the record batch (magic 2), `compression` its five codecs.
 """

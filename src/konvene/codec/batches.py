@@ -1,15 +1,14 @@
-"""The record batch (magic 2): the one shape in which records travel and rest.
+"""The record batch (magic 2), in which records are sent and stored.
 
-A batch is a header of 61 bytes and then its records, perhaps compressed as one piece. What
-this file decides: where each field stands, what makes a batch sound, and the bytes of the
-batches we write (for uncompressed ones the very bytes Kafka writes). It gives offsets and
-epochs no meaning, opens no file and asks no clock.
+A batch is a header of 61 bytes followed by its records, which may be compressed as a whole. This module
+defines the position of each field, validates batches, and builds them (uncompressed ones byte for byte as
+Kafka does). It gives offsets and epochs no meaning, opens no file and reads no clock.
 
-The checksum covers everything behind itself. The base offset and the leader epoch stand in
-front of it, so a leader stamps them into a producer's batch in place, without reading it.
+The checksum covers everything after itself. The base offset and the leader epoch precede it, so a leader
+stamps them into a producer's batch in place.
 
-Hot paths, on purpose less pretty: `build_simple` (each coordinator write) and `records`
-(each coordinator load) unroll the variable-length numbers, whose common size is one byte.
+Hot paths: `build_simple` (each coordinator write) and `records` (each coordinator load) decode
+variable-length numbers inline, whose common size is one byte.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from konvene.codec.errors import CannotEncode, CorruptBatch, Malformed, Truncate
 from konvene.codec.varint import read_varint, read_varlong, write_varint, write_varlong
 
 HEADER_SIZE = 61
-#: Bytes in front of those that `batch_length` counts: the base offset and the length itself.
+#: Bytes that `batch_length` does not count: the base offset and the length itself.
 PREFIX_SIZE = 12
 MAGIC = 2
 NO_PRODUCER_ID = -1
@@ -55,14 +54,14 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class TimestampType(IntEnum):
-    """Whose clock a batch's timestamps are: the producer's or, stamped at the append, the broker's."""
+    """Source of a batch's timestamps: the producer, or the broker at the append."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class ControlType(IntEnum):
-    """What the record of a control batch says; a number not in here is UNKNOWN and to be passed over."""
+    """Type of a control record; numbers not listed are UNKNOWN and skipped."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -85,14 +84,14 @@ class Record(NamedTuple):
 
 
 class EndMarker(NamedTuple):
-    """The end of a transaction, as its control record says it."""
+    """An end-transaction marker."""
 
     committed: bool
     coordinator_epoch: int
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes in front of the records, field by field."""
+    """The 61-byte header of a batch."""
 
     base_offset: int
     batch_length: int
@@ -110,7 +109,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Size of the whole batch in bytes."""
         return self.batch_length + PREFIX_SIZE
 
     @property
@@ -123,7 +122,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record; after 2^31-1 comes 0."""
+        """Sequence number of the last record; 0 follows 2^31-1."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF
@@ -156,7 +155,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon(self) -> int | None:
-        """When the tombstones and markers of a compacted batch may go (it stands in the base timestamp)."""
+        """Time after which tombstones and markers of a compacted batch may be removed, stored as the base
+        timestamp."""
         return self.base_timestamp if self.attributes & _DELETE_HORIZON else None
 
 
@@ -164,10 +164,10 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at `pos`.
+    """Read the header at `pos`.
 
-    `Truncated` if fewer than 61 bytes are there, `Malformed` for another magic,
-    `CorruptBatch` for a length no batch can have. The checksum is `check`'s affair.
+    Raises `Truncated` if fewer than 61 bytes remain, `Malformed` for another magic, `CorruptBatch` for an
+    impossible length. `check` verifies the checksum.
     """
     try:
         fields = _HEADER.unpack_from(buf, pos)
@@ -184,7 +184,8 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Each batch of `buf`, whole: `(header, view of all its bytes)`; `Truncated` if the last is cut."""
+    """Yield each batch of `buf`: `(header, view of its bytes)`. Raises `Truncated` if the last one is
+    incomplete."""
     view = memoryview(buf)
     pos, end = 0, len(view)
     while pos < end:
@@ -197,15 +198,15 @@ def batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def check_sum(batch: Buffer, header: BatchHeader) -> None:
-    """Size and checksum of one whole batch; `CorruptBatch` where they do not hold."""
+    """Verify size and checksum of a whole batch; raise `CorruptBatch` if they do not match."""
     if len(batch) != header.batch_length + PREFIX_SIZE:
-        raise CorruptBatch(f"the batch says {header.size} bytes and has {len(batch)}")
+        raise CorruptBatch(f"the header has a size of {header.size} bytes, the batch has {len(batch)}")
     if crc32c(memoryview(batch)[_COVERED_AT:]) != header.crc:
         raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} does not hold")
 
 
 def check(batch: Buffer, header: BatchHeader) -> None:
-    """Checksum and arithmetic of one whole batch; `CorruptBatch` where they do not hold."""
+    """Verify checksum, counts and offsets of a whole batch; raise `CorruptBatch` if they do not match."""
     check_sum(batch, header)
     delta, count = header.last_offset_delta, header.record_count
     if (
@@ -221,12 +222,12 @@ def check(batch: Buffer, header: BatchHeader) -> None:
 def records(
     batch: Buffer, header: BatchHeader | None = None, *, limit: int = DEFAULT_LIMIT, keyed: bool = False
 ) -> list[Record]:
-    """All records of one batch, with absolute offsets and times.
+    """Return all records of a batch, with absolute offsets and timestamps.
 
-    Unpacks compressed records to at most `limit` bytes (`TooLarge`). Every length, count and
-    offset is checked (`CorruptBatch`, `Truncated`, `Malformed`): offsets rise and stay inside
-    the batch, and nothing is left over. With `keyed` a record without a key is refused too.
-    Call `check` first where the bytes may be damaged: this does not look at the checksum.
+    Decompresses to at most `limit` bytes (`TooLarge`). Every length, count and offset is checked
+    (`CorruptBatch`, `Truncated`, `Malformed`): offsets ascend and stay inside the batch, and no bytes remain.
+    With `keyed`, records without a key are rejected. Does not verify the checksum: call `check` first if the
+    bytes may be damaged.
     """
     if header is None:
         header = read_header(batch)
@@ -258,10 +259,10 @@ def records(
 def read_record(
     data: bytes, pos: int, base_offset: int, base_timestamp: int, stamped: int | None
 ) -> tuple[Record, int, int]:
-    """`(record, position after it, its offset delta)`.
+    """Read one record; return `(record, position after it, its offset delta)`.
 
-    Long because the one-byte case of each number (of sizes, the two-byte case too) is written
-    out: this runs for every record that a coordinator loads. An IndexError means that the bytes ended.
+    Long because the one-byte case of each number (for sizes also the two-byte case) is inline: this runs
+    for every record that a coordinator loads. An IndexError means that the bytes ended.
     """
     at = pos
     size = data[pos]
@@ -322,7 +323,7 @@ def read_record(
     else:
         headers, pos = _read_headers(data, pos, end)
     if pos != end:
-        raise CorruptBatch(f"the record at {at} says {size} bytes and has {size + pos - end}")
+        raise CorruptBatch(f"the record at {at} has a size of {size} bytes but {size + pos - end} remain")
     timestamp = base_timestamp + time_delta if stamped is None else stamped
     return Record(base_offset + delta, timestamp, key, value, headers), pos, delta
 
@@ -378,11 +379,11 @@ def build(
     control: bool = False,
     delete_horizon: int | None = None,
 ) -> bytes:
-    """One batch of `entries`, whose offsets rise (they need not be dense).
+    """Build one batch of `entries`, at least one, with ascending offsets that may have gaps.
 
-    `base_offset` and `last_offset` default to the first and last record's: give them where
-    compaction took records away at either end. With LOG_APPEND_TIME the batch's time is
-    `log_append_time_ms`; the records keep their deltas, as in Kafka. At least one record.
+    `base_offset` and `last_offset` default to those of the first and last record; pass them if compaction
+    removed records at either end. With LOG_APPEND_TIME the batch's timestamp is `log_append_time_ms`;
+    records keep their deltas, as in Kafka.
     """
     kept = list(entries)
     if not kept:
@@ -437,7 +438,7 @@ def build_simple(
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
 ) -> bytes:
-    """An uncompressed batch of keys and values of one time: what coordinators write."""
+    """Build an uncompressed batch of keys and values with one timestamp, as coordinators write."""
     parts: list[bytes] = []
     delta = 0
     for key, value in pairs:
@@ -473,7 +474,7 @@ def end_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """The control batch that ends a transaction in one partition."""
+    """Build the control batch that ends a transaction in one partition."""
     kind = ControlType.COMMIT if committed else ControlType.ABORT
     return build(
         [
@@ -493,7 +494,7 @@ def end_marker(
 
 
 def control_type(record: Record) -> ControlType:
-    """What the record of a control batch is; `Malformed` if its key cannot be one."""
+    """Return the type of a control record. Raises `Malformed` if its key is invalid."""
     key = record.key
     if key is None or len(key) < 4:
         raise Malformed("the key of a control record is too short")
@@ -504,7 +505,7 @@ def control_type(record: Record) -> ControlType:
 
 
 def read_end_marker(record: Record) -> EndMarker | None:
-    """The end of a transaction, or None where the control record is of another kind."""
+    """Decode an end-transaction marker; None for a control record of another type."""
     kind = control_type(record)
     if kind not in (ControlType.COMMIT, ControlType.ABORT):
         return None
@@ -522,10 +523,10 @@ def stamp(
 ) -> None:
     """Write a leader's base offset and epoch into a batch, in place.
 
-    Both stand in front of what the checksum covers. With `log_append_time_ms` the batch's
-    time becomes the broker's, with `max_timestamp` that one stands in its header. Without the
-    first a batch that claims the broker's time is turned back into one of the producer's. Where
-    anything of this changes the header, the checksum follows, and attributes that nobody defined are gone.
+    Both precede the bytes that the checksum covers. With `log_append_time_ms` the batch gets the broker's
+    timestamp, with `max_timestamp` that one is written to the header. Without the first, a batch marked with
+    the broker's timestamp is changed back to the producer's. If any of this changes the header, the checksum
+    is updated and undefined attribute bits are cleared.
     """
     struct.pack_into(">q", batch, 0, base_offset)
     struct.pack_into(">i", batch, 12, leader_epoch)
@@ -552,10 +553,10 @@ def repack(
     timestamp_type: TimestampType,
     max_timestamp: int,
 ) -> bytes:
-    """A producer's batch, whose records are `data` when unpacked and sound, with another compression.
+    """Recompress a valid producer's batch, whose decompressed records are `data`.
 
-    As Kafka writes it anew: the first record's time becomes the base of all. Only where that moves, or where
-    the batch claims the broker's time, are the records written anew; else they are packed as they are.
+    As in Kafka, the first record's timestamp becomes the base. Records are rewritten only if the base
+    changes or the batch is marked with the broker's timestamp.
     """
     stamped = header.max_timestamp if header.attributes & _LOG_APPEND_TIME else None
     first, _, _ = read_record(data, 0, 0, header.base_timestamp, stamped)
@@ -593,11 +594,11 @@ def reduced(
     delete_horizon: bool,
     level: int | None = None,
 ) -> bytes:
-    """A batch of which `count` records are left, `data` when unpacked: offsets and sequences stay as they
-    were.
+    """Rebuild a batch with `count` remaining records, `data` when decompressed; offsets and sequence
+    numbers stay.
 
-    With `delete_horizon` the base timestamp says when tombstones and markers may go, and all times count
-    from it.
+    With `delete_horizon`, the base timestamp is the time after which tombstones and markers may be
+    removed, and all timestamps are relative to it.
     """
     attributes = header.attributes & _DEFINED & ~_DELETE_HORIZON
     covered = _COVERED.pack(
@@ -615,7 +616,7 @@ def reduced(
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """A batch of which no record is left: what it says of its producer and of offsets stays."""
+    """Rebuild a batch without records; its producer and offsets stay."""
     covered = _COVERED.pack(
         header.attributes & (_LOG_APPEND_TIME | _TRANSACTIONAL | _CONTROL),
         header.last_offset_delta,
@@ -653,6 +654,6 @@ def _sized(data: bytes) -> bytes:
     return (_SMALL[length] if length < _SMALL_COUNT else write_varint(length)) + data
 
 
-#: Zigzag numbers from 0, for lengths and deltas: writing them is looking them up.
+#: Precomputed zigzag numbers from 0, for lengths and deltas.
 _SMALL_COUNT = 1024
 _SMALL = [write_varint(number) for number in range(_SMALL_COUNT)]

@@ -1,19 +1,18 @@
-"""From a declaration and a version to a reader and a writer.
+"""Generates a reader and a writer from a declaration and a version.
 
-For each (struct, version) one Python function is generated and kept: runs of fixed-width fields become
-one `struct.unpack_from`, absent fields become constants, nothing about versions is decided while bytes
-are being read. `decode` and `encode` are the only ways in; whatever hostile bytes do inside a generated
-function leaves them as a `CodecError`.
+For each (struct, version) one Python function is generated and cached: runs of fixed-width fields become one
+`struct.unpack_from`, absent fields become constants, and no version is checked while bytes are read. `decode`
+and `encode` are the entry points; hostile bytes inside a generated function always cause a `CodecError`.
 
-Memory: a count is believed only if that many of the smallest possible elements still fit into the bytes
-that are left, so a frame can make no more objects than it has bytes for; what is small and many (a tiny
-record batch, a negative int8, an empty tag) is made of shared or cheap objects. At worst that is 40 bytes
-of objects for a byte of the frame, which `tests/codec/test_hostile.py` measures. That bound is enough for a
-frame of ordinary size; a larger one is read by a second function that reckons beside it what its elements
-and tags weigh, and refuses more than `MOST_MEMORY`.
+Memory: a count is accepted only if that many of the smallest possible elements fit into the remaining bytes,
+so a frame can create no more objects than it has bytes. Small, frequent objects (a tiny record batch, a
+negative int8, an empty tag) are shared or cheap. In the worst case a byte of the frame costs 40 bytes of
+objects, which `tests/codec/test_hostile.py` measures. That is enough for frames of ordinary size; a larger
+one is read by a second function that also sums up the memory of its elements and tags, and rejects more than
+`MOST_MEMORY`.
 
-Readers give `(value, next position)`; writers append byte strings to a list, so that large record
-batches are handed on without a copy.
+Readers return `(value, next position)`; writers append byte strings to a list, so that large record batches
+are passed on without a copy.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ FIXED = {
 
 
 COUNTED_FROM = 1 << 20
-"""Frames of more bytes than this are read with a reckoning of what is made of them."""
+"""Frames larger than this are read with a memory budget."""
 
 MOST_MEMORY = 512 << 20
-"""What may be made of such a frame: a million partitions of a Fetch, and some more."""
+"""Memory budget of such a frame: a million partitions of a Fetch, and some more."""
 
 
 def decode(cls: type[S], version: int, data: bytes, position: int = 0) -> S:
-    """Read one whole value from `data[position:]`. Raises `CodecError`, also for bytes left over."""
+    """Read one value that fills `data[position:]`. Raises `CodecError`, also for remaining bytes."""
     value, end = decode_from(cls, version, data, position)
     if end != len(data):
         raise Malformed(f"{cls.__name__} v{version}: {len(data) - end} bytes left over")
@@ -51,7 +50,7 @@ def decode(cls: type[S], version: int, data: bytes, position: int = 0) -> S:
 def decode_from(
     cls: type[S], version: int, data: bytes | bytearray, position: int = 0, end: int | None = None
 ) -> tuple[S, int]:
-    """Read one value that starts at `position` and ends before `end`; give it and the position behind it."""
+    """Read one value that starts at `position` and ends before `end`; return it and the next position."""
     if end is None:
         end = len(data)
     read = cls.__readers__.get(version) or _make_reader(cls, version)
@@ -72,7 +71,7 @@ def decode_from(
 
 
 def encode(value: Struct, version: int) -> bytes:
-    """Write one value. Raises `CannotEncode` where the version has no place for what is in it."""
+    """Write one value. Raises `CannotEncode` if the version cannot represent it."""
     parts: list[bytes] = []
     encode_into(value, version, parts)
     return b"".join(parts)
@@ -149,7 +148,7 @@ def _read_tag_section(out: Source, tagged: list[Field], version: int) -> None:
 
 
 def _field_reader(field: Field, version: int, counted: bool) -> Reader:
-    """The reader of one tagged field's value."""
+    """Return the reader of one tagged field's value."""
     out = Source(counted=counted)
     if field.kind == "struct" and version in field.nullable:
         # Within a tag a null struct is a zero byte; a present one still has its marker in front.
@@ -196,7 +195,7 @@ def _read_run(out: Source, run: list[Field]) -> None:
 
 
 def _read_length(out: Source, compact: bool, width: int) -> None:
-    """Leaves the length in `n`; -1 for null. A width of 2 is that of a string."""
+    """Generate code that reads the length into `n`; -1 for null. A width of 2 is that of a string."""
     if compact:
         out.add("n = data[pos]; pos += 1")
         out.add(f"if n >= 128: n, pos = {'_text_rest' if width == 2 else '_uvarint_rest'}(data, pos, n)")
@@ -279,7 +278,7 @@ def _read_array(out: Source, target: str, f: Field, nullable: bool, version: int
 
 
 def _least_size(element: Primitive | type[Struct], version: int, flexible: bool) -> int:
-    """The fewest bytes in which one element can stand."""
+    """Return the smallest encoded size of one element."""
     if isinstance(element, Primitive):
         return _least_field(element.name, flexible)
     size = 1 if flexible else 0
@@ -306,7 +305,7 @@ _WEIGHTS = {"bool": 0, "int8": 0, "uuid": 128, "string": 80, "bytes": 48, "recor
 
 
 def _weight(element: Primitive | type[Struct]) -> int:
-    """Bytes of memory for one element; what its own arrays hold is reckoned when they are read."""
+    """Return the memory of one element in bytes; its own arrays are added when they are read."""
     if isinstance(element, Primitive):
         return _PLACE + _WEIGHTS.get(element.name, 32)
     return _PLACE + _struct_weight(element)
@@ -424,7 +423,8 @@ def _write_length(out: Source, size: str, compact: bool, width: int) -> None:
 
 
 def _write_blob(out: Source, kind: str, nullable: bool, compact: bool, cut: bool = False) -> None:
-    """With `cut`, a text for people, which is told in part rather than not at all."""
+    """Generate code that writes a byte field. With `cut`, a text for people that is truncated if it is too
+    long."""
     width = 2 if kind == "string" else 4
     if nullable:
         null = b"\0" if compact else b"\xff" * width

@@ -1,17 +1,14 @@
-"""The five ways a record batch's records may be packed, and how to unpack them safely.
+"""The compression codecs of record batches, with safe decompression.
 
-Decides nothing about batches: bytes in, bytes out. What it never does is believe a size
-that the data declares. Every `decompress` is given a limit on what may come out; a stream
-that would pass it raises `TooLarge` before that much memory was ever held, and a stream
-that is not what it claims to be raises `Malformed`. Bombs (a few bytes that unpack into
-gigabytes) therefore cost at most the limit.
+Never trusts a declared size: `decompress` has a limit on its output; a stream that would exceed it raises
+`TooLarge` before that much memory is used, and an invalid stream raises `Malformed`. Decompression bombs
+therefore cost at most the limit.
 
-Snappy comes in two dialects: Java's client wraps blocks in the "xerial" framing, librdkafka
-sends one raw block. Both are read; the framing is written.
+Snappy has two forms: Java's client wraps blocks in the "xerial" framing, librdkafka sends one raw block. Both
+are read; the framing is written.
 
-Still ugly: lz4 and zstd are unpacked by a library that fills a buffer of given size or
-fails, so an unknown size is found by trying growing buffers (each four times the last,
-so the work is at most a third more than the last try).
+Limitation: lz4 and zstd are decompressed by a library that fills a buffer of a given size or fails, so an
+unknown size is found with growing buffers (each four times the last, at most a third more work in total).
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ DEFAULT_LIMIT = 64 * 1024 * 1024
 
 
 class Compression(IntEnum):
-    """The lowest three bits of a batch's attributes."""
+    """Compression codec, the lowest three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -42,17 +39,17 @@ class Compression(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name in configurations: `none`, `gzip`, ..."""
+        """Name in configurations: `none`, `gzip`, ..."""
         return self.name.lower()
 
 
 def compress(kind: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """`data` packed as Kafka's own clients can read it."""
+    """Compress `data` so that Kafka's clients can read it."""
     return _PACK[kind](bytes(data), level)
 
 
 def decompress(kind: Compression | int, data: Buffer, limit: int = DEFAULT_LIMIT) -> bytes:
-    """`data` unpacked; `TooLarge` past `limit` bytes, `Malformed` where it is not such a stream."""
+    """Decompress `data`. Raises `TooLarge` above `limit` bytes and `Malformed` for an invalid stream."""
     try:
         unpack = _UNPACK[kind]
     except KeyError:
@@ -77,7 +74,7 @@ def _pack_gzip(data: bytes, level: int | None) -> bytes:
 
 
 def _unpack_gzip(data: Buffer, limit: int) -> bytes:
-    """One gzip member after another, as Java's reader does."""
+    """Decompress consecutive gzip members, as Java's reader does."""
     parts: list[bytes] = []
     size = 0
     rest: Buffer = data
@@ -135,7 +132,8 @@ def _unpack_snappy(data: Buffer, limit: int) -> bytes:
 
 
 def _unpack_snappy_block(block: memoryview, limit: int) -> bytes:
-    """A raw block says its size first. No element makes more than 64 bytes of 3: a claim beyond is a lie."""
+    """Decompress a raw block, which begins with its size. No 3-byte element expands to more than 64 bytes:
+    a larger size is invalid."""
     try:
         size: int = cramjam.snappy.decompress_raw_len(block)
         if size > len(block) * 64:
@@ -155,7 +153,8 @@ def _unpack_snappy_block(block: memoryview, limit: int) -> bytes:
 
 
 def _pack_lz4(data: bytes, level: int | None) -> bytes:
-    """A frame of independent blocks: Kafka's reader knows no linked ones. Quickly, if no level is given."""
+    """Compress to a frame of independent blocks, because Kafka cannot read linked ones. Fast if no level
+    is given."""
     wanted = 1 if level is None else level
     packer = cramjam.lz4.Compressor(level=wanted, content_checksum=False, block_linked=False)
     packer.compress(data)

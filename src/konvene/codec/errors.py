@@ -1,12 +1,11 @@
-"""The one error family of the codec: what hostile or damaged bytes raise.
+"""Errors of the codec, raised for hostile or damaged bytes.
 
-A peer's bytes never raise anything but a `CodecError`; anything else that escapes from a
-reader is our mistake.
+A peer's bytes never cause any other exception; one that escapes from a reader is a bug.
 """
 
 
 class CodecError(ValueError):
-    """Bytes that are not what they claim to be. The connection or the record is refused."""
+    """Invalid bytes. The connection or the record is rejected."""
 
 
 class Truncated(CodecError):
@@ -22,8 +21,8 @@ class CorruptBatch(CodecError):
 
 
 class TooLarge(CodecError):
-    """A value that would grow past the limit its caller set."""
+    """A value larger than the caller's limit."""
 
 
 class CannotEncode(CodecError):
-    """A value that this version of the message has no place for (UNSUPPORTED_VERSION)."""
+    """A value that this version of the message cannot represent (UNSUPPORTED_VERSION)."""

@@ -1,7 +1,7 @@
-"""What the functions that `compile` generates are written into, and what they call.
+"""Support for generated functions: the builder of their source, and the functions that they call.
 
-A `Source` is a function being written: its lines, and the names it uses. The rest of this file are those
-names: lengths, tags, and the budget of a frame. Nothing here knows a declaration.
+A `Source` is a function being generated: its lines and the names that it uses. The rest of this module are
+those names: lengths, tags, and the memory budget of a frame. It knows no declarations.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Reader = Callable[[bytes | bytearray, int, int], tuple[Any, int]]
 Writer = Callable[[Any, Callable[[bytes], None]], None]
 
 MOST_TEXT = 0x7FFF
-"""Bytes of a string: also where its length is a varint, as in Kafka."""
+"""Maximum length of a string in bytes, also where its length is a varint, as in Kafka."""
 
 TAG_WEIGHT = 160
-"""What a tagged field takes in memory, rounded up."""
+"""Memory of a tagged field, rounded up."""
 
 # --- what generated code calls -------------------------------------------------------------------
 
 
 def _uvarint_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte had its high bit set."""
+    """Read the rest of an unsigned varint whose first byte had its high bit set."""
     value, shift = first & 0x7F, 7
     while True:
         byte = data[position]
@@ -45,7 +45,7 @@ def _uvarint_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 def _text_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """The rest of a string's length, whose first byte is `first`; it is one more than the length."""
+    """Read the rest of a string's length, whose first byte is `first`; the encoded number is one larger."""
     value, position = _uvarint_rest(data, position, first)
     if value > MOST_TEXT + 1:
         raise Malformed(f"a string of {value - 1} bytes, where {MOST_TEXT} are the most")
@@ -53,7 +53,7 @@ def _text_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 class Budget(threading.local):
-    """What the frame that this thread reads may still hold."""
+    """Remaining memory budget of the frame that this thread reads."""
 
     left = 0
 
@@ -105,7 +105,7 @@ def _read_counted_tags(
 def _read_tags(
     data: bytes, position: int, end: int, known: dict[int, tuple[str, Reader]]
 ) -> tuple[dict[str, Any], tuple[tuple[int, bytes], ...], int]:
-    """A section of tagged fields that is not empty: known values by name, unknown ones as bytes."""
+    """Read a non-empty section of tagged fields: known values by name, unknown ones as bytes."""
     count = data[position]
     position += 1
     if count >= 0x80:
@@ -158,7 +158,7 @@ def _write_tags(tags: list[tuple[int, bytes]], write: Callable[[bytes], None]) -
 
 
 class Source:
-    """The lines of a function being written, and the names that it uses."""
+    """The lines of a function being generated and the names that it uses."""
 
     def __init__(self, *, counted: bool = False) -> None:
         self.counted = counted
@@ -177,7 +177,7 @@ class Source:
         self.lines.append("    " * self.indent + text)
 
     def name(self, stem: str, value: Any) -> str:
-        """A name for a value that the function needs (a default, a Struct object, a class)."""
+        """Return a name for a value that the function needs (a default, a Struct object, a class)."""
         name = f"_{stem}_{len(self.space)}"
         self.space[name] = value
         return name

@@ -1,8 +1,7 @@
-"""The hashes by which Kafka places things: a group on a partition, a key on a partition, a batch's checksum.
+"""Kafka's hash functions: for the partition of a group or key, and for topic metadata.
 
-All are fixed for ever by clients and stored data; none is a matter of taste. Checksums (CRC-32C) and XXH3
-come from libraries; the rest is written out because a value must come out exactly as Java's 32-bit
-arithmetic gives it.
+All are fixed by clients and stored data. Checksums (CRC-32C) and XXH3 come from libraries; the others are
+implemented here, because results must equal Java's 32-bit arithmetic.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def java_string_hash(text: str) -> int:
 
 @lru_cache(maxsize=16_384)
 def group_partition(key: str, partitions: int) -> int:
-    """The partition of a coordinator's topic that holds `key` (a group, a transactional id, a share key).
+    """Return the partition of a coordinator's topic for `key` (a group, a transactional id, a share key).
 
     Kafka's `Utils.abs(key.hashCode()) % partitions`, where the smallest integer counts as 0.
     """
@@ -65,16 +64,15 @@ def murmur2(data: bytes | bytearray | memoryview) -> int:
 
 
 def key_partition(key: bytes, partitions: int) -> int:
-    """Where Kafka's default partitioner puts a record with this key."""
+    """Return the partition that Kafka's default partitioner chooses for a key."""
     return (murmur2(key) & 0x7FFF_FFFF) % partitions
 
 
 def topic_hash(name: str, topic_id: bytes, racks: Sequence[Sequence[str]]) -> int:
-    """What Kafka remembers of a topic's shape: id, name, and the racks of each partition's replicas.
+    """Hash a topic's metadata as Kafka does: id, name, and the racks of each partition's replicas.
 
-    XXH3 (64 bits, signed) over a stream of little-endian numbers and UTF-16 texts, each text with its length
-    behind it, as Kafka's hashing library writes them. `racks` has one entry for each partition; a
-    replica without a rack is left out of it.
+    XXH3 (64 bits, signed) over little-endian numbers and UTF-16 texts, each text followed by its length.
+    `racks` has one entry for each partition; replicas without a rack are omitted.
     """
     most, least = struct.unpack(">qq", topic_id)
     parts = [b"\0", struct.pack("<qq", most, least), _text(name), struct.pack("<i", len(racks))]
@@ -86,7 +84,7 @@ def topic_hash(name: str, topic_id: bytes, racks: Sequence[Sequence[str]]) -> in
 
 
 def metadata_hash(topic_hashes: Mapping[str, int]) -> int:
-    """The hash of a group's topics, of those that exist; 0 where there are none."""
+    """Hash the metadata of a group's existing topics; 0 if there are none."""
     if not topic_hashes:
         return 0
     ordered = sorted(topic_hashes, key=_java_order)
@@ -109,7 +107,7 @@ def _java_length(text: str) -> int:
 
 
 def _java_order(text: str) -> bytes:
-    """Strings compare as Java's do by this key: by UTF-16 units."""
+    """Sort key that orders strings as Java does, by UTF-16 units."""
     return text.encode("utf-16-be")
 
 

@@ -1,7 +1,7 @@
-"""Values as JSON, in the conventions of Kafka's own converters.
+"""Converts values to and from JSON, in the conventions of Kafka's converters.
 
-Names are Kafka's with a lower-case first letter, bytes are base64, ids their 22 characters; a tagged
-field appears only where it is not at its default; fields that a version lacks do not appear.
+Names are Kafka's with a lower-case first letter, bytes are base64, ids have 22 characters; a tagged field
+appears only if it differs from its default; fields that a version lacks are omitted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=Struct)
 
 
 def to_json(value: Struct, version: int) -> dict[str, Any]:
-    """A value as Kafka's JSON for that version (plain dicts, lists, numbers and strings)."""
+    """Convert a value to Kafka's JSON of a version (plain dicts, lists, numbers and strings)."""
     out: dict[str, Any] = {}
     for f in type(value).__fields__:
         if version not in f.versions:
@@ -53,8 +53,8 @@ def _primitive_to_json(kind: str, content: Any) -> Any:
 
 
 def from_json(cls: type[S], data: dict[str, Any], version: int) -> S:
-    """Read Kafka's JSON of a version. Raises `Malformed` for a name that the version does not have, and
-    for an object, a list, base64 or an id that is none."""
+    """Read Kafka's JSON of a version. Raises `Malformed` for a name that the version lacks and for invalid
+    values."""
     if not isinstance(data, dict):
         raise Malformed(f"{cls.__name__} v{version} is not a JSON object: {data!r}")
     fields = {f.json_name: f for f in cls.__fields__ if version in f.versions}

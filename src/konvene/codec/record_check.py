@@ -1,13 +1,12 @@
-"""The records of a producer's batch, checked without being made: what a broker does before it appends.
+"""Validates the records of a producer's batch before it is appended, without creating record objects.
 
-Every length, count and offset has to agree, as in `batches.records`; offsets must be given without a gap,
-as producers give them. A record of the common shape (numbers of one or two bytes, no headers) is walked
-through in place, every other one is read in full. Records of one size follow each other often, and then
-their equal bytes are compared as columns, all records at once.
+Every length, count and offset must agree, as in `batches.records`; offsets must have no gaps. Records of the
+common shape (numbers of one or two bytes, no headers) are parsed in place, others are read in full. Runs of
+records with one size are compared by columns, all records at once.
 
-The newest timestamp is found on the way, and whether a key is missing. A timestamp stands in its record as
-the distance from the batch's first one, zigzag: an even number is twice the distance, an odd one is negative.
-So the newest is the greatest of the even numbers, and no record is older than the first where none is odd.
+Also finds the newest timestamp and missing keys. A record stores its timestamp as zigzag difference to the
+batch's first one: an even number is twice the difference, an odd one is negative. So the newest is the
+largest even number, and no record is older than the first if there is no odd one.
 """
 
 from __future__ import annotations
@@ -28,32 +27,32 @@ _LOW = bytes(index << 1 & 0x7F | 0x80 for index in range(_TWO_BYTES))
 _HIGH = bytes(index >> 6 for index in range(_TWO_BYTES))
 
 _LAST_SHIFT = 63
-"""Where the tenth byte of a timestamp stands: one that needs it is read in full."""
+"""Position of a timestamp's tenth byte; a record that needs it is read in full."""
 
 _WORTH_COLUMNS = 4
-"""So many records of one size have to follow before they are compared as columns."""
+"""Length of a run of equal-sized records from which on columns are compared."""
 
 _FLIPPED = bytes(byte ^ 0x80 for byte in range(256))
 _ODD = bytes((byte & 1) << 7 for byte in range(256))
-"""Tables for columns: with them `isascii` tells that all bytes go on, or that all are even."""
+"""Translation tables with which `isascii` tests whether all bytes continue, or whether all are even."""
 
-_WORDS: dict[int, Literal["H", "I", "Q"]] = {2: "H", 4: "I", 8: "Q"}
-"""Numbers of so many bytes."""
+_INTEGER_CODES: dict[int, Literal["H", "I", "Q"]] = {2: "H", 4: "I", 8: "Q"}
+"""Codes of unsigned integers by size in bytes."""
 
 
 Checked = tuple[bytes, int | None, bool, bool]
-"""What a batch's records were found to be: the records, unpacked; how far the newest timestamp is behind the
-batch's first (None where all are in front of it); whether one is in front of it; and, where that was asked,
-whether a record has no key. A bare tuple, because a named one costs a batch of one record a tenth more."""
+"""Result of checking a batch: the decompressed records; the newest timestamp relative to the batch's first
+one (None if all are older); whether a record is older than the first; and with `keyed`, whether a record
+has no key. A plain tuple, because a named one costs a batch of one record a tenth more."""
 
 
 def check_records(
     batch: Buffer, header: BatchHeader, *, limit: int = DEFAULT_LIMIT, keyed: bool = False
 ) -> Checked:
-    """Check all records of one batch; `keyed`: look for records without a key.
+    """Check all records of one batch; `keyed` also looks for records without a key.
 
-    Unpacks compressed records to at most `limit` bytes (`TooLarge`). `CorruptBatch`, `Truncated` and
-    `Malformed` as in `batches.records`. Long because the common record is walked through in place.
+    Decompresses to at most `limit` bytes (`TooLarge`). Raises `CorruptBatch`, `Truncated` and `Malformed`
+    as `batches.records` does. Long because the common record is parsed in place.
     """
     body: Buffer = memoryview(batch)[HEADER_SIZE : header.batch_length + PREFIX_SIZE]
     data = decompress(header.attributes & _COMPRESSION, body, limit)
@@ -140,9 +139,9 @@ def check_records(
 
 
 def _alike(data: bytes, pos: int, end: int, delta_at: int, index: int, count: int) -> tuple[int, int, bool]:
-    """How many records from this one on, which is sound, differ from it only where records may.
+    """Count the records from this valid one on that differ from it only where records may.
 
-    With it the greatest even number among their timestamps (or -1), and whether one is odd.
+    Also returns their largest even timestamp number (or -1), and whether one is odd.
     """
     size = end - pos
     width, below = (1, _ONE_BYTE) if index < _ONE_BYTE else (2, _TWO_BYTES)
@@ -191,7 +190,8 @@ _ALONE = (1, -1, False)
 def _longer_stamps(
     data: bytes, stamp_at: int, delta_at: int, stop: int, size: int, alike: int
 ) -> tuple[int, int, bool]:
-    """The timestamps of records that are alike, where they have more than a byte and end in the same one."""
+    """Return the timestamp numbers of similar records whose timestamps have several bytes and equal
+    length."""
     wide = delta_at - stamp_at
     low = data[stamp_at:stop:size]
     going_on = low.translate(_FLIPPED).isascii()
@@ -213,7 +213,7 @@ def _longer_stamps(
             words[_place(place, word) :: word] = column
     if not going_on or wide > word:
         return _ALONE
-    numbers = memoryview(words).cast(_WORDS[word])
+    numbers = memoryview(words).cast(_INTEGER_CODES[word])
     even = low.translate(_ODD).isascii()
     top = max(numbers) if even else _greatest_even(numbers)
     if top >= 0:
@@ -222,7 +222,7 @@ def _longer_stamps(
 
 
 def _place(place: int, word: int) -> int:
-    """Where the byte of a number stands that counts for 256 to the power of `place`."""
+    """Return the index of the byte with weight 256 to the power of `place`."""
     return place if byteorder == "little" else word - 1 - place
 
 
@@ -231,7 +231,7 @@ def _greatest_even(numbers: bytes | memoryview) -> int:
 
 
 def _check_record(data: bytes, pos: int, index: int) -> tuple[int, int, bool]:
-    """The position after a record, how far its timestamp is from the batch's first, whether it has a key."""
+    """Return the position after a record, its timestamp difference, and whether it has a key."""
     record, pos, delta = read_record(data, pos, 0, 0, None)
     if delta != index:
         raise CorruptBatch(f"record {index} of the batch has offset delta {delta}")

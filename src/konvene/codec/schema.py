@@ -1,16 +1,16 @@
-"""The words in which a message is declared.
+"""Declares messages as classes.
 
-A message is a class whose fields say what stands on the wire and in which versions:
+The fields of a class define its bytes and the versions that each field is in:
 
     class HeartbeatRequest(Struct, key=12, versions="0-4", flexible="4+"):
         group_id: str = string("0+")
         group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
-The class is the value type as well: frozen, slotted, keyword-only, every field with a default, equal
-by content. Arrays are tuples, so that an empty one costs nothing. `compile` derives a reader and a
-writer from the declaration for each version; this file only holds what was declared.
+The class is also the value type: frozen, slotted, keyword-only, every field with a default, compared by
+content. Arrays are tuples, so that an empty one costs nothing. `compile` derives a reader and a writer for
+each version; this module only holds the declarations.
 
-Field names are Kafka's in snake case; `wire` gives Kafka's own spelling where it cannot be derived.
+Field names are Kafka's in snake case; `wire` is Kafka's spelling if it cannot be derived.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOREVER = 32767
 
 
 class Versions(NamedTuple):
-    """An inclusive range of versions; empty where `first` is above `last`."""
+    """An inclusive range of versions; empty if `first` is above `last`."""
 
     first: int
     last: int
@@ -62,7 +62,7 @@ def _versions(text: str) -> Versions:
 
 
 class Field:
-    """One declared field: its type, the versions it is in, and how absence is told."""
+    """One declared field: its type, the versions that it is in, and how a missing value is encoded."""
 
     __slots__ = (
         "default", "element", "flexible", "ignorable", "kind", "name", "nullable", "tag", "tagged",
@@ -86,7 +86,7 @@ class Field:
         self.name = ""
 
     def named(self, name: str) -> Field:
-        """This declaration, told the attribute it stands at."""
+        """Return this declaration with the name of its attribute."""
         self.name = name
         self.wire = self.wire or "".join(part[:1].upper() + part[1:] for part in name.split("_"))
         return self
@@ -103,7 +103,7 @@ class Field:
 
 
 class Primitive:
-    """A word for a primitive type. Called, it declares a field of that type."""
+    """A primitive type. A call declares a field of that type."""
 
     __slots__ = ("name", "zero")
 
@@ -141,7 +141,7 @@ def array(
     element: Primitive | type[Struct], versions: str, *, nullable: str = "none", default: Any = (),
     tag: int | None = None, tagged: str | None = None, ignorable: bool = False, wire: str | None = None,
 ) -> Any:  # fmt: skip
-    """Declare an array field. Its value is a tuple, or None where nullable."""
+    """Declare an array field. Its value is a tuple, or None if nullable."""
     return Field("array", element, versions, nullable, default, tag, tagged, ignorable, wire, None)
 
 
@@ -149,12 +149,12 @@ def struct(
     element: type[Struct], versions: str, *, nullable: str = "none", default: Any = ...,
     tag: int | None = None, tagged: str | None = None, ignorable: bool = False, wire: str | None = None,
 ) -> Any:  # fmt: skip
-    """Declare a field that is a struct of its own (default: that struct with all its defaults)."""
+    """Declare a field with a struct type; its default is the struct with all defaults."""
     return Field("struct", element, versions, nullable, default, tag, tagged, ignorable, wire, None)
 
 
 def default_of(field: Field) -> Any:
-    """The value of a field that was not given or is not in the version."""
+    """Return the value of a field that was not given or is not in the version."""
     if field.default is ...:
         field.default = field.element()
     return field.default
@@ -162,7 +162,7 @@ def default_of(field: Field) -> Any:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class StructMeta(type):
-    """Makes a slotted class of the declared fields. The initialiser is compiled at first use."""
+    """Creates a slotted class from the declared fields. Its initialiser is compiled on first use."""
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], space: dict[str, Any], *, key: int = -1,
@@ -185,7 +185,7 @@ class StructMeta(type):
 
 
 class Struct(metaclass=StructMeta):
-    """The value of a message or of a struct within one. Frozen; equal by content."""
+    """Base of messages and nested structs. Frozen, compared by content."""
 
     __slots__ = ("unknown_tags",)
     if TYPE_CHECKING:  # A slot, but no field of the declaration.
@@ -246,12 +246,12 @@ class Struct(metaclass=StructMeta):
         return bool(getattr(self, field.name) == default_of(field))
 
     def replace(self, **changes: Any) -> Self:
-        """The same value with some fields changed."""
+        """Return a copy with some fields changed."""
         return type(self)(**(self._values() | changes))
 
 
 def _as_bytes(value: Any) -> Any:
-    """A view into a frame as bytes of its own, which can be shown and pickled; all else as it is."""
+    """Copy a view into a frame to bytes, which can be printed and pickled; return other values unchanged."""
     return bytes(value) if isinstance(value, memoryview) else value
 
 
@@ -260,7 +260,7 @@ def _remade(cls: type[Struct], values: dict[str, Any]) -> Struct:
 
 
 def setters(cls: type[Struct]) -> dict[str, Callable[[Any, Any], None]]:
-    """How a reader or an initialiser fills a new value: the slots' own setters, by name."""
+    """Return the slots' setters by name, with which readers and initialisers fill new values."""
     names = [f.name for f in cls.__fields__] + ["unknown_tags"]
     return {f"_set_{name}": getattr(cls, name).__set__ for name in names}
 

@@ -1,4 +1,4 @@
-"""Kafka's 128-bit ids as values: sixteen bytes that print as Kafka prints them."""
+"""Kafka's 128-bit ids: sixteen bytes, formatted as Kafka does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Uuid(bytes):
 
     @classmethod
     def parse(cls, text: str) -> Uuid:
-        """Read the text form. Raises `Malformed` where it is not 16 bytes of base64."""
+        """Parse the text form. Raises `Malformed` unless it is 16 bytes of base64."""
         try:
             raw = base64.b64decode(text.rstrip("=") + "==", altchars="-_", validate=True)
         except (TypeError, ValueError, AttributeError):

@@ -1,12 +1,11 @@
-"""Variable-length integers: seven bits a byte, the lowest first, the top bit says "more follows".
+"""Variable-length integers: seven bits a byte, lowest first; the top bit means that more bytes follow.
 
-Two families. *Unsigned* numbers stand in flexible messages (compact lengths, tags);
-*zigzag* numbers, which fold the sign into the lowest bit so that -1 is one byte, stand in
-record batches. A 32-bit number has at most 5 bytes and a 64-bit number at most 10: a
-longer one, or one whose last byte has bits beyond the width, is `Malformed`, whatever
-the reader could have made of it. Overlong forms of small numbers are accepted, as Kafka does.
+*Unsigned* numbers are used in flexible messages (compact lengths, tags); *zigzag* numbers, which store the
+sign in the lowest bit so that -1 is one byte, in record batches. A 32-bit number has at most 5 bytes and a
+64-bit number at most 10: a longer one, or one with bits beyond its width, is `Malformed`. Overlong forms of
+small numbers are accepted, as Kafka does.
 
-Readers take `(buf, pos)` and give `(value, pos after it)`; writers give bytes.
+Readers take `(buf, pos)` and return `(value, next position)`; writers return bytes.
 """
 
 from __future__ import annotations

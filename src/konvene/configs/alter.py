@@ -1,10 +1,5 @@
-"""What AlterConfigs and IncrementalAlterConfigs may do: from what is set and a change, what will be set.
-
-Two steps, so that a caller can stop after either: `altered` computes the new set of texts, and
-`validate_topic`, `validate_group` or `validate_broker` judges the whole of it. Nothing here is
-applied; the catalogue does that by replaying records.
-What differs from Kafka: a broker setting that no table knows is refused where Kafka stores it.
-"""
+"""Applies and validates AlterConfigs and IncrementalAlterConfigs: computes the new texts from the current
+ones."""
 
 from __future__ import annotations
 
@@ -114,7 +109,7 @@ def validate_topic_config(name: str, text: str | None) -> Value:
 
 
 def validate_topic(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dict[str, Any]:
-    """Judge all that a topic will say; returns the values it would run with."""
+    """Validate all overrides of a topic; return its effective values."""
     for name, text in texts.items():
         validate_topic_config(name, text)
     values = topic_values(broker, {name: text for name, text in texts.items() if text is not None})
@@ -135,13 +130,13 @@ def validate_group_config(name: str, text: str | None) -> Value:
 
 
 def validate_group(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dict[str, Any]:
-    """Judge all that a group will say, within the broker's limits; returns its own typed values."""
+    """Validate all overrides of a group within the broker's limits; return its typed values."""
     values = {name: validate_group_config(name, text) for name, text in texts.items()}
     for name, value in values.items():
         _within_limits(broker, name, value)
     assignor = values.get("streams.assignor.name")
     if assignor is not None and assignor not in task_assignors_on_offer(broker):
-        offered = broker.words("group.streams.assignors")  # Kafka's words, also where there are more.
+        offered = broker.words("group.streams.assignors")  # Kafka's sentence, although konvene offers more.
         raise ConfigError(
             f"streams.assignor.name '{assignor}' is not a registered task assignor. "
             f"Registered assignors are: [{', '.join(offered)}]."
@@ -182,17 +177,16 @@ def _outlasts(broker: BrokerConfig, values: Mapping[str, Any], kind: str) -> Non
 def validate_broker(
     broker: BrokerConfig, texts: Mapping[str, str | None], *, per_broker: bool
 ) -> tuple[BrokerConfig, tuple[str, ...]]:
-    """Judge all that will be altered on one broker, or on all of them (`per_broker` False).
+    """Validate all dynamic configurations of one broker, or of all of them (`per_broker` False).
 
-    Returns what the configuration would be, with warnings. Raises RefusedForBroker, whatever the
-    reason, as Kafka answers INVALID_REQUEST.
+    Raises the first error that Kafka would find, and returns the typed values that were altered.
     """
     try:
         values = {name: _broker_value(name, text, per_broker) for name, text in texts.items()}
     except ConfigError as error:
         raise RefusedForBroker(str(error)) from error
-    said = {name: text for name, text in texts.items() if text is not None}
-    layers = (broker.cluster, said) if per_broker else (said, broker.broker)
+    altered_texts = {name: text for name, text in texts.items() if text is not None}
+    layers = (broker.cluster, altered_texts) if per_broker else (altered_texts, broker.broker)
     changed, warnings = broker.with_dynamic(*layers)
     # New values must be within their bounds, though stored ones are held to them.
     judged = {**changed.values, **{name: values[name] for name in CLAMPED if name in values}}

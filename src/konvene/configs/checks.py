@@ -15,7 +15,7 @@ __all__ = ["CLEANERS", "NEEDS", "ORDERS", "Need", "Order", "conflicts", "wrong_c
 
 Values: TypeAlias = Mapping[str, Any]
 
-# Something that must hold, said in the words of the refusal.
+# A condition between values and the error message if it does not hold.
 Need: TypeAlias = tuple[str, Callable[[Values], bool]]
 
 
@@ -141,11 +141,11 @@ CLEANERS: Final = (
     "log.cleaner.io.max.bytes.per.second",
     "log.cleaner.backoff.ms",
 )
-"""What Kafka's cleaner can be told while it runs: to tell it one of these is to tell it all of them."""
+"""Configurations that Kafka's cleaner reloads while it runs; changing one revalidates all of them."""
 
 
 def wrong_cleaners(before: Values, after: Values) -> str | None:
-    """Why a running cleaner cannot be told this, in Kafka's words; None where it can."""
+    """Return why a running cleaner cannot take the change, in Kafka's words; None if it can."""
     if not before["log.cleaner.enable"] or all(before[name] == after[name] for name in CLEANERS):
         return None
     now, wanted = before["log.cleaner.threads"], after["log.cleaner.threads"]

@@ -1,12 +1,12 @@
-"""The configuration of a broker: a value for each setting, and where each value came from.
+"""The configuration of a broker: a value for each setting, and the source of each value.
 
-Layers, the strongest first, are Kafka's: what was altered on this broker, what was altered for the
-whole cluster, what the file and its overrides say, the default. `load` makes the static layers and
-the notices an operator should see; `with_dynamic` lays altered settings over them and gives a new
-configuration. A configuration never changes, and looking a value up is one dictionary look-up.
+The layers are Kafka's, strongest first: dynamic settings of this broker, dynamic settings of the cluster, the
+file with its overrides, the default. `load` builds the static layers and the notices for the operator;
+`with_dynamic` applies dynamic settings and returns a new configuration. A configuration is immutable, and a
+look-up is one dictionary access.
 
-What it never does: read a file, open a listener, log. What is still ugly: a value is typed by its
-row, not by Python, so `config[name]` is Any; `integer`, `flag`, `words` and `text` say what it is.
+It never reads a file, opens a listener or logs. Limitation: values are typed by their setting, not by Python,
+so `config[name]` is Any; `integer`, `flag`, `words` and `text` have static types.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["CLAMPED", "BrokerConfig", "Origin", "Source", "base_name", "nearest_
 
 
 class Source(IntEnum):
-    """Where a value came from; the number is ConfigSource in a DescribeConfigs response."""
+    """Source of a value; the number is ConfigSource in a DescribeConfigs response."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -40,7 +40,7 @@ class Source(IntEnum):
 
 
 class Origin(NamedTuple):
-    """The layer of a value, and for people where in it: `server.properties:12`, `--set`, or empty."""
+    """The layer of a value and its location for people: `server.properties:12`, `--set`, or empty."""
 
     source: Source
     where: str = ""
@@ -52,16 +52,16 @@ DEFAULT: Final = Origin(Source.DEFAULT)
 CLAMPED: Final = tuple(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
 
 NAMES_OF_KIPS: Final = {"group.streams.assignor.name": "group.streams.assignors"}
-"""Settings of brokers that a KIP calls otherwise than Kafka does."""
+"""Broker settings for which a KIP uses another name than Kafka."""
 
 _DEFAULTS: Final[dict[str, Value]] = {name: row.default for name, row in BROKER.items()}
 
 
 class BrokerConfig:
-    """All settings of one broker. Read-only; make one with `load`.
+    """All settings of one broker, read-only. Create it with `load`.
 
-    `static`, `cluster` and `broker` are the layers as texts, by name; `places` says where each static
-    text stands; `values` and `origins` are what the layers come to.
+    `static`, `cluster` and `broker` are the layers as texts, by name; `places` has the location of each
+    static text; `values` and `origins` are the effective values and their sources.
     """
 
     __slots__ = ("broker", "cluster", "origins", "places", "static", "values")
@@ -93,13 +93,7 @@ class BrokerConfig:
         overrides: Iterable[tuple[str, str]] = (),
         file: str = "server.properties",
     ) -> tuple[BrokerConfig, tuple[str, ...]]:
-        """Read a file's text and the overrides, which are stronger.
-
-        Raises ConfigError, or ManyConfigErrors that holds all of them: an unknown name (with the
-        nearest known ones), a value out of bounds, values at odds with one another, a broken line.
-        Returns the configuration and the notices to show: settings that change nothing here,
-        keys set twice, numbers of copies that one node cannot keep.
-        """
+        """Parse a file's text and the overrides, which take precedence."""
         notices: list[str] = []
         errors: list[ConfigError] = []
         given = _given(file_text, overrides, file, notices)
@@ -175,7 +169,7 @@ class BrokerConfig:
         return tuple(self.values[name] or ())
 
     def origin(self, name: str) -> Origin:
-        """Where the value of a known name came from."""
+        """Return the source of a known setting's value."""
         return self.origins.get(name, DEFAULT)
 
     @property
@@ -185,7 +179,7 @@ class BrokerConfig:
 
 
 def base_name(name: str) -> str | None:
-    """The broker setting that a setting of one listener stands for; None if it is not one."""
+    """Return the broker setting that a listener's setting overrides; None if it is not one."""
     if not name.startswith(LISTENER):
         return None
     # listener.name.internal.ssl.protocol, or with a mechanism: listener.name.internal.plain.sasl.jaas.config
@@ -194,7 +188,7 @@ def base_name(name: str) -> str | None:
 
 
 def nearest_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Up to three known names that are most like a name."""
+    """Return up to three known names that are similar to a name."""
     from difflib import get_close_matches  # only a mistake needs it
 
     return tuple(get_close_matches(name, tuple(known), n=3, cutoff=0.8))
@@ -203,7 +197,7 @@ def nearest_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
 def _given(
     file_text: str | None, overrides: Iterable[tuple[str, str]], file: str, notices: list[str]
 ) -> dict[str, Entry]:
-    """The last word on each key: the file's, and over it the overrides'."""
+    """Return the entries that take effect: the overrides', then the file's."""
     given: dict[str, Entry] = {}
     for written in read_properties(file_text, file) if file_text else ():
         entry = _in_kafkas_words(written, notices)
@@ -218,7 +212,7 @@ def _given(
 
 
 def _in_kafkas_words(entry: Entry, notices: list[str]) -> Entry:
-    """The same under the name that Kafka has for it, where a KIP has another."""
+    """Return the entry under Kafka's name if a KIP uses another."""
     name = NAMES_OF_KIPS.get(entry.key)
     if name is None:
         return entry
@@ -229,7 +223,7 @@ def _in_kafkas_words(entry: Entry, notices: list[str]) -> Entry:
 def _take(
     name: str, text: str, where: str, values: dict[str, Value], origins: dict[str, Origin], notices: list[str]
 ) -> None:
-    """Take one key into the values, or say in a notice why it changes nothing."""
+    """Add one key to the values, or a notice why it has no effect."""
     row = BROKER.get(name)
     if row is None:
         notices.append(f"{where}: {name} {_excuse(name, where)}")
@@ -244,7 +238,7 @@ def _take(
 
 
 def _excuse(name: str, where: str) -> str:
-    """Why a name outside the table is accepted. Raises UnknownConfig if there is no reason to."""
+    """Return why a name outside the table is accepted. Raises UnknownConfig if it is not."""
     if name in REMOVED:
         return "was dropped by Kafka and changes nothing"
     if name.startswith(PLUGIN_PREFIXES):

@@ -1,10 +1,10 @@
-"""What DescribeConfigs tells: each setting with its value, its source and its synonyms.
+"""Builds DescribeConfigs results: each setting with its value, source and synonyms.
 
-The rules are Kafka's, oddities included. The source of a value is that of its first synonym, and
-synonyms before the setting's own broker name are dropped: a topic whose retention comes from
-`log.retention.hours` shows the right `retention.ms` and claims the default. A password has no
-value, nor has a name outside the table. Internal settings are shown only where they are set; in mode
-`kip` those of warm-ups always are, for KIP-1071 has nothing to hide there.
+The rules are Kafka's, including its oddities. The source of a value is that of its first synonym, and
+synonyms before the setting's own broker name are omitted: a topic whose retention comes from
+`log.retention.hours` shows the right `retention.ms` with the source default. A password has no value, nor has
+an unknown name. Internal settings are shown only if they are set; in mode `kip` those of warm-ups always are,
+because KIP-1071 does not hide them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Described", "Synonym", "describe_broker", "describe_cluster", "descr
 
 
 class Synonym(NamedTuple):
-    """One place a value could come from, the strongest first."""
+    """One source of a value, strongest first."""
 
     name: str
     value: str | None
@@ -51,7 +51,7 @@ class Described(NamedTuple):
 def describe_topic(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> tuple[Described, ...]:
-    """A topic's settings, all of them or those of some names (as a request's configuration keys)."""
+    """Describe a topic's settings, all of them or those with the given names."""
     values = topic_values(broker, overrides)
     return _described(TOPIC, values, overrides, Source.TOPIC, broker, names, set(overrides))
 
@@ -59,7 +59,8 @@ def describe_topic(
 def describe_group(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> tuple[Described, ...]:
-    """A group's settings as they were set; what is in force may be held to the broker's limits."""
+    """Describe a group's settings as they were set; effective values may be clamped to the broker's
+    limits."""
     values = group_defaults(broker) | {"streams.assignor.name": broker.words("group.streams.assignors")[0]}
     values.update((name, GROUP[name].parse(text)) for name, text in overrides.items() if name in GROUP)
     set_on_broker = {name for name, row in GROUP.items() if any(broker_sets(broker, s) for s in row.synonyms)}
@@ -68,7 +69,7 @@ def describe_group(
 
 
 def describe_broker(broker: BrokerConfig, names: Collection[str] | None = None) -> tuple[Described, ...]:
-    """The settings of this broker (the BROKER resource that is named by its id)."""
+    """Describe the settings of this broker (the BROKER resource with its id)."""
     strangers = {name for layer in _layers(broker) for name in layer if name not in BROKER}
     warmups = {f"group.{name}" for name in _shown_warmups(broker)}
     warmups |= {bound for name in _shown_warmups(broker) for bound in LIMITS.get(name, ()) if bound}
@@ -84,7 +85,7 @@ def describe_broker(broker: BrokerConfig, names: Collection[str] | None = None) 
 
 
 def describe_cluster(broker: BrokerConfig, names: Collection[str] | None = None) -> tuple[Described, ...]:
-    """What was altered for all brokers (the BROKER resource without a name)."""
+    """Describe the dynamic settings of the cluster (the BROKER resource without a name)."""
     entries = []
     for name in _wanted(broker.cluster, names):
         synonyms = _synonyms(broker, name, _chain(name))
@@ -95,7 +96,7 @@ def describe_cluster(broker: BrokerConfig, names: Collection[str] | None = None)
 
 
 def broker_sets(broker: BrokerConfig, name: str) -> bool:
-    """Whether anything but the default says a broker setting."""
+    """Return True if a broker configuration is set anywhere."""
     return any(name in layer for layer in _layers(broker))
 
 
@@ -112,7 +113,7 @@ def _described(
     names: Collection[str] | None,
     explicit: Collection[str],
 ) -> tuple[Described, ...]:
-    """The entries of a topic or a group, whose own words are one more layer above the broker's."""
+    """Describe a topic's or group's settings, with its overrides as a layer above the broker's."""
     entries = []
     for name in _wanted((n for n, row in table.items() if not row.internal or n in explicit), names):
         row = table[name]
@@ -147,7 +148,7 @@ def _source(synonyms: tuple[Synonym, ...]) -> Source:
 
 
 def _synonyms(broker: BrokerConfig, name: str, chain: tuple[str, ...]) -> tuple[Synonym, ...]:
-    """Every place that says one of a chain of broker settings, layer by layer."""
+    """Return the sources of a chain of broker configurations, layer by layer."""
     hidden = name not in BROKER or BROKER[name].sensitive
     found = (
         Synonym(one, None if hidden else text, source)
@@ -159,7 +160,7 @@ def _synonyms(broker: BrokerConfig, name: str, chain: tuple[str, ...]) -> tuple[
 
 
 def _chain(name: str) -> tuple[str, ...]:
-    """A broker setting and what it falls back to."""
+    """Return a broker setting and its fallbacks."""
     if name in BROKER:
         return (name, *BROKER[name].synonyms)
     base = base_name(name)
@@ -183,5 +184,5 @@ def _layers(broker: BrokerConfig) -> tuple[Mapping[str, str], ...]:
 
 
 def _wanted(known: Collection[str] | Iterator[str], names: Collection[str] | None) -> list[str]:
-    """Known names in alphabetical order, only the requested ones where some are requested."""
+    """Return the known names, or the requested ones among them, sorted."""
     return sorted(name for name in known if not names or name in names)

@@ -1,9 +1,10 @@
-"""What a topic or a group is really run with: its own words over the broker's, converted and bounded.
+"""Computes the effective values of topics and groups: their overrides on top of the broker's values,
+converted and bounded.
 
-A topic setting is the topic's own, else the first of its broker synonyms that is set, else its
-default; a synonym in hours or minutes becomes milliseconds. A group setting is the group's own,
-else its broker synonym's value; a value that lies beyond the broker's present limits is held to
-them, with a warning, since it was within them when it was accepted.
+A topic's value is its override, else the first of its broker synonyms that is set, else the default; a
+synonym in hours or minutes is converted to milliseconds. A group's value is its override, else its broker
+synonym's value; a value beyond the broker's current limits is clamped, with a warning, because it was within
+them when it was accepted.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from konvene.configs.topic import TOPIC
 __all__ = [
     "group_defaults",
     "group_values",
-    "says_task_assignors",
+    "has_task_assignors",
     "task_assignors_on_offer",
     "topic_defaults",
     "topic_values",
 ]
 
-# How many milliseconds one of a name's last word is; other words are not a time.
+# Milliseconds of a unit, by the last part of a configuration's name.
 MS: Final = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 
 
@@ -40,7 +41,7 @@ def topic_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str
 
 
 def topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
-    """Every topic setting of a topic that says nothing itself."""
+    """Return every topic configuration of a topic without overrides."""
     return {name: _topic_default(row, broker) for name, row in TOPIC.items()}
 
 
@@ -73,7 +74,7 @@ def group_values(
     warnings: list[str] = []
     for name, text in overrides.items():
         if name in GROUP:
-            values[name] = _held(name, GROUP[name].parse(text), broker, group_id, warnings)
+            values[name] = _clamped(name, GROUP[name].parse(text), broker, group_id, warnings)
     for kind in HEARTBEATING:
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         if (session in overrides or heartbeat in overrides) and values[session] <= values[heartbeat]:
@@ -85,7 +86,8 @@ def group_values(
 
 
 def group_defaults(broker: BrokerConfig) -> dict[str, Any]:
-    """Every group setting of a group that says nothing itself; no task assignor where the broker chooses."""
+    """Return every group configuration of a group without overrides; no task assignor if the broker
+    chooses one."""
     return {name: _group_default(row, broker) for name, row in GROUP.items()}
 
 
@@ -94,13 +96,13 @@ def _group_default(row: Setting, broker: BrokerConfig) -> Any:
         return row.default
     value = broker[row.synonyms[0]]
     if row.name == "streams.assignor.name":
-        # A group names one assignor where the broker lists those on offer, if anybody says which.
-        return value[0] if says_task_assignors(broker) else None
+        # A group names one assignor; the broker lists the available ones, if it is configured.
+        return value[0] if has_task_assignors(broker) else None
     return value
 
 
-def says_task_assignors(broker: BrokerConfig | Mapping[str, Any]) -> bool:
-    """Whether anybody set which task assignors are on offer. Of values alone: whether they are others."""
+def has_task_assignors(broker: BrokerConfig | Mapping[str, Any]) -> bool:
+    """Return True if `group.streams.assignors` is set. For plain values: if it differs from the default."""
     name = "group.streams.assignors"
     if isinstance(broker, BrokerConfig):
         return broker.origin(name).source is not Source.DEFAULT
@@ -108,11 +110,12 @@ def says_task_assignors(broker: BrokerConfig | Mapping[str, Any]) -> bool:
 
 
 def task_assignors_on_offer(broker: BrokerConfig) -> tuple[str, ...]:
-    """Those that a group may name: all that are built in, unless somebody set which."""
-    return broker.words("group.streams.assignors") if says_task_assignors(broker) else TASK_ASSIGNORS
+    """Return the task assignors that a group may name: all built-in ones unless the broker configures a
+    list."""
+    return broker.words("group.streams.assignors") if has_task_assignors(broker) else TASK_ASSIGNORS
 
 
-def _held(name: str, value: Any, broker: BrokerConfig, group_id: str, warnings: list[str]) -> Any:
+def _clamped(name: str, value: Any, broker: BrokerConfig, group_id: str, warnings: list[str]) -> Any:
     low, high = limits(broker, name)
     held = value
     if low is not None and value < low:
@@ -127,6 +130,6 @@ def _held(name: str, value: Any, broker: BrokerConfig, group_id: str, warnings: 
 
 
 def limits(broker: BrokerConfig, name: str) -> tuple[int | None, int | None]:
-    """The lowest and the highest value the broker lets a group have, where it says so."""
+    """Return the lowest and highest value that the broker allows for a group; None without a limit."""
     low, high = LIMITS.get(name, (None, None))
     return (broker[low] if low else None), (broker[high] if high else None)

@@ -1,9 +1,8 @@
-"""The one error family of configuration: what an operator or a client asked for and cannot have.
+"""Errors of configurations: invalid settings of operators and clients.
 
-Every error carries the wire code it is answered with and a text that names the key, the value and
-the bound, in the words clients know from Kafka. A text never shows the value of a password.
-What is still ugly: Kafka answers a refused change of a *broker's* configuration with
-INVALID_REQUEST and any other refused change with INVALID_CONFIG; `RefusedForBroker` keeps that.
+Each error has the error code of its response and a message with the key, the value and the bound, in Kafka's
+words. A message never shows a password. Kafka answers a rejected change of a *broker's* configuration with
+INVALID_REQUEST and any other with INVALID_CONFIG; `RefusedForBroker` keeps that.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class InvalidValue(ConfigError):
 
 
 class UnknownConfig(ConfigError):
-    """A name that no table knows; `nearest` are the known names most like it."""
+    """An unknown name; `nearest` are similar known names."""
 
     def __init__(self, name: str, level: str, nearest: tuple[str, ...] = (), where: str = "") -> None:
         self.name, self.level, self.nearest, self.where = name, level, nearest, where
@@ -47,7 +46,7 @@ class UnknownConfig(ConfigError):
 
 
 class ConflictingConfigs(ConfigError):
-    """Values that are right one by one and wrong together."""
+    """Values that are valid one by one but conflict with each other."""
 
 
 class UnreadableProperties(ConfigError):
@@ -55,7 +54,7 @@ class UnreadableProperties(ConfigError):
 
 
 class ManyConfigErrors(ConfigError):
-    """Everything that is wrong with one file and its overrides, so that it can be mended at once."""
+    """All errors of one file and its overrides, so that they can be fixed at once."""
 
     def __init__(self, errors: tuple[ConfigError, ...]) -> None:
         self.errors = errors
@@ -63,13 +62,13 @@ class ManyConfigErrors(ConfigError):
 
 
 class BadRequest(ConfigError):
-    """A request to alter that means nothing: a missing value, an unknown operation, a key named twice."""
+    """An invalid request: a missing value, an unknown operation, or a key named twice."""
 
     code = INVALID_REQUEST
 
 
 class RefusedForBroker(ConfigError):
-    """A change of a broker's configuration that cannot be made while the broker runs."""
+    """A change of a broker's configuration that needs a restart."""
 
     code = INVALID_REQUEST
 

@@ -1,8 +1,8 @@
-"""What one group is told: the settings of a GROUP resource.
+"""Configurations of groups (GROUP resources).
 
-A setting that a group does not say itself comes from its synonym, a broker setting. `LIMITS` names
-the broker settings that bound it: a new value beyond them is refused, an old one (the broker's
-limits moved meanwhile) is held to them when it is used.
+A configuration without an override comes from its synonym, a broker configuration. `LIMITS` names the broker
+configurations that bound it: a new value beyond them is rejected, an old one (the limits changed meanwhile)
+is clamped when it is used.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ROWS: Final[tuple[Setting, ...]] = (
             "A member that is silent for this long is removed.",
             at_least=1, synonyms=("group.consumer.session.timeout.ms",)),
     Setting("consumer.heartbeat.interval.ms", INT, 5000,
-            "How often members are told to heartbeat.",
+            "Heartbeat interval of members.",
             at_least=1, synonyms=("group.consumer.heartbeat.interval.ms",)),
     Setting("consumer.assignment.interval.ms", INT, 1000,
             "Shortest time between two target assignments.",
             at_least=0, synonyms=("group.consumer.assignment.interval.ms",)),
     Setting("consumer.assignor.offload.enable", BOOLEAN, True,
-            "Whether target assignments are computed away from the coordinator's own turn.",
+            "Whether target assignments are computed on a background thread.",
             synonyms=("group.consumer.assignor.offload.enable",), internal=True),
 
     # Share groups (KIP-932): membership
@@ -34,13 +34,13 @@ ROWS: Final[tuple[Setting, ...]] = (
             "A member that is silent for this long is removed.",
             at_least=1, synonyms=("group.share.session.timeout.ms",)),
     Setting("share.heartbeat.interval.ms", INT, 5000,
-            "How often members are told to heartbeat.",
+            "Heartbeat interval of members.",
             at_least=1, synonyms=("group.share.heartbeat.interval.ms",)),
     Setting("share.assignment.interval.ms", INT, 1000,
             "Shortest time between two target assignments.",
             at_least=0, synonyms=("group.share.assignment.interval.ms",)),
     Setting("share.assignor.offload.enable", BOOLEAN, True,
-            "Whether share assignments are computed away from the coordinator's own turn.",
+            "Whether share assignments are computed on a background thread.",
             synonyms=("group.share.assignor.offload.enable",), internal=True),
 
     # Share groups: delivery of records
@@ -54,7 +54,7 @@ ROWS: Final[tuple[Setting, ...]] = (
             "How long a record stays locked to the consumer that acquired it.",
             at_least=1000, synonyms=("group.share.record.lock.duration.ms",)),
     Setting("share.delivery.count.limit", INT, 5,
-            "How many times a record is delivered before it is given up.",
+            "How many times a record is delivered before it is archived.",
             at_least=2, synonyms=("group.share.delivery.count.limit",)),
     Setting("share.partition.max.record.locks", INT, 2000,
             "Most records in flight at once in one share partition.",
@@ -62,7 +62,7 @@ ROWS: Final[tuple[Setting, ...]] = (
     Setting("share.renew.acknowledge.enable", BOOLEAN, True,
             "Whether a consumer may renew its lock on a record."),
     Setting("errors.deadletterqueue.topic.name", STRING, "",
-            "Topic that given-up records go to; empty for none."),
+            "Dead letter topic for records that are not delivered again; empty for none."),
     Setting("errors.deadletterqueue.copy.record.enable", BOOLEAN, False,
             "Whether the dead letter carries the key, value and headers of the record."),
 
@@ -71,7 +71,7 @@ ROWS: Final[tuple[Setting, ...]] = (
             "A member that is silent for this long is removed.",
             at_least=1, synonyms=("group.streams.session.timeout.ms",)),
     Setting("streams.heartbeat.interval.ms", INT, 5000,
-            "How often members are told to heartbeat.",
+            "Heartbeat interval of members.",
             at_least=1, synonyms=("group.streams.heartbeat.interval.ms",)),
     Setting("streams.assignment.interval.ms", INT, 1000,
             "Shortest time between two target assignments.",
@@ -89,7 +89,7 @@ ROWS: Final[tuple[Setting, ...]] = (
             "A copy of a task this many records behind or fewer counts as caught up.",
             at_least=0, synonyms=("group.streams.acceptable.recovery.lag",), internal=True),
     Setting("streams.task.offset.interval.ms", INT, 60_000,
-            "How often members report how far their tasks have got.",
+            "How often members report the changelog offsets of their tasks.",
             at_least=1, synonyms=("group.streams.task.offset.interval.ms",), internal=True),
     Setting("streams.rack.aware.assignment.tags", LIST, (),
             "Client tags over whose values the standby copies of a task are spread.",
@@ -100,7 +100,7 @@ ROWS: Final[tuple[Setting, ...]] = (
             note="Where group.streams.assignors is not set either, the broker chooses: highly_available for "
             "tasks with state, if members report how far they are, else sticky."),
     Setting("streams.assignor.offload.enable", BOOLEAN, True,
-            "Whether task assignments are computed away from the coordinator's own turn.",
+            "Whether task assignments are computed on a background thread.",
             synonyms=("group.streams.assignor.offload.enable",), internal=True),
 )
 # fmt: on

@@ -1,9 +1,8 @@
-"""The settings of all groups as one value: what each runs with, made once and looked up at each request.
+"""Configurations of all groups: effective values, computed once and looked up for each request.
 
-A group that says nothing itself shares one mapping with all others of its kind. A value never changes:
-where a group's settings or the broker's change, another one takes its place (`with_group`, or made anew).
-Settings of a group that cannot be used any more (they were accepted by a broker that knew better) are left
-out whole, with a warning: a group is served at the defaults rather than not at all.
+Groups without overrides share one mapping. A value is immutable: if a group's or the broker's configuration
+changes, a new value replaces it (`with_group`, or built anew). A group with overrides that are no longer
+valid runs with the defaults, and a warning is logged.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ __all__ = ["GroupConfigs"]
 
 
 class GroupConfigs:
-    """What groups run with. `warnings` is what an operator should see of how this value came about.
+    """Effective configurations of groups. `warnings` lists problems for the operator.
 
-    `broker` is a `BrokerConfig`, or its values by name."""
+    `broker` is a `BrokerConfig`, or its values by name.
+    """
 
     __slots__ = ("_broker", "_defaults", "_own", "warnings")
 
@@ -30,35 +30,35 @@ class GroupConfigs:
         self._defaults: Mapping[str, Any] | None = None
         self._own: dict[str, Mapping[str, Any]] = {}
         self.warnings: tuple[str, ...] = ()
-        for group_id, told in (overrides or {}).items():
-            self._take(group_id, told)
+        for group_id, texts in (overrides or {}).items():
+            self._add(group_id, texts)
 
     def __repr__(self) -> str:
         return f"<GroupConfigs: {len(self._own)} groups of their own>"
 
     def of(self, group_id: str) -> Mapping[str, Any]:
-        """Every group setting of this group by name, typed and within the broker's limits."""
+        """Return every configuration of a group by name, typed and within the broker's limits."""
         return self._own.get(group_id) or self.defaults
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """What a group runs with that says nothing itself; worked out when it is first asked for."""
+        """Values of a group without overrides, computed on first use."""
         if self._defaults is None:
             self._defaults = MappingProxyType(group_defaults(self._broker))
         return self._defaults
 
-    def with_group(self, group_id: str, told: Mapping[str, str]) -> GroupConfigs:
-        """The same, but for one group that says this now; nothing, if it says nothing any more."""
+    def with_group(self, group_id: str, overrides: Mapping[str, str]) -> GroupConfigs:
+        """Return a copy in which one group has these overrides; none if empty."""
         other = GroupConfigs(self._broker)
         other._defaults = self.defaults
         other._own = {name: values for name, values in self._own.items() if name != group_id}
-        if told:
-            other._take(group_id, told)
+        if overrides:
+            other._add(group_id, overrides)
         return other
 
-    def _take(self, group_id: str, told: Mapping[str, str]) -> None:
+    def _add(self, group_id: str, overrides: Mapping[str, str]) -> None:
         try:
-            values, warnings = group_values(self._broker, told, group_id)
+            values, warnings = group_values(self._broker, overrides, group_id)
         except ConfigError as error:
             self.warnings += (f"group {group_id!r} runs at the defaults: {error}",)
         else:

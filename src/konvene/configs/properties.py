@@ -24,7 +24,7 @@ ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Entry(NamedTuple):
-    """A key, its value, and where that was said: `server.properties:12`, lines counted from 1."""
+    """A key, its value, and its location, such as `server.properties:12` (lines count from 1)."""
 
     key: str
     value: str

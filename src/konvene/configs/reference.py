@@ -1,6 +1,6 @@
-"""The reference page, rendered from the rows: `python -m konvene.configs.reference FILE` writes it.
+"""Renders the reference page of all configurations: `python -m konvene.configs.reference FILE` writes it.
 
-A test compares the page in the repository with what this renders, so that no row changes unseen.
+A test compares the page in the repository with the rendered one, so that no setting changes unnoticed.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ __all__ = ["render_reference"]
 
 HEAD = """# Settings
 
-Every setting `konvene` knows, rendered from the tables in `konvene.configs`; change it there and run
+All settings of konvene, rendered from the tables in `konvene.configs`. After a change there, run
 `python -m konvene.configs.reference docs/reference/configs.md`.
 
-- **Default** is ours; where Kafka's is another, it stands beside it.
-- **Changed** says how a setting can be altered while the broker runs: for the *cluster*, for one
-  *broker*, or not at all (*start*).
-- A setting marked *no effect* is known so that a file made for Kafka is accepted, with a notice, and
-  changes nothing on a single node. A setting marked *internal* is described only where it is set.
-- An unknown name is refused, and the nearest known names are suggested.
+- **Default** is konvene's; Kafka's is beside it if it differs.
+- **Changed** is how a setting can be changed while the broker runs: for the *cluster*, for one *broker*,
+  or not at all (*start*).
+- A setting marked *no effect* is accepted with a notice, so that a file made for Kafka works, and changes
+  nothing on a single node. A setting marked *internal* is listed by DescribeConfigs only if it is set.
+- Unknown names are rejected, with similar known names as suggestions.
 """
 
 CHANGED = {"no": "start", "cluster-wide": "cluster", "per-broker": "broker"}
 
 
 def render_reference() -> str:
-    """The whole page, ending in a newline."""
+    """Return the page, ending in a newline."""
     return "\n".join(_page()) + "\n"
 
 
 def _page() -> Iterator[str]:
     yield HEAD
     yield "## Broker\n"
-    yield "Said in `server.properties` or with `--set name=value`.\n"
+    yield "Set in `server.properties` or with `--set name=value`.\n"
     for title, rows in BROKER_TABLES.items():
         yield f"### {title}\n"
         yield from _table(rows, "Changed")
     yield "## Topic\n"
-    yield "Said when a topic is created or altered. A topic that says nothing follows the broker.\n"
+    yield "Set when a topic is created or altered. A topic without an override follows the broker.\n"
     yield from _table(TOPIC.values(), "Follows")
     yield "## Group\n"
-    yield "Said by altering a GROUP resource. A group that says nothing follows the broker, and what it"
-    yield "says must lie within the broker's limits.\n"
+    yield "Set by altering a GROUP resource. A group without an override follows the broker; an override must"
+    yield "be within the broker's limits.\n"
     yield from _table(GROUP.values(), "Follows")
     yield "| Group setting | Lowest | Highest |"
     yield "| --- | --- | --- |"

@@ -1,13 +1,4 @@
-"""A setting as a row: its name, kind, default, bounds and one sentence.
-
-The tables of rows (`broker`, `topic`, `group`) are the only place where a setting is said; files,
-overrides, Describe- and AlterConfigs and the reference page are all derived from them. A row turns
-text into a typed value (`parse`) and back (`render`) as Kafka's `ConfigDef` does: text is trimmed,
-a list is split at commas and loses its duplicates, and a refusal names key, value and bound.
-
-Rows are tuples because there are some 450 of them and a broker builds them all each time it starts.
-What it never does: load a class. A CLASS value is the name of one, since the classes are Java's.
-"""
+"""Definition of a setting: its name, type, default, bounds and one sentence."""
 
 from __future__ import annotations
 

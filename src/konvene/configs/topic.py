@@ -1,7 +1,7 @@
-"""What a topic is told: the settings of a TOPIC resource.
+"""Configurations of topics (TOPIC resources).
 
-A setting that a topic does not say itself comes from its synonyms, broker settings in order of
-precedence; where the unit of a synonym is coarser, its value is converted (`effective.py`).
+A configuration without an override comes from its synonyms, broker configurations in order of precedence;
+a synonym with a coarser unit is converted (`effective.py`).
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class OffsetIndex:
             if count and relative == 0 and at == 0:
                 break
             if relative < 0 or relative <= offset or at <= position or at >= log_size:
-                raise BadIndex(f"entry {count} says offset {relative} at {at}")
+                raise BadIndex(f"entry {count} has offset {relative} at position {at}")
             offset, position = relative, at
             count += 1
         return cls(base_offset, data[: count * 8])
@@ -113,7 +113,7 @@ class TimeIndex:
             if time == 0 and relative == 0:
                 break
             if time <= timestamp or relative < max(offset, 0):
-                raise BadIndex(f"entry {count} says {time} at offset {relative}")
+                raise BadIndex(f"entry {count} has timestamp {time} at offset {relative}")
             timestamp, offset = time, relative
             count += 1
         return cls(base_offset, data[: count * 12])

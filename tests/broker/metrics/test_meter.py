@@ -130,7 +130,7 @@ def test_intervals_are_counted_read_or_unread() -> None:
     for _ in range(3):
         counts.answered_again(CachedResponse(bytes(8), (68, 1000)))
     counts.answered_again(CachedResponse(bytes(8), (18, 0)))
-    assert (counts.told().count, counts.told().total) == (4, 8.0)
+    assert (counts.heartbeat_intervals().count, counts.heartbeat_intervals().total) == (4, 8.0)
     assert heartbeat_interval_of(HeartbeatResponse()) == 0
 
 

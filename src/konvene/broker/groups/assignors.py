@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from konvene.configs.config import BrokerConfig
-from konvene.configs.effective import says_task_assignors
+from konvene.configs.effective import has_task_assignors
 from konvene.configs.errors import InvalidValue
 from konvene.groups.assignors import (
     ASSIGNORS,
@@ -109,7 +109,7 @@ def load_task_assignors(texts: Iterable[str]) -> Mapping[str, TaskAssignor]:
 
 def offered_task_assignors(config: BrokerConfig) -> Mapping[str, TaskAssignor]:
     """What a broker offers: what it is told to, else all that is built in. Raises `InvalidValue`."""
-    return load_task_assignors(config[TASK_SETTING]) if says_task_assignors(config) else TASK_ASSIGNORS
+    return load_task_assignors(config[TASK_SETTING]) if has_task_assignors(config) else TASK_ASSIGNORS
 
 
 def load_task_assignor(text: str) -> TaskAssignor:

@@ -1,7 +1,7 @@
-"""What a broker is told about the other nodes: quorum, metadata log, controller, replication.
+"""Broker configurations of the cluster: quorum, metadata log, controller, replication.
 
-A single node is its own quorum and the only copy of everything, so nearly all of it is accepted
-and changes nothing; the metadata log is kept all the same.
+A single node is its own quorum and the only replica, so nearly all of them are accepted without effect;
+the metadata log is kept all the same.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
             "How long old metadata segments and snapshots are kept.",
             importance="HIGH"),
     Setting("metadata.max.idle.interval.ms", INT, 500,
-            "How often an idle controller writes a record that says nothing; 0 for never.",
+            "How often an idle controller writes a no-op record; 0 for never.",
             at_least=0, importance="LOW", unused=True),
     Setting("internal.metadata.log.segment.bytes", INT, None,
             "Segment size of the metadata log, for tests only.",
@@ -97,7 +97,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
 
     # A broker and its controller
     Setting("broker.heartbeat.interval.ms", INT, 2000,
-            "How often a broker tells the controller that it is alive.",
+            "Interval of a broker's heartbeats to the controller.",
             unused=True),
     Setting("broker.session.timeout.ms", INT, 9000,
             "A broker that is silent for this long is fenced by the controller.",

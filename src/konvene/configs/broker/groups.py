@@ -1,8 +1,8 @@
-"""What a broker is told about groups: offsets, the coordinator, the four kinds, share state.
+"""Broker configurations of groups: offsets, the coordinator, the four group types, share state.
 
-A setting of one group (`group.py`) falls back to the setting here that is its synonym, and is held
-between the `min` and `max` settings here when it is used. On a single node the internal topics have
-one copy, so the defaults of their replication settings are 1, with Kafka's beside them.
+A group's configuration (`group.py`) falls back to its synonym here and is bounded by the `min` and `max`
+configurations here. Internal topics have one replica on a single node, so their replication defaults are
+1, with Kafka's beside them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
             "Highest session timeout a single consumer group may be configured with.",
             at_least=1),
     Setting("group.consumer.heartbeat.interval.ms", INT, 5000,
-            "How often members of a consumer group are told to heartbeat.",
+            "How often members of a consumer group heartbeat.",
             at_least=1),
     Setting("group.consumer.min.heartbeat.interval.ms", INT, 5000,
             "Lowest heartbeat interval a single consumer group may be configured with.",
@@ -111,10 +111,10 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
             note="Built-in are uniform, range and rack-aware (Kafka has no such one); any other function is "
             "named module:function, or as the entry point in konvene.assignors of an installed package."),
     Setting("group.consumer.assignor.offload.enable", BOOLEAN, True,
-            "Whether target assignments are computed away from the coordinator's own turn.",
+            "Whether target assignments are computed on a background thread.",
             dynamic="cluster-wide", internal=True),
     Setting("group.consumer.migration.policy", STRING, "bidirectional",
-            "Which ways a group may change between the classic and the consumer protocol "
+            "Directions in which a group may convert between the classic and the consumer protocol "
             "while it has members.",
             one_of=("BIDIRECTIONAL", "DISABLED", "DOWNGRADE", "UPGRADE"), any_case=True),
     Setting("group.consumer.regex.refresh.interval.ms", INT, 600_000,
@@ -132,7 +132,7 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
             "Highest session timeout a single streams group may be configured with.",
             at_least=1),
     Setting("group.streams.heartbeat.interval.ms", INT, 5000,
-            "How often members of a streams group are told to heartbeat.",
+            "How often members of a streams group heartbeat.",
             at_least=1),
     Setting("group.streams.min.heartbeat.interval.ms", INT, 5000,
             "Lowest heartbeat interval a single streams group may be configured with.",
@@ -160,7 +160,7 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
             "broker chooses for each group: highly_available for tasks with state, if members report how far "
             "they are, else sticky."),
     Setting("group.streams.assignor.offload.enable", BOOLEAN, True,
-            "Whether task assignments are computed away from the coordinator's own turn.",
+            "Whether task assignments are computed on a background thread.",
             dynamic="cluster-wide", internal=True),
     Setting("group.streams.initial.rebalance.delay.ms", INT, 3000,
             "How long the first assignment of an empty streams group waits for more members to arrive.",
@@ -181,7 +181,7 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
             "A copy of a task this many records behind or fewer counts as caught up.",
             at_least=0, internal=True),
     Setting("group.streams.task.offset.interval.ms", INT, 60_000,
-            "How often members report how far their tasks have got.",
+            "How often members report the changelog offsets of their tasks.",
             at_least=1, internal=True),
     Setting("group.streams.min.task.offset.interval.ms", INT, 15_000,
             "Lowest task offset interval a single streams group may be configured with.",
@@ -204,7 +204,7 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
             "Highest session timeout a single share group may be configured with.",
             at_least=1),
     Setting("group.share.heartbeat.interval.ms", INT, 5000,
-            "How often members of a share group are told to heartbeat.",
+            "How often members of a share group heartbeat.",
             at_least=1),
     Setting("group.share.min.heartbeat.interval.ms", INT, 5000,
             "Lowest heartbeat interval a single share group may be configured with.",
@@ -225,14 +225,14 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
             "Most members a share group may have.",
             at_least=1, at_most=1000),
     Setting("group.share.max.groups", INT, 0,
-            "Most share groups there may be; 0 is any number.",
-            at_least=0, note="A name of KIP-932 that Kafka gave up."),
+            "Maximum number of share groups; 0 for no limit.",
+            at_least=0, note="From KIP-932; Apache Kafka has removed it."),
     Setting("group.share.assignors", LIST, ("simple",),
             "The one assignor of share groups, by name.",
             may_be_empty=False,
             note="Built-in are simple and spread (Kafka has no such one); Kafka's class of simple is known."),
     Setting("group.share.assignor.offload.enable", BOOLEAN, True,
-            "Whether share assignments are computed away from the coordinator's own turn.",
+            "Whether share assignments are computed on a background thread.",
             dynamic="cluster-wide", internal=True),
     Setting("group.share.initialize.retry.interval.ms", INT, 30_000,
             "How long to wait before initialising the state of a share partition is tried again.",
@@ -240,7 +240,7 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
 
     # Share groups: delivery of records
     Setting("group.share.delivery.count.limit", INT, 5,
-            "How many times a record is delivered before it is given up.",
+            "How many times a record is delivered before it is archived.",
             at_least=2, at_most=10),
     Setting("group.share.min.delivery.count.limit", INT, 2,
             "Lowest delivery limit a single share group may be configured with.",
@@ -275,10 +275,10 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
             internal=True, unused=True),
     Setting("group.share.dlq.manager.class.name", STRING,
             "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager",
-            "Class that writes given-up records to dead letter topics.",
+            "Class that writes undeliverable records to dead letter topics.",
             internal=True, unused=True),
     Setting("share.fetch.purgatory.purge.interval.requests", INT, 1000,
-            "How many finished share fetches gather before the waiting room is swept.",
+            "Number of completed share fetches after which the purgatory is purged.",
             unused=True),
 
     # Share groups: dead letter queues (KIP-1191)

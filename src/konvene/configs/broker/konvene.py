@@ -1,4 +1,4 @@
-"""What a broker is told about what only konvene does. All names start with `konvene.`."""
+"""konvene's own configurations. All names start with `konvene.`."""
 
 from __future__ import annotations
 
@@ -37,60 +37,60 @@ KONVENE_ROWS: Final[tuple[Setting, ...]] = (
 
     # Compaction
     Setting("konvene.log.cleaner.process.min.bytes", LONG, 4_194_304,
-            "How many bytes a log has that is compacted in a process of its own rather than beside requests.",
+            "Log size in bytes from which on compaction runs in a process of its own.",
             at_least=0, dynamic="cluster-wide",
             note="The process is started when it is needed and ends when there is nothing more to do."),
 
     # Streams groups
     Setting("konvene.streams.mode", STRING, "kafka",
-            "What streams groups do where KIP-1071 says more than Apache Kafka does.",
+            "Behaviour of streams groups where KIP-1071 specifies more than Apache Kafka implements.",
             one_of=("kafka", "kip"), dynamic="cluster-wide",
-            note="kafka: exactly Kafka 4.4, its error codes included. kip: what the document says."),
+            note="kafka: exactly Kafka 4.4, including its error codes. kip: as specified."),
 
     Setting("konvene.streams.migration.policy", STRING, "bidirectional",
-            "Which ways a group may change between the classic and the streams protocol "
+            "Directions in which a group may convert between the classic and the streams protocol "
             "while it has members.",
             one_of=("BIDIRECTIONAL", "DISABLED", "DOWNGRADE", "UPGRADE"), any_case=True,
-            note="Only where konvene.streams.mode is kip: Apache Kafka changes empty groups alone."),
+            note="Only if konvene.streams.mode is kip: Apache Kafka converts only empty groups."),
 
     Setting("konvene.streams.topology.description.enable", BOOLEAN, False,
-            "Whether members are asked what their topology looks like, and it is kept in memory to be shown.",
+            "Whether members send a description of their topology, which is kept in memory.",
             dynamic="cluster-wide",
-            note="Apache Kafka needs a plugin for that, and answers UNSUPPORTED_VERSION without one."),
+            note="Apache Kafka needs a plugin and answers UNSUPPORTED_VERSION without one."),
 
-    # Heartbeats: how soon members hear of a rebalance
+    # Heartbeats: how quickly members learn of a rebalance
     Setting("konvene.heartbeat.policy", STRING, "responsive",
-            "How soon members hear of a rebalance: as in Kafka, or sooner while they are few.",
+            "How quickly members learn of a rebalance: as in Kafka, or faster in small clusters.",
             one_of=("kafka", "responsive"), dynamic="cluster-wide",
-            note="responsive: members of consumer groups are told to heartbeat more often, and answers to "
-            "heartbeats with nothing to tell are held. kafka: exactly Kafka's timing."),
+            note="responsive: members of consumer groups heartbeat more often, and heartbeats without news "
+            "are held in the purgatory. kafka: exactly Kafka's timing."),
     Setting("konvene.heartbeat.interval.ms", INT, 1000,
-            "What a member is told that has all it is meant to have, if the policy is responsive.",
+            "Heartbeat interval of a member that has reached its target, if the policy is responsive.",
             at_least=100, dynamic="cluster-wide",
             note="Never more than the configured interval. It may lie below "
             "`group.consumer.min.heartbeat.interval.ms`: that bounds what is configured."),
     Setting("konvene.heartbeat.waiting.interval.ms", INT, 500,
-            "What a member is told that owes an acknowledgement or waits, if the policy is responsive.",
+            "Heartbeat interval of a member with pending changes, if the policy is responsive.",
             at_least=100, dynamic="cluster-wide"),
     Setting("konvene.heartbeat.budget.per.second", INT, 2000,
-            "Heartbeats that all members together are told to send, if the policy is responsive.",
+            "Heartbeats per second of all members together, if the policy is responsive.",
             at_least=1, dynamic="cluster-wide",
             note="Beyond it the interval grows, up to the configured one."),
     Setting("konvene.heartbeat.hold.enable", BOOLEAN, True,
-            "Whether answers to heartbeats with nothing to tell are held, if the policy is responsive.",
+            "Whether heartbeats without news are held in the purgatory, if the policy is responsive.",
             dynamic="cluster-wide",
-            note="Until there is something to tell, or most of the told interval is over."),
+            note="Until there is news, or most of the heartbeat interval is over."),
     Setting("konvene.heartbeat.hold.clients", LIST, ("apache-kafka-java:4.0", "librdkafka:2.4"),
-            "Clients that wait for such answers in peace, by name and lowest version in ApiVersions.",
+            "Clients whose heartbeats may be held, by name and lowest version in ApiVersions.",
             dynamic="cluster-wide",
-            note="What says rdkafka- in its version is librdkafka of that version."),
+            note="A client with rdkafka- in its version counts as librdkafka of that version."),
     Setting("konvene.heartbeat.hold.classic.clients", LIST,
             ("apache-kafka-java:4.0", "librdkafka:2.4", "kafka-python:3.0"),
-            "Clients that wait for the answers to heartbeats of classic groups in peace, told as the others.",
+            "Clients whose heartbeats in classic groups may be held, listed as above.",
             dynamic="cluster-wide",
-            note="Below the interval at which they are seen to send heartbeats, and for 4.5 s at most."),
+            note="For less than their observed heartbeat interval, and at most 4.5 s."),
     Setting("konvene.session.disconnect.grace.ms", INT, 0,
-            "How long a member may stay away after a connection lost without farewell; 0: for its session.",
+            "How long a member may stay away after losing its connection without leaving; 0: its session.",
             at_least=0, dynamic="cluster-wide",
             note="Of dynamic members of consumer groups; never less than a heartbeat's interval and a half "
             "second."),

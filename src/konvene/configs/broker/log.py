@@ -1,8 +1,8 @@
-"""What a broker is told about logs: directories, topics, segments, retention, batches, compaction.
+"""Broker configurations of logs: directories, topics, segments, retention, batches, compaction.
 
-Most rows are what a topic falls back to (`topic.py` names them as synonyms). Where one length of
-time can be said in several units, the finest unit that is set counts. What Kafka's cleaner calls a
-thread is here a cleaning that goes on beside others; memory and speed are divided among them as there.
+Most are the fallback of a topic's configuration (`topic.py` names them as synonyms). If a duration can be set
+in several units, the finest one that is set counts. What Kafka calls a cleaner thread is a concurrent
+cleaning here; memory and rate are divided among them in the same way.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
             "Log directories that receive no new partitions; `*` cordons them all.",
             dynamic="per-broker", unused=True),
     Setting("auto.create.topics.enable", BOOLEAN, True,
-            "Whether asking for a topic that does not exist may create it.",
+            "Whether requests for a missing topic may create it.",
             importance="HIGH"),
     Setting("delete.topic.enable", BOOLEAN, True,
             "Whether topics can be deleted.",
             importance="HIGH"),
     Setting("num.partitions", INT, 1,
-            "How many partitions a topic gets when nobody says.",
+            "How many partitions a topic gets by default.",
             at_least=1),
     Setting("default.replication.factor", INT, 1,
-            "How many copies of each partition a topic gets when nobody says."),
+            "How many copies of each partition a topic gets by default."),
     Setting("min.insync.replicas", INT, 1,
             "How many copies must have a record before a write with acks=all succeeds.",
             at_least=1, importance="HIGH", dynamic="cluster-wide"),
@@ -188,7 +188,7 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
 
     # Directories as a machine has them
     Setting("log.dir.failure.timeout.ms", LONG, 30_000,
-            "How long a broker tries to tell the controller of a failed directory before it stops.",
+            "How long a broker tries to report a failed directory to the controller before it stops.",
             at_least=1, importance="LOW", unused=True),
     Setting("num.recovery.threads.per.data.dir", INT, 2,
             "How many threads recover and flush each log directory.",

@@ -1,8 +1,4 @@
-"""What a broker is told about its upkeep: metrics, quota windows, tiered storage.
-
-Metrics are counted without windows and tiered storage is not offered, so nearly all of it is
-accepted and changes nothing.
-"""
+"""Broker configurations of maintenance: metrics, quota windows, tiered storage."""
 
 from __future__ import annotations
 
@@ -118,7 +114,7 @@ UPKEEP_ROWS: Final[tuple[Setting, ...]] = (
             "Listener that the remote metadata's class connects to.",
             rule="not empty", unused=True),
     Setting("remote.log.metadata.custom.metadata.max.bytes", INT, 128,
-            "Largest note the remote storage may attach to a segment.",
+            "Largest custom metadata that the remote storage may attach to a segment.",
             at_least=0, importance="LOW", unused=True),
     Setting("remote.log.index.file.cache.total.size.bytes", LONG, 1_073_741_824,
             "Local disk space for indexes of remote segments.",
@@ -127,7 +123,7 @@ UPKEEP_ROWS: Final[tuple[Setting, ...]] = (
             "How long an unused index of a remote segment stays on local disk.",
             at_least=-1, importance="LOW", internal=True, unused=True),
     Setting("remote.log.manager.task.interval.ms", LONG, 30_000,
-            "How often segments are looked at for copying and expiry.",
+            "How often segments are checked for copying and expiry.",
             at_least=1, importance="LOW", unused=True),
     Setting("remote.log.manager.task.retry.backoff.ms", LONG, 500,
             "First wait before failed remote work is tried again.",

@@ -1,4 +1,4 @@
-"""What a broker is told about its metrics: where they are served, and how many groups they name."""
+"""Broker configurations of metrics: where they are served, and how many groups have their own label."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ METRICS_ROWS: Final[tuple[Setting, ...]] = (
             note="0 takes a free port. Needs the extra `metrics`."),
     Setting("konvene.metrics.host", STRING, "localhost",
             "Address on which metrics are served.",
-            note="Whoever reaches it reads the ids of groups; there is no password."),
+            note="There is no authentication: every client that reaches it can read the ids of groups."),
     Setting("konvene.metrics.groups", INT, 100,
-            "Groups that have metrics under their own ids; those of all others stand under `__other__`.",
+            "Groups that have metrics under their own ids; all others share `__other__`.",
             at_least=0, at_most=10_000),
 )

@@ -1,6 +1,6 @@
-"""What a broker is told about itself: its identity, listeners, connections, requests.
+"""Broker configurations of the node: identity, listeners, connections, requests.
 
-The number of threads changes nothing, as one event loop does the work of all of them.
+The numbers of threads have no effect, because one event loop does all the work.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ NODE_ROWS: Final[tuple[Setting, ...]] = (
             one_of=("broker", "controller"), may_be_empty=False, importance="HIGH",
             note="Kafka has no default for this and demands one."),
     Setting("broker.rack", STRING, None,
-            "Rack this broker tells clients that it stands in."),
+            "Rack of this broker, which clients see."),
 
     # Listeners: where clients connect
     Setting("listeners", LIST, ("PLAINTEXT://:9092",),
             "Addresses to listen on, each `NAME://host:port`; an empty host means every interface.",
             may_be_empty=False, importance="HIGH", dynamic="per-broker"),
     Setting("advertised.listeners", LIST, None,
-            "Addresses told to clients; unset means the listeners themselves.",
+            "Addresses that clients use; unset means the listeners themselves.",
             may_be_empty=False, importance="HIGH"),
     Setting("listener.security.protocol.map", STRING,
             "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",

@@ -1,7 +1,7 @@
-"""What a broker is told about security: the authorizer, delegation tokens, TLS and SASL.
+"""Broker configurations of security: the authorizer, delegation tokens, TLS and SASL.
 
-Rows that change nothing yet are marked so; a listener that asks for TLS or SASL must be refused by
-whoever opens it, never served in the clear.
+Configurations without effect are marked. A listener with TLS or SASL is rejected, never served
+unencrypted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
             "Principals that may do anything, separated by semicolons.",
             note="Read by Kafka's StandardAuthorizer, which keeps it out of Kafka's own table."),
     Setting("allow.everyone.if.no.acl.found", BOOLEAN, False,
-            "Whether a resource without any ACL is open to everybody.",
+            "Whether a resource without any ACL is open to all principals.",
             note="Read by Kafka's StandardAuthorizer, which keeps it out of Kafka's own table."),
     Setting("principal.builder.class", CLASS,
             "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",

@@ -1,9 +1,8 @@
-"""Every name a broker knows: Kafka's 379, the few that Kafka keeps elsewhere, and our own.
+"""All configurations of a broker: Kafka's 379, the few that Kafka defines elsewhere, and konvene's own.
 
-Kafka ignores a name it does not know; we refuse it, since it is nearly always a slip of the pen.
-So what Kafka's files may hold beyond the table has to be known as well: names that Kafka has
-dropped (`REMOVED`), settings of one listener (`LISTENER`), and settings handed to Java plugins
-(`PLUGIN_PREFIXES`). They are accepted with a notice.
+Kafka ignores unknown names; konvene rejects them, because they are nearly always typing errors. Therefore the
+other names that Kafka's files may contain are listed too: removed names (`REMOVED`), configurations of one
+listener (`LISTENER`), and those passed to Java plugins (`PLUGIN_PREFIXES`). They are accepted with a notice.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ BROKER_TABLES: Final[dict[str, tuple[Setting, ...]]] = {
 
 BROKER: Final[dict[str, Setting]] = {row.name: row for rows in BROKER_TABLES.values() for row in rows}
 
-# How many copies something needs: one node has one, whatever a file made for a cluster says.
+# Numbers of replicas: one node has one, whatever a file made for a cluster contains.
 SINGLE_COPY: Final = (
     "default.replication.factor",
     "min.insync.replicas",

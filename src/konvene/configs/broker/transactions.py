@@ -1,7 +1,7 @@
-"""What a broker is told about transactions and idempotent producers.
+"""Broker configurations of transactions and idempotent producers.
 
-On a single node the transaction topic has one copy, so the defaults of its replication settings
-are 1, with Kafka's beside them.
+The transaction topic has one replica on a single node, so its replication defaults are 1, with Kafka's
+beside them.
 """
 
 from __future__ import annotations

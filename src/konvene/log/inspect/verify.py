@@ -352,7 +352,7 @@ class _Offsets(_IndexCheck):
     def _misplaced(self, found: int | None) -> None:
         offset, position = self._entries[self._next]
         instead = "no batch begins" if found is None else f"offset {found} is"
-        self._report(self._next * 8, f"offset {offset} is said to be at byte {position}, where {instead}")
+        self._report(self._next * 8, f"the index has offset {offset} at byte {position}, where {instead}")
 
 
 class _Times(_IndexCheck):
@@ -374,7 +374,7 @@ class _Times(_IndexCheck):
                 largest = max(self._largest, header.max_timestamp)
                 self._report(
                     self._next * 12,
-                    f"the largest time up to offset {offset} is said to be {time}, and is {largest}",
+                    f"the index has {time} as maximum up to offset {offset}, which is {largest}",
                 )
             self._next += 1
         self._largest = max(self._largest, header.max_timestamp)
