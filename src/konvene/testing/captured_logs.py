@@ -1,8 +1,4 @@
-"""What brokers in this process log, kept apart by the thread that they run on.
-
-While a broker runs, `konvene` logs at INFO and keeps its lines here; warnings and worse go on to the root
-logger as always, so a test's own log is not flooded.
-"""
+"""Keeps the log lines of the brokers in this process apart, by the thread that they run on."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ MOST_LINES = 2_000
 """Older ones are dropped."""
 
 
-class _Keeper(logging.Handler):
+class _ThreadLogHandler(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.by_thread: dict[int, list[str]] = {}
@@ -28,13 +24,13 @@ class _Keeper(logging.Handler):
             logging.getLogger().callHandlers(record)
 
 
-_keeper = _Keeper()
+_keeper = _ThreadLogHandler()
 _lock = threading.Lock()
 _before: tuple[int, bool] = (logging.NOTSET, True)
 
 
 def listen(thread: int, lines: list[str]) -> None:
-    """Keep in `lines` what is logged on a thread from now on."""
+    """Collect in `lines` what is logged on a thread from now on."""
     global _before
     logger = logging.getLogger("konvene")
     with _lock:
@@ -48,7 +44,7 @@ def listen(thread: int, lines: list[str]) -> None:
 
 
 def forget(thread: int) -> None:
-    """The thread is over."""
+    """Stop collecting for a thread."""
     logger = logging.getLogger("konvene")
     with _lock:
         if _keeper.by_thread.pop(thread, None) is not None and not _keeper.by_thread:

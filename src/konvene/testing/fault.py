@@ -1,7 +1,6 @@
-"""A fault that was asked for: it counts, can be waited for, cancelled, and what it holds can be released.
+"""Handle of an injected fault: it counts, can be awaited and cancelled, and releases what it holds.
 
-The test's thread asks for faults and waits; the broker's loop decides and carries out. Only the loop calls
-`takes` and `did`; everything else may be called from anywhere.
+The broker's thread calls `applies_to` and `record`; everything else may be called from any thread.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Matched(Protocol):
-    """What a fault can happen to: a message, or an append."""
+    """What a fault can be applied to: a message or an append."""
 
     @property
     def api_name(self) -> str: ...
@@ -26,11 +25,11 @@ class Matched(Protocol):
     @property
     def client_id(self) -> str: ...
 
-    def is_meant(self, match: Match) -> bool: ...
+    def matches(self, match: Match) -> bool: ...
 
 
 class Happening(NamedTuple):
-    """One thing that a fault did."""
+    """One application of a fault."""
 
     fault: str
     """The fault, as a sentence."""
@@ -45,7 +44,7 @@ class Happening(NamedTuple):
 
 
 class Fault:
-    """The handle of a fault. `happened` says how often it was done."""
+    """The handle of a fault. `happened` counts how often it was applied."""
 
     def __init__(self, faults: Faults, sentence: str, rule: Rule | None = None) -> None:
         self.sentence = sentence
@@ -65,17 +64,17 @@ class Fault:
 
     @property
     def action(self) -> Action:
-        """What it does to a message. Only faults with a rule do something to messages."""
+        """Return what it does to a message; only faults with a rule have an action."""
         assert self.rule is not None
         return self.rule.action
 
     @property
     def armed(self) -> bool:
-        """Whether it may still happen."""
+        """Whether it may still be applied."""
         return not self._over
 
     def wait(self, timeout: float = 10.0, *, times: int = 1) -> None:
-        """Return once it has happened that often. Raises TimeoutError, in words."""
+        """Wait until it was applied that often. Raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.happened >= times, timeout):
                 raise TimeoutError(
@@ -83,25 +82,25 @@ class Fault:
                 )
 
     def cancel(self) -> None:
-        """Let it happen no more, and let go what it holds."""
+        """Disarm the fault and release what it holds."""
         self._over = True
         self._faults.forget(self)
         self.release()
 
     def release(self) -> None:
-        """Let go what it holds, in the order in which it came, and hold nothing more."""
+        """Release held messages in order, and hold nothing more."""
         with self._changed:
             self._released = True
             held, self._held = self._held, []
-        for let_go in held:
-            let_go()
+        for resume in held:
+            resume()
 
     # --- called by the broker's loop ---
 
-    def takes(self, asked: Matched) -> bool:
-        """Whether this message is one to which it happens; it is counted, then."""
+    def applies_to(self, matched: Matched) -> bool:
+        """Return True if the fault applies to this message, which is counted then."""
         rule = self.rule
-        if self._over or rule is None or not asked.is_meant(rule.match):
+        if self._over or rule is None or not matched.matches(rule.match):
             return False
         self._seen += 1
         if self._seen < rule.match.nth:
@@ -112,20 +111,20 @@ class Fault:
         if times is not None and self.happened + 1 >= times:
             self._over = True
             self._faults.forget(self)
-        self.did(Happening(self.sentence, asked.api_name, asked.client_id))
+        self.record(Happening(self.sentence, matched.api_name, matched.client_id))
         return True
 
-    def did(self, happening: Happening) -> None:
-        """It happened: count it, write it down, wake who waits."""
-        self._faults.write_down(happening)
+    def record(self, happening: Happening) -> None:
+        """Count and log an application, and wake waiting callers."""
+        self._faults.append_to_log(happening)
         with self._changed:
             self.happened += 1
             self._changed.notify_all()
 
-    def keep(self, let_go: Callable[[], None]) -> None:
-        """Hold something until `release`."""
+    def hold(self, resume: Callable[[], None]) -> None:
+        """Hold a message until `release`."""
         with self._changed:
             if not self._released:
-                self._held.append(let_go)
+                self._held.append(resume)
                 return
-        let_go()
+        resume()

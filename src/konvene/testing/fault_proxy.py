@@ -1,14 +1,12 @@
-"""What stands between a client and the broker, on every connection: whole frames come by, faults are done.
+"""Proxy between each client connection and the broker: it passes whole frames and applies faults to them.
 
-A `Gate` is the protocol that the listener gives a new connection to. Behind it, in the same process, is the
-broker's own `Connection`, for which an `Inlet` plays the transport: there is no second socket, and addresses
-are the true ones. As long as nobody asked for a fault, a gate reads no more than the header of a request,
-and of a response nothing.
+A `FaultProxy` is the protocol that the listener gives a new connection to. Behind it, in the same process, is
+the broker's own `Connection`, with a `BrokerTransport`: there is no second socket, and addresses
+are the real ones. Without faults the proxy reads only the header of a request, and nothing of a response.
 
-Laws: what is delayed or held keeps its place, as on a wire: what comes behind it waits too, each way by
-itself. Responses leave in the order of their requests; a broker answers a connection in that order, so the
-next response belongs to the oldest request without one. What announces itself as no frame is passed on as it
-is, for the broker to judge.
+Order is kept as on a wire: what follows a delayed or held message waits too, in each direction separately.
+Responses leave in the order of their requests; a broker answers a connection in that order, so the next
+response belongs to the oldest request without one. Data that is no valid frame is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from konvene.broker.net.connection import Connection
 from konvene.codec.errors import CodecError
 from konvene.testing.refusal import CannotRefuse, refusal
-from konvene.testing.request_header import Asked
+from konvene.testing.request_header import ProxiedRequest
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
@@ -30,66 +28,66 @@ if TYPE_CHECKING:
     from konvene.testing.faults import Faults
 
 
-class _Answer:
-    """A request that was delivered, and its response once it is there."""
+class _ProxiedResponse:
+    """A delivered request, and its response once the broker sent it."""
 
-    __slots__ = ("asked", "judged", "parts", "swallowed")
+    __slots__ = ("judged", "parts", "proxied", "swallowed")
 
-    def __init__(self, asked: Asked, *, swallowed: bool = False) -> None:
-        self.asked = asked
+    def __init__(self, proxied: ProxiedRequest, *, swallowed: bool = False) -> None:
+        self.proxied = proxied
         self.parts: list[bytes] | None = None
         self.judged = False
         self.swallowed = swallowed
         """The client asked once only, and so hears of it once."""
 
 
-class Inlet(asyncio.Transport):
-    """The broker's end of a gate."""
+class BrokerTransport(asyncio.Transport):
+    """The broker's end of a proxied connection."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, proxy: FaultProxy) -> None:
         super().__init__()
-        self._gate = gate
+        self._proxy = proxy
 
     def __repr__(self) -> str:
-        return f"<inlet of {self._gate!r}>"
+        return f"<inlet of {self._proxy!r}>"
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._gate.client.get_extra_info(name, default)
+        return self._proxy.client.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
-        return self._gate.client.is_closing()
+        return self._proxy.client.is_closing()
 
     def close(self) -> None:
-        self._gate.client.close()
+        self._proxy.client.close()
 
     def abort(self) -> None:
-        self._gate.client.abort()
+        self._proxy.client.abort()
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        self._gate.answered([bytes(data)])
+        self._proxy.answered([bytes(data)])
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
-        self._gate.answered([bytes(data) for data in list_of_data])
+        self._proxy.answered([bytes(data) for data in list_of_data])
 
     def pause_reading(self) -> None:
-        self._gate.broker_is_full(True)
+        self._proxy.broker_is_full(True)
 
     def resume_reading(self) -> None:
-        self._gate.broker_is_full(False)
+        self._proxy.broker_is_full(False)
 
 
-class Gate(asyncio.Protocol):
-    """One connection of a client, and what faults do to it."""
+class FaultProxy(asyncio.Protocol):
+    """One proxied client connection; it passes whole frames and applies faults."""
 
-    def __init__(self, broker: Broker, faults: Faults, known: dict[Gate, None]) -> None:
+    def __init__(self, broker: Broker, faults: Faults, known: dict[FaultProxy, None]) -> None:
         self.client: asyncio.Transport = cast("asyncio.Transport", None)
         self._broker = broker
         self._faults = faults
         self._known = known
         self._inner = Connection(broker.network)
         self._bytes = bytearray()
-        self._requests: deque[Asked] = deque()
-        self._answers: deque[_Answer] = deque()
+        self._requests: deque[ProxiedRequest] = deque()
+        self._answers: deque[_ProxiedResponse] = deque()
         self._in_waits = self._out_waits = False
         self._deaf = self._mute = False
         self._full = False
@@ -97,14 +95,14 @@ class Gate(asyncio.Protocol):
         self._as_it_is = False
 
     def __repr__(self) -> str:
-        return f"<gate: {len(self._requests)} requests, {len(self._answers)} answers under way>"
+        return f"<proxy: {len(self._requests)} requests, {len(self._answers)} answers under way>"
 
     # --- what the client's transport tells ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.client = cast("asyncio.Transport", transport)
         self._known[self] = None
-        self._inner.connection_made(Inlet(self))
+        self._inner.connection_made(BrokerTransport(self))
 
     def connection_lost(self, error: Exception | None) -> None:
         self._known.pop(self, None)
@@ -136,26 +134,26 @@ class Gate(asyncio.Protocol):
             end = start + 4 + size
             if len(held) < end:
                 break
-            self._requests.append(Asked(self._broker, bytes(held[start:end])))
+            self._requests.append(ProxiedRequest(self._broker, bytes(held[start:end])))
             start = end
         del held[:start]
-        self._let_in()
+        self._deliver_pending()
 
     # --- requests ---
 
-    def _let_in(self) -> None:
-        """Pass on what came, until something has to wait."""
+    def _deliver_pending(self) -> None:
+        """Deliver received requests until one has to wait."""
         while self._requests and not (self._in_waits or self._full or self._feeding):
-            asked = self._requests.popleft()
+            proxied = self._requests.popleft()
             if self._deaf:
                 continue
-            fault = self._faults.for_message(asked, "request")
+            fault = self._faults.for_message(proxied, "request")
             if fault is None:
-                self._deliver(asked)
+                self._deliver(proxied)
             else:
-                self._do(fault, asked)
+                self._do(fault, proxied)
 
-    def _do(self, fault: Fault, asked: Asked) -> None:
+    def _do(self, fault: Fault, proxied: ProxiedRequest) -> None:
         action = fault.action
         if action.verb == "lose":
             self._deaf = action.after != "stays"
@@ -163,31 +161,31 @@ class Gate(asyncio.Protocol):
                 self.client.close()
         elif action.verb == "delay":
             self._in_waits = True
-            self._broker.loop.call_later(action.ms / 1000, self._let_in_late, asked)
+            self._broker.loop.call_later(action.ms / 1000, self._deliver_delayed, proxied)
         elif action.verb == "hold":
             self._in_waits = True
-            fault.keep(self._from_anywhere(lambda: self._let_in_late(asked)))
+            fault.hold(self._threadsafe(lambda: self._deliver_delayed(proxied)))
         elif action.verb == "duplicate":
-            self._deliver(asked)
-            self._deliver(asked, swallowed=True)
+            self._deliver(proxied)
+            self._deliver(proxied, swallowed=True)
         elif action.verb == "cut":
             self._deaf = True
-            self._feed(asked.frame[: action.at_byte])
+            self._feed(proxied.frame[: action.at_byte])
             self.client.close()
         elif action.verb == "answer":
-            self._refuse(fault, asked)
+            self._refuse(fault, proxied)
         else:
             self._in_waits = True
-            self._faults.replace_member(self._broker, asked, lambda: self._let_in_late(asked))
+            self._faults.replace_member(self._broker, proxied, lambda: self._deliver_delayed(proxied))
 
-    def _let_in_late(self, asked: Asked) -> None:
+    def _deliver_delayed(self, proxied: ProxiedRequest) -> None:
         self._in_waits = False
         if not self._deaf:
-            self._deliver(asked)
-            self._let_in()
+            self._deliver(proxied)
+            self._deliver_pending()
 
-    def _from_anywhere(self, call: Callable[[], None]) -> Callable[[], None]:
-        """To be called from any thread, and also after the broker is gone; it is the broker that does it."""
+    def _threadsafe(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that may be called from any thread, also after the broker stopped."""
         loop, context = self._broker.loop, copy_context()
 
         def later() -> None:
@@ -196,13 +194,13 @@ class Gate(asyncio.Protocol):
 
         return later
 
-    def _deliver(self, asked: Asked, *, swallowed: bool = False) -> None:
-        if not asked.has_no_answer:
-            self._answers.append(_Answer(asked, swallowed=swallowed))
-        self._feed(asked.frame)
+    def _deliver(self, proxied: ProxiedRequest, *, swallowed: bool = False) -> None:
+        if not proxied.has_no_response:
+            self._answers.append(_ProxiedResponse(proxied, swallowed=swallowed))
+        self._feed(proxied.frame)
 
     def _feed(self, data: bytes) -> None:
-        """Hand bytes to the broker. It may say meanwhile that it has room: for what comes after these."""
+        """Pass bytes to the broker's protocol, which may resume reading meanwhile."""
         self._feeding = True
         at = 0
         while at < len(data) and not self.client.is_closing():
@@ -213,22 +211,22 @@ class Gate(asyncio.Protocol):
             at += count
         self._feeding = False
 
-    def _refuse(self, fault: Fault, asked: Asked) -> None:
-        """Answer in the broker's place. What cannot be read or refused so is let in instead."""
-        route = self._broker.network.routes.get(asked.api_key)
-        if route is None or asked.request is None:
-            self._deliver(asked)
+    def _refuse(self, fault: Fault, proxied: ProxiedRequest) -> None:
+        """Answer in place of the broker; a request that has no error response is delivered instead."""
+        route = self._broker.network.routes.get(proxied.api_key)
+        if route is None or proxied.request is None:
+            self._deliver(proxied)
             return
         try:
-            response = refusal(route.api, asked.version, asked.request, fault.action.error)
-            parts = route.write(asked.version, asked.head.correlation_id, response)
+            response = refusal(route.api, proxied.version, proxied.request, fault.action.error)
+            parts = route.write(proxied.version, proxied.head.correlation_id, response)
         except (CannotRefuse, CodecError):
-            self._deliver(asked)
+            self._deliver(proxied)
             return
-        answer = _Answer(asked)
+        answer = _ProxiedResponse(proxied)
         answer.parts, answer.judged = parts, True
         self._answers.append(answer)
-        self._let_out()
+        self._send_pending()
 
     def broker_is_full(self, full: bool) -> None:
         self._full = full
@@ -236,20 +234,20 @@ class Gate(asyncio.Protocol):
             self.client.pause_reading()
         else:
             self.client.resume_reading()
-            self._let_in()
+            self._deliver_pending()
 
     # --- responses ---
 
     def answered(self, parts: list[bytes]) -> None:
-        """The broker answered the oldest request without an answer."""
+        """Handle the response to the oldest pending request."""
         for answer in self._answers:
             if answer.parts is None:
                 answer.parts = parts
                 break
-        self._let_out()
+        self._send_pending()
 
-    def _let_out(self) -> None:
-        """Send what is answered, in order, until something has to wait."""
+    def _send_pending(self) -> None:
+        """Send responses in order until one has to wait."""
         while self._answers and not self._out_waits:
             answer = self._answers[0]
             if answer.parts is None:
@@ -257,25 +255,25 @@ class Gate(asyncio.Protocol):
             fault = None
             if not answer.judged and not answer.swallowed and not self._mute:
                 answer.judged = True
-                fault = self._faults.for_message(answer.asked, "response")
+                fault = self._faults.for_message(answer.proxied, "response")
             if fault is None:
                 self._answers.popleft()
                 self._send(answer)
             else:
-                self._do_back(fault, answer)
+                self._apply_to_response(fault, answer)
 
-    def _send(self, answer: _Answer) -> None:
+    def _send(self, answer: _ProxiedResponse) -> None:
         if answer.parts is not None and not (answer.swallowed or self._mute or self.client.is_closing()):
             self.client.writelines(answer.parts)
 
-    def _do_back(self, fault: Fault, answer: _Answer) -> None:
+    def _apply_to_response(self, fault: Fault, answer: _ProxiedResponse) -> None:
         action = fault.action
         if action.verb == "delay":
             self._out_waits = True
-            self._broker.loop.call_later(action.ms / 1000, self._let_out_late)
+            self._broker.loop.call_later(action.ms / 1000, self._send_delayed)
         elif action.verb == "hold":
             self._out_waits = True
-            fault.keep(self._from_anywhere(self._let_out_late))
+            fault.hold(self._threadsafe(self._send_delayed))
         else:  # lose, cut
             self._answers.popleft()
             if action.verb == "cut":
@@ -284,6 +282,6 @@ class Gate(asyncio.Protocol):
             if action.verb == "cut" or action.after == "cut":
                 self.client.close()
 
-    def _let_out_late(self) -> None:
+    def _send_delayed(self) -> None:
         self._out_waits = False
-        self._let_out()
+        self._send_pending()

@@ -26,7 +26,7 @@ from konvene.testing.script import read_script
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.testing.request_header import Asked
+    from konvene.testing.request_header import ProxiedRequest
 
 T = TypeVar("T")
 
@@ -36,16 +36,16 @@ FENCING = ("FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FEN
 
 
 class Place(Protocol):
-    """Where the broker runs, as faults need it."""
+    """The running broker, as faults need it."""
 
     def inside(self, act: Callable[[Broker], T]) -> T:
-        """Do something on the broker's loop, and wait for it."""
+        """Run a function on the broker's loop and wait for it."""
 
     def restart(self, *, kill: bool = False) -> None: ...
 
 
 class Faults:
-    """See the top of this file. `log` lists what was done, in order."""
+    """Injects faults. `log` lists their applications, in order."""
 
     def __init__(self, place: Place) -> None:
         self.log: list[Happening] = []
@@ -58,15 +58,16 @@ class Faults:
 
     @property
     def armed(self) -> tuple[Fault, ...]:
-        """Those that may still happen."""
+        """Return the faults that may still be applied."""
         return self._armed
 
     def run(self, script: str) -> list[Fault]:
-        """Ask for faults by sentences, one a line; their handles, in order. Raises `FaultScriptError`."""
+        """Create faults from sentences, one per line, and return their handles in order. Raises
+        `FaultScriptError`."""
         return [do(self) for do in read_script(script)]
 
     def clear(self) -> None:
-        """Cancel all that are armed."""
+        """Cancel all armed faults."""
         for fault in self._armed:
             fault.cancel()
 
@@ -75,37 +76,37 @@ class Faults:
     def lose_request(
         self, api: str | None = None, *, connection: After = "cut", **match: Unpack[Matching]
     ) -> Fault:
-        """The broker never sees it."""
+        """Drop a request before it reaches the broker."""
         return self._add("lose", "request", api, match, after=connection)
 
     def lose_response(
         self, api: str | None = None, *, connection: After = "cut", **match: Unpack[Matching]
     ) -> Fault:
-        """The broker did it, the client does not hear so."""
+        """Drop a response: the broker carried out the request, the client does not know."""
         return self._add("lose", "response", api, match, after=connection)
 
     def delay(
         self, api: str | None = None, *, ms: int, way: Way = "response", **match: Unpack[Matching]
     ) -> Fault:
-        """It passes later, and all that comes behind it on its connection as well."""
+        """Delay a message, and all that follow on its connection."""
         return self._add("delay", way, api, match, ms=ms)
 
     def hold(self, api: str | None = None, *, way: Way = "request", **match: Unpack[Matching]) -> Fault:
-        """It passes when the handle's `release` is called."""
+        """Hold a message until `release` of the handle."""
         return self._add("hold", way, api, match)
 
     def duplicate(self, api: str | None = None, **match: Unpack[Matching]) -> Fault:
-        """The broker gets the request twice; the client hears the first answer."""
+        """Deliver a request twice; the client receives the first response."""
         return self._add("duplicate", "request", api, match)
 
     def cut(
         self, api: str | None = None, *, at_byte: int = 6, way: Way = "response", **match: Unpack[Matching]
     ) -> Fault:
-        """The connection ends within the frame, after so many bytes of it (four of them are its length)."""
+        """Close the connection within a frame, after so many bytes of it (its length takes four)."""
         return self._add("cut", way, api, match, at_byte=at_byte)
 
     def answer(self, api: str, error: str | int, **match: Unpack[Matching]) -> Fault:
-        """The client is told an error, by Kafka's name or code; the broker never sees the request."""
+        """Answer with an error, by Kafka's name or code; the broker does not receive the request."""
         known = _api(api)
         if known is not None and not can_be_refused(BY_NAME[known]):
             raise ValueError(f"a response to {known} has no place for an error")
@@ -115,10 +116,10 @@ class Faults:
         self, member: int | str, *, generation: int | None = None, error: str = "FENCED_INSTANCE_ID",
         really: bool = False, group: str | None = None,
     ) -> Fault:  # fmt: skip
-        """Throw a member out at its next Heartbeat, in a generation where one is given.
+        """Fence a member at its next Heartbeat, in this generation if one is given.
 
-        It is told `error`. With `really` somebody else joins under its instance id first, and it is the
-        broker that tells it FENCED_INSTANCE_ID; that works for static members alone."""
+        The response has `error`. With `really`, another member joins under its instance id first, so that the
+        broker itself answers FENCED_INSTANCE_ID; this needs a static member."""
         if error not in FENCING:
             raise ValueError(f"{error} does not fence a member; one of {', '.join(FENCING)} does")
         match: Matching = {"member": member}
@@ -132,7 +133,7 @@ class Faults:
     def partition(
         self, client: str, *, way: Literal["both", "to the broker", "from the broker"] = "both"
     ) -> list[Fault]:
-        """Nothing of this client arrives, or nothing arrives at it, or neither; until `cancel`."""
+        """Cut a client off, in one or both directions, until `cancel`."""
         found = []
         if way != "from the broker":
             found.append(self.lose_request(connection="stays", client=client, times=None))
@@ -143,57 +144,57 @@ class Faults:
     # --- coordinators ---
 
     def restart_after_append(self, group: str, api: str | None = None, *, nth: int = 1) -> Fault:
-        """The group's coordinator dies between the next append and its reply, and comes back.
+        """Restart the group's coordinator between the next append and its reply.
 
-        The batch is in the log; who waits is told NOT_COORDINATOR. `api` says of which request:
+        The batch is in the log; waiting requests fail with NOT_COORDINATOR. `api` selects the request:
         OffsetCommit, JoinGroup, SyncGroup or LeaveGroup."""
         return self._add("restart", "append", _appending(api), {"group": group, "nth": nth})
 
     def fail_append(self, group: str, api: str | None = None, *, nth: int = 1) -> Fault:
-        """The next append of the group's coordinator fails: nothing is in the log, nothing has changed."""
+        """Let the next append of the group's coordinator fail: nothing is written and nothing changes."""
         return self._add("fail", "append", _appending(api), {"group": group, "nth": nth})
 
     def expire_session(self, member: int | str, *, group: str | None = None) -> Fault:
-        """A member's session is over now. A number is its place, see `rules.Match`; `group` may be left out
-        where only one group has such a member. Raises LookupError where there is no such member."""
+        """Expire a member's session now. A number is its position, see `rules.Match`; `group` may be omitted
+        if only one group has such a member. Raises LookupError if there is no such member."""
         name, member_id = self._place.inside(lambda broker: _find_member(broker, member, group))
-        fault = self._at_once(f"expire the session of member {member} of group {name} now")
+        fault = self._immediate(f"expire the session of member {member} of group {name} now")
 
-        def ring(broker: Broker) -> None:
+        def expire(broker: Broker) -> None:
             coordinator = broker.groups.of(name)
             if coordinator is None or not coordinator.fire_timer(("session", name, member_id)):
                 raise LookupError(f"{member_id} of group {name} has no session that could expire")
-            fault.did(Happening(fault.sentence, detail=member_id))
+            fault.record(Happening(fault.sentence, detail=member_id))
 
-        self._place.inside(ring)
+        self._place.inside(expire)
         return fault
 
     def load_coordinator(self, group: str, *, ms: int = 0) -> Fault:
-        """The group's coordinator loads its log anew, and says for so long that it is loading."""
-        fault = self._at_once(f"the coordinator of group {group} loads for {ms} ms")
+        """Let the group's coordinator load its log again, for this long."""
+        fault = self._immediate(f"the coordinator of group {group} loads for {ms} ms")
 
         def load(broker: Broker) -> None:
             coordinator = broker.groups.of(group)
             if coordinator is None:
-                raise LookupError(f"group {group} has no coordinator yet: nobody has asked for one")
-            fault.did(Happening(fault.sentence))
+                raise LookupError(f"group {group} has no coordinator yet: no client has looked it up")
+            fault.record(Happening(fault.sentence))
             coordinator.reload(after_ms=ms)
 
         self._place.inside(load)
         return fault
 
     def restart_broker(self, *, kill: bool = True) -> Fault:
-        """The broker stops and starts again with its data, on its port; killed, it closes nothing."""
-        fault = self._at_once("kill and restart the broker" if kill else "restart the broker")
+        """Restart the broker with its data and port; killed, it closes nothing."""
+        fault = self._immediate("kill and restart the broker" if kill else "restart the broker")
         self._place.restart(kill=kill)
-        fault.did(Happening(fault.sentence))
+        fault.record(Happening(fault.sentence))
         return fault
 
     # --- what gates and taps ask ---
 
-    def for_message(self, asked: Asked, side: Side) -> Fault | None:
-        """The fault that happens to this message now."""
-        return self._first(asked, side) if self._armed else None
+    def for_message(self, proxied: ProxiedRequest, side: Side) -> Fault | None:
+        """Return the fault that applies to this message."""
+        return self._first(proxied, side) if self._armed else None
 
     def for_append(self, append: Callable[[], Append]) -> Fault | None:
         if not any(fault.action.side == "append" for fault in self._armed):
@@ -201,12 +202,12 @@ class Faults:
         return self._first(append(), "append")
 
     def _first(self, matched: Matched, side: Side) -> Fault | None:
-        return next((f for f in self._armed if f.action.side == side and f.takes(matched)), None)
+        return next((f for f in self._armed if f.action.side == side and f.applies_to(matched)), None)
 
-    def replace_member(self, broker: Broker, asked: Asked, then: Callable[[], None]) -> None:
-        """Join as the instance that sends this request; `then` is called when the broker has decided."""
-        member_id, instance_id, _ = asked.identities[0]
-        group = asked.groups[0]
+    def replace_member(self, broker: Broker, proxied: ProxiedRequest, then: Callable[[], None]) -> None:
+        """Join under the instance id of this request; `then` is called when the broker has decided."""
+        member_id, instance_id, _ = proxied.identities[0]
+        group = proxied.groups[0]
         coordinator = broker.groups.of(group)
         if coordinator is None:
             then()
@@ -222,7 +223,7 @@ class Faults:
         call = Call(api_version=5, client_id="konvene.usurper", client_host="/faults", fresh_ids=("usurper",))
         coordinator.submit(request, call).listen(decided)
 
-    def write_down(self, happening: Happening) -> None:
+    def append_to_log(self, happening: Happening) -> None:
         self.log.append(happening)
 
     def forget(self, fault: Fault) -> None:
@@ -241,7 +242,7 @@ class Faults:
             self._armed = (*self._armed, fault)
         return fault
 
-    def _at_once(self, sentence: str) -> Fault:
+    def _immediate(self, sentence: str) -> Fault:
         return Fault(self, sentence)
 
 
@@ -268,7 +269,7 @@ def _error(error: str | int) -> Errors:
 
 
 def _find_member(broker: Broker, member: int | str, group: str | None) -> tuple[str, str]:
-    """Group and member id. A text may be a member, instance or client id."""
+    """Return group and member id of a member, by position or by member, instance or client id."""
     found = []
     for coordinator in broker.groups.all():
         for name, known in coordinator.core.groups.items():  # type: ignore[attr-defined]
@@ -291,7 +292,7 @@ def _find_member(broker: Broker, member: int | str, group: str | None) -> tuple[
 
 
 def _joining(core: object, group: str, member_id: str, instance_id: str | None) -> Struct | None:
-    """The JoinGroup of somebody who takes a static member's place, and wants what it wants."""
+    """Return a JoinGroup that takes a static member's place with the same subscription."""
     from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 
     known = core.groups.get(group)  # type: ignore[attr-defined]

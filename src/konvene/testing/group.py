@@ -37,7 +37,7 @@ CONSUMER = "consumer"
 
 
 class TasksView(NamedTuple):
-    """The tasks of a member of a streams group, such as `0_1`; what it has yet to give up, it has."""
+    """Tasks of a streams group member, such as `0_1`, including those that it has yet to revoke."""
 
     active: tuple[str, ...] = ()
     standby: tuple[str, ...] = ()
@@ -49,7 +49,8 @@ class TasksView(NamedTuple):
 
 
 class MemberView(NamedTuple):
-    """A member. `assignment` is by topic; empty as long as it has none, or where it is no consumer."""
+    """A member. `assignment` is by topic; empty without an assignment and for protocols other than
+    consumers."""
 
     member_id: str
     instance_id: str | None
@@ -63,7 +64,7 @@ class MemberView(NamedTuple):
 
     @property
     def has(self) -> str:
-        """The assignment in words, such as `letters:0 orders:0,1`; in a streams group `active 0_0,0_1`."""
+        """Return the assignment as text: `letters:0 orders:0,1`, or `active 0_0,0_1` in a streams group."""
         if self.tasks is not None:
             return str(self.tasks)
         rows = sorted(self.assignment.items())
@@ -75,7 +76,7 @@ class MemberView(NamedTuple):
 
 
 class RecordsView(NamedTuple):
-    """Records in a row, both ends included, that a share group was given and is not done with."""
+    """A range of records, both ends included, that a share group has not completed."""
 
     topic: str
     partition: int
@@ -94,9 +95,9 @@ class RecordsView(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """A group. `members` stand in the order in which they joined; `offsets` are by topic and partition.
+    """A group. `members` are in the order in which they joined; `offsets` are by topic and partition.
 
-    Those of a share group are where it stands, as far as it was fetched from."""
+    For a share group they are the start offsets of partitions that were fetched."""
 
     name: str
     state: str
@@ -111,7 +112,7 @@ class GroupView(NamedTuple):
     """In a share group, what was delivered and is not done."""
 
     def member(self, who: int | str) -> MemberView:
-        """A member by its place from 1, its member id, instance id or client id. Raises LookupError."""
+        """Return a member by position from 1, member id, instance id or client id. Raises LookupError."""
         if isinstance(who, int):
             found = list(self.members[who - 1 : who]) if who > 0 else []
         else:
@@ -134,7 +135,7 @@ class GroupView(NamedTuple):
 
 
 class RebalanceView(NamedTuple):
-    """One generation, and why there was one: a row of `__konvene_audit`."""
+    """One generation or group epoch and its causes: a row of `__konvene_audit`."""
 
     group: str
     generation: int
@@ -155,7 +156,7 @@ class RebalanceView(NamedTuple):
 
 
 def look(broker: Broker, name: str) -> GroupView:
-    """The group as it is now."""
+    """Return the current state of a group."""
     coordinator = broker.groups.of(name)
     core: Any = coordinator.core if coordinator is not None else None
     group = core.groups.get(name) if core is not None else None
@@ -192,7 +193,7 @@ def _member(member: Any, protocol_type: str | None) -> MemberView:
 
 
 def _consumer(member: Member, topics: Topics) -> MemberView:
-    """What it has yet to give up, it has."""
+    """Return a consumer group member; partitions pending revocation count as owned."""
     given: dict[str, tuple[int, ...]] = {}
     for epochs in (member.current.assigned, member.current.pending_revocation):
         for topic, partitions in epochs.items():
@@ -237,7 +238,7 @@ def _tasks(held: Iterable[Mapping[str, Iterable[int]]]) -> tuple[str, ...]:
 
 
 def history(broker: Broker, name: str | None = None) -> list[RebalanceView]:
-    """All rebalances of a group (of all groups), oldest first."""
+    """Return all rebalances of a group, or of all groups, oldest first."""
     found = []
     partition = broker.partitions.get(AUDIT_TOPIC, 0)
     for header, batch in partition.batches() if partition is not None else ():

@@ -1,8 +1,8 @@
-"""What stands between a coordinator and its log: appends that fail, and a coordinator that dies after one.
+"""Journal that injects faults: failed appends, and a coordinator that dies after one.
 
-`Tap` obeys the runtime's `Journal`. Both faults are an error that the runtime hears of its append: then all
-who wait are told NOT_COORDINATOR, and the shard is read again from the log. Whether the batch is in the log
-makes the difference, and that is what the two faults are for.
+`FaultyJournal` implements the runtime's `Journal`. Both faults raise an error from an append: all waiting
+requests fail with NOT_COORDINATOR, and the shard is loaded from the log again. They differ in whether the
+batch is in the log.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ APPENDS = {
 
 
 class CoordinatorDied(Exception):
-    """The process that would have answered is gone; its log is not."""
+    """The coordinator process died; its log remains."""
 
 
 class Append:
-    """A batch on its way into the log, as a rule sees it."""
+    """A batch that is being appended, as a rule sees it."""
 
     api_name = "append"
     client_id = ""
@@ -44,8 +44,8 @@ class Append:
     def __repr__(self) -> str:
         return f"<append of {len(self.records)} records>"
 
-    def is_meant(self, match: Match) -> bool:
-        """Whether one of its records is of the group, and of the kind that the API writes."""
+    def matches(self, match: Match) -> bool:
+        """Return True if one of its records is of the group, and of the kind that the API writes."""
         kind = APPENDS.get(match.api) if match.api is not None else None
         return any(
             (match.group is None or _group(record) == match.group) and (kind is None or type(record) is kind)
@@ -53,15 +53,15 @@ class Append:
         )
 
 
-class Tap:
-    """A journal with faults in it."""
+class FaultyJournal:
+    """A journal that injects faults."""
 
     def __init__(self, inner: Journal, faults: Faults) -> None:
         self._inner = inner
         self._faults = faults
 
     def __repr__(self) -> str:
-        return f"<tap on {self._inner!r}>"
+        return f"<faulty journal on {self._inner!r}>"
 
     @property
     def end_offset(self) -> int:
@@ -83,10 +83,10 @@ class Tap:
         if fault is None:
             return self._inner.append_pairs(pairs, now_ms, producer)
         if fault.action.verb == "fail":
-            raise OSError(errno.EIO, "a fault was asked for: the append fails")
+            raise OSError(errno.EIO, "injected fault: the append fails")
         self._inner.append_pairs(pairs, now_ms, producer)
         self._inner.write()
-        raise CoordinatorDied("a fault was asked for: the coordinator restarts between append and reply")
+        raise CoordinatorDied("injected fault: the coordinator restarts between append and reply")
 
     def write(self) -> None:
         self._inner.write()

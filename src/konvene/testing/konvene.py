@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 LOOK_EVERY_S = 0.005
 INTERNAL = "__"
-"""How the names begin of topics that the broker itself needs."""
+"""-"""
 
 
 @contextlib.contextmanager
@@ -50,9 +50,9 @@ def broker(
     settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None,
     folder: Path | str | None = None,
 ) -> Iterator[Konvene]:  # fmt: skip
-    """A running broker; it is stopped at the end.
+    """Start a broker and stop it at the end.
 
-    `settings` are Kafka's, `topics` are names with their numbers of partitions, `folder` keeps the data."""
+    `settings` are Kafka's, `topics` are partition counts by name, `folder` keeps the data."""
     with Konvene(settings, folder) as konvene:
         for name, partitions in (topics or {}).items():
             konvene.create_topic(name, partitions=partitions)
@@ -60,7 +60,7 @@ def broker(
 
 
 class Konvene:
-    """See the top of this file. `faults` is where faults are asked for, `log` what the broker logged."""
+    """A Kafka broker in this process. `faults` injects faults, `log` has what the broker logged."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None, folder: Path | str | None = None) -> None:
         self.settings = {name: _text(value) for name, value in (settings or {}).items()}
@@ -89,7 +89,7 @@ class Konvene:
 
     @property
     def bootstrap(self) -> str:
-        """Where it listens, as clients want it told: `127.0.0.1:port`."""
+        """Return the bootstrap server, `127.0.0.1:port`."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -99,7 +99,7 @@ class Konvene:
     # --- its life ---
 
     def start(self) -> None:
-        """Start, or start again with the same data on the same port."""
+        """Start the broker, or start it again with the same data and port."""
         if self._node is not None:
             return
         if self._reserved is None:
@@ -123,14 +123,14 @@ class Konvene:
         return node
 
     def stop(self) -> None:
-        """Stop properly: who waits is answered, everything is written down."""
+        """Stop the broker properly: waiting requests are answered, everything is written."""
         if self._node is not None and self._thread is not None:
             self._past = self.rebalances()
             self._thread.call(self._node.stop())
             self._end()
 
     def kill(self, *, power_cut: bool = False) -> None:
-        """End it as `kill -9` does, or with `power_cut` as a machine does: unsynced bytes are lost then.
+        """Kill the broker as `kill -9` does, or with `power_cut` the machine: unsynced bytes are lost.
 
         A power cut needs data in memory."""
         if power_cut and not isinstance(self._disk, MemoryDisk):
@@ -141,12 +141,12 @@ class Konvene:
             self._end()
 
     def restart(self, *, kill: bool = False) -> None:
-        """Stop it, or kill it, and start it again: the same data, the same port."""
+        """Stop or kill the broker, and start it with the same data and port."""
         self.kill() if kill else self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop for good."""
+        """Stop the broker for good."""
         self.faults.clear()
         self.stop()
         if self._reserved is not None:
@@ -163,7 +163,7 @@ class Konvene:
     # --- asking ---
 
     def inside(self, act: Callable[[Broker], T]) -> T:
-        """Do something with the broker itself, on its own loop."""
+        """Run a function with the broker on its own loop."""
 
         async def do(node: Node) -> T:
             return act(node.broker)
@@ -176,7 +176,7 @@ class Konvene:
         return self._thread.call(work(self._node), timeout)
 
     def _with_client(self, work: Callable[[Cluster], Coroutine[Any, Any, T]], timeout: float = 60.0) -> T:
-        """Work of our own client, by the network as any other's."""
+        """Run work with konvene.client over the network."""
 
         async def do(_node: Node) -> T:
             async with Cluster(self.bootstrap, ClientSettings(client_id=OWN_CLIENT)) as cluster:
@@ -187,15 +187,15 @@ class Konvene:
     # --- topics and records ---
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, Any] | None = None) -> None:
-        """Raises `konvene.client.KafkaError`, such as TOPIC_ALREADY_EXISTS."""
-        told = {key: _text(value) for key, value in (configs or {}).items()}
-        self._with_client(lambda c: Admin(c).create_topic(name, partitions=partitions, configs=told))
+        """Create a topic. Raises `konvene.client.KafkaError`, such as TOPIC_ALREADY_EXISTS."""
+        texts = {key: _text(value) for key, value in (configs or {}).items()}
+        self._with_client(lambda c: Admin(c).create_topic(name, partitions=partitions, configs=texts))
 
     def delete_topic(self, name: str) -> None:
         self._with_client(lambda c: Admin(c).delete_topics([name]))
 
     def topics(self) -> dict[str, int]:
-        """Names and numbers of partitions, without the broker's own."""
+        """Return partition counts by topic, without internal topics."""
         found = self.inside(lambda b: {t.name: t.partitions for t in b.catalogue.topics.by_name.values()})
         return {name: found[name] for name in sorted(found) if not name.startswith(INTERNAL)}
 
@@ -203,7 +203,7 @@ class Konvene:
         self, topic: str, values: Iterable[str | bytes | None], *, key: str | bytes | None = None,
         partition: int | None = None,
     ) -> list[Produced]:  # fmt: skip
-        """Write records, in order. A key or a number says to which partition; else they go round."""
+        """Write records in order. A key or a number selects the partition; otherwise round-robin."""
 
         async def work(cluster: Cluster) -> list[Produced]:
             async with Producer(cluster) as producer:
@@ -218,7 +218,7 @@ class Konvene:
         return self._with_client(work)
 
     def records(self, topic: str) -> list[Consumed]:
-        """All records that a topic holds now, by partition and offset."""
+        """Return all records of a topic, by partition and offset."""
 
         async def work(cluster: Cluster) -> list[Consumed]:
             found = []
@@ -232,7 +232,7 @@ class Konvene:
         return self._with_client(work)
 
     def consume(self, topic: str, count: int = 1, timeout: float = 10.0) -> list[Consumed]:
-        """The records of a topic, as soon as there are so many; in the order of their times.
+        """Return the records of a topic, ordered by time, once there are so many.
 
         No group is involved. Raises TimeoutError."""
 
@@ -245,7 +245,7 @@ class Konvene:
         return sorted(self.records(topic), key=lambda r: r.timestamp)
 
     def _end_offsets(self, topic: str) -> int:
-        """How many records there are, by the offsets; on the loop."""
+        """Return the number of records by end offsets; on the loop."""
         assert self._node is not None
         broker = self._node.broker
         known = broker.catalogue.topics.by_name.get(topic)
@@ -255,43 +255,46 @@ class Konvene:
     # --- groups ---
 
     def group(self, name: str) -> GroupView:
-        """The group as it is now."""
+        """Return the current state of a group."""
         return self.inside(lambda broker: look(broker, name))
 
     def wait_stable(self, group: str, members: int | None = None, timeout: float = 10.0) -> GroupView:
-        """Wait until the group is Stable, with so many members, each of which could have its assignment.
+        """Wait until the group is Stable with so many members, each with its assignment.
 
-        Raises TimeoutError, which tells the group as it was then and its last rebalances."""
+        Raises TimeoutError with the group's state and last rebalances."""
 
-        def is_so(found: GroupView) -> bool:
+        def condition(found: GroupView) -> bool:
             return found.state == State.STABLE and (members is None or len(found.members) == members)
 
-        return self.wait_group(group, is_so, timeout=timeout, what=f"Stable with {members or 'any'} members")
+        return self.wait_group(
+            group, condition, timeout=timeout, what=f"Stable with {members or 'any'} members"
+        )
 
     def wait_group(
-        self, group: str, is_so: Callable[[GroupView], bool], timeout: float = 10.0, what: str = "so"
+        self, group: str, condition: Callable[[GroupView], bool], timeout: float = 10.0, what: str = "so"
     ) -> GroupView:
-        """Wait until something is true of the group. Raises TimeoutError: the group is not `what`."""
+        """Wait for a condition on the group. Raises TimeoutError: the group is not `what`."""
 
         async def work(node: Node) -> bool:
-            return await _until(lambda: is_so(look(node.broker, group)), timeout)
+            return await _until(lambda: condition(look(node.broker, group)), timeout)
 
         if self._ask(work, timeout + 10):
             return self.group(group)
-        told = "\n".join(f"  {each}" for each in self.rebalances(group)[-5:])
+        texts = "\n".join(f"  {each}" for each in self.rebalances(group)[-5:])
         raise TimeoutError(
             f"group {group} is not {what} within {timeout} s; {self.group(group)}\n"
-            f"its last rebalances:\n{told or '  none'}"
+            f"its last rebalances:\n{texts or '  none'}"
         )
 
     def rebalances(self, group: str | None = None) -> list[RebalanceView]:
-        """Why a group (or any) rebalanced, oldest first: also before a restart, and while it is stopped."""
+        """Return the rebalances of a group (or all), oldest first; also those before a restart, and while
+        stopped."""
         if self._node is None:
             return [each for each in self._past if group in (None, each.group)]
         return self.inside(lambda broker: history(broker, group))
 
     def clean(self) -> None:
-        """Cancel all faults, and remove all groups, with their members, and all topics but its own."""
+        """Cancel all faults and delete all groups and topics, except internal ones."""
         self.faults.clear()
         self.faults.log.clear()
 
@@ -323,10 +326,10 @@ async def _remove_group(admin: Admin, listing: GroupListing) -> None:
         await admin.delete_groups([group])
 
 
-async def _until(is_so: Callable[[], bool], timeout_s: float) -> bool:
+async def _until(condition: Callable[[], bool], timeout_s: float) -> bool:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
-    while not is_so():
+    while not condition():
         if loop.time() >= deadline:
             return False
         await asyncio.sleep(LOOK_EVERY_S)

@@ -1,4 +1,4 @@
-"""A broker on an event loop, from its start to its end, a gate on every connection; its disk outlives it.
+"""A broker on an event loop, from its start to its end, a proxy on every connection; its disk outlives it.
 
 Used by `konvene` on a loop of its own thread and by `virtual_konvene` on a loop whose time jumps. A node is
 started once; a restart is another node on what the last one left of the disk.
@@ -18,8 +18,8 @@ from konvene.log.directory import META_NAME, Identity, LogDirectory
 from konvene.log.disk.files import Disk
 from konvene.log.disk.memory import MemoryDisk
 from konvene.runtime.environment import SYSTEM, Environment
-from konvene.testing.fault_proxy import Gate
-from konvene.testing.journal_faults import Tap
+from konvene.testing.fault_proxy import FaultProxy
+from konvene.testing.journal_faults import FaultyJournal
 
 if TYPE_CHECKING:
     from konvene.testing.faults import Faults
@@ -38,8 +38,8 @@ DEFAULTS = {
 sessions and locks may be short, and there are fewer partitions of coordinators' topics to open."""
 
 
-class AtOnce(DiskThreads):
-    """Does what it is given before it returns: a disk in memory makes nobody wait, and needs no thread."""
+class SynchronousDisk(DiskThreads):
+    """Runs disk work synchronously: an in-memory disk needs no thread."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -69,10 +69,10 @@ class Node:
         new = not disk.exists(f"{path}/{META_NAME}")
         cluster, place = (str(Uuid(environment.fresh_uuid().bytes)) if new else "" for _ in range(2))
         directory = LogDirectory.open(disk, path, Identity(cluster, config["node.id"], place))
-        threads = AtOnce() if isinstance(disk, MemoryDisk) else None
+        threads = SynchronousDisk() if isinstance(disk, MemoryDisk) else None
         self.broker = Broker(config, directory, asyncio.get_running_loop(), environment, threads)
-        self.broker.groups.wrap_journal = lambda journal: Tap(journal, faults)
-        self._gates: dict[Gate, None] = {}
+        self.broker.groups.wrap_journal = lambda journal: FaultyJournal(journal, faults)
+        self._proxies: dict[FaultProxy, None] = {}
         self._server = self.broker.listener(self._accept)
 
     def __repr__(self) -> str:
@@ -82,11 +82,11 @@ class Node:
     def port(self) -> int:
         return self._server.port
 
-    def _accept(self) -> Gate:
-        return Gate(self.broker, self._faults, self._gates)
+    def _accept(self) -> FaultProxy:
+        return FaultProxy(self.broker, self._faults, self._proxies)
 
     async def start(self, port: int = 0) -> None:
-        """Serve at a port, a free one if it is 0, once all that groups need is there."""
+        """Listen at a port, a free one for 0, once the coordinators are ready."""
         await self.broker.start()
         await self.broker.groups.make_ready()
         await self.broker.groups.loaded()
@@ -94,23 +94,23 @@ class Node:
         self.broker.catalogue.advertised = (self._host, self.port)
 
     async def stop(self) -> None:
-        """Finish what is under way and close everything properly."""
+        """Complete pending work and close everything."""
         await self._server.close()
         await self.broker.stop()
-        for gate in list(self._gates):
-            gate.client.abort()
+        for proxy in list(self._proxies):
+            proxy.client.abort()
         await asyncio.sleep(0)
 
     async def die(self, *, power_cut: bool = False) -> Disk:
-        """End as a process does that is killed: nothing is closed. The disk as it is found then.
+        """End as a killed process: nothing is closed. Returns the disk as it remains.
 
-        With `power_cut` a disk in memory has lost what was not synced."""
+        With `power_cut` an in-memory disk loses unsynced bytes."""
         left = self._disk
         if isinstance(left, MemoryDisk):
             left = left.crash() if power_cut else left.copy()
         await self._server.close()
-        for gate in list(self._gates):
-            gate.client.abort()
+        for proxy in list(self._proxies):
+            proxy.client.abort()
         self.broker.directory.close(clean=False)
         self.broker.disk.shutdown(wait=False)
         await asyncio.sleep(0)

@@ -30,9 +30,10 @@ MARKER = "konvene(settings={}, topics={}, folder=False): what the test's broker 
 LAST_LINES = 40
 
 
-class _AsItIs:
-    """Finds our own modules before pytest does. It would rewrite the assertions in all that a distribution
-    with a plugin has, which is help for tests, and costs the first broker most of a second."""
+class _PlainImport:
+    """Imports konvene before pytest does, which would rewrite assertions in all its modules.
+
+    That helps tests only, and costs the first broker most of a second."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
@@ -41,16 +42,16 @@ class _AsItIs:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
-    if _AsItIs not in sys.meta_path:
-        sys.meta_path.insert(0, _AsItIs)
+    if _PlainImport not in sys.meta_path:
+        sys.meta_path.insert(0, _PlainImport)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
 
 
-class Wanted:
-    """What the markers of a test say."""
+class MarkerSettings:
+    """Settings from the markers of a test."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.settings: dict[str, Any] = {}
@@ -74,7 +75,7 @@ def konvene(request: pytest.FixtureRequest) -> Iterator[Konvene]:
     """A Kafka broker for this test: clients connect to `konvene.bootstrap`."""
     from konvene.testing.konvene import broker
 
-    wanted = Wanted(request)
+    wanted = MarkerSettings(request)
     folder = request.getfixturevalue("tmp_path") / "konvene" if wanted.folder else None
     with broker(wanted.settings, wanted.topics, folder) as started:
         request.node.stash[BROKER] = started
@@ -83,7 +84,7 @@ def konvene(request: pytest.FixtureRequest) -> Iterator[Konvene]:
 
 @pytest.fixture(scope="session")
 def konvene_session() -> Iterator[Konvene]:
-    """One Kafka broker for all tests that ask for it; nobody cleans it up."""
+    """One Kafka broker for the whole session; it is not cleaned between tests."""
     from konvene.testing.konvene import broker
 
     with broker() as started:
@@ -92,8 +93,8 @@ def konvene_session() -> Iterator[Konvene]:
 
 @pytest.fixture
 def konvene_shared(request: pytest.FixtureRequest, konvene_session: Konvene) -> Iterator[Konvene]:
-    """The session's broker; behind the test its topics, groups and faults are removed."""
-    wanted = Wanted(request)
+    """The session's broker; after the test its topics, groups and faults are removed."""
+    wanted = MarkerSettings(request)
     if wanted.settings or wanted.folder:
         raise pytest.UsageError(
             f"{request.node.nodeid}: a shared broker has its settings already; use the fixture konvene"
@@ -109,10 +110,10 @@ def konvene_shared(request: pytest.FixtureRequest, konvene_session: Konvene) -> 
 
 @pytest.fixture
 def virtual_konvene(request: pytest.FixtureRequest) -> Iterator[VirtualKonvene]:
-    """A broker whose time jumps; `virtual_konvene.run(main)` runs a coroutine function beside it."""
+    """A broker in virtual time; `virtual_konvene.run(main)` runs a coroutine function beside it."""
     from konvene.testing.virtual_konvene import virtual
 
-    wanted = Wanted(request)
+    wanted = MarkerSettings(request)
     if wanted.folder:
         raise pytest.UsageError(f"{request.node.nodeid}: a virtual broker has no folder")
     with virtual(wanted.settings, wanted.topics) as made:
@@ -124,7 +125,7 @@ def virtual_konvene(request: pytest.FixtureRequest) -> Iterator[VirtualKonvene]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that fails tells what its broker did: rebalances, faults, the end of its log."""
+    """Add the broker's rebalances, faults and last log lines to the report of a failed test."""
     report = yield
     started = item.stash.get(BROKER, None)
     if report.failed and started is not None and call.when == "call":
@@ -136,7 +137,7 @@ def _sections(started: Any) -> list[tuple[str, str]]:
     try:
         rebalances = [str(each) for each in started.rebalances()]
     except Exception as error:
-        rebalances = [f"they cannot be told: {error!r}"]
+        rebalances = [f"not available: {error!r}"]
     parts = [
         ("konvene rebalances", rebalances),
         ("konvene faults", [str(each) for each in started.faults.log]),

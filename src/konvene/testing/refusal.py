@@ -53,11 +53,11 @@ FIRST_ADD_OF_TRANSACTIONS = 4
 
 
 class CannotRefuse(ValueError):
-    """The API has no place for an error."""
+    """The response of the API has no error code."""
 
 
 def refusal(api: Api, version: int, request: Any, error: Errors) -> Struct:
-    """The response. Raises `CannotRefuse`."""
+    """Return the error response. Raises `CannotRefuse`."""
     by_row = BY_ROW.get(api.name)
     if by_row is not None:
         return by_row(version, request, error)
@@ -67,7 +67,7 @@ def refusal(api: Api, version: int, request: Any, error: Errors) -> Struct:
 
 
 def can_be_refused(api: Api, version: int | None = None) -> bool:
-    """Whether there is a place for an error, in some version or in this one."""
+    """Return True if the response has an error code, in some version or in this one."""
     return api.name in BY_ROW or any(
         field.name == "error_code" and (version is None or version in field.versions)
         for field in api.response.__fields__

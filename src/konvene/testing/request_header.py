@@ -29,8 +29,8 @@ PRODUCE = 0
 FIRST_FLEXIBLE_PRODUCE = 9
 
 
-class Asked:
-    """One request on its way. `frame` has its length in front."""
+class ProxiedRequest:
+    """A request on the wire. `frame` includes its length prefix."""
 
     def __init__(self, broker: Broker, frame: bytes) -> None:
         self.broker = broker
@@ -66,7 +66,7 @@ class Asked:
 
     @cached_property
     def request(self) -> Struct | None:
-        """The body; None where it cannot be read."""
+        """The decoded body; None if it cannot be decoded."""
         api = API_KEYS.get(self.api_key)
         if api is None:
             return None
@@ -98,13 +98,13 @@ class Asked:
 
     @cached_property
     def identities(self) -> tuple[tuple[str, str | None, int | None], ...]:
-        """Member id, instance id and generation (or epoch) of each member that it speaks for."""
+        """Return member id, instance id and generation (or epoch) of each member that it is sent for."""
         request: Any = self.request
         rows = [request, *(getattr(request, "members", ()) or ()), *_rows(request)]
         return tuple(_identity(row) for row in rows if getattr(row, "member_id", None) is not None)
 
-    def is_meant(self, match: Match) -> bool:
-        """Whether a rule is about this request, or about its response."""
+    def matches(self, match: Match) -> bool:
+        """Return True if a rule matches this request or its response."""
         if self.is_own or (match.api is not None and match.api != self.api_name):
             return False
         if match.client is not None and match.client != self.client_id:
@@ -132,20 +132,21 @@ class Asked:
         return match.member is None or match.member in {member, self.client_id, *names}
 
     def _members(self, group: str) -> list[Any]:
-        """The members of a group in the order in which they joined. Older requests do not name instances."""
+        """Return the members of a group in the order in which they joined, for requests without instance
+        ids."""
         coordinator = self.broker.groups.of(group)
         core: Any = coordinator.core if coordinator is not None else None
         known = core.groups.get(group) if core is not None else None
         return list(known.members.values()) if known is not None else []
 
     @property
-    def has_no_answer(self) -> bool:
-        """A Produce with acks 0."""
+    def has_no_response(self) -> bool:
+        """Whether it is a Produce with acks=0, which has no response."""
         return self.api_key == PRODUCE and _acks(self.frame, self.head, self.version) == 0
 
 
 def _rows(request: Any) -> tuple[Any, ...]:
-    """The groups of an OffsetFetch speak for a member each."""
+    """Return the request, or the groups of an OffsetFetch."""
     return tuple(row for row in getattr(request, "groups", ()) or () if not isinstance(row, str))
 
 
@@ -158,7 +159,7 @@ def _identity(row: Any) -> tuple[str, str | None, int | None]:
 
 
 def _acks(frame: bytes, head: Head, version: int) -> int:
-    """The acks of a Produce: behind the transactional id, which is passed over."""
+    """Return the acks of a Produce, which follow the transactional id."""
     at = head.body
     try:
         if version < FIRST_FLEXIBLE_PRODUCE:

@@ -1,8 +1,8 @@
-"""What a fault is: which messages it is about, and what is done to them. Values only.
+"""Fault rules: which messages a fault matches, and what it does to them. Values only.
 
-A `Match` says which of the messages between clients and broker are meant, an `Action` what becomes of one, a
-`Rule` is both. Who counts, waits and cancels is `fault`; who carries out is `gate` (messages) and `tap` (the
-coordinators' logs).
+A `Match` selects messages between clients and broker, an `Action` is what happens to one, a `Rule` is both.
+`fault` counts, waits and cancels; `fault_proxy` applies rules to messages, `journal_faults` to coordinators'
+logs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Verb = Literal["lose", "delay", "duplicate", "cut", "answer", "hold", "replace",
 
 
 class Matching(TypedDict, total=False):
-    """The keywords with which every fault is aimed; see `Match`."""
+    """Keywords that select messages, the same for every fault; see `Match`."""
 
     group: str
     member: int | str
@@ -41,7 +41,7 @@ class Matching(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which messages. What is None does not matter; what is given must all be so."""
+    """Selects messages; fields that are None match all."""
 
     api: str | None = None
     """Kafka's name of the API, such as Heartbeat."""
@@ -93,7 +93,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is done to a message that matches."""
+    """What is done to a matching message."""
 
     verb: Verb
     side: Side
@@ -105,7 +105,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A fault as it was asked for."""
+    """A match and an action."""
 
     match: Match
     action: Action

@@ -40,7 +40,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "second": 1000, "seconds": 1000, "min": 60_000,
 
 
 class FaultScriptError(ValueError):
-    """A sentence that is none of the forms: where it stops to make sense, and what was expected there."""
+    """A malformed sentence: where it stops making sense, and what was expected there."""
 
 
 class _Words:

@@ -1,8 +1,4 @@
-"""An event loop in a thread of its own, so that tests of any kind can be beside it: sync or asyncio.
-
-With uvloop where it is there. `call` runs a coroutine there and waits for it here; calling from the loop's
-own thread would wait for ever, and is refused.
-"""
+"""An event loop in a thread of its own, so that sync and asyncio tests can run beside it."""
 
 from __future__ import annotations
 
@@ -45,7 +41,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
 
     def close(self) -> None:
-        """End the loop and all that runs on it."""
+        """Stop the loop and everything that runs on it."""
         with contextlib.suppress(TimeoutError, asyncio.CancelledError):
             self.call(_cancel_all(), 10)
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -58,7 +58,7 @@ def virtual(
 
 
 class VirtualKonvene:
-    """See the top of this file."""
+    """A broker and its clients on one loop in virtual time."""
 
     bootstrap = f"{BROKER}:{PORT}"
 
@@ -85,7 +85,7 @@ class VirtualKonvene:
 
     @property
     def now(self) -> float:
-        """Seconds of virtual time since the beginning."""
+        """Seconds of virtual time since the start."""
         return self.loop.now - self.loop.began
 
     def clock_ms(self) -> int:
@@ -95,9 +95,9 @@ class VirtualKonvene:
     # --- running ---
 
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What a coroutine function returns, called without arguments beside the broker.
+        """Run a coroutine function beside the broker and return its result.
 
-        Raises `konvene.sim.machine.loop.Deadlock` where everybody waits for what will never come."""
+        Raises `konvene.sim.machine.loop.Deadlock` if everything waits forever."""
         captured_logs.listen(threading.get_ident(), self.log)
         try:
             return self.loop.run_until_complete(self.loop.spawn(TEST, self._run(main)))  # type: ignore[no-any-return]
@@ -112,24 +112,24 @@ class VirtualKonvene:
         return await main()
 
     def spawn(self, host: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run something on a host of its own, which can die by itself: see `kill_host`."""
+        """Run a coroutine on a host of its own, which can be killed: see `kill_host`."""
         if host in (BROKER, TEST):
             raise ValueError(f"the host {host} is taken; give yours another name")
         return self.loop.spawn(host, work)
 
     def kill_host(self, host: str) -> None:
-        """As `kill -9` of all that runs on a host; its task never ends."""
+        """Kill everything that runs on a host, as `kill -9` does; its task never ends."""
         self.loop.kill(host)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the loop and everything on it."""
         self.loop.close()
         self._node = None
 
     # --- the broker's life ---
 
     async def start(self) -> None:
-        """Start it, or start it again with the same data."""
+        """Start the broker, or start it again with the same data."""
         if self._node is not None:
             return
         self._lives += 1
@@ -142,7 +142,7 @@ class VirtualKonvene:
         return node
 
     async def stop(self) -> None:
-        """Stop it properly."""
+        """Stop the broker properly."""
         if self._node is not None:
             self._past = self.rebalances()
             node, self._node = self._node, None
@@ -150,7 +150,7 @@ class VirtualKonvene:
             self.loop.kill(BROKER)
 
     def kill(self, *, power_cut: bool = False) -> None:
-        """End it as `kill -9` does, or with `power_cut` as a machine does: unsynced bytes are lost then."""
+        """Kill the broker, or with `power_cut` the machine: unsynced bytes are lost."""
         if self._node is not None:
             self._past = self.rebalances()
             assert isinstance(self._disk, MemoryDisk)
@@ -159,7 +159,7 @@ class VirtualKonvene:
             self.loop.kill(BROKER, silently=power_cut)
 
     async def restart(self, *, kill: bool = False) -> None:
-        """Stop it, or kill it, and start it again with its data."""
+        """Stop or kill the broker, and start it again with its data."""
         if kill:
             self.kill()
         else:
@@ -167,7 +167,7 @@ class VirtualKonvene:
         await self.start()
 
     def inside(self, act: Callable[[Broker], T]) -> T:
-        """Do something with the broker itself, as the broker."""
+        """Run a function with the broker."""
         if self._node is None:
             raise RuntimeError("the broker is down; start() starts it again")
         return self.loop.host(BROKER).context.copy().run(act, self._node.broker)
@@ -175,7 +175,7 @@ class VirtualKonvene:
     # --- topics and records ---
 
     def cluster(self, client: str = "konvene") -> Cluster:
-        """A client of the broker: `async with virtual_konvene.cluster("ann") as cluster`."""
+        """Return a client: `async with virtual_konvene.cluster("ann") as cluster`."""
         return Cluster(self.bootstrap, ClientSettings(client_id=client))
 
     async def create_topic(
@@ -188,7 +188,7 @@ class VirtualKonvene:
     async def produce(
         self, topic: str, values: Iterable[str | bytes], *, partition: int | None = None
     ) -> None:
-        """Write records, in order; without a partition they go round."""
+        """Write records in order; without a partition round-robin."""
         async with (
             self.cluster(OWN_CLIENT) as cluster,
             Producer(cluster, clock_ms=self.clock_ms) as producer,
@@ -198,7 +198,7 @@ class VirtualKonvene:
                 await (await producer.send(topic, data, partition=partition))
 
     async def records(self, topic: str) -> list[Consumed]:
-        """All records that a topic holds now, by partition and offset."""
+        """Return all records of a topic, by partition and offset."""
         found = []
         async with self.cluster(OWN_CLIENT) as cluster:
             for each in (await cluster.topic(topic)).partitions:
@@ -211,17 +211,17 @@ class VirtualKonvene:
     # --- groups ---
 
     def group(self, name: str) -> GroupView:
-        """The group as it is now."""
+        """Return the current state of a group."""
         return self.inside(lambda broker: look(broker, name))
 
     def rebalances(self, group: str | None = None) -> list[RebalanceView]:
-        """Why a group (or any) rebalanced, oldest first; also while the broker is down."""
+        """Return the rebalances of a group (or all), oldest first; also while the broker is stopped."""
         if self._node is None:
             return [each for each in self._past if group in (None, each.group)]
         return self.inside(lambda broker: history(broker, group))
 
     async def wait_stable(self, group: str, members: int | None = None, within_s: float = 300.0) -> GroupView:
-        """Wait until the group is Stable with so many members, for so many virtual seconds at most."""
+        """Wait until the group is Stable with so many members, in virtual seconds."""
 
         def is_so() -> bool:
             found = self.group(group)
@@ -232,7 +232,7 @@ class VirtualKonvene:
         return self.group(group)
 
     async def until(self, is_so: Callable[[], object], within_s: float = 300.0, what: str = "so") -> None:
-        """Wait until something is true. Raises TimeoutError after so many virtual seconds."""
+        """Wait for a condition. Raises TimeoutError after so many virtual seconds."""
         deadline = self.now + within_s
         while self._node is None or not is_so():
             if self.now >= deadline:
@@ -253,9 +253,11 @@ class _Place:
         return f"<place of {self._konvene!r}>"
 
     def inside(self, act: Callable[[Broker], T]) -> T:
+        """Run a function with the broker."""
         return self._konvene.inside(act)
 
     def restart(self, *, kill: bool = False) -> None:
+        """Stop or kill the broker, and start it again with its data."""
         if kill:
             self._konvene.kill()
         self._konvene.loop.spawn("operator", self._konvene.restart())

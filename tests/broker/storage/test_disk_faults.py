@@ -49,7 +49,7 @@ from konvene.messages.offset_fetch import (
 )
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from konvene.runtime.coordinator import Call
-from konvene.testing.node import AtOnce
+from konvene.testing.node import SynchronousDisk
 
 SETTINGS = {
     "konvene.log.fsync.topics": "true",
@@ -99,7 +99,7 @@ class Told:
 async def started(disk: MemoryDisk, settings: dict[str, str] | None = None) -> Broker:
     config, _ = BrokerConfig.load(overrides=list((SETTINGS | (settings or {})).items()))
     directory = LogDirectory.open(disk, "/d", Identity("cluster", 1, "here"))
-    broker = Broker(config, directory, asyncio.get_running_loop(), disk=AtOnce())
+    broker = Broker(config, directory, asyncio.get_running_loop(), disk=SynchronousDisk())
     await broker.start()
     small(broker)
     for _ in range(3):  # The coordinators load.
