@@ -18,10 +18,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from konvene.client.admin.admin import Admin, CommittedOffset
+from konvene.client.closeable import AsyncCloseable
 from konvene.client.consumer.assignors import Assignor
 from konvene.client.consumer.classic_member import Callback, Member, MemberSettings
 from konvene.client.consumer.fetch import (
@@ -75,7 +75,7 @@ class _Ready(NamedTuple):
     following: int
 
 
-class Consumer:
+class Consumer(AsyncCloseable):
     """Reads records, as Kafka's consumer. Use `subscribe` with a `group_id`, or `assign`.
 
     `auto_offset_reset` is earliest, latest or none. `assignors` configure the classic protocol,
@@ -116,14 +116,6 @@ class Consumer:
 
     def __repr__(self) -> str:
         return f"<Consumer {self.group_id or 'without a group'}: {len(self.assignment)} partitions>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
+from konvene.client.closeable import AsyncCloseable
 from konvene.client.errors import (
     ClientError,
     KafkaError,
@@ -72,7 +72,7 @@ OnAcknowledged = Callable[[TopicPartition, tuple[int, ...], ClientError | None],
 """Called with the partition, the acknowledged offsets, and the error if they were not accepted."""
 
 
-class ShareConsumer:
+class ShareConsumer(AsyncCloseable):
     """Consumes records as a member of the share group `group_id`, as Kafka's share consumer.
 
     Use as `async with`, and `subscribe` first. `explicit` requires `acknowledge` for each record. `terms`
@@ -105,14 +105,6 @@ class ShareConsumer:
 
     def __repr__(self) -> str:
         return f"<ShareConsumer {self.group_id}: {len(self.assignment)} partitions>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
