@@ -109,11 +109,11 @@ def does_not_alter(m: Patch) -> None:
 
 
 def answers_and_does_not_write(m: Patch) -> None:
-    told = transitions._told
+    sound = transitions._answered
     m.setattr(
         transitions,
-        "_told",
-        lambda context, answer, *records: told(context, answer if records or answer.error else Answer()),
+        "_answered",
+        lambda context, answer, *records: sound(context, answer if records or answer.error else Answer()),
     )
 
 

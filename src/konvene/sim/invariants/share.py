@@ -1,7 +1,7 @@
 """Invariants of share groups as they are, live and in the log: members, epochs, share partitions.
 
-A group is looked at when it changed, and all of them at every look. SH: share groups; what they share with
-consumer groups has the number that it has there (M). Invariants of records is in `sim.share`.
+A group is checked when it changed, and all groups at every audit. SH: share groups; rules that they share
+with consumer groups have those numbers (M). The invariants of records are in `sim.share`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def as_logged(group: ShareGroup) -> ShareGroup:
 
 
 class ShareGroupsAreTheirLog(Invariant):
-    """SH14, G1: what is known of a share group, its members, their assignments and epochs, is what its log
-    says; and a restart changes nothing of what was not lost."""
+    """SH14, G1: a share group, with its members, assignments and epochs, is what the log holds; and a restart
+    loads the same state, unless the log lost batches."""
 
     def after(self, event: Event) -> None:
         for name, _, group in touched(event):
             stored = event.runtime.shadow.groups.get(name)
             assert isinstance(stored, ShareGroup), f"{group!r} is {stored!r} in the log"
-            live, told = as_logged(group), as_logged(stored)
-            assert live == told, f"{name}: live {live!r} {live}, in the log {told!r} {told}"
+            live, logged = as_logged(group), as_logged(stored)
+            assert live == logged, f"{name}: live {live!r} {live}, in the log {logged!r} {logged}"
         if event.kind == "loaded" and event.before is not EMPTY_VIEW and not event.lost:
             for name, old in event.before.groups.items():
                 now = event.after.groups.get(name)
@@ -67,9 +67,9 @@ class OnlyWhatHasBegunIsAssigned(Invariant):
                 continue
             for member_id, target in group.targets.items():
                 if member_id in group.members and (old is None or old.targets.get(member_id) != target):
-                    self._look(name, group, member_id)
+                    self._check_target(name, group, member_id)
 
-    def _look(self, name: str, group: ShareGroup, member_id: str) -> None:
+    def _check_target(self, name: str, group: ShareGroup, member_id: str) -> None:
         reads = group.members[member_id].topics
         for topic, partitions in group.targets[member_id].items():
             begun = group.state_topics.initialized.get(topic)
@@ -84,7 +84,8 @@ class OnlyWhatHasBegunIsAssigned(Invariant):
 
 
 class MembersHaveTheirTarget(Invariant):
-    """SH14: a member that was answered has what it is meant to have: nobody waits for anybody."""
+    """SH14: a member has its target as its assignment once its heartbeat is answered: share groups never
+    wait."""
 
     def after(self, event: Event) -> None:
         if not event.is_request("ShareGroupHeartbeat") or event.error is not Errors.NONE:
@@ -97,17 +98,21 @@ class MembersHaveTheirTarget(Invariant):
             target = group.targets.get(event.request.member_id, {})
             known, reads = event.runtime.topics.by_id, group.members[event.request.member_id].topics
             has, wanted = (
-                {t: frozenset(p) for t, p in told.items() if p and t in known and known[t].name in reads}
-                for told in (current.assigned, target)
+                {
+                    t: frozenset(p)
+                    for t, p in assignment.items()
+                    if p and t in known and known[t].name in reads
+                }
+                for assignment in (current.assigned, target)
             )
             assert has == wanted, f"{event.request.member_id} has {has}, and is meant to have {wanted}"
-        told = event.answer.member_epoch if event.answer is not None else None  # type: ignore[union-attr]
-        assert told == current.epoch, f"{event.request.member_id} is told {told}, and is at {current.epoch}"
+        epoch = event.answer.member_epoch if event.answer is not None else None  # type: ignore[union-attr]
+        assert epoch == current.epoch, f"{event.request.member_id} is answered {epoch}, not {current.epoch}"
 
 
 class StaleHeartbeatsAreFenced(Invariant):
-    """M10: who comes with an epoch that is neither its present nor its last one is fenced; who is not known
-    joins with 0 alone."""
+    """M10: a heartbeat whose epoch is neither the current nor the previous one is fenced; an unknown member
+    may only join, with epoch 0."""
 
     def after(self, event: Event) -> None:
         if not event.is_request("ShareGroupHeartbeat") or event.request.member_epoch <= 0:
@@ -115,13 +120,14 @@ class StaleHeartbeatsAreFenced(Invariant):
         group = event.before.groups.get(event.request.group_id)
         known = group.members.get(event.request.member_id) if isinstance(group, ShareGroup) else None
         epochs = () if known is None else (known.current.epoch, known.current.previous_epoch)
-        taken = event.error is Errors.NONE
-        assert not taken or event.request.member_epoch in epochs, f"{event.request} is taken, of {known}"
+        accepted = event.error is Errors.NONE
+        fits = event.request.member_epoch in epochs
+        assert not accepted or fits, f"{event.request} is accepted, of {known}"
 
 
 class NewTopicsBegin(Invariant):
-    """SH11, SH7: whoever joins or reads something else has what is missing asked for: partitions of a topic
-    that the group has nothing of begin where its reset says, those that were added begin at 0."""
+    """SH11, SH7: a member that joins or changes its subscription triggers the initialization of missing
+    partitions: those of a new topic begin by the reset policy, those added to a known topic at 0."""
 
     def after(self, event: Event) -> None:
         if event.outcome is None or event.kind != "request":
@@ -135,15 +141,15 @@ class NewTopicsBegin(Invariant):
             for request in effect.subject.requests:
                 topic, index = request.key.topic_id, request.key.partition
                 had = topic in known
-                assert not (had and index in known[topic].partitions), f"{request}: it has begun"
+                assert not (had and index in known[topic].partitions), f"{request}: it is initialized already"
                 assert not had or request.start_offset == 0, f"{request}: it was added to {known[topic]}"
                 listed = after.state_topics.initializing.get(topic)
                 noted = listed is not None and index in listed.partitions
-                assert noted, f"{request}: it is asked for, and not written down"
+                assert noted, f"{request}: it is requested, but not in the log"
 
 
 class ShareSessionsAreTimed(Invariant):
-    """M4, G11: each member has a session, and nobody else has."""
+    """M4, G11: exactly the members have a session timer."""
 
     def after(self, event: Event) -> None:
         if not (event.changed or event.is_complete) or event.kind == "append failed":
@@ -153,13 +159,14 @@ class ShareSessionsAreTimed(Invariant):
             for member_id in group.members:
                 assert ("session", name, member_id) in timers, f"{name}: {member_id} has no session"
             for member_id in (old.members.keys() if old is not None else set()) - group.members.keys():
-                assert ("session", name, member_id) not in timers, f"{name}: {member_id} is gone, timed"
+                assert ("session", name, member_id) not in timers, (
+                    f"{name}: {member_id} left, but has a session"
+                )
 
 
 class OnlyEmptyGroupsAreAltered(Invariant):
-    """SH7: an administrator alters or deletes the offsets of a group without members alone; what is altered
-    is at the group's next epoch, so that nobody who served it before can write any more; and a refusal
-    changes nothing."""
+    """SH7: offsets are altered or deleted only in a group without members; altered offsets have the group's
+    next epoch, which fences earlier share partition leaders; and a rejected request changes nothing."""
 
     APIS = ("AlterShareGroupOffsets", "DeleteShareGroupOffsets")
 
@@ -170,12 +177,12 @@ class OnlyEmptyGroupsAreAltered(Invariant):
         group = event.before.groups.get(event.request.group_id)
         has_members = isinstance(group, ShareGroup) and bool(group.members)
         refused = wanted.response.error_code is Errors.NON_EMPTY_GROUP
-        assert refused == has_members, f"{event.request} is answered {wanted}, and there is {group!r}"
-        assert not refused or not event.changed, f"{event.request} is refused, and something is written"
+        assert refused == has_members, f"{event.request} is answered {wanted}, for {group!r}"
+        assert not refused or not event.changed, f"{event.request} is rejected, but something is written"
         now = event.after.groups.get(event.request.group_id)
         epoch = group.epoch if isinstance(group, ShareGroup) else 0
         if wanted.requests and event.is_request(self.APIS[0]):
             assert isinstance(now, ShareGroup), f"{event.request} made {now!r}"
-            assert now.epoch > epoch, f"{event.request} is taken at epoch {epoch}"
+            assert now.epoch > epoch, f"{event.request} is accepted at epoch {epoch}"
             at = {request.state_epoch for request in wanted.requests}
-            assert at == {now.epoch}, f"{event.request} is asked at {at}, and the group is {now!r}"
+            assert at == {now.epoch}, f"{event.request} is requested at {at}, but the group is {now!r}"

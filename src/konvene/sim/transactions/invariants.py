@@ -1,7 +1,7 @@
-"""What holds after every event of the coordinator of transactions, a class each.
+"""Invariants of the transaction coordinator, checked after each of its events.
 
-The moves that a state may make are written down here once more, from Kafka's `TransactionState`: who changes
-the core's own table is found by this one.
+The valid state transitions are stated here a second time, from Kafka's `TransactionState`, so that a mistake
+in the core's own table is found.
 """
 
 from __future__ import annotations
@@ -24,32 +24,33 @@ MOVES: dict[str, frozenset[str]] = {
     "COMPLETE_COMMIT": frozenset({"", "EMPTY", "ONGOING", "PREPARE_ABORT"}),
     "COMPLETE_ABORT": frozenset({"", "EMPTY", "ONGOING", "PREPARE_ABORT"}),
 }
-"""What may follow a state; nothing is an id that is not known."""
+"""Valid next states by state; the empty string is an unknown transactional id."""
 
 NEWER = 5
-"""The version of EndTxn from which on every transaction has an epoch of its own."""
+"""First version of EndTxn that gives every transaction its own epoch (KIP-890)."""
 
 LAST_GIVEN = 32_766
-"""The last epoch that a producer is given."""
+"""The last epoch that a producer may get."""
 
 
 class TransactionInvariant:
-    """What holds after every event of the transactions' core."""
+    """A statement that holds after every event of the transaction coordinator."""
 
     def check(self, event: Event) -> None:
-        """Raises `InvariantViolation` where it does not hold."""
+        """Check an event. Raises `InvariantViolation`."""
         try:
             self.after(event)
         except AssertionError as wrong:
             raise InvariantViolation(type(self).__name__, str(wrong) or "does not hold") from wrong
 
     def after(self, event: Event) -> None:
+        """Raise AssertionError if the invariant does not hold."""
         raise NotImplementedError
 
 
 class TransactionsAreTheirLog(TransactionInvariant):
-    """TX7, G1, G3: what is known of each transactional id is what its log says, and a restart changes nothing
-    of what the log tells."""
+    """TX7, G1, G3: the state of each transactional id is what the log holds, and a restart loads the same
+    state."""
 
     def after(self, event: Event) -> None:
         runtime = event.runtime
@@ -59,8 +60,8 @@ class TransactionsAreTheirLog(TransactionInvariant):
         for name in event.after:
             if event.after[name] is event.before.get(name) and event.kind != "loaded":
                 continue
-            live, told = (as_logged(ids.get(name), level) for ids in (event.after, shadow))
-            assert live == told, f"{name}: live {live}, in the log {told}"
+            live, logged = (as_logged(ids.get(name), level) for ids in (event.after, shadow))
+            assert live == logged, f"{name}: live {live}, in the log {logged}"
         if event.kind == "loaded" and not event.lost:
             for name in sorted(event.before.keys() | event.after.keys()):
                 was, now = (as_logged(ids.get(name), level) for ids in (event.before, event.after))
@@ -68,8 +69,7 @@ class TransactionsAreTheirLog(TransactionInvariant):
 
 
 class TransactionsChangeByRecords(TransactionInvariant):
-    """TX7, G5: a refusal, or what could not be appended, leaves no trace; nothing changes without a
-    record."""
+    """TX7, G5: the state changes by records only: a rejected request, or a failed append, changes nothing."""
 
     def after(self, event: Event) -> None:
         if event.kind != "loaded" and event.batch is None:
@@ -77,8 +77,8 @@ class TransactionsChangeByRecords(TransactionInvariant):
 
 
 class TransactionsMoveAsTheyMay(TransactionInvariant):
-    """TX3: a transaction goes from state to state as Kafka's do, and is complete only when its markers are
-    written; the partitions of one that ends are those that it had."""
+    """TX3: a transaction changes its state only as Kafka's may, and completes only after its markers are
+    written; it ends with the partitions that it had."""
 
     def after(self, event: Event) -> None:
         if event.kind == "loaded":
@@ -103,9 +103,8 @@ class TransactionsMoveAsTheyMay(TransactionInvariant):
 
 
 class EpochsRise(TransactionInvariant):
-    """TX4: epochs of a producer id never go back, and none is given that the coordinator could not fence any
-    more; another producer id begins at 0 and nobody had it before; who takes an id over has another
-    epoch."""
+    """TX4: epochs of a producer id never decrease, and stay low enough to be fenced; a new producer id begins
+    at 0 and was never used; a producer that takes over a transactional id gets another epoch."""
 
     def __init__(self) -> None:
         self.ids: dict[int, str] = {}
@@ -131,71 +130,73 @@ class EpochsRise(TransactionInvariant):
             was = event.before.get(event.request.transactional_id)
             before = (-1, -1) if was is None else (was.producer_id, was.producer_epoch)
             after = event.answer.producer_id, epoch
-            assert after != before, f"{event.client_id} is given {after}, which somebody has"
+            assert after != before, f"{event.client_id} is given {after}, which is in use"
 
 
 class OwnersDecide(TransactionInvariant):
-    """TX3: who asks for an end is answered as Kafka's table has it, by whether it is the owner at its present
-    epoch, or asks once more, and by the state; and what was asked for is decided. Partitions are added for
-    the owner alone, and not while an end is not complete."""
+    """TX3: EndTxn is answered as Kafka does, by producer, epoch, state, and whether it is a retry; and the
+    requested result is decided. Partitions are added only for the current producer, and not while the
+    transaction is ending."""
 
     def after(self, event: Event) -> None:
         if event.kind != "request" or event.api not in ("EndTxn", "AddOffsetsToTxn"):
             return
-        said, was = event.request, event.before.get(event.request.transactional_id)
-        expected = _expected(was, said, event.version) if event.api == "EndTxn" else _adds(was, said)
-        told = Errors.PRODUCER_FENCED if event.error is Errors.INVALID_PRODUCER_EPOCH else event.error
-        no_id = expected is Errors.NONE and told is Errors.CONCURRENT_TRANSACTIONS and was is not None
+        request, was = event.request, event.before.get(event.request.transactional_id)
+        expected = _expected(was, request, event.version) if event.api == "EndTxn" else _adds(was, request)
+        error = Errors.PRODUCER_FENCED if event.error is Errors.INVALID_PRODUCER_EPOCH else event.error
+        no_id = expected is Errors.NONE and error is Errors.CONCURRENT_TRANSACTIONS and was is not None
         if not (no_id and was is not None and was.is_exhausted):
-            assert told is expected, f"{said} is answered {told.name}, not {expected.name}: {was!r}"
-        if told is not Errors.NONE or event.api != "EndTxn":
+            assert error is expected, f"{request} is answered {error.name}, not {expected.name}: {was!r}"
+        if error is not Errors.NONE or event.api != "EndTxn":
             return
-        now = event.after[said.transactional_id]
+        now = event.after[request.transactional_id]
         if was is not None and was.state is TransactionState.ONGOING:
             committed = now.state is TransactionState.PREPARE_COMMIT
-            assert committed == said.committed, f"asked to commit: {said.committed}, decided {now!r}"
+            assert committed == request.committed, f"commit requested: {request.committed}, decided {now!r}"
         if event.version >= NEWER:
             given = event.answer.producer_id, event.answer.producer_epoch
-            assert given != (said.producer_id, said.producer_epoch), f"{said} is answered the same epoch"
+            assert given != (request.producer_id, request.producer_epoch), (
+                f"{request} is answered the same epoch"
+            )
 
 
-def _adds(was: Transaction | None, said: Any) -> Errors:
+def _adds(was: Transaction | None, request: Any) -> Errors:
     if was is not None and was.is_ending:
         return Errors.CONCURRENT_TRANSACTIONS
-    if was is None or was.producer_id != said.producer_id:
+    if was is None or was.producer_id != request.producer_id:
         return Errors.INVALID_PRODUCER_ID_MAPPING
-    return Errors.NONE if was.producer_epoch == said.producer_epoch else Errors.PRODUCER_FENCED
+    return Errors.NONE if was.producer_epoch == request.producer_epoch else Errors.PRODUCER_FENCED
 
 
-def _expected(was: Transaction | None, said: Any, version: int) -> Errors:
-    """Kafka's answer to an EndTxn."""
-    newer, same = version >= NEWER, "COMPLETE_COMMIT" if said.committed else "COMPLETE_ABORT"
+def _expected(was: Transaction | None, request: Any, version: int) -> Errors:
+    """Return Kafka's answer to an EndTxn."""
+    newer, same = version >= NEWER, "COMPLETE_COMMIT" if request.committed else "COMPLETE_ABORT"
     if was is None:
         return Errors.INVALID_PRODUCER_ID_MAPPING
     if newer and was.is_ending:
         return Errors.CONCURRENT_TRANSACTIONS
     rotated = newer and (
-        (said.producer_id, said.producer_epoch, was.producer_epoch)
+        (request.producer_id, request.producer_epoch, was.producer_epoch)
         == (was.previous_producer_id, LAST_GIVEN, 0)
     )
-    if said.producer_id != was.producer_id and not rotated:
+    if request.producer_id != was.producer_id and not rotated:
         return Errors.INVALID_PRODUCER_ID_MAPPING
-    again = rotated or (newer and said.producer_epoch + 1 == was.producer_epoch)
+    retried = rotated or (newer and request.producer_epoch + 1 == was.producer_epoch)
     complete = was.state.name.startswith("COMPLETE")
-    if said.producer_epoch != was.producer_epoch and not (again and complete):
+    if request.producer_epoch != was.producer_epoch and not (retried and complete):
         return Errors.PRODUCER_FENCED
-    if again:
+    if retried:
         return Errors.NONE if was.state.name == same else Errors.INVALID_TXN_STATE
     if was.is_ending:
         return Errors.CONCURRENT_TRANSACTIONS
-    if was.state is TransactionState.ONGOING or (newer and not said.committed):
+    if was.state is TransactionState.ONGOING or (newer and not request.committed):
         return Errors.NONE
     return Errors.NONE if not newer and was.state.name == same else Errors.INVALID_TXN_STATE
 
 
 class TheFencedStayFenced(TransactionInvariant):
-    """TX5: who was followed by a process that began anew, or whose transaction took too long for its
-    generation, is given no epoch any more."""
+    """TX5: a producer that was fenced, by a new one of its transactional id or because its transaction timed
+    out, gets no epoch any more."""
 
     def __init__(self) -> None:
         self.floors: dict[str, tuple[int, int]] = {}
@@ -206,15 +207,15 @@ class TheFencedStayFenced(TransactionInvariant):
                 self.floors.clear()
             return
         for name in event.before.keys() - event.after.keys():
-            self.floors.pop(name, None)  # Who is forgotten followed nobody.
+            self.floors.pop(name, None)  # An expired id fences no producer.
         takes = event.kind == "request" and event.api == "InitProducerId" and not event.error
         begins = takes and event.request.producer_id < 0
         late = event.kind == "timer" and event.runtime.features["transaction.version"] < 2
         if takes and not begins:
-            name, said = event.request.transactional_id, event.request
+            name, request = event.request.transactional_id, event.request
             floor = self.floors.get(name, (-1, -1))
-            fenced = said.producer_id == floor[0] and said.producer_epoch < floor[1]
-            assert not fenced, f"{said} is given an epoch, and {floor} followed it"
+            fenced = request.producer_id == floor[0] and request.producer_epoch < floor[1]
+            assert not fenced, f"{request} is given an epoch, but {floor} fenced it"
         if begins or late:
             for name, now in event.after.items():
                 if now is not event.before.get(name):
@@ -222,35 +223,38 @@ class TheFencedStayFenced(TransactionInvariant):
 
 
 class PreparedAreCarried(TransactionInvariant):
-    """TX3: whoever decides an end asks for its markers, with what was decided; a restart asks again for
-    all."""
+    """TX3: deciding the end of a transaction starts the writing of its markers, with the decision; a restart
+    starts all pending ones again."""
 
     def after(self, event: Event) -> None:
         if event.outcome is None:
             return
-        asked = {e.subject.transactional_id: e.subject for e in event.outcome.effects
+        markers = {e.subject.transactional_id: e.subject for e in event.outcome.effects
                  if e.verb == "write-markers"}  # fmt: skip
         for name, now in event.after.items():
             ends = now.is_ending and (event.kind == "loaded" or now is not event.before.get(name))
-            assert ends == (name in asked), f"{now!r}: its markers are asked for: {name in asked}"
+            assert ends == (name in markers), f"{now!r}: its markers are requested: {name in markers}"
             if ends:
-                told = asked[name]
+                requested = markers[name]
                 expected = (
                     now.producer_id, now.producer_epoch, now.state is TransactionState.PREPARE_COMMIT,
                     tuple(sorted(now.partitions)),
                 )  # fmt: skip
-                found = told.producer_id, told.producer_epoch, told.committed, told.partitions
+                found = (
+                    requested.producer_id, requested.producer_epoch, requested.committed,
+                    requested.partitions,
+                )  # fmt: skip
                 assert found == expected, f"{now!r}: markers {found}, not {expected}"
 
 
 class TimeEndsTransactions(TransactionInvariant):
-    """TX6: a transaction that was open for longer than it may be is aborted when somebody looks, and its
-    producer fenced; nobody is before that. An id goes when it was of no use for as long as it is kept."""
+    """TX6: a transaction that exceeds its timeout is aborted by the next check, and its producer fenced,
+    never earlier. A transactional id expires after its retention time without use."""
 
     def after(self, event: Event) -> None:
         if event.kind == "loaded":
             for key in (TIMED_OUT, EXPIRED):
-                assert key in event.runtime.coordinator.deadlines, f"nobody looks for {key}"
+                assert key in event.runtime.coordinator.deadlines, f"the timer {key} is not armed"
         if event.kind != "timer":
             return
         now_ms = event.runtime.event_queue.wall_clock_ms()
@@ -264,25 +268,25 @@ class TimeEndsTransactions(TransactionInvariant):
             exhausted = was.is_exhausted and event.runtime.features["transaction.version"] >= 2
             if event.outcome is not None and late and exhausted:
                 wanted = [e.subject for e in event.outcome.effects if e.verb == FETCH_PRODUCER_ID]
-                assert name in wanted, f"{was!r} is open for too long, and nobody fetches a producer id"
+                assert name in wanted, f"{was!r} exceeds its timeout, and no producer id is fetched"
             elif event.outcome is not None and late:
-                assert now is not was, f"{was!r} is open since {was.start_ms}, and it is {now_ms}"
+                assert now is not was, f"{was!r} is open since {was.start_ms}, now it is {now_ms}"
             if now is was:
                 continue
             if now is None:
                 kept_ms = config["transactional.id.expiration.ms"]
                 old = now_ms - was.last_update_ms >= kept_ms and event.request == EXPIRED
-                assert old, f"{was!r} is forgotten, {now_ms - was.last_update_ms} ms old"
+                assert old, f"{was!r} is removed, {now_ms - was.last_update_ms} ms old"
             else:
                 assert late, f"{was!r} became {now!r} by {event.request}"
                 assert now.producer_epoch > was.producer_epoch, f"{now!r}: its producer is not fenced"
         if event.outcome is not None and event.request == EXPIRED:
-            self._left(event, now_ms, config["transactional.id.expiration.ms"])
+            self._check_expired(event, now_ms, config["transactional.id.expiration.ms"])
 
-    def _left(self, event: Event, now_ms: int, kept_ms: int) -> None:
+    def _check_expired(self, event: Event, now_ms: int, kept_ms: int) -> None:
         for now in event.after.values():
             at_rest = now.state.name in ("EMPTY", "COMPLETE_COMMIT", "COMPLETE_ABORT")
-            assert not at_rest or now_ms - now.last_update_ms < kept_ms, f"{now!r} should have been forgotten"
+            assert not at_rest or now_ms - now.last_update_ms < kept_ms, f"{now!r} should have expired"
 
 
 def _state(transaction: Transaction | None) -> str:
@@ -290,7 +294,7 @@ def _state(transaction: Transaction | None) -> str:
 
 
 def transaction_invariants() -> list[TransactionInvariant]:
-    """All of them, made anew."""
+    """Return new instances of all invariants."""
     return [invariant() for invariant in INVARIANTS]
 
 
