@@ -27,7 +27,7 @@ SETTINGS = {"share.coordinator.state.topic.num.partitions": "2"}
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share_partitions, "FAREWELL_S", 0.2)
+    monkeypatch.setattr(share_partitions, "LEAVE_GRACE_S", 0.2)
 
 
 async def has_three(asking: Asking, count: int) -> list[Member]:

@@ -161,7 +161,7 @@ def test_a_connection_that_is_not_forgotten_is_found(monkeypatch: pytest.MonkeyP
 
     def forgetful(self: Connection, error: Exception | None) -> None:
         lost(self, error)
-        self._broker.network.connections[self] = None
+        self._network.connections[self] = None
 
     monkeypatch.setattr(Connection, "connection_lost", forgetful)
     assert "connections: " in str(broken("NothingIsLeft"))

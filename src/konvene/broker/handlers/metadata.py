@@ -1,4 +1,4 @@
-"""Metadata: the brokers and the topics. A topic that is asked for and missing may be created on the way."""
+"""Metadata: brokers and topics. Missing topics may be created first (`auto.create.topics.enable`)."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ def handle(
     request: MetadataRequest,
     call: Call,
 ) -> Answer[MetadataResponse]:
-    asked = _asked_for(request, call.api_version)
-    if asked and request.allow_auto_topic_creation and settings.config["auto.create.topics.enable"]:
-        names = [t.name for t in asked if t.name is not None and t.topic_id == ZERO_UUID]
+    requested = _requested_topics(request, call.api_version)
+    if requested and request.allow_auto_topic_creation and settings.config["auto.create.topics.enable"]:
+        names = [t.name for t in requested if t.name is not None and t.topic_id == ZERO_UUID]
         missing = [name for name in names if name not in catalogue.topics.by_name]
         if missing:
             return _create_then_answer(
-                settings, catalogue, topic_creator, partitions, request, call, asked, missing
+                settings, catalogue, topic_creator, partitions, request, call, requested, missing
             )
-    return _answer(settings, catalogue, partitions, request, call, asked)
+    return _answer(settings, catalogue, partitions, request, call, requested)
 
 
-def _asked_for(request: MetadataRequest, version: int) -> tuple[MetadataRequestTopic, ...] | None:
-    """The topics that are asked for, None for all. One id is enough, and topics without are passed over."""
-    asked = request.topics
-    if asked is None or (version < FIRST_VERSION_WHERE_NULL_IS_ALL and not asked):
+def _requested_topics(request: MetadataRequest, version: int) -> tuple[MetadataRequestTopic, ...] | None:
+    """Return the requested topics, None for all. If any is requested by id, those by name are ignored."""
+    requested = request.topics
+    if requested is None or (version < FIRST_VERSION_WHERE_NULL_IS_ALL and not requested):
         return None
-    by_id = tuple(topic for topic in asked if topic.topic_id != ZERO_UUID)
-    return by_id or asked
+    by_id = tuple(topic for topic in requested if topic.topic_id != ZERO_UUID)
+    return by_id or requested
 
 
 async def _create_then_answer(
@@ -66,11 +66,11 @@ async def _create_then_answer(
     partitions: Partitions,
     request: MetadataRequest,
     call: Call,
-    asked: tuple[MetadataRequestTopic, ...],
+    requested: tuple[MetadataRequestTopic, ...],
     names: list[str],
 ) -> MetadataResponse:
     await topic_creator.create_missing([name for name in names if invalid_name_message(name) is None])
-    return _answer(settings, catalogue, partitions, request, call, asked)
+    return _answer(settings, catalogue, partitions, request, call, requested)
 
 
 def _answer(
@@ -79,15 +79,17 @@ def _answer(
     partitions: Partitions,
     request: MetadataRequest,
     call: Call,
-    asked: tuple[MetadataRequestTopic, ...] | None,
+    requested: tuple[MetadataRequestTopic, ...] | None,
 ) -> MetadataResponse:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    if asked is None:
+    if requested is None:
         topics = tuple(
             _topic(catalogue, partitions, topic, operations) for topic in catalogue.topics.by_name.values()
         )
     else:
-        topics = tuple(_asked(catalogue, partitions, t, operations, call.api_version) for t in asked)
+        topics = tuple(
+            _requested_topic(catalogue, partitions, t, operations, call.api_version) for t in requested
+        )
     host, port = catalogue.advertised
     return MetadataResponse(
         brokers=(
@@ -104,29 +106,31 @@ def _answer(
     )
 
 
-def _asked(
+def _requested_topic(
     catalogue: ClusterCatalogue,
     partitions: Partitions,
-    asked: MetadataRequestTopic,
+    requested: MetadataRequestTopic,
     operations: int,
     version: int,
 ) -> MetadataResponseTopic:
-    if asked.topic_id != ZERO_UUID or asked.name is None:  # Java's client asks by id under an empty name
-        topic = catalogue.topics.by_id.get(asked.topic_id)
+    if (
+        requested.topic_id != ZERO_UUID or requested.name is None
+    ):  # Java's client asks by id under an empty name
+        topic = catalogue.topics.by_id.get(requested.topic_id)
         if topic is None:
             return MetadataResponseTopic(
                 error_code=Errors.UNKNOWN_TOPIC_ID,
                 name=None if version >= FIRST_VERSION_WITH_NULL_NAME else "",
-                topic_id=asked.topic_id,
+                topic_id=requested.topic_id,
             )
         return _topic(catalogue, partitions, topic, operations)
-    topic = catalogue.topics.by_name.get(asked.name)
+    topic = catalogue.topics.by_name.get(requested.name)
     if topic is not None:
         return _topic(catalogue, partitions, topic, operations)
-    wrong = invalid_name_message(asked.name) is not None
+    wrong = invalid_name_message(requested.name) is not None
     error = Errors.INVALID_TOPIC_EXCEPTION if wrong else Errors.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataResponseTopic(
-        error_code=error, name=asked.name, topic_id=ZERO_UUID, topic_authorized_operations=operations
+        error_code=error, name=requested.name, topic_id=ZERO_UUID, topic_authorized_operations=operations
     )
 
 

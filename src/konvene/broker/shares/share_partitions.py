@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.broker.storage.partitions import Partition
 
-FAREWELL_S = 1.0
-"""How long a member that has left may still answer for its records: librdkafka leaves its group on one
-connection while it closes its share session on another."""
+LEAVE_GRACE_S = 1.0
+"""How long a member that has left may still acknowledge records, in seconds.
+
+librdkafka leaves its group on one connection while it closes its share session on another."""
 
 
 class SharePartitions:
-    """See the top of this file."""
+    """The share partitions and share sessions of one broker."""
 
     def __init__(self, node: NodeServices, share_coordinators: ShareCoordinators) -> None:
         self._node = node
@@ -43,10 +44,10 @@ class SharePartitions:
     def __repr__(self) -> str:
         return f"<{len(self.served)} share partitions, {self.sessions!r}>"
 
-    # --- what fetches and acknowledgements ask ---
+    # --- fetches and acknowledgements ---
 
     def serve(self, key: SharePartitionKey, topic: str) -> SharePartitionServer | Told:
-        """The share partition, which may still be loading; or why there is none."""
+        """Return the share partition, loading it on first use, or the error if there is none."""
         served = self.served.get(key)
         if served is not None:
             return served
@@ -80,7 +81,7 @@ class SharePartitions:
                 del self._by_group[served.key.group_id]
 
     def in_flight(self, key: SharePartitionKey) -> Iterable[InFlight]:
-        """What members have, and what was given back and not yet given out again."""
+        """Return acquired records, and released ones that were not acquired again yet."""
         served = self.served.get(key)
         return served.core.in_flight() if served is not None and served.loaded else ()
 
@@ -89,44 +90,44 @@ class SharePartitions:
         for key in tuple(self._by_group.get(group_id, ())):
             yield self.served[key]
 
-    # --- what happens elsewhere ---
+    # --- events ---
 
     def release(self, group_id: str, member_id: str) -> None:
-        """End a member's session and give back what it has. Nothing, where it has none."""
+        """Close a member's share session, if any, and release its records."""
         for topic_id, partition in self.sessions.remove(group_id, member_id):
             served = self.served.get(SharePartitionKey(group_id, topic_id, partition))
             if served is not None:
                 served.release(member_id)
 
     def member_left(self, group_id: str, member_id: str) -> None:
-        """A member has left its group. What it does not answer for in time is given back."""
+        """Release the records of a member that left, after `LEAVE_GRACE_S` if it has a share session."""
         session = self.sessions.get(group_id, member_id)
         if session is None:
             self.member_gone(group_id, member_id)
         else:
-            self._node.loop.call_later(FAREWELL_S, self._farewell_is_over, session, session.epoch)
+            self._node.loop.call_later(LEAVE_GRACE_S, self._end_leave_grace, session, session.epoch)
 
-    def _farewell_is_over(self, session: ShareSession, epoch: int) -> None:
-        """Nothing, where the member is back: it has begun another session, or goes on with the one it had."""
+    def _end_leave_grace(self, session: ShareSession, epoch: int) -> None:
+        """Release the records unless the member is back: with a new session or a request in the old one."""
         now = self.sessions.get(*session.member)
         if now is None or (now is session and now.epoch == epoch):
             self.member_gone(*session.member)
 
     def member_gone(self, group_id: str, member_id: str) -> None:
-        """A member was put out of its group: all that it has is given back."""
+        """Release all records of a member that was removed from its group."""
         self.sessions.remove(group_id, member_id)
         for served in self.of_group(group_id):
             served.release(member_id)
 
     def disconnected(self, connection: object) -> None:
-        """A connection was lost: the sessions that were begun on it are over."""
+        """Close the share sessions that were opened on a lost connection."""
         for group_id, member_id in self.sessions.of_connection(connection):
             self.release(group_id, member_id)
 
     def group_empty(self, group_id: str) -> None:
-        """The last member is gone: nobody fetches these share partitions, when those who left are done."""
+        """Drop the share partitions of a group without members, after the grace of those that left."""
         if self.sessions.of_group(group_id):
-            self._node.loop.call_later(2 * FAREWELL_S, self._drop_unused, group_id)
+            self._node.loop.call_later(2 * LEAVE_GRACE_S, self._drop_unused, group_id)
         else:
             self._drop_unused(group_id)
 
@@ -136,13 +137,13 @@ class SharePartitions:
                 served.fail((Errors.NOT_LEADER_OR_FOLLOWER, None))
 
     def forget(self, key: SharePartitionKey) -> None:
-        """Its state was made anew, altered or deleted."""
+        """Drop a share partition whose state was initialized, altered or deleted elsewhere."""
         served = self.served.get(key)
         if served is not None:
             served.fail((Errors.NOT_LEADER_OR_FOLLOWER, None))
 
     def topic_deleted(self, topic_id: Uuid) -> None:
-        """Nobody can fetch from it any more."""
+        """Fail the share partitions of a deleted topic."""
         for key in [key for key in self.served if key.topic_id == topic_id]:
             self.served[key].fail((Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
 
