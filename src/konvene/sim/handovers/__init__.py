@@ -1,1 +1,1 @@
-"""What warm-ups are good for: scenarios of hand-overs, with warm-ups and without."""
+"""Task handovers in streams groups: scenarios with and without warm-up replicas."""

@@ -52,7 +52,7 @@ class Thread:
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """A directory on a disk, and members that share it. Who comes with another disk is another process."""
+    """A state directory and the members that share it; with another disk it is another process."""
 
     name: str
     process_id: str
@@ -63,7 +63,7 @@ class Process:
 
 
 class Application:
-    """See the top of this file."""
+    """Processes with disks, members with tasks, and changelogs."""
 
     def __init__(
         self, topology: Topology, ends: dict[Task, int], stateless: set[Task], restores: int, writes: int
@@ -87,7 +87,7 @@ class Application:
     # --- what happens to it ---
 
     def start(self, name: str, threads: int) -> None:
-        """A process comes; if it was there before and its disk still is, with that."""
+        """Start a process, with its previous disk if that still exists."""
         process = self._away.pop(name, None) or Process(name, f"{name}-dir")
         self.processes[name] = process
         for _ in range(threads):
@@ -101,23 +101,23 @@ class Application:
         process.threads.append(Thread(process, machine))
 
     def stop(self, name: str) -> list[Thread]:
-        """A process ends; its members, which may say goodbye or not."""
+        """Stop a process and return its members, which may leave the group or not."""
         process = self._away[name] = self.processes.pop(name)
         threads, process.threads = process.threads, []
         return threads
 
     def stop_thread(self, name: str) -> Thread:
-        """The youngest member ends."""
+        """Stop the youngest member."""
         return self.processes[name].threads.pop()
 
     def lose_disk(self, name: str) -> None:
-        """What was on the disk of a process that is away is lost."""
+        """Delete the disk of a stopped process."""
         del self._away[name]
 
     # --- what it does by itself ---
 
     def work(self) -> None:
-        """A tick: append to changelogs where tasks are processing, restore where they are not."""
+        """Run a tick: append to changelogs where tasks are processing, restore elsewhere."""
         for thread in self.threads():
             for task in thread.running:
                 if task in self.ends:
@@ -132,25 +132,25 @@ class Application:
             thread.running |= {t for t in has.active - thread.running if self.lag(thread.process, t) == 0}
 
     def lag(self, process: Process, task: Task) -> int:
-        """By how many records the copy of a process is behind; 0 where there is no state."""
+        """Return the lag of a process's copy; 0 for a stateless task."""
         return self.ends[task] - process.disk.get(task, 0) if task in self.ends else 0
 
     def caught_up(self, task: Task, acceptable: int) -> frozenset[str]:
-        """The living processes whose copy is behind by no more than this."""
+        """Return the live processes whose lag is at most acceptable."""
         least = self.ends[task] - acceptable
         return frozenset(
             name for name, process in self.processes.items() if process.disk.get(task, 0) >= least
         )
 
     def not_processing(self) -> list[Task]:
-        """The tasks that nobody is processing."""
+        """Return the tasks that no member is processing."""
         running = {task for thread in self.threads() for task in thread.running}
         return [task for task in self.tasks if task not in running]
 
     # --- what it says and hears ---
 
     def report(self, thread: Thread) -> None:
-        """What the member could say of copies with its next heartbeat."""
+        """Set the offsets that the next heartbeat may report."""
         process = thread.process
         others: set[Task] = set()
         for other in process.threads:
@@ -162,7 +162,7 @@ class Application:
         thread.machine.report(offsets, ends)
 
     def hears(self, thread: Thread, answer: Any, now_ms: int) -> set[Task]:
-        """An answer, or None where none came; the active tasks that the member takes over."""
+        """Handle a response, or None for none; return the active tasks that the member takes over."""
         machine, had = thread.machine, thread.has.active
         if answer is None:
             machine.handle_failure(ConnectionLost("the coordinator is gone"), now_ms)
@@ -180,7 +180,7 @@ class Application:
 
 
 def topology_of(counts: list[tuple[int, bool]]) -> tuple[Topology, dict[str, int]]:
-    """Subtopologies with so many tasks each, with state or without; and all topics that they need."""
+    """Return subtopologies with so many tasks each, stateful or not, and all topics that they need."""
     parts, topics = [], {}
     for number, (count, stateful) in enumerate(counts):
         topics[f"in-{number}"] = count

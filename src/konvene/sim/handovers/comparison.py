@@ -34,7 +34,7 @@ ROWS = (
 
 
 def compared(scenarios: Sequence[Scenario]) -> tuple[Outcome, Outcome]:
-    """What comes of the scenarios without warm-ups, and with them."""
+    """Run the scenarios without and with warm-ups."""
     without, with_warmups = Outcome(), Outcome()
     for scenario in scenarios:
         without.add(run(scenario, warmups=False))
@@ -43,7 +43,7 @@ def compared(scenarios: Sequence[Scenario]) -> tuple[Outcome, Outcome]:
 
 
 def spoken(without: Outcome, with_warmups: Outcome) -> list[str]:
-    """The table."""
+    """Return the table."""
     lines = [f"{'':<32}{'without':>10}{'with':>10}"]
     for what, name in ROWS:
         before, after = getattr(without, name), getattr(with_warmups, name)

@@ -28,7 +28,7 @@ START_MS = 1_000_000
 
 
 class Coordinator(Protocol):
-    """What a scenario is run on."""
+    """What a scenario runs on."""
 
     topics: Topics
 
@@ -39,20 +39,20 @@ class Coordinator(Protocol):
     def now_ms(self) -> int: ...
 
     def ask(self, who: str, request: Any, version: int) -> Any:
-        """The answer to a request."""
+        """Return the response to a request."""
 
     def advance(self, ms: int) -> None:
         """Let time pass."""
 
     def restart(self) -> None:
-        """Forget all but the log."""
+        """Load the shard from its log again."""
 
     def set_config(self, *changes: tuple[str, str]) -> None:
-        """Other settings, from now on."""
+        """Change settings."""
 
 
 class Host:
-    """See the top of this file."""
+    """The production shard with an in-memory log, timers and a clock."""
 
     def __init__(
         self, settings: Mapping[str, str], assignors: Mapping[str, TaskAssignor] = TASK_ASSIGNORS
@@ -72,17 +72,20 @@ class Host:
         return f"<host at {self.now_ms} ms: {len(self._log)} records, {len(self._due)} timers>"
 
     def set_config(self, *changes: tuple[str, str]) -> None:
+        """Change settings."""
         self._settings |= dict(changes)
         self._config, _ = BrokerConfig.load(overrides=list(self._settings.items()))
         self._group_configs = GroupConfigs(self._config)
 
     def ask(self, who: str, request: Any, version: int) -> Any:
+        """Return the response to a request."""
         self._asked += 1
         outcome = self.shard.handle(request, self._context(self._asked, who, version))
         self._take(outcome)
         return next(reply.response for reply in outcome.replies if reply.waiter == self._asked)
 
     def advance(self, ms: int) -> None:
+        """Let time pass."""
         until = self.now_ms + ms
         while self._none_before_ms <= until:
             at, key = min(((at, key) for key, at in self._due.items()), default=(until + 1, None))
@@ -94,6 +97,7 @@ class Host:
         self.now_ms = until
 
     def restart(self) -> None:
+        """Load the shard from its log again."""
         self.shard = GroupShard()
         self._due.clear()
         for record in self._log:
@@ -121,11 +125,11 @@ class Host:
 
 
 def topics_of(names: Mapping[str, int]) -> Topics:
-    """Topics with so many partitions each."""
+    """Return topics with so many partitions each."""
     return Topics([Topic(name, Uuid(name.encode().ljust(16, b"-")[:16]), n) for name, n in names.items()])
 
 
 def group_of(host: Coordinator, group_id: str) -> StreamsGroup | None:
-    """The group, if it is there."""
+    """Return the group if it exists."""
     found = host.shard.groups.get(group_id)
     return found if isinstance(found, StreamsGroup) else None

@@ -25,7 +25,7 @@ MOST_RECORDS = 30_000
 
 
 class What(StrEnum):
-    """What can happen to a group."""
+    """Kinds of changes."""
 
     STARTS = "a process starts, with an empty disk"
     STOPS = "a process stops: its members leave"
@@ -56,7 +56,7 @@ VALUES: Final[dict[What, tuple[int, ...]]] = {
 
 
 class Change(NamedTuple):
-    """Something happens. The next one comes when the group has settled, and some ticks more have passed."""
+    """A change. The next one follows when the group is stable and some ticks have passed."""
 
     what: What
     process: str = ""
@@ -74,7 +74,7 @@ class Change(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A subtopology: how many records are in the changelogs of each of its tasks."""
+    """A subtopology: the number of changelog records of each of its tasks."""
 
     records: tuple[int, ...]
     stateful: bool
@@ -82,7 +82,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A group, and what happens to it once it has settled."""
+    """A group, and the changes after it has become stable."""
 
     seed: int
     parts: tuple[Part, ...]
@@ -109,7 +109,7 @@ PATIENCE: Final = 0.8
 
 @dataclass(slots=True)
 class _Draw:
-    """Which processes there are while changes are drawn."""
+    """The processes that exist while changes are drawn."""
 
     random: Random
     up: dict[str, int]
@@ -167,7 +167,7 @@ class _Draw:
 
 
 def drawn(seed: int) -> Scenario:
-    """The scenario of a seed."""
+    """Return the scenario of a seed."""
     random = Random(seed)
     draw = _Draw(random, {})
     for _ in range(random.randint(1, MOST_PROCESSES)):
@@ -186,12 +186,12 @@ def drawn(seed: int) -> Scenario:
 
 
 def drawn_all(count: int = 100) -> list[Scenario]:
-    """The pinned ones."""
+    """Return the pinned scenarios."""
     return [drawn(SEED + number) for number in range(count)]
 
 
 def _hurried(random: Random, change: Change) -> Change:
-    """The same, with the next one on its heels."""
+    """Return the change with the next one following at once."""
     return change if change.soon else change._replace(soon=random.randint(1, 6))
 
 

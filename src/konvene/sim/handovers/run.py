@@ -59,7 +59,7 @@ LIMITS = {
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a scenario, or of many."""
+    """Figures of one or many scenarios."""
 
     handovers: int = 0
     cold: int = 0
@@ -86,12 +86,12 @@ def run(
     host: Callable[[Mapping[str, str]], Coordinator] = Host,
     tell: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """Run a scenario. Raises `AssertionError` where a rule is broken, or where it does not settle."""
+    """Run a scenario. Raises `AssertionError` if a rule is violated or it does not become stable."""
     return Run(scenario, warmups=warmups, host=host, tell=tell).play()
 
 
 class Run:
-    """See the top of this file. `tell` hears the story, line by line."""
+    """A running scenario; its events are written to a callback line by line."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Run:
         self._most = 100 + (MOST_RECORDS // scenario.restores + 10) * max(1, len(self.app.ends))
 
     def play(self) -> Outcome:
-        """Let the group settle, then let everything happen, then let it settle again."""
+        """Let the group become stable, apply all changes, and let it become stable again."""
         for name, threads in self.scenario.processes.items():
             self.app.start(name, threads)
         self.settle()
@@ -154,7 +154,7 @@ class Run:
         return self.outcome
 
     def settle(self) -> None:
-        """Until there is nothing left to do."""
+        """Run ticks until nothing is left to do."""
         for _ in range(self._most):
             if self.is_settled():
                 return
@@ -185,7 +185,7 @@ class Run:
             self._moved, self._actives = self.tick, actives
 
     def one_tick(self, *, lost: bool = False) -> None:
-        """Work, then a heartbeat of every member. `lost`: the coordinator hears none of them."""
+        """Work, then send a heartbeat of every member. `lost`: none reaches the coordinator."""
         self.tick += 1
         self._told = False
         self.app.work()
@@ -198,7 +198,7 @@ class Run:
         self.see_target()
 
     def beat(self, thread: Thread, *, lost: bool = False) -> None:
-        """A heartbeat, and another one at once where the client would not wait with what it has to say."""
+        """Send a heartbeat, and another one at once if the client would not wait."""
         self._beat(thread, lost=lost)
         if thread.machine.state is MemberState.ACKNOWLEDGING:
             self._beat(thread)
@@ -253,7 +253,7 @@ class Run:
             self.host.set_config((LIMITS[what], str(change.value)))
 
     def _lost_tick(self) -> None:
-        """Nobody is heard while the coordinator is away: they all say everything anew."""
+        """Run a tick without a coordinator: all members send everything again."""
         self.one_tick(lost=True)
         self.outcome.ticks += 1
         self.outcome.idle += len(self.app.not_processing())
@@ -266,7 +266,7 @@ class Run:
     # --- what is seen of it ---
 
     def see_target(self) -> None:
-        """Note who could take over, if there is a new target."""
+        """Note which members could take over, if there is a new target."""
         group = group_of(self.host, GROUP)
         if group is None or group.assignment_epoch == self._made:
             return
@@ -297,7 +297,7 @@ class Run:
                 self._say(f"   epoch {self._made}: {member_id} is to have {told}")
 
     def _check_target(self, group: StreamsGroup) -> None:
-        """What the coordinator must not mean anybody to have."""
+        """Check what no target may contain."""
         warming = [t for each in group.targets.values() for t in _tasks_of(each.warmup)]
         standing = [t for each in group.targets.values() for t in _tasks_of(each.standby)]
         most = self.limits[What.WARMUPS]
@@ -310,7 +310,7 @@ class Run:
         self._must(self._owners.keys() == set(self.app.tasks), "a task is given to nobody")
 
     def check_members(self) -> None:
-        """What members must not have."""
+        """Check what no members may own."""
         active: dict[Task, str] = {}
         for process in self.app.processes.values():
             opened: dict[Task, str] = {}
@@ -349,7 +349,7 @@ def _tasks_of(tasks: Any) -> set[Task]:
 
 
 def _application(scenario: Scenario) -> tuple[Application, dict[str, int]]:
-    """The application of a scenario, without processes; and its topics."""
+    """Return the application of a scenario without processes, and its topics."""
     parts = scenario.parts
     topology, topics = topology_of([(len(part.records), part.stateful) for part in parts])
     ends: dict[Task, int] = {}

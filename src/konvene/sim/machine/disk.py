@@ -27,7 +27,7 @@ QUIET = frozenset(("listdir",))
 
 @dataclass(frozen=True, slots=True)
 class DiskFaults:
-    """How often an operation fails, from 0 to 1."""
+    """Error rates of operations, from 0 to 1."""
 
     read: float = 0.0
     write: float = 0.0
@@ -42,7 +42,7 @@ SOUND = DiskFaults()
 
 
 class SimDisk(MemoryDisk):
-    """See the top of this file."""
+    """A disk that fails at drawn rates."""
 
     def __init__(self, chance: Random | None = None, faults: DiskFaults = SOUND) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class SimDisk(MemoryDisk):
         return found
 
     def after_kill(self) -> SimDisk:
-        """What a process that died alone leaves: all it wrote, and what was not synced still is not."""
+        """Return the disk after a killed process: all writes remain, unsynced ones are still unsynced."""
         found = self.blank()
         found._names, found._durable_names = self._names, self._durable_names
         found._pending = self._pending
@@ -79,21 +79,21 @@ class SimDisk(MemoryDisk):
     # looking, which is no operation -----------------------------------------------------------
 
     def paths(self, folder: str) -> list[str]:
-        """All files and directories whose path begins so."""
+        """Return all files and directories with this path prefix."""
         return sorted(path for path in self._names if path.startswith(folder))
 
     def peek(self, path: str, at: int = 0) -> bytes:
-        """A file's bytes from there on."""
+        """Return a file's bytes from a position on."""
         return bytes(self._inode(path).data[at:])
 
     def file(self, path: str) -> object:
-        """Which file has this name: another one after another was renamed to it."""
+        """Return the identity of the file with this name, which changes when another is renamed to it."""
         return self._inode(path)
 
     # endings ----------------------------------------------------------------------------------
 
     def cut_power(self) -> SimDisk:
-        """What is found after a power cut, by chance; sometimes as little as there may be."""
+        """Return the disk after a power cut, with a random part of unsynced writes."""
         chance = self.chance
         lucky = chance.random() < 0.7
         found = self.crash((lambda count: chance.randrange(count)) if lucky else lambda _count: 0)
@@ -103,7 +103,7 @@ class SimDisk(MemoryDisk):
         return found
 
     def _spoil(self, found: SimDisk) -> None:
-        """Put zeros or noise for the end of what the last append left, where nothing else was unsynced."""
+        """Replace the end of a torn last append by zeros or noise."""
         if not self.faults.garbage:
             return
         for path in sorted(found._names):
@@ -119,7 +119,7 @@ class SimDisk(MemoryDisk):
                 self.counts["garbage"] += 1
 
     def rot(self, path: str, position: int) -> None:
-        """Flip a bit of a byte that was durable."""
+        """Flip a bit of a durable byte."""
         inode = self._inode(path)
         inode.data[position] ^= 1 << self.chance.randrange(8)
         inode.durable = bytearray(inode.data)

@@ -48,7 +48,7 @@ class Pipe:
 
 
 class End:
-    """How a direction ends: None as it should, else an error."""
+    """End of a direction: None for a proper end, else an error."""
 
     __slots__ = ("error",)
 
@@ -61,7 +61,7 @@ def was_reset() -> Exception:
 
 
 class Endpoint(asyncio.Transport):
-    """One side of a connection, as the protocol of its host sees it."""
+    """One side of a connection, as its host's protocol sees it."""
 
     def __init__(self, network: Network, host: Host, port: int, protocol: Any) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Endpoint(asyncio.Transport):
         return False
 
     def drained(self) -> None:
-        """Less waits to be sent than did."""
+        """Resume writing once the buffer is low."""
         if self._write_paused and len(self.out.waiting) <= self._low and not self.lost:
             self._write_paused = False
             self.network.loop.call_soon(self._protocol.resume_writing, context=self.host.context.copy())
@@ -153,7 +153,7 @@ class Endpoint(asyncio.Transport):
         return not self._reading_paused and not self.is_closing()
 
     def take(self) -> None:
-        """Give the protocol what has arrived, as long as it reads."""
+        """Pass received data to the protocol, as long as it reads."""
         pipe = self.inn
         data, pipe.arrived = pipe.arrived, bytearray()
         at = 0
@@ -190,7 +190,7 @@ class Endpoint(asyncio.Transport):
         self.end(None, End(was_reset()))
 
     def end(self, error: Exception | None, tell: End | None) -> None:
-        """Nothing comes or goes any more; the protocol hears why, and the peer what `tell` says."""
+        """End the connection; the protocol receives the error, the peer the given end."""
         if self.lost:
             return
         self._closing = self.lost = True

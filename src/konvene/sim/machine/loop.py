@@ -41,11 +41,11 @@ _HOST: ContextVar[Host] = ContextVar("konvene.sim.host")
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready, no deadline is to come, and somebody waits."""
+    """Nothing is ready, no deadline is pending, and tasks wait."""
 
 
 class Host:
-    """One life of a machine's process. Killed and started again it is another one of the same name."""
+    """One life of a machine's process; a restarted one is another object with the same name."""
 
     __slots__ = ("alive", "context", "name", "parked", "paused", "silent", "tasks")
 
@@ -81,7 +81,7 @@ class _Timer(asyncio.TimerHandle):
 
 
 class SimLoop(_Base):  # type: ignore[misc]
-    """See the top of this file."""
+    """An asyncio event loop in virtual time with several hosts."""
 
     def __init__(
         self, chance: Random | None = None, *, order: Order = "hosts",
@@ -122,21 +122,21 @@ class SimLoop(_Base):  # type: ignore[misc]
     # --- hosts ---
 
     def host(self, name: str) -> Host:
-        """The host of that name: the one that lives, or a new life."""
+        """Return the live host of that name, or a new life."""
         found = self._hosts.get(name)
         if found is None or not found.alive:
             found = self._hosts[name] = Host(name)
         return found
 
     def hosts(self) -> list[Host]:
-        """Those that live, in the order in which they came."""
+        """Return the live hosts in the order of their start."""
         return [host for host in self._hosts.values() if host.alive and host is not self._world]
 
     def is_up(self, name: str) -> bool:
         return name in self._hosts and self._hosts[name].alive
 
     def here(self) -> Host:
-        """Whose code runs."""
+        """Return the host whose code runs."""
         return _HOST.get(self._world)
 
     def spawn(self, host: str, coro: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
@@ -144,7 +144,8 @@ class SimLoop(_Base):  # type: ignore[misc]
         return self.create_task(coro, name=name, context=self.host(host).context.copy())
 
     def kill(self, name: str, *, silently: bool = False) -> None:
-        """As `kill -9`. `silently`: as a machine that goes dark, so that its peers are not told."""
+        """Kill a host as `kill -9` does. `silently`: as a machine that loses power, whose peers are not
+        notified."""
         host = self._hosts.get(name)
         if host is None or not host.alive:
             return
@@ -156,11 +157,11 @@ class SimLoop(_Base):  # type: ignore[misc]
         self.network.host_died(host)
 
     def pause(self, name: str) -> None:
-        """As SIGSTOP: nothing of it runs, and the clocks go on."""
+        """Suspend a host as SIGSTOP does; clocks continue."""
         self.host(name).paused = True
 
     def resume(self, name: str) -> None:
-        """As SIGCONT."""
+        """Resume a host as SIGCONT does."""
         host = self.host(name)
         host.paused = False
         parked, host.parked = host.parked, []
@@ -173,7 +174,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         self._ready.append(handle)
 
     def run_on(self, host: Host, call: Callable[[], None]) -> None:
-        """Run what came from outside on a host now, or when it wakes. The dead do not hear."""
+        """Run external input on a host now, or when it resumes; a dead host ignores it."""
         if not host.alive:
             return
         if host.paused:
@@ -229,7 +230,7 @@ class SimLoop(_Base):  # type: ignore[misc]
     def schedule(
         self, delay: float, kind: str, what: Callable[[], str], callback: Callable[..., Any], *args: Any
     ) -> None:
-        """Something that the world does: bytes that come, a disk that is done, a fault."""
+        """Schedule an event of the simulated world: arriving bytes, disk completion, a fault."""
         self._schedule(self._now + delay, kind, self._world, callback, args, self._world.context, what)
 
     def _schedule(
@@ -244,7 +245,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes."""
+        """Do nothing: a cancelled timer is skipped when it is due."""
 
     # --- running ---
 
@@ -282,7 +283,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         self._stopping = True
 
     def halt(self, why: BaseException) -> None:
-        """End the run with this error, whoever would catch it. The first one counts."""
+        """End the run with this error; the first one counts."""
         if self._halted is None:
             self._halted = why
 
@@ -319,7 +320,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return ready.pop(at)
 
     def _advance(self) -> None:
-        """Go to the next moment at which something happens."""
+        """Advance the time to the next timer."""
         timers, ready = self._timers, self._ready
         while timers and not ready:
             when = timers[0][0]
@@ -348,7 +349,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return self._closed
 
     def close(self) -> None:
-        """Let go of everything. What the dead left in the middle is ended there, in a world that is gone."""
+        """Close the loop, and end coroutines that killed hosts left behind."""
         self._closed = True
         self._ready.clear()
         self._timers.clear()
@@ -404,13 +405,13 @@ class SimLoop(_Base):  # type: ignore[misc]
         )  # fmt: skip
 
     def set_default_executor(self, executor: Any) -> None:
-        """There are no threads to be had."""
+        """Do nothing: there are no threads."""
 
     async def shutdown_default_executor(self, *_timeout: float | None) -> None:
-        """There are no threads to wait for."""
+        """Do nothing: there are no threads."""
 
     async def shutdown_asyncgens(self) -> None:
-        """Generators are not followed."""
+        """Do nothing: async generators are not tracked."""
 
     # --- the network ---
 
@@ -441,7 +442,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return self._handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Told to `errors`; without it an error ends the run, as nobody would see it."""
+        """Report to `errors`; without it the error ends the run."""
         host = self.here()
         if self._closed or not host.alive:
             return
@@ -460,14 +461,14 @@ class SimLoop(_Base):  # type: ignore[misc]
         return False
 
     def set_debug(self, enabled: bool) -> None:
-        """There is nothing more to be told."""
+        """Do nothing."""
 
     def get_task_factory(self) -> None:
         return None
 
 
 def _end(coro: CoroutineType[Any, Any, Any]) -> None:
-    """End a coroutine; where it was not begun, also those that it was given to wait for."""
+    """Close a coroutine, and those passed to it if it never started."""
     if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED and coro.cr_frame is not None:
         for given in list(coro.cr_frame.f_locals.values()):
             if inspect.iscoroutine(given):
@@ -485,12 +486,12 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
 
 
 def _is_settled(task: asyncio.Task[Any]) -> bool:
-    """Done, and nothing is to be learnt from it."""
+    """Return True for a finished task without an exception."""
     return task.done() and (task.cancelled() or task.exception() is None)
 
 
 def _name(callback: Any) -> str:
-    """What is called, in words that are the same in every run."""
+    """Return a name of a callback that is the same in every run."""
     while hasattr(callback, "func"):
         callback = callback.func
     owner = getattr(callback, "__self__", None)

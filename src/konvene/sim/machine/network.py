@@ -35,7 +35,7 @@ RETRANSMIT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class NetworkFaults:
-    """How a network behaves. Rates are per piece or connect, from 0 to 1; the default is sound."""
+    """Behaviour of a network. Rates are per piece or connect, from 0 to 1; the default has no faults."""
 
     latency_min_ms: float = 0.1
     latency_mean_ms: float = 0.5
@@ -56,7 +56,7 @@ SOUND = NetworkFaults()
 
 
 class Server(asyncio.AbstractServer):
-    """Somebody who listens."""
+    """A listening socket."""
 
     def __init__(self, network: Network, factory: Callable[[], Any], host: Host, port: int) -> None:
         self._network = network
@@ -82,13 +82,13 @@ class Server(asyncio.AbstractServer):
         self.open = False
 
     async def start_serving(self) -> None:
-        """It serves from the beginning."""
+        """Do nothing: it listens from the beginning."""
 
     async def serve_forever(self) -> None:
         await self._network.loop.create_future()
 
     async def wait_closed(self) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: closing is immediate."""
 
     def get_loop(self) -> SimLoop:
         return self._network.loop
@@ -101,7 +101,7 @@ class Server(asyncio.AbstractServer):
 
 
 class Network:
-    """All hosts' streams. `faults` is what it does to them from now on."""
+    """All hosts' streams. `faults` applies from now on."""
 
     def __init__(self, loop: SimLoop, faults: NetworkFaults = SOUND) -> None:
         self.loop = loop
@@ -120,7 +120,7 @@ class Network:
         return f"<network: {len(self.endpoints)} endpoints, {len(self._blocked)} ways blocked>"
 
     def address(self, name: str) -> str:
-        """A host's address; the first who asks has the first one."""
+        """Return a host's address, assigned at the first use."""
         if name not in self._addresses:
             self._addresses[name] = f"10.0.0.{len(self._addresses) + 1}"
         return self._addresses[name]
@@ -128,13 +128,13 @@ class Network:
     # --- deeds ---
 
     def partition(self, one: str, other: str, *, one_way: bool = False) -> None:
-        """Hold what goes from `one` to `other`, and without `one_way` what comes back as well."""
+        """Hold messages from `one` to `other`, and without `one_way` in both directions."""
         self._blocked.add((one, other))
         if not one_way:
             self._blocked.add((other, one))
 
     def heal(self, one: str | None = None, other: str | None = None) -> None:
-        """Let through what was held: between two hosts, or everywhere. Then everybody reads again too."""
+        """Deliver held messages between two hosts, or everywhere; the latter also ends `deafen`."""
         if one is None:
             self._blocked.clear()
         else:
@@ -153,17 +153,17 @@ class Network:
         return (src, dst) in self._blocked
 
     def deafen(self, endpoint: Endpoint) -> None:
-        """Its host does not read from it any more, until all is healed."""
+        """Let the host stop reading from an endpoint until `heal`."""
         endpoint.inn.deaf = True
 
     def hear(self, endpoint: Endpoint) -> None:
-        """Its host reads from it again."""
+        """Let the host read from an endpoint again."""
         if endpoint.inn.deaf:
             endpoint.inn.deaf = False
             self.loop.run_on(endpoint.host, endpoint.take)
 
     def reset(self, endpoint: Endpoint) -> None:
-        """Both sides of a connection lose it."""
+        """Reset a connection on both sides."""
         for side in (endpoint, endpoint.peer):
             if not side.lost:
                 self.loop.run_on(side.host, partial(side.end, was_reset(), None))
@@ -200,7 +200,7 @@ class Network:
         return None
 
     async def connect(self, factory: Callable[[], Any], host: Any, port: int) -> Any:
-        """A connection; OSError where nobody listens there, no answer where the way is blocked."""
+        """Connect; raises OSError if nothing listens, and waits while the direction is blocked."""
         here = self.loop.here()
         target = here.name if host in ANYWHERE else str(host)
         found = self._find(host, port)
@@ -273,7 +273,7 @@ class Network:
     # --- bytes ---
 
     def pump(self, pipe: Pipe) -> None:
-        """Send what the window has room for."""
+        """Send as much as the window allows."""
         faults, chance, waiting = self.faults, self.loop.chance, pipe.waiting
         moved = False
         while waiting and not pipe.src.lost:
@@ -305,7 +305,9 @@ class Network:
         if not isinstance(item, End):
             pipe.under_way += len(item)
         pipe.last_at = max(pipe.last_at, self.loop.now + self.latency())
-        self.loop.schedule(pipe.last_at - self.loop.now, "bytes", lambda: _told(pipe), self._arrive, pipe)
+        self.loop.schedule(
+            pipe.last_at - self.loop.now, "bytes", lambda: _describe_piece(pipe), self._arrive, pipe
+        )
 
     def _arrive(self, pipe: Pipe) -> None:
         src, dst = pipe.src, pipe.dst
@@ -317,13 +319,17 @@ class Network:
         elif dst.host.silent and not self.loop.is_up(dst.host.name):
             pipe.retries = min(pipe.retries + 1, 6)
             self.loop.schedule(
-                RETRANSMIT_S * 2**pipe.retries, "bytes", lambda: f"{_told(pipe)} again", self._arrive, pipe
+                RETRANSMIT_S * 2**pipe.retries,
+                "bytes",
+                lambda: f"{_describe_piece(pipe)} again",
+                self._arrive,
+                pipe,
             )
         else:
             self._unknown(pipe)
 
     def _deliver(self, pipe: Pipe) -> None:
-        """The next piece, to a host that can hear it."""
+        """Deliver the next piece to a live host."""
         item, dst = pipe.flight.popleft(), pipe.dst
         if not isinstance(item, End):
             pipe.under_way -= len(item)
@@ -343,7 +349,7 @@ class Network:
             dst.take()
 
     def _unknown(self, pipe: Pipe) -> None:
-        """Nobody there knows the connection, and the sender is told so."""
+        """Reset the sender: the receiving host does not know the connection."""
         src = pipe.src
         if not src.lost and src.host.alive:
             self.loop.schedule(
@@ -352,7 +358,7 @@ class Network:
             )  # fmt: skip
 
     def host_died(self, host: Host) -> None:
-        """What it had written and not sent is lost. Its peers hear of it unless the machine went with it."""
+        """Drop unsent data of a dead host; its peers are notified unless the machine lost power."""
         for endpoint in [e for e in self.endpoints if e.host is host]:
             endpoint._closing = endpoint.lost = True
             endpoint.out.waiting.clear()
@@ -362,8 +368,8 @@ class Network:
                 self._send(endpoint.out, End(error))
 
 
-def _told(pipe: Pipe) -> str:
-    """A piece in the trace: whence, whither, how much, and a checksum of it."""
+def _describe_piece(pipe: Pipe) -> str:
+    """Describe a piece in the trace: endpoints, size and checksum."""
     if not pipe.flight:
         return f"{pipe.src.label}>{pipe.dst.label} nothing"
     item = pipe.flight[0]
