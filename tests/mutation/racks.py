@@ -70,7 +70,7 @@ PLACES = (
     _row(
         "unknown-tags-are-told-as-apart", "groups/assignors/tasks/racks.py", (),
         "A task counts as apart although one of its members does not say where it is.",
-        "        apart += not any(shared) and all(map(racks.says_all, holders))\n",
+        "        apart += not any(shared) and all(map(racks.has_all_tags, holders))\n",
         "        apart += not any(shared)\n",
     ),
     _row(

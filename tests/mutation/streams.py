@@ -304,8 +304,8 @@ WARMUPS = (
     _row(
         "largest-report-counts", PROGRESS, ("T5",),
         "Of two members of a process the one that told more counts, also where that is long ago.",
-        "mine[task] = max(now, mine.get(task, now))\n",
-        "mine[task] = max(now, mine.get(task, now), key=lambda of: of[1])\n",
+        "by_task[task] = max(now, by_task.get(task, now))\n",
+        "by_task[task] = max(now, by_task.get(task, now), key=lambda report: report[1])\n",
     ),
     _row(
         "disks-of-all-processes-are-one", PROGRESS, ("T5",),

@@ -38,7 +38,7 @@ WARMUPS = (
     _row(
         "warmup-of-a-silent-thread", "groups/assignors/highly_available/members.py", ("L1",),
         "A task warms up at a member that does not report, and nobody hears that it has caught up.",
-        "    return found if found == NOBODY or group.reports[found] or not is_warm else NOBODY\n",
+        "    return found if found == ABSENT or group.reports[found] or not is_warm else ABSENT\n",
         "    return found\n",
     ),
     _row(
@@ -62,7 +62,7 @@ WARMUPS = (
     _row(
         "standby-beside-its-warmup", "groups/assignors/highly_available/standbys.py", ("T7",),
         "A standby that warms up to apply_soft_state over is replaced by another one, which restores in vain.",
-        "            wanted = group.standbys - len(kept) - (taken[1] != NOBODY)\n",
+        "            wanted = group.standbys - len(kept) - (taken[1] != ABSENT)\n",
         "            wanted = group.standbys - len(kept)\n",
     ),
     _row(

@@ -1,13 +1,13 @@
-"""Who gets which partition of a consumer group, where the coordinator decides it (KIP-848).
+"""The server-side assignors of consumer groups (KIP-848).
 
-One file, one assignor, one row in the table. `contract` says what it is given and what it gives; the tests in
-`tests/groups/assignors` hold every row to the same promises. Assignors of others are loaded by
-`konvene.broker.groups.assignors`, for finding modules is no business of a core.
+One module per assignor, and one row in the table. `contract` defines their input and output; the tests in
+`tests/groups/assignors` check every row against the same invariants. Third-party assignors are loaded by
+`konvene.broker.groups.assignors`, since a core imports nothing by name.
 
-    name         answer                                                    as Kafka's
-    uniform      balanced, sticky                                          same algorithm, members by name
-    range        each topic cut in pieces, in the order of names           exactly
-    rack-aware   as balanced, then near, then sticky                       Kafka has none
+    name         result                                               Kafka's
+    uniform      balanced, sticky                                     same algorithm, members ordered by name
+    range        each topic in contiguous ranges, members by name     identical
+    rack-aware   balanced, then rack-local, then sticky               Kafka has none
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
         )
     }
 )
-"""The built-in ones, the default first."""
+"""The built-in assignors, the default first."""
 
 OFFERED: Final[Mapping[str, Assignor]] = MappingProxyType(
     {name: ASSIGNORS[name] for name in ("uniform", "range")}
 )
-"""Those on offer where nobody says otherwise, as with Kafka."""
+"""The assignors that are enabled by default, as in Kafka."""

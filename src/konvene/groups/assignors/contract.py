@@ -1,19 +1,17 @@
-"""What an assignor is given, what it gives back, and what must be true of that.
+"""The input and output of an assignor, and what must hold for them.
 
-An assignor is a function from a `GroupSpec` to a `GroupAssignment`; it is pure, and whoever calls it twice
-with equal values gets equal answers, whatever the order of the maps. The nouns are KIP-848's.
+An assignor is a function from a `GroupSpec` to a `GroupAssignment`. It is pure: equal inputs have equal
+results, whatever the order of the mappings. The names are KIP-848's.
 
-Who has what is told as `{topic id: partitions}`, and partitions are a tuple in rising order: the smallest
-thing that can be compared, hashed and shared. A slice of a larger tuple costs a tenth of a microsecond
-whatever its numbers are, so that 100,000 partitions are given to 10,000 members in some milliseconds. A
-member whose partitions stay gets the very mapping back that it came with, so that whoever stores answers can
-ask `is` before `==`; nobody may therefore change a mapping that went in or came out. A topic of which a
-member has nothing is left out.
+Assignments are `{topic id: partitions}`, with partitions as a tuple in ascending order: the smallest value
+that can be compared, hashed and shared. Slicing a larger tuple takes a tenth of a microsecond, so that
+100,000 partitions are assigned to 10,000 members in some milliseconds. A member whose partitions do not
+change gets its own mapping back, so that callers can compare by `is` before `==`; therefore no mapping of an
+input or output may be modified. A topic without partitions for a member is left out.
 
-Not checked, for it would cost as much as the answer: that no partition is held by two members before, and
-that each is one that its topic has. It is so if an assignor gave them; else see `each_once`. `checked` looks
-at an answer from a stranger.
-"""
+Not checked, since it would cost as much as the assignment: that no two members own a partition before, and
+that every owned partition exists. Assignments by an assignor fulfil that; for others see `each_once`.
+`checked` validates the result of a third-party assignor."""
 
 from __future__ import annotations
 
@@ -43,25 +41,26 @@ __all__ = [
 ]
 
 Partitions = tuple[int, ...]
-"""Numbers of partitions of one topic, rising."""
+"""Partition indexes of one topic, ascending."""
 MemberAssignment = Mapping[Uuid, Partitions]
-"""What one member has."""
+"""The partitions of one member."""
 GroupAssignment = Mapping[str, MemberAssignment]
-"""What each member has, by member id. Every member is in it."""
+"""The partitions of each member, by member id. It has all members."""
 
 NOTHING: MemberAssignment = MappingProxyType({})
-"""What a member has that has nothing."""
+"""The assignment of a member without partitions."""
 
 
 class PartitionAssignorError(GroupError):
-    """There is no assignment. Clients hear UNKNOWN_SERVER_ERROR, as from Kafka; the group stays as it is."""
+    """No assignment is possible. Clients get UNKNOWN_SERVER_ERROR, as from Kafka; the group does not
+    change."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Errors.UNKNOWN_SERVER_ERROR, message)
 
 
 class SubscriptionType(Enum):
-    """Whether all members of the group subscribe to the same topics. Only for speed: it decides no rule."""
+    """Whether all members subscribe to the same topics. Only an optimization: it changes no result."""
 
     HOMOGENEOUS = "homogeneous"
     HETEROGENEOUS = "heterogeneous"
@@ -69,10 +68,10 @@ class SubscriptionType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """A member: what it reads, and what it was given last."""
+    """A member with its subscription and its current target assignment."""
 
     subscribed: frozenset[Uuid]
-    """Members with the same subscription had better share one set: sets are then compared at a glance."""
+    """Members with the same subscription should share one set, which makes comparisons cheap."""
     assigned: MemberAssignment = field(default_factory=lambda: NOTHING)
     instance_id: str | None = None
     rack_id: str | None = None
@@ -80,18 +79,18 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic that exists."""
+    """An existing topic."""
 
     partitions: int
     racks: tuple[frozenset[str], ...] = ()
-    """For each partition the racks of its replicas; empty where nobody knows them."""
+    """The racks of each partition's replicas; empty if they are unknown."""
     assignable: Partitions | None = None
-    """Those that may be given out, in a share group; None: all of them."""
+    """The partitions that may be assigned, in a share group; None for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """A group that wants an assignment."""
+    """A group to compute an assignment for."""
 
     members: Mapping[str, MemberSpec]
     topics: Mapping[Uuid, TopicSpec]
@@ -100,12 +99,12 @@ class GroupSpec:
 
     @classmethod
     def of(cls, members: Mapping[str, MemberSpec], topics: Mapping[Uuid, TopicSpec]) -> GroupSpec:
-        """With the subscription type that it has."""
+        """Return a spec with the subscription type computed from the members."""
         return cls(members, topics, subscription_type(members.values()))
 
 
 class Assignor(NamedTuple):
-    """A row of the table: the name that members and settings know, and the function."""
+    """A row of the table: the name in configs and requests, and the function."""
 
     name: str
     assign: Callable[[GroupSpec], GroupAssignment]
@@ -113,7 +112,7 @@ class Assignor(NamedTuple):
 
 
 def subscription_type(members: Iterable[MemberSpec]) -> SubscriptionType:
-    """Whether these members all subscribe to the same. Nobody at all does."""
+    """Return whether these members all subscribe to the same topics, as no members at all do."""
     one = None
     for member in members:
         if one is None:
@@ -124,7 +123,7 @@ def subscription_type(members: Iterable[MemberSpec]) -> SubscriptionType:
 
 
 def partitions_of(spec: GroupSpec, topics: Iterable[Uuid]) -> dict[Uuid, int]:
-    """How many partitions each of these topics has, in their order; a topic that is not there is an error."""
+    """Return the partition counts of these topics, in their order. Raises if a topic does not exist."""
     counts = {}
     for topic in topics:
         found = spec.topics.get(topic)
@@ -137,43 +136,45 @@ def partitions_of(spec: GroupSpec, topics: Iterable[Uuid]) -> dict[Uuid, int]:
 
 
 def each_once(members: Mapping[str, MemberSpec], topics: Mapping[Uuid, TopicSpec]) -> dict[str, MemberSpec]:
-    """The same members, none with what does not exist, nor with what another, before it by name, has as well.
+    """Return the members without owned partitions that do not exist or that a member before, by name, also
+    owns.
 
-    For what was not given by an assignor of ours: before a classic group became a consumer group, its clients
-    may have agreed on anything, that all read everything for instance. Who has nothing such keeps its value.
+    For assignments that no server-side assignor made: the clients of a converted classic group may have
+    agreed on anything, such as everyone reading everything. A member without such partitions keeps its value.
     """
-    taken: set[tuple[Uuid, int]] = set()
+    seen: set[tuple[Uuid, int]] = set()
     found: dict[str, MemberSpec] = {}
     for name in sorted(members):
-        mine: dict[Uuid, Partitions] = {}
-        for topic, some in members[name].assigned.items():
+        assigned: dict[Uuid, Partitions] = {}
+        for topic, partitions in members[name].assigned.items():
             count = topics[topic].partitions if topic in topics else 0
-            free = tuple(p for p in sorted(set(some)) if 0 <= p < count and (topic, p) not in taken)
-            taken.update((topic, partition) for partition in free)
-            if free:
-                mine[topic] = free
-        same = mine == members[name].assigned
-        found[name] = members[name] if same else replace(members[name], assigned=mine or NOTHING)
+            valid = tuple(p for p in sorted(set(partitions)) if 0 <= p < count and (topic, p) not in seen)
+            seen.update((topic, partition) for partition in valid)
+            if valid:
+                assigned[topic] = valid
+        same = assigned == members[name].assigned
+        found[name] = members[name] if same else replace(members[name], assigned=assigned or NOTHING)
     return {name: found[name] for name in members}
 
 
-def checked(spec: GroupSpec, given: GroupAssignment) -> GroupAssignment:
-    """The answer of an assignor that may be anybody's: the same, with partitions in rising tuples.
+def checked(spec: GroupSpec, assignment: GroupAssignment) -> GroupAssignment:
+    """Validate the result of a third-party assignor, and return it with partitions as ascending tuples.
 
-    Raises `PartitionAssignorError` where it gives something to nobody in the group, or to somebody who does
-    not subscribe to it, or what does not exist, or one partition to two. Members and partitions may be left
-    out.
-    """
-    strangers = sorted(map(str, given.keys() - spec.members.keys()))
-    if strangers:
-        raise PartitionAssignorError(f"An assignment for {strangers[0]}, which is not a member.")
-    taken: set[tuple[Uuid, int]] = set()
-    answer: dict[str, MemberAssignment] = {}
+    Raises `PartitionAssignorError` if it has an unknown member, a topic to which its member is not
+    subscribed, a partition that does not exist, or one partition twice. Members and partitions may be left
+    out."""
+    unknown = sorted(map(str, assignment.keys() - spec.members.keys()))
+    if unknown:
+        raise PartitionAssignorError(f"An assignment for {unknown[0]}, which is not a member.")
+    assigned_before: set[tuple[Uuid, int]] = set()
+    result: dict[str, MemberAssignment] = {}
     for member, subscribed in ((name, of.subscribed) for name, of in spec.members.items()):
-        mine = {
-            Uuid(topic): tuple(sorted(some)) for topic, some in given.get(member, NOTHING).items() if some
+        assigned = {
+            Uuid(topic): tuple(sorted(some))
+            for topic, some in assignment.get(member, NOTHING).items()
+            if some
         }
-        for topic, some in mine.items():
+        for topic, some in assigned.items():
             if topic not in subscribed:
                 raise PartitionAssignorError(
                     f"{member} is given topic {topic}, to which it does not subscribe."
@@ -184,8 +185,8 @@ def checked(spec: GroupSpec, given: GroupAssignment) -> GroupAssignment:
                     raise PartitionAssignorError(
                         f"{member} is given partition {partition} of topic {topic}, which has {count}."
                     )
-                if (topic, partition) in taken:
+                if (topic, partition) in assigned_before:
                     raise PartitionAssignorError(f"Partition {partition} of topic {topic} is given twice.")
-                taken.add((topic, partition))
-        answer[member] = mine or NOTHING
-    return answer
+                assigned_before.add((topic, partition))
+        result[member] = assigned or NOTHING
+    return result

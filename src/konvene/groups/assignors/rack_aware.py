@@ -275,7 +275,7 @@ class _Exchange:
         return None
 
     def _takers(self, giver: Kind, given: _Class, *, near: bool) -> Iterator[Kind]:
-        """Who may have what this kind gives: if it is near, those to whom it is near as well."""
+        """Return the possible receivers of a partition: if it is local, only those for which it is local."""
         for subscribed in given.readers:
             for kind in self.kinds[subscribed]:
                 if kind != giver and self.members[kind] and (not near or kind[0] in given.racks):

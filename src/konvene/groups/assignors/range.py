@@ -87,7 +87,7 @@ def _each_topic(spec: GroupSpec, order: list[str]) -> GroupAssignment:
     rows: dict[tuple[int, ...], list[int]] = {}
     given: list[dict[Uuid, Partitions]] = [{} for _ in order]
     for topic, count in partitions_of(spec, sorted(readers)).items():
-        # The first reader of each kind tells the kinds apart.
+        # The first reader of each kind identifies it.
         of_topic = tuple(of_kind[0] for of_kind in readers[topic])
         row = rows.get(of_topic)
         if row is None:

@@ -183,9 +183,9 @@ def _subscribe(decision: Decision, old: Member, new: Member) -> tuple[bool, Coll
 def _answer(
     decision: Decision, request: ShareGroupHeartbeatRequest, old: Member, new: Member
 ) -> ShareGroupHeartbeatResponse:
-    says_all = request.subscribed_topic_names is not None
+    has_all_tags = request.subscribed_topic_names is not None
     told = None
-    if request.member_epoch == JOIN or says_all or new.current.assigned != old.current.assigned:
+    if request.member_epoch == JOIN or has_all_tags or new.current.assigned != old.current.assigned:
         told = _assignment(new.current)
     waits = is_waiting(new, decision.epoch, decision.assignment_epoch) or bool(
         decision.state_topics.initializing

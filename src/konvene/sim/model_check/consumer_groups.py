@@ -88,7 +88,7 @@ class Client(NamedTuple):
     epoch: int = -1
     held: Held = frozenset()
     target: Held | None = None
-    says_all: bool = True
+    has_all_tags: bool = True
     owes: bool = False
     """Whether it carried out something that it has not reported."""
     question: ConsumerGroupHeartbeatRequest | None = None
@@ -220,7 +220,7 @@ class ConsumerGroupModel(GroupModel):
 
     def starts(self, client: Client) -> Client:
         return client._replace(
-            life=client.life + 1, inside=True, epoch=0, joins=client.joins - 1, says_all=True
+            life=client.life + 1, inside=True, epoch=0, joins=client.joins - 1, has_all_tags=True
         )
 
     def sends(self, client: Client) -> Client:
@@ -308,13 +308,13 @@ def _may_carry_out(client: Client) -> bool:
     cannot express it."""
     question = client.question
     takes = client.target is not None and not client.target <= client.held
-    unacknowledged = client.says_all or (question is not None and question.topic_partitions is not None)
+    unacknowledged = client.has_all_tags or (question is not None and question.topic_partitions is not None)
     return not (takes and unacknowledged)
 
 
 def _next_heartbeat(client: Client) -> Client:
     """Return the client with its next heartbeat: full after a lost response, else only what changed."""
-    joins, everything = client.epoch == 0, client.says_all or client.epoch == 0
+    joins, everything = client.epoch == 0, client.has_all_tags or client.epoch == 0
     owned = None
     if everything or client.owes:
         owned = (
@@ -329,7 +329,7 @@ def _next_heartbeat(client: Client) -> Client:
         subscribed_topic_names=("orders",) if everything else None,
         topic_partitions=() if joins else owned,
     )
-    return client._replace(question=request, says_all=False, owes=False)
+    return client._replace(question=request, has_all_tags=False, owes=False)
 
 
 def _after_response(client: Client) -> Client:
@@ -337,7 +337,7 @@ def _after_response(client: Client) -> Client:
     client = client._replace(answer=None)
     error = answer if isinstance(answer, Errors) else Errors(answer.error_code)
     if error in FENCED:
-        return client._replace(epoch=0, held=frozenset(), target=None, says_all=True, owes=False)
+        return client._replace(epoch=0, held=frozenset(), target=None, has_all_tags=True, owes=False)
     if error is not Errors.NONE:  # The client stops, and may be started again.
         return Client(client.name, client.static, client.life, joins=client.joins)
     assignment = answer.assignment

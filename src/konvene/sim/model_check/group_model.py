@@ -157,7 +157,7 @@ class GroupModel:
             received = with_client(state, index, self.receives(client))
             yield Transition(f"{name} receives the response", received, True)
             if state.faults:
-                lost = client._replace(answer=None, says_all=True)
+                lost = client._replace(answer=None, has_all_tags=True)
                 lost_state = with_client(state, index, lost, fault=True)
                 yield Transition(f"{name} loses a response", lost_state, False)
             return
@@ -166,7 +166,7 @@ class GroupModel:
             answered = after.clients[index]._replace(question=None, answer=answer)
             yield Transition(f"the heartbeat of {name} arrives", with_client(after, index, answered), True)
             if state.faults:
-                lost = client._replace(question=None, says_all=True)
+                lost = client._replace(question=None, has_all_tags=True)
                 lost_state = with_client(state, index, lost, fault=True)
                 yield Transition(f"{name} loses a request", lost_state, False)
         elif client.inside:
@@ -187,7 +187,7 @@ def with_client(state: Any, index: int, client: Any, *, fault: bool = False) -> 
 
 def without_messages(clients: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return clients whose connections to the coordinator were lost."""
-    return tuple(c._replace(question=None, answer=None, says_all=True) for c in clients)
+    return tuple(c._replace(question=None, answer=None, has_all_tags=True) for c in clients)
 
 
 def relative_to(base: int) -> Any:

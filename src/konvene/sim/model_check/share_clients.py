@@ -21,7 +21,7 @@ class Client(NamedTuple):
     inside: bool = False
     epoch: int = -1
     held: Held = frozenset()
-    says_all: bool = True
+    has_all_tags: bool = True
     question: ShareGroupHeartbeatRequest | None = None
     answer: ShareGroupHeartbeatResponse | None = None
     joins: int = 1
@@ -31,14 +31,14 @@ class Client(NamedTuple):
 def next_heartbeat(client: Client) -> Client:
     """Return the client with its next heartbeat; it has the subscription on joining and after a lost
     response."""
-    says_all = client.says_all or client.epoch == 0
+    has_all_tags = client.has_all_tags or client.epoch == 0
     request = ShareGroupHeartbeatRequest(
         group_id=GROUP,
         member_id=client.name,
         member_epoch=client.epoch,
-        subscribed_topic_names=("orders",) if says_all else None,
+        subscribed_topic_names=("orders",) if has_all_tags else None,
     )
-    return client._replace(question=request, says_all=False)
+    return client._replace(question=request, has_all_tags=False)
 
 
 def after_response(client: Client) -> Client:
@@ -47,7 +47,7 @@ def after_response(client: Client) -> Client:
     client = client._replace(answer=None)
     error = Errors(answer.error_code)
     if error in (*FENCED, Errors.GROUP_ID_NOT_FOUND):
-        return client._replace(epoch=0, held=frozenset(), says_all=True)
+        return client._replace(epoch=0, held=frozenset(), has_all_tags=True)
     if error is not Errors.NONE:  # The client stops, and may be started again.
         return Client(client.name, joins=client.joins)
     assignment, held = answer.assignment, client.held

@@ -146,7 +146,7 @@ class ShareGroupModel(GroupModel):
         since = relative_to(state.group.epoch if state.group is not None else 0)
         clients = tuple(
             (
-                c.inside, since(c.epoch), c.held, c.says_all, c.joins,
+                c.inside, since(c.epoch), c.held, c.has_all_tags, c.joins,
                 c.question and (since(c.question.member_epoch), c.question.subscribed_topic_names),
                 c.answer and (c.answer.error_code, since(c.answer.member_epoch), c.answer.assignment),
             )

@@ -111,7 +111,7 @@ class Client(NamedTuple):
     epoch: int = -1
     held: Held = NONE_HELD
     target: Held | None = None
-    says_all: bool = True
+    has_all_tags: bool = True
     owes: bool = False
     """Whether it carried out something that it has not reported."""
     question: StreamsGroupHeartbeatRequest | None = None
@@ -176,7 +176,7 @@ class StreamsGroupModel(GroupModel):
         since = relative_to(group.epoch if group is not None else 0)
         clients = tuple(
             (
-                c.life % 2, c.inside, since(c.epoch), c.held, c.target, c.says_all, c.owes, c.joins,
+                c.life % 2, c.inside, since(c.epoch), c.held, c.target, c.has_all_tags, c.owes, c.joins,
                 c.question and (since(c.question.member_epoch), _reported_tasks(c.question)),
                 c.answer and (c.answer.error_code, since(c.answer.member_epoch), _reported_tasks(c.answer)),
             )
@@ -339,7 +339,7 @@ def _carried_out(client: Client) -> Client:
     target, question = client.target, client.question
     if not client.inside or target is None:
         return client
-    if client.says_all or (question is not None and question.active_tasks is not None):
+    if client.has_all_tags or (question is not None and question.active_tasks is not None):
         kept = client.held & target
         return client if kept == client.held else client._replace(held=kept, owes=True)
     return client._replace(held=target, target=None, owes=True)
@@ -348,7 +348,7 @@ def _carried_out(client: Client) -> Client:
 def _next_heartbeat(client: Client) -> Client:
     """Return the client with its next heartbeat: full after a lost response, else only what changed."""
     joins = client.epoch == 0
-    reports_tasks = client.says_all or joins or client.owes
+    reports_tasks = client.has_all_tags or joins or client.owes
     roles = [_rows(client.held, role) if reports_tasks else None for role in Role]
     request = StreamsGroupHeartbeatRequest(
         group_id=GROUP,
@@ -362,7 +362,7 @@ def _next_heartbeat(client: Client) -> Client:
         standby_tasks=roles[1],
         warmup_tasks=roles[2],
     )
-    return client._replace(question=request, says_all=False, owes=False)
+    return client._replace(question=request, has_all_tags=False, owes=False)
 
 
 def _rows(held: Held, role: Role) -> tuple[TaskIds, ...]:
@@ -379,7 +379,7 @@ def _after_response(client: Client) -> Client:
     client = client._replace(answer=None)
     error = Errors(answer.error_code)
     if error in FENCED:
-        return client._replace(epoch=0, held=NONE_HELD, target=None, says_all=True, owes=False)
+        return client._replace(epoch=0, held=NONE_HELD, target=None, has_all_tags=True, owes=False)
     if error is not Errors.NONE:  # The client stops, and may be started again.
         return client.stopped()
     assigned, target, owes = _reported_tasks(answer), client.target, client.owes

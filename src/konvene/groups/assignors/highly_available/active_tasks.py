@@ -26,13 +26,13 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from math import lcm
 
-from konvene.groups.assignors.highly_available.indexed_group import NOBODY, Group
+from konvene.groups.assignors.highly_available.indexed_group import ABSENT, Group
 from konvene.groups.assignors.highly_available.quotas import Level
 
 __all__ = ["Actives"]
 
 LOOKED_AT = 32
-"""So many of equally loaded processes are asked for their racks."""
+"""Maximum number of equally loaded processes whose racks are compared."""
 
 
 class Actives:
@@ -42,7 +42,7 @@ class Actives:
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.at = [NOBODY] * group.count
+        self.at = [ABSENT] * group.count
         """For each task its process."""
         self.is_new = [False] * group.count
         """For each task whether it comes to where it is."""
@@ -66,7 +66,7 @@ class Actives:
         group, at, count = self.group, self.at, self.count
         orphans = []
         for task, owner in enumerate(group.owner):
-            if owner != NOBODY:
+            if owner != ABSENT:
                 at[task] = process = group.process_of[owner]
                 if group.stateful[task]:
                     if len(group.states[task]) > 1 and group.is_behind(owner, task):
@@ -77,7 +77,7 @@ class Actives:
         strays = []
         for task in orphans:
             process = self._heir(task)
-            if process == NOBODY:
+            if process == ABSENT:
                 strays.append(task)
             else:
                 self._put(task, process)
@@ -88,29 +88,29 @@ class Actives:
         self.at[task], self.is_new[task] = process, True
 
     def _rescue(self, task: int) -> None:
-        """Its owner is behind: to who is not, if there is somebody."""
+        """Move a task whose owner is behind to a process that has caught up, if there is one."""
         others = [p for p in self.group.states[task] if p != self.at[task]]
         ready = [p for p in others if self.group.has_caught_up(p, task)]
         if ready and not self.group.has_caught_up(self.at[task], task):
             self._put(task, self._best(task, ready))
 
     def _heir(self, task: int) -> int:
-        """Who is to have a task that nobody has."""
+        """Return the process for a task without an owner; `ABSENT` if no process has a copy."""
         group = self.group
-        told = group.states[task]
-        if told:
-            ready = [p for p in told if group.has_caught_up(p, task)]
+        with_state = group.states[task]
+        if with_state:
+            ready = [p for p in with_state if group.has_caught_up(p, task)]
             if ready:
                 return self._best(task, ready)
-            furthest = min(group.far(p, task) for p in told)
-            return self._best(task, [p for p in told if group.far(p, task) == furthest])
+            furthest = min(group.far(p, task) for p in with_state)
+            return self._best(task, [p for p in with_state if group.far(p, task) == furthest])
         return self._best(task, [copy.process for copy in group.copies[task]])
 
     def _best(self, task: int, processes: Sequence[int]) -> int:
         """Of equally good ones, the one with least for each member; then who has a copy in use, and then who
         is near."""
         if len(processes) < 2:
-            return processes[0] if processes else NOBODY
+            return processes[0] if processes else ABSENT
         group, unit = self.group, lcm(*(self.group.weights[p] for p in processes))
         held = {copy.process for copy in group.copies[task]}
         return min(
@@ -121,7 +121,7 @@ class Actives:
         )  # fmt: skip
 
     def _spread(self, tasks: Iterable[int], count: list[int]) -> None:
-        """To whoever has least with one more."""
+        """Assign tasks one by one to the least loaded process."""
         group = self.group
         unit = lcm(*set(group.weights))
         load = [unit // weight for weight in group.weights]
@@ -209,8 +209,8 @@ class Actives:
                 if not near:
                     self._move(task, takers[0])
                     continue
-                to = next((p for p in takers if level.takes(p) and group.is_local(p, task)), NOBODY)
-                if to == NOBODY:
+                to = next((p for p in takers if level.takes(p) and group.is_local(p, task)), ABSENT)
+                if to == ABSENT:
                     left.append(task)
                 else:
                     self._move(task, to)
@@ -302,7 +302,7 @@ class Actives:
         total, tasks, strays = list(self.count), [], []
         for task, process in enumerate(at):
             if not group.stateful[task]:
-                if process == NOBODY:
+                if process == ABSENT:
                     strays.append(task)
                 else:
                     total[process] += 1

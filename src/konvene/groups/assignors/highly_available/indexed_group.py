@@ -20,9 +20,9 @@ from konvene.groups.assignors.tasks.contract import GroupAssignment, GroupSpec, 
 from konvene.groups.assignors.tasks.lags import UNKNOWN, Progress, Task
 from konvene.groups.assignors.tasks.racks import Racks
 
-__all__ = ["NOBODY", "Copy", "Group"]
+__all__ = ["ABSENT", "Copy", "Group"]
 
-NOBODY: Final = -1
+ABSENT: Final = -1
 
 
 class Copy(NamedTuple):
@@ -73,7 +73,7 @@ class Group:
         self.racks = Racks.of(spec, topology)
         self.progress = Progress.of(self.members)
         self.states: list[list[int]] = [[] for _ in range(self.count)]
-        """For each task the processes that have told an offset."""
+        """The processes that have reported an offset of each task."""
         self._read_states(number)
         self._read_assigned()
 
@@ -90,13 +90,13 @@ class Group:
         return f"<Group {len(self.names)} members of {len(self.ids)} processes, {self.count} tasks>"
 
     def _read_assigned(self) -> None:
-        self.owner = [NOBODY] * self.count
+        self.owner = [ABSENT] * self.count
         """For each task the member that is active now."""
         self.copies: list[Sequence[Copy]] = [()] * self.count
         """For each task who has a standby or a warm-up of it now, of other processes than the active one."""
         for member, of in enumerate(self.members):
             for task in self.numbers(of.assigned.active):
-                if self.owner[task] == NOBODY:
+                if self.owner[task] == ABSENT:
                     self.owner[task] = member
         for member, of in enumerate(self.members):
             if of.assigned.standby:
@@ -110,7 +110,7 @@ class Group:
         mine = (Copy(process, member, warms_up),)
         for task in self.numbers(told):
             active, row = owner[task], copies[task]
-            if self.stateful[task] and (active == NOBODY or process_of[active] != process):
+            if self.stateful[task] and (active == ABSENT or process_of[active] != process):
                 if not row:
                     copies[task] = mine
                 elif all(other.process != process for other in row):
@@ -126,7 +126,7 @@ class Group:
                         self.states[task].append(process)
 
     def numbers(self, told: Tasks) -> Iterator[int]:
-        """What somebody has, of what there is."""
+        """Yield the numbers of the existing tasks in an assignment."""
         for name, partitions in told.items():
             size, first = self.sizes.get(name, 0), self.first.get(name, 0)
             for partition in partitions:
@@ -153,7 +153,7 @@ class Group:
         return self.progress.ends.get(self.keys[task], UNKNOWN) // (self.acceptable + 1)
 
     def is_behind(self, member: int, task: int) -> bool:
-        """Whether an active member says itself that it has not caught up."""
+        """Return whether an active member reports a lag itself."""
         of, (name, partition) = self.members[member], self.keys[task]
         end = of.task_end_offsets.get(name, {}).get(partition)
         if end is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heapreplace
 
-from konvene.groups.assignors.highly_available.indexed_group import NOBODY, Group
+from konvene.groups.assignors.highly_available.indexed_group import ABSENT, Group
 from konvene.groups.assignors.highly_available.quotas import Level
 
 __all__ = ["seats_of_actives", "seats_of_copies"]
@@ -20,7 +20,7 @@ __all__ = ["seats_of_actives", "seats_of_copies"]
 
 def seats_of_actives(group: Group, at: Sequence[int]) -> list[int]:
     """For each task a member of the process that it is at."""
-    seats = [NOBODY] * group.count
+    seats = [ABSENT] * group.count
     several: dict[int, tuple[list[int], list[int]]] = {}
     for task, process in enumerate(at):
         if group.weights[process] == 1:
@@ -41,11 +41,11 @@ def _seat(group: Group, process: int, tasks: list[int], count: list[int], seats:
     number = {member: at for at, member in enumerate(members)}
     new, strays = [], []
     for task in tasks:
-        seat = number.get(group.owner[task], NOBODY)
-        if seat == NOBODY:
+        seat = number.get(group.owner[task], ABSENT)
+        if seat == ABSENT:
             new.append(task)
-            seat = next((number[c.member] for c in group.copies[task] if c.process == process), NOBODY)
-        if seat == NOBODY:
+            seat = next((number[c.member] for c in group.copies[task] if c.process == process), ABSENT)
+        if seat == ABSENT:
             strays.append(task)
         else:
             seats[task] = members[seat]
@@ -82,10 +82,10 @@ def seats_of_copies(
     count = [0] * len(group.names)
     later: list[tuple[int, int, bool]] = []
     for task, processes in enumerate(on):
-        to = warmups.get(task, NOBODY)
-        for process in (*processes, to) if to != NOBODY else processes:
+        to = warmups.get(task, ABSENT)
+        for process in (*processes, to) if to != ABSENT else processes:
             member = _as_before(group, task, process, process == to)
-            if member == NOBODY:
+            if member == ABSENT:
                 later.append((task, process, process == to))
             else:
                 (warm if process == to else standbys)[member].append(task)
@@ -105,8 +105,8 @@ def _as_before(group: Group, task: int, process: int, is_warm: bool) -> int:
     if group.weights[process] == 1:
         return group.members_of[process][0]
     owner = group.owner[task]
-    found = owner if owner != NOBODY and group.process_of[owner] == process else NOBODY
+    found = owner if owner != ABSENT and group.process_of[owner] == process else ABSENT
     for copy in group.copies[task]:
         if copy.process == process:
             found = copy.member
-    return found if found == NOBODY or group.reports[found] or not is_warm else NOBODY
+    return found if found == ABSENT or group.reports[found] or not is_warm else ABSENT

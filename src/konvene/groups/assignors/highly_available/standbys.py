@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 from math import lcm
 
 from konvene.groups.assignors.highly_available.active_tasks import LOOKED_AT, Actives
-from konvene.groups.assignors.highly_available.indexed_group import NOBODY, Group
+from konvene.groups.assignors.highly_available.indexed_group import ABSENT, Group
 from konvene.groups.assignors.highly_available.quotas import Level
 
 __all__ = ["Copies"]
@@ -85,13 +85,13 @@ class Copies:
         for task, is_stateful in enumerate(group.stateful):
             if not is_stateful:
                 continue
-            taken = (at[task], self.warmups.get(task, NOBODY))
+            taken = (at[task], self.warmups.get(task, ABSENT))
             kept = [process for process in self.held[task] if process not in taken]
             if len(kept) > group.standbys:
                 kept.sort(key=lambda p: (group.far(p, task), p))
                 del kept[group.standbys :]
             self.on[task] = kept
-            wanted = group.standbys - len(kept) - (taken[1] != NOBODY)
+            wanted = group.standbys - len(kept) - (taken[1] != ABSENT)
             if wanted > 0:
                 heirs = self._with_state(task)
                 kept += heirs[:wanted]
@@ -107,10 +107,10 @@ class Copies:
         group, on = self.group, self.on[task]
         owner = group.owner[task]
         some = {*group.states[task], *(copy.process for copy in group.copies[task])}
-        gives_up = group.process_of[owner] if owner != NOBODY else NOBODY
-        if gives_up != NOBODY:
+        gives_up = group.process_of[owner] if owner != ABSENT else ABSENT
+        if gives_up != ABSENT:
             some.add(gives_up)
-        some -= {self.actives.at[task], self.warmups.get(task, NOBODY), *on}
+        some -= {self.actives.at[task], self.warmups.get(task, ABSENT), *on}
         if len(some) < 2:
             return list(some)
         return sorted(
@@ -120,7 +120,7 @@ class Copies:
             ),
         )  # fmt: skip
 
-    def _clash(self, task: int, process: int, without: int = NOBODY) -> int:
+    def _clash(self, task: int, process: int, without: int = ABSENT) -> int:
         """What a process would share with the others that have the task."""
         group = self.group
         if group.racks.is_trivial:
@@ -137,16 +137,16 @@ class Copies:
         queue = [((n + 1) * each, p) for p, (n, each) in enumerate(zip(count, load, strict=True))]
         heapify(queue)
         for task in tasks:
-            taken = (self.actives.at[task], self.warmups.get(task, NOBODY), *self.on[task])
+            taken = (self.actives.at[task], self.warmups.get(task, ABSENT), *self.on[task])
             passed: list[tuple[int, int]] = []
-            best = (0, 0, NOBODY)
+            best = (0, 0, ABSENT)
             while queue and len(passed) < LOOKED_AT + len(taken):
                 key, process = heappop(queue)
                 passed.append((key, process))
                 if process in taken:
                     continue
                 clash = self._clash(task, process)
-                if best[2] == NOBODY or (clash, key, process) < best:
+                if best[2] == ABSENT or (clash, key, process) < best:
                     best = (clash, key, process)
                 if not clash or group.racks.is_trivial:
                     break
@@ -190,7 +190,7 @@ class Copies:
     def _relieve(self, giver: int, task: int, queue: _Emptiest) -> bool:
         """Let somebody with less have the standby instead, if that can be."""
         group, on, actives = self.group, self.on[task], self.actives
-        taken = (actives.at[task], self.warmups.get(task, NOBODY), *on)
+        taken = (actives.at[task], self.warmups.get(task, ABSENT), *on)
         limit = self.count[giver] * self.load[giver]
         if giver in self.held[task]:
             ready = [
@@ -209,7 +209,7 @@ class Copies:
             at_once = bool(ready)
         else:
             to, at_once = queue.first(limit, taken, None), True
-        if to == NOBODY or self._clash(task, to, giver) > self._clash(task, giver):
+        if to == ABSENT or self._clash(task, to, giver) > self._clash(task, giver):
             return False
         if at_once:
             on[on.index(giver)] = to
@@ -251,8 +251,8 @@ class _Emptiest:
 
     def first(self, limit: int, taken: tuple[int, ...], may: list[bool] | None) -> int:
         """The emptiest that would be less full than this, and may."""
-        passed, found = [], NOBODY
-        while self.heap and found == NOBODY:
+        passed, found = [], ABSENT
+        while self.heap and found == ABSENT:
             if self._is_of_before():
                 heappop(self.heap)
                 continue

@@ -154,7 +154,7 @@ def _one_moves(
     has: dict[str, set[Unit]],
     near: Mapping[str, set[Unit]],
 ) -> bool:
-    """Somebody who reads nothing else goes to where at least two fewer do."""
+    """Move a member that reads nothing else to a partition with at least two readers less."""
     for member, mine in has.items():
         crowded = next(iter(mine)) if len(mine) == 1 else None
         if crowded is None or count[crowded] < 3:

@@ -43,7 +43,7 @@ from konvene.groups.assignors.tasks.contract import (
 
 __all__ = ["assign"]
 
-NOBODY = -1
+ABSENT = -1
 
 
 def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
@@ -89,7 +89,7 @@ class _Tasks:
         ]
 
     def of(self, told: Tasks) -> Iterable[tuple[int, Sequence[int]]]:
-        """What somebody has, of what there is: for each subtopology its first number, and partitions."""
+        """Yield the first task number of each existing subtopology, with the partitions in `tasks`."""
         for name, partitions in told.items():
             size = self.sizes.get(name, 0)
             if size and partitions:
@@ -108,12 +108,12 @@ class _Tasks:
         }
 
     def told(self, owners: Sequence[Sequence[int]], members: int) -> list[dict[str, tuple[int, ...]]]:
-        """What each member has, where each of these says for every task who has it."""
+        """Return the tasks of each member, from lists that have the owner of every task."""
         found: list[dict[str, tuple[int, ...]]] = [{} for _ in range(members)]
         alone = [(partition,) for partition in range(max(self.sizes.values()))]
         for name, first in self.first.items():
             parts = [row[first : first + self.sizes[name]] for row in owners]
-            if len(parts) == 1 and len(set(parts[0])) == len(parts[0]) and NOBODY not in parts[0]:
+            if len(parts) == 1 and len(set(parts[0])) == len(parts[0]) and ABSENT not in parts[0]:
                 for member, one in zip(parts[0], alone, strict=False):
                     found[member][name] = one
             else:
@@ -133,7 +133,7 @@ def _by_owner(parts: list[Sequence[int]]) -> dict[int, list[int]]:
         for owner in owners:
             if owner in has:
                 has[owner].append(partition)
-            elif owner != NOBODY:
+            elif owner != ABSENT:
                 has[owner] = [partition]
     return has
 
@@ -173,7 +173,7 @@ class _Work:
         self.capacity = [1] * len(sizes) if self.even else sizes
         """How much each process can carry beside others: its members; where all have as many, 1."""
         self.queues: list[Queue | None] = [None] * len(number)
-        """For each process its members by load, where it has several and they were asked for."""
+        """The members by load of each process with several members, computed on demand."""
 
         self.count = [0] * len(self.names)
         """Tasks of each member, in all roles."""
@@ -181,11 +181,11 @@ class _Work:
         """Tasks of each process."""
         self.load = [0.0] * len(number)
         """The same divided by its capacity."""
-        self.was_active = [NOBODY] * tasks.count
+        self.was_active = [ABSENT] * tasks.count
         """For each task who had it."""
-        self.active = [NOBODY] * tasks.count
+        self.active = [ABSENT] * tasks.count
         """For each task who has it now."""
-        self.copies = [[NOBODY] * tasks.count for _ in range(spec.configs.num_standby_replicas)]
+        self.copies = [[ABSENT] * tasks.count for _ in range(spec.configs.num_standby_replicas)]
         """For each task who has its first standby, its second one, and so on."""
         self.heirs: list[tuple[int, ...]] = []
         """For each task who had a standby of it or has its state, the best first."""
@@ -195,7 +195,7 @@ class _Work:
     # Active tasks ----------------------------------------------------------------------------
 
     def assign_active(self) -> None:
-        """Give each task to somebody."""
+        """Assign each active task to a member."""
         rest = self._keep_active()
         if rest or self.copies:
             self.heirs = self._find_heirs()
@@ -205,7 +205,7 @@ class _Work:
             self._spread_active(sorted(rest))
 
     def _keep_active(self) -> list[int]:
-        """To those who have them. Says which are left."""
+        """Assign tasks to their current owners; return the remaining tasks."""
         was = self.was_active
         for member, of in enumerate(self.members):
             for first, partitions in self.tasks.of(of.assigned.active) if of.assigned.active else ():
@@ -215,7 +215,7 @@ class _Work:
         active, count, share_of_active, share = self.active, self.count, self.share_of_active, self.share
         for task in self.tasks.by_partition:
             member = was[task]
-            if member != NOBODY and (has := count[member]) < share_of_active.each:
+            if member != ABSENT and (has := count[member]) < share_of_active.each:
                 active[task] = member
                 count[member] = has = has + 1
                 if has == share_of_active.each:
@@ -230,12 +230,12 @@ class _Work:
         return rest
 
     def _inherit(self, tasks: list[int]) -> list[int]:
-        """To those who have their state. Says which are left."""
+        """Assign tasks to members with their state; return the remaining tasks."""
         rest = []
         for task in tasks:
             row = self.heirs[task]
-            member = self._least(row) if row else NOBODY
-            if member != NOBODY and self.count[member] < self.share_of_active.each:
+            member = self._least(row) if row else ABSENT
+            if member != ABSENT and self.count[member] < self.share_of_active.each:
                 self.active[task] = member
                 self._give(member)
                 if self.count[member] == self.share_of_active.each:
@@ -245,7 +245,7 @@ class _Work:
         return rest
 
     def _spread_active(self, tasks: list[int]) -> None:
-        """To whoever has least."""
+        """Assign tasks to the least loaded members."""
         queue = Queue(range(len(self.load)), self.load, even=self.even)
         share_of_active = self.share_of_active
         for task in tasks:
@@ -269,7 +269,7 @@ class _Work:
             on = [process_of[row[task]] for row in rows[: nth + 1]]
             for copy in self.copies[nth:]:
                 member = self._spread_standby(on, queue)
-                if member == NOBODY:
+                if member == ABSENT:
                     break
                 copy[task] = member
                 on.append(process_of[member])
@@ -286,15 +286,15 @@ class _Work:
         for task in reversed(self.tasks.by_partition):
             if not stateful[task]:
                 continue
-            if was[task] == NOBODY and not heirs[task]:
+            if was[task] == ABSENT and not heirs[task]:
                 left.append((task, 0))
                 continue
             on = [process_of[active[task]]]
             for nth, copy in copies:
                 member = was[task]
-                if member == NOBODY or process_of[member] in on or count[member] >= share.each:
+                if member == ABSENT or process_of[member] in on or count[member] >= share.each:
                     member = self._heir(heirs[task], on)
-                    if member == NOBODY or count[member] >= share.each:
+                    if member == ABSENT or count[member] >= share.each:
                         left.append((task, nth))
                         break
                 copy[task] = member
@@ -307,9 +307,9 @@ class _Work:
         """The best of those whose processes do not have the task."""
         process_of = self.process_of
         if len(heirs) == 1:
-            return NOBODY if process_of[heirs[0]] in on else heirs[0]
+            return ABSENT if process_of[heirs[0]] in on else heirs[0]
         others = [member for member in heirs if process_of[member] not in on]
-        return self._least(others) if others else NOBODY
+        return self._least(others) if others else ABSENT
 
     def _spread_standby(self, on: list[int], queue: Queue) -> int:
         """To the process with least of those that do not have the task."""
@@ -319,8 +319,8 @@ class _Work:
             queue.served()
             return member
         passed = [queue.skip()]
-        member = NOBODY
-        while queue and member == NOBODY:
+        member = ABSENT
+        while queue and member == ABSENT:
             passed.append(process := queue.skip())
             if process not in on:
                 member = self._give_lightest(process)

@@ -23,7 +23,7 @@ from typing import Final
 __all__ = ["computed", "hashed"]
 
 DEFAULT_CAPACITY: Final = 16
-"""The size of a table that nobody told how many keys there will be."""
+"""The initial size of a Java HashMap without an expected number of keys."""
 POWERS: Final = tuple(pow(31, n, 1 << 32) for n in range(127, -1, -1))
 """What the last units of a string are multiplied with in its hash; the very last one with 1."""
 

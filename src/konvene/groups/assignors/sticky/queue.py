@@ -88,7 +88,7 @@ class Queue:
         return self.pop()
 
     def _line_up(self, low: float) -> None:
-        """Say who is served before anybody is served twice."""
+        """Set the members that are served before any is served twice."""
         heap, load = self.heap, self.load
         preorder: Sequence[int]
         postorder: Sequence[int]

@@ -1,22 +1,21 @@
-"""What a task assignor is given, what it gives back, and what must be true of that (KIP-1071, KIP-1357).
+"""The input and output of a task assignor, and what must hold for them (KIP-1071, KIP-1357).
 
 A task is one partition of a subtopology of a Kafka Streams application. Its active copy runs on one member;
-standbys keep a copy of its state elsewhere. Members with one process id share a disk. That makes the rules:
+standbys keep a copy of its state elsewhere. Members with the same process id share a disk. Hence the rules:
 
-    active      every task once, whether its subtopology has state or not
-    standby     only of subtopologies with state; as many as are configured, or one for each other process
-    process     a task at most once in any role, for its state has one place on a disk
-    warm-up     of subtopologies with state, for who is to be active once its copy has caught up
+    active      every task exactly once, stateful or not
+    standby     only of stateful subtopologies; as many as configured, or one for each other process
+    process     a task at most once in any role, since its state has one directory on a disk
+    warm-up     of stateful subtopologies, for the next active owner until its copy has caught up
 
-An assignor is a function from a `GroupSpec` and a `TopologyDescriber` to a `GroupAssignment`; it is pure, and
-equal values give equal answers, whatever the order of the maps. As with partitions (see `contract`), tasks
-are told as `{subtopology id: partitions}` with partitions a tuple in rising order, subtopologies without any
-left out; and who keeps what it had gets the very value back that it came with, so that nobody may change what
-went in or came out.
+An assignor is a function from a `GroupSpec` and a `TopologyDescriber` to a `GroupAssignment`. It is pure:
+equal inputs have equal results, whatever the order of the mappings. As for partitions (see `contract`), tasks
+are `{subtopology id: partitions}` with partitions as an ascending tuple, and subtopologies without tasks left
+out; a member whose tasks do not change gets its own value back, so no value of an input or output may be
+modified.
 
-What members had before may be of a topology that is gone, or be held by two: an assignor takes of it what is
-still true. `checked` looks at an answer from a stranger.
-"""
+The current tasks of members may be of an older topology, or owned twice: an assignor ignores what is not
+valid any more. `checked` validates the result of a third-party assignor."""
 
 from __future__ import annotations
 
@@ -47,16 +46,17 @@ __all__ = [
 ]
 
 Tasks = Mapping[str, tuple[int, ...]]
-"""Partitions by subtopology id, rising."""
+"""Partitions by subtopology id, ascending."""
 TaskOffsets = Mapping[str, Mapping[int, int]]
-"""By subtopology id and partition: the sum over all changelogs of a task."""
+"""Offsets by subtopology id and partition, summed over all changelogs of the task."""
 
 NO_TASKS: Tasks = MappingProxyType({})
 NO_OFFSETS: TaskOffsets = MappingProxyType({})
 
 
 class TaskAssignorError(GroupError):
-    """There is no assignment. Clients hear UNKNOWN_SERVER_ERROR, as from Kafka; the group stays as it is."""
+    """No assignment is possible. Clients get UNKNOWN_SERVER_ERROR, as from Kafka; the group does not
+    change."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Errors.UNKNOWN_SERVER_ERROR, message)
@@ -64,7 +64,7 @@ class TaskAssignorError(GroupError):
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """What one member has."""
+    """The tasks of one member."""
 
     active: Tasks = field(default_factory=lambda: NO_TASKS)
     standby: Tasks = field(default_factory=lambda: NO_TASKS)
@@ -72,15 +72,15 @@ class MemberAssignment:
 
 
 GroupAssignment = Mapping[str, MemberAssignment]
-"""What each member has, by member id. Every member is in it."""
+"""The tasks of each member, by member id. It has all members."""
 
 NOTHING = MemberAssignment()
-"""What a member has that has nothing."""
+"""The assignment of a member without tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentMemberSpec:
-    """A member: where it runs, what it has now, and what state it says is on its disk."""
+    """A member with its process, its current tasks, and the state that it reports on its disk."""
 
     process_id: str
     assigned: MemberAssignment = NOTHING
@@ -88,108 +88,106 @@ class AssignmentMemberSpec:
     rack_id: str | None = None
     client_tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     task_offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
-    """As last reported, of tasks that it has and of dormant ones, whose state was left on the disk."""
+    """The last reported offsets, of its tasks and of dormant ones whose state is still on the disk."""
     task_end_offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
     reported_ms: int = 0
-    """When it last reported: of two members of one process, who share a disk, the later one counts."""
+    """Timestamp of its last report: of two members of a process, which share a disk, the later one counts."""
     reports_offsets: bool = False
-    """Whether it says how far its tasks are. Who does not can be waited for by nobody."""
+    """Whether it reports offsets. Only such members can be assigned a warm-up until they have caught up."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentConfigs:
-    """The settings of a group that assignors are told."""
+    """The configs of a group that assignors get."""
 
     num_standby_replicas: int = 0
     rack_aware_assignment_tags: tuple[str, ...] = ()
     num_warmup_replicas: int = 0
-    """So many tasks of the group warm up at a time."""
+    """Maximum number of warm-up tasks of the group at a time."""
     acceptable_recovery_lag: int = 10_000
-    """In records: who is behind by no more has caught up."""
+    """In records: a copy with at most this lag has caught up."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """A group that wants an assignment."""
+    """A group to compute an assignment for."""
 
     members: Mapping[str, AssignmentMemberSpec]
     configs: AssignmentConfigs = AssignmentConfigs()
 
 
 class Subtopology(NamedTuple):
-    """As many tasks as the source topic with most partitions has."""
+    """A subtopology; it has as many tasks as its largest source topic has partitions."""
 
     partitions: int
     stateful: bool = False
     racks: tuple[frozenset[str], ...] = ()
-    """For each task the racks that have all partitions that it reads; empty where nobody knows."""
+    """The racks that have all partitions that a task reads, by task; empty if they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyDescriber:
-    """The tasks there are."""
+    """The tasks of a topology."""
 
     subtopologies: Mapping[str, Subtopology]
-    """By id."""
+    """The subtopologies by id."""
 
     def max_num_input_partitions(self, subtopology_id: str) -> int:
-        """How many tasks a subtopology has. Raises `KeyError` where there is none of this id."""
+        """Return the number of tasks of a subtopology. Raises `KeyError` if it does not exist."""
         return self.subtopologies[subtopology_id].partitions
 
     def is_stateful(self, subtopology_id: str) -> bool:
-        """Whether its tasks have changelogs. Raises `KeyError` where there is none of this id."""
+        """Return whether its tasks have changelogs. Raises `KeyError` if it does not exist."""
         return self.subtopologies[subtopology_id].stateful
 
 
 class TaskAssignor(NamedTuple):
-    """A row of the table: the name that settings know, and the function."""
+    """A row of the table: the name in configs, and the function."""
 
     name: str
     assign: Callable[[GroupSpec, TopologyDescriber], GroupAssignment]
     """Raises `TaskAssignorError`."""
 
 
-def checked(spec: GroupSpec, topology: TopologyDescriber, given: GroupAssignment) -> GroupAssignment:
-    """The answer of an assignor that may be anybody's: the same, with partitions in rising tuples.
+def checked(spec: GroupSpec, topology: TopologyDescriber, assignment: GroupAssignment) -> GroupAssignment:
+    """Validate the result of a third-party assignor, and return it with partitions as ascending tuples.
 
-    Raises `TaskAssignorError` where it gives something to nobody in the group, or what does not exist, or an
-    active task twice, or a task to two members of one process, or copies of what has no state. Members, and
-    tasks, may be left out.
-    """
-    strangers = sorted(map(str, given.keys() - spec.members.keys()))
-    if strangers:
-        raise TaskAssignorError(f"An assignment for {strangers[0]}, which is not a member.")
+    Raises `TaskAssignorError` if it has an unknown member, a task that does not exist, an active task twice,
+    a task twice on one process, or copies of a stateless task. Members and tasks may be left out."""
+    unknown = sorted(map(str, assignment.keys() - spec.members.keys()))
+    if unknown:
+        raise TaskAssignorError(f"An assignment for {unknown[0]}, which is not a member.")
     active: set[tuple[str, int]] = set()
     on_process: set[tuple[str, str, int]] = set()
-    answer = {}
+    result = {}
     for name, member in spec.members.items():
-        mine = given.get(name, NOTHING)
-        roles = [_rising(mine.active), _rising(mine.standby), _rising(mine.warmup)]
+        assigned = assignment.get(name, NOTHING)
+        roles = [_rising(assigned.active), _rising(assigned.standby), _rising(assigned.warmup)]
         for role, tasks in zip(("active", "standby", "warm-up"), roles, strict=True):
             for subtopology_id, partitions in tasks.items():
                 for partition in partitions:
-                    told = f"{name} is given {role} task {subtopology_id}_{partition}, "
-                    _check_there(topology, subtopology_id, partition, role, told)
+                    subject = f"{name} is given {role} task {subtopology_id}_{partition}, "
+                    _check_exists(topology, subtopology_id, partition, role, subject)
                     if role == "active" and (subtopology_id, partition) in active:
-                        raise TaskAssignorError(told + "which another has as well.")
+                        raise TaskAssignorError(subject + "which another has as well.")
                     if (member.process_id, subtopology_id, partition) in on_process:
-                        raise TaskAssignorError(told + "which its process has already.")
+                        raise TaskAssignorError(subject + "which its process has already.")
                     on_process.add((member.process_id, subtopology_id, partition))
                     if role == "active":
                         active.add((subtopology_id, partition))
-        answer[name] = MemberAssignment(*roles) if any(roles) else NOTHING
-    return answer
+        result[name] = MemberAssignment(*roles) if any(roles) else NOTHING
+    return result
 
 
 def _rising(tasks: Tasks) -> Tasks:
     return {str(name): tuple(sorted(some)) for name, some in tasks.items() if some} or NO_TASKS
 
 
-def _check_there(
-    topology: TopologyDescriber, subtopology_id: str, partition: int, role: str, told: str
+def _check_exists(
+    topology: TopologyDescriber, subtopology_id: str, partition: int, role: str, subject: str
 ) -> None:
     found = topology.subtopologies.get(subtopology_id)
     if found is None or not 0 <= partition < found.partitions:
-        raise TaskAssignorError(told + "which does not exist.")
+        raise TaskAssignorError(subject + "which does not exist.")
     if role != "active" and not found.stateful:
-        raise TaskAssignorError(told + "which has no state.")
+        raise TaskAssignorError(subject + "which has no state.")

@@ -60,7 +60,7 @@ def assign_alike(spec: GroupSpec, order: Sequence[str], topics: Sequence[Uuid]) 
 
 
 class Settled(NamedTuple):
-    """Halfway: what everybody keeps, what is free, and who is to get how many of it."""
+    """An intermediate state: retained partitions, unassigned ones, and each member's remaining quota."""
 
     given: dict[str, MemberAssignment]
     free: Runs

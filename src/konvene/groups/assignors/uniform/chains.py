@@ -38,7 +38,7 @@ Holdings = list[dict[Uuid, set[int]]]
 Step = tuple[int, Uuid]
 """Who gives, and of which topic."""
 
-NOBODY = -1
+ABSENT = -1
 
 
 def chains(work: Work) -> None:
@@ -51,7 +51,7 @@ def chains(work: Work) -> None:
     while open_members:
         first = max(sorted(open_members), key=work.sizes.__getitem__)
         came, last = _search(work, holdings, first, open_members)
-        if last == NOBODY:
+        if last == ABSENT:
             open_members -= came.keys() | {first}
             continue
         while last != first:
@@ -123,7 +123,7 @@ def _search(
                     if work.sizes[taker] <= enough:
                         return came, taker
                     ahead.append(taker)
-    return came, NOBODY
+    return came, ABSENT
 
 
 def _chosen(work: Work, topic: Uuid, some: set[int], taker: int) -> int:
@@ -137,9 +137,9 @@ def returns(work: Work) -> None:
     moved = [
         (topic, partition)
         for topic in work.changed
-        if work.before[topic].count(NOBODY) < work.counts[topic]
+        if work.before[topic].count(ABSENT) < work.counts[topic]
         for partition, was in enumerate(work.before[topic])
-        if was not in (NOBODY, work.owners[topic][partition])
+        if was not in (ABSENT, work.owners[topic][partition])
     ]
     if not moved:
         return

@@ -34,7 +34,7 @@ __all__ = ["Work", "as_kafka", "assign"]
 MOST_ROUNDS = 16
 """Each round halves what is out of balance, roughly."""
 
-NOBODY = -1
+ABSENT = -1
 
 
 def assign(spec: GroupSpec, order: Sequence[str]) -> GroupAssignment:
@@ -60,7 +60,7 @@ class Readers:
 
     def __init__(self, members: list[int]) -> None:
         self.members = members
-        self.version = NOBODY
+        self.version = ABSENT
         self.uneven = 0
         """How much the sizes of these members differed when this was the version of all sizes."""
 
@@ -94,7 +94,7 @@ class Work:
         """Who has each of the topic's partitions."""
         owners = self.owners.get(topic)
         if owners is None:
-            owners = self.owners[topic] = [NOBODY] * self.counts[topic]
+            owners = self.owners[topic] = [ABSENT] * self.counts[topic]
             for member in self.readers[topic].members:
                 for partition in self.kept[member].get(topic, ()):
                     owners[partition] = member
@@ -112,17 +112,17 @@ class Work:
         return sorted(topics, key=key)
 
     def fill(self) -> None:
-        """Give what nobody has to those who have least."""
+        """Assign unassigned partitions to the least loaded readers."""
         sizes = self.sizes
         lacking = self._lacking()
         for topic in self.in_order(lacking):
             chosen = _lightest(self.readers[topic].members, sizes, lacking[topic])
             if lacking[topic] == self.counts[topic]:
-                self.before[topic] = [NOBODY] * len(chosen)
+                self.before[topic] = [ABSENT] * len(chosen)
                 self.owners[topic] = chosen
             else:
                 owners = self.owners_of(topic)
-                free = [partition for partition, owner in enumerate(owners) if owner == NOBODY]
+                free = [partition for partition, owner in enumerate(owners) if owner == ABSENT]
                 for partition, member in zip(free, chosen, strict=True):
                     owners[partition] = member
             for member in chosen:
@@ -141,7 +141,7 @@ class Work:
         self.version += 1
 
     def _lacking(self) -> dict[Uuid, int]:
-        """Topics of which nobody has some partitions, and how many."""
+        """Return topics with unassigned partitions, and how many."""
         if sum(self.sizes) == sum(self.counts.values()):
             return {}
         lacking = dict(self.counts)
@@ -153,12 +153,12 @@ class Work:
     def balance(self) -> None:
         """Move partitions until no topic has readers that differ by more than one, or nothing helps."""
         topics = self.in_order(topic for topic, of in self.readers.items() if len(of.members) > 1)
-        last = NOBODY
+        last = ABSENT
         for _ in range(MOST_ROUNDS):
             for at, topic in enumerate(topics):
                 if at == last:
                     return  # a whole round, and nothing moved
-                if self._balance_topic(topic) or last == NOBODY:
+                if self._balance_topic(topic) or last == ABSENT:
                     last = at
 
     def _balance_topic(self, topic: Uuid) -> bool:
@@ -176,7 +176,7 @@ class Work:
         moved = False
         while not scales.are_even():
             giver = scales.heaviest(has)
-            if giver == NOBODY:
+            if giver == ABSENT:
                 break
             partition, taker = has[giver].pop(), scales.lightest()
             if scales.are_even():
@@ -301,9 +301,9 @@ class _Scales:
         return row[self.receiving - 1]
 
     def heaviest(self, has: dict[int, list[int]]) -> int:
-        """Who gives next, of those who have something; `NOBODY` if nobody has."""
+        """Who gives next, of those who have something; `ABSENT` if nobody has."""
         row = self.row
-        while (member := self._next_giver()) != NOBODY and not has.get(member):
+        while (member := self._next_giver()) != ABSENT and not has.get(member):
             at, self.high_end = self.giving + 1, self.high_end - 1
             row[at], row[self.high_end] = row[self.high_end], row[at]
         return member
@@ -319,6 +319,6 @@ class _Scales:
                 self.high_start -= 1
             self.giving = self.high_end - 1
         if self.giving < 0:
-            return NOBODY
+            return ABSENT
         self.giving -= 1
         return row[self.giving + 1]

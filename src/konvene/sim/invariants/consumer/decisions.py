@@ -154,7 +154,7 @@ class AnswersAreTheTruth(Invariant):
         old = before.members.get(member.member_id) if isinstance(before, ConsumerGroup) else None
         had = units(old.current.assigned) if old is not None else set()
         holds = units(member.current.assigned)
-        says_all = (
+        has_all_tags = (
             said.rebalance_timeout_ms != -1
             and (said.subscribed_topic_names is not None or said.subscribed_topic_regex is not None)
             and said.topic_partitions is not None
@@ -163,7 +163,7 @@ class AnswersAreTheTruth(Invariant):
             told = {(t.topic_id, p) for t in answer.assignment.topic_partitions for p in t.partitions}
             assert told == holds, f"{member.member_id} is told {sorted(told)}, it has {sorted(holds)}"
         else:
-            must = said.member_epoch == 0 or says_all or had != holds
+            must = said.member_epoch == 0 or has_all_tags or had != holds
             assert not must, f"{member.member_id} is told nothing, and has {sorted(holds)}"
         told_ms = event.context.group_configs.of(said.group_id)["consumer.heartbeat.interval.ms"]
         assert 0 < answer.heartbeat_interval_ms <= told_ms, f"told to wait {answer.heartbeat_interval_ms} ms"

@@ -70,7 +70,7 @@ class TasksAreTold(Invariant):
         assert answer.member_epoch == member.current.epoch, (
             f"{member.member_id} is told {answer.member_epoch}, it is at {member.current.epoch}"
         )
-        says_all = said.rebalance_timeout_ms != -1 and owned_by(said) is not None
+        has_all_tags = said.rebalance_timeout_ms != -1 and owned_by(said) is not None
         behind = seen.old is not None and 0 < said.member_epoch < seen.old.current.epoch
         holds = member.current.assigned.units()
         has_told = owned_by(answer)
@@ -83,7 +83,7 @@ class TasksAreTold(Invariant):
             assert not some, f"{member.member_id} is told a part of what it has: {some}"
             says = owned_by(said)
             others = says is not None and says != holds
-            must = said.member_epoch == 0 or says_all or behind or others or seen.moved
+            must = said.member_epoch == 0 or has_all_tags or behind or others or seen.moved
             assert not must, f"{member.member_id} is told nothing, and has {sorted(holds)}"
         told_ms = event.context.group_configs.of(said.group_id)["streams.heartbeat.interval.ms"]
         assert 0 < answer.heartbeat_interval_ms <= told_ms, f"told to wait {answer.heartbeat_interval_ms} ms"
