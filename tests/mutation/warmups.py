@@ -50,8 +50,8 @@ WARMUPS = (
     _row(
         "failover-to-who-is-not-the-furthest", "groups/assignors/highly_available/active_tasks.py", ("L1",),
         "A task whose process died goes to any process with state of it.",
-        "            return self._best(task, [p for p in told if group.far(p, task) == furthest])\n",
-        "            return self._best(task, [p for p in told if group.far(p, task) >= furthest])\n",
+        "            return self._best(task, [p for p in with_state if group.far(p, task) == furthest])\n",
+        "            return self._best(task, [p for p in with_state if group.far(p, task) >= furthest])\n",
     ),
     _row(
         "busy-owners-look-behind", "groups/assignors/highly_available/indexed_group.py", ("L1",),
