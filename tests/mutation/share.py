@@ -176,8 +176,8 @@ GROUPS_THAT_SHARE = (
     Mutant(
         "assigned-before-it-has-begun", SHARE + "targets.py", ("SH11",),
         "Members are given partitions that the share coordinator knows nothing of.",
-        "        begun = state.initialized[topic].partitions if topic in state.initialized else ()\n",
-        "        begun = tuple(range(count))\n",
+        "        initialized = state.initialized[topic].partitions if topic in state.initialized else ()\n",
+        "        initialized = tuple(range(count))\n",
         level=7,
     ),
     Mutant(

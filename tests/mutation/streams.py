@@ -89,8 +89,8 @@ EPOCHS = (
     _row(
         "static-member-that-is-back-moves-the-epoch", "groups/streams/heartbeat.py", ("T13", "KAFKA-20169"),
         "A static member's new host or timeout starts a rebalance.",
-        "    if request.instance_id is not None and not rests_on:\n",
-        "    if request.instance_id is None and not rests_on:\n",
+        "    if request.instance_id is not None and not affects_targets:\n",
+        "    if request.instance_id is None and not affects_targets:\n",
     ),
     _row(
         "settings-of-targets-are-not-seen", "groups/streams/epoch_bumps.py", ("T13",),
@@ -191,8 +191,8 @@ TOLD = (
     _row(
         "lost-answer-is-lost-for-good", "groups/streams/heartbeat.py", ("M10", "L1"),
         "A member that lost an answer is not told its tasks again, and nobody runs them.",
-        "request.member_epoch == JOIN or moved or _lost_an_answer(request, owned, old)\n",
-        "request.member_epoch == JOIN or moved\n",
+        "request.member_epoch == JOIN or is_changed or _lost_an_answer(request, owned, old)\n",
+        "request.member_epoch == JOIN or is_changed\n",
     ),
     _row(
         "endpoints-are-told-when-they-change", "groups/streams/heartbeat.py", ("T14", "KAFKA-19256"),
@@ -203,7 +203,7 @@ TOLD = (
     _row(
         "moved-tasks-keep-their-endpoint", "groups/streams/heartbeat.py", ("T14",),
         "Tasks move, and who knew where they were is not told.",
-        "    if old.user_endpoint != new.user_endpoint or (moved and new.user_endpoint is not None):\n",
+        "    if old.user_endpoint != new.user_endpoint or (is_changed and new.user_endpoint is not None):\n",
         "    if old.user_endpoint != new.user_endpoint:\n",
     ),
     _row(
@@ -346,8 +346,8 @@ WARMUPS = (
     _row(
         "unheard-is-silent", "groups/streams/warmups.py", ("T13",),
         "After a restart of the coordinator nobody counts as one that reports, and tasks go over cold.",
-        "UNHEARD = Reported(reports=True)\n",
-        "UNHEARD = Reported(reports=False)\n",
+        "NOT_YET_REPORTED = Reported(reports=True)\n",
+        "NOT_YET_REPORTED = Reported(reports=False)\n",
     ),
     _row(
         "null-as-one-joins-is-a-report", "groups/streams/warmups.py", ("T13",),

@@ -63,7 +63,7 @@ def has_added_ones_begin_by_the_reset(m: Patch) -> None:
 
 
 def forgets_that_it_asked(m: Patch) -> None:
-    m.setattr(initialize, "_was_just_asked", lambda step, topic: False)
+    m.setattr(initialize, "_is_pending", lambda step, topic: False)
     sound = initialize._start_offset
     m.setattr(
         initialize,

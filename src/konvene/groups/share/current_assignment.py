@@ -1,7 +1,7 @@
-"""What a member of a share group has, and its next step towards what it is meant to have.
+"""The current assignment of a member of a share group, and its next step towards the target.
 
-There is nothing to give up and nothing to wait for: a partition may have many members. So a member has its
-target as soon as it hears of it, less the topics that it does not subscribe to any more.
+Several members may share a partition, so none has to wait for another, or to acknowledge a revocation. A
+member has its target with its next heartbeat, less the topics that it no longer subscribes to.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from konvene.codec.uuid import Uuid
 Partitions = Mapping[Uuid, tuple[int, ...]]
 
 STABLE = 0
-"""The one state of a member, as the log has it."""
+"""The only state of a member in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member has, and since which epoch."""
+    """What a member is assigned, and its epochs."""
 
     epoch: int = 0
     previous_epoch: int = 0
@@ -27,7 +27,7 @@ class CurrentAssignment:
     state: int = STABLE
 
     def is_at(self, epoch: int) -> bool:
-        """Whether it has all that it was meant to have at this epoch."""
+        """Whether it is the whole target of this epoch."""
         return self.epoch == epoch and self.state == STABLE
 
 
@@ -35,20 +35,21 @@ def next_assignment(
     current: CurrentAssignment,
     epoch: int,
     target: Partitions,
-    reads: Container[Uuid],
+    subscribed: Container[Uuid],
     *,
     subscription_changed: bool,
 ) -> CurrentAssignment:
-    """What the member has next; `reads`: the topics that exist and to which it subscribes."""
+    """Return the assignment after the next step. `subscribed`: ids of existing topics that it subscribes
+    to."""
     if epoch != current.epoch:
-        return CurrentAssignment(epoch, current.epoch, _of_these(target, reads))
+        return CurrentAssignment(epoch, current.epoch, _restricted_to(target, subscribed))
     if subscription_changed:
-        return replace(current, assigned=_of_these(target, reads))
+        return replace(current, assigned=_restricted_to(target, subscribed))
     return current
 
 
-def _of_these(target: Partitions, topics: Container[Uuid]) -> Partitions:
-    """The same mapping where nothing is left out."""
+def _restricted_to(target: Partitions, topics: Container[Uuid]) -> Partitions:
+    """Return the target without other topics; the same object if there are none."""
     if all(topic in topics for topic in target):
         return target
     return {topic: partitions for topic, partitions in target.items() if topic in topics}

@@ -16,7 +16,7 @@ from konvene.shard.contract import Context, Disarm
 __all__ = ["TIDY", "Decision", "session_key"]
 
 TIDY = ("share-state",)
-"""The timer of the whole shard by which lists are compared with the topics that exist."""
+"""The shard's timer for the clean-up of state of deleted topics."""
 
 
 class Decision(ModernDecision[ShareGroup, Member]):
@@ -38,13 +38,13 @@ class Decision(ModernDecision[ShareGroup, Member]):
     def _protocol(self) -> str:
         return self.assignor.name
 
-    # --- moves that requests share ---
+    # --- steps that requests share ---
 
     def arm_session(self, member: Member) -> None:
         self.arm(session_key(self.group.group_id, member.member_id), self.config["share.session.timeout.ms"])
 
     def bump(self, metadata_hash: int) -> None:
-        """The group is at its next epoch: whatever its assignment rests on has changed."""
+        """Bump the group's epoch, since something changed that its assignment rests on."""
         self.epoch += 1
         self.metadata_hash = metadata_hash
         self.record(log.group_record(self.group.group_id, self.epoch, metadata_hash))
@@ -57,7 +57,7 @@ class Decision(ModernDecision[ShareGroup, Member]):
         self.disarm_all(member.member_id)
 
     def keep_state(self, state: StateTopics) -> None:
-        """Write down which share partitions the group has now."""
+        """Record which share partitions the group has."""
         self.state_topics = state
         self.record(log.state_record(self.group.group_id, state))
         interval_ms = self.context.config["offsets.retention.check.interval.ms"]

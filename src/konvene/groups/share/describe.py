@@ -1,4 +1,4 @@
-"""ShareGroupDescribe: a share group as clients, the CLI and pages see it."""
+"""ShareGroupDescribe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def describe(groups: Groups, request: ShareGroupDescribeRequest, context: Contex
 
 
 def _described(groups: Groups, group_id: str, context: Context) -> DescribedGroup:
-    """The group, or why it is none of ours."""
+    """Return the description of a group, or the error."""
     try:
         group = get_or_throw_group(groups, group_id, ShareGroup)
     except GroupError as refused:

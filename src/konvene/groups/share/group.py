@@ -1,14 +1,14 @@
-"""The nouns of a share group (KIP-932), and its states.
+"""A share group (KIP-932), its members and its states.
 
     state    what it means                 leaves for
-    Empty    nobody is a member            Stable: a member joins
+    Empty    no members                    Stable: a member joins
     Stable   it has members                Empty: the last one leaves
-    Dead     never kept: a deleted group is gone
+    Dead     not a state here: a deleted group no longer exists
 
-The epochs are those of a consumer group, and nobody waits for anybody: a member is at the assignment's epoch
-once it has spoken. There are no static members and no expressions.
+The epochs are those of a consumer group. A member reaches the assignment epoch with its next heartbeat, since
+it waits for no other member. There are no static members and no regular expressions.
 
-`ShareGroup` is changed by the replay of records alone (`log`).
+A `ShareGroup` is changed by the replay of records alone (`log`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from konvene.shard.image import Topics
 
 
 class State(StrEnum):
-    """Kafka's names, as ListGroups and ShareGroupDescribe give them."""
+    """Kafka's names, as ListGroups and ShareGroupDescribe return them."""
 
     EMPTY = "Empty"
     STABLE = "Stable"
@@ -37,14 +37,14 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a member said of itself, and what it has."""
+    """A member: its last subscription, and its current assignment."""
 
     member_id: str
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     topics: frozenset[str] = frozenset()
-    """The names that it subscribes to."""
+    """Topic names that it subscribes to."""
     current: CurrentAssignment = field(default_factory=CurrentAssignment)
 
     @property
@@ -63,29 +63,29 @@ class Member:
         return None
 
     def having(self, current: CurrentAssignment) -> Member:
-        """The same member, who has this now."""
+        """Return the member with this current assignment."""
         return Member(self.member_id, self.rack_id, self.client_id, self.client_host, self.topics, current)
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has all that it was meant to have at this epoch."""
+        """Whether it has its whole target of this epoch."""
         return self.current.is_at(epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class SoftState:
-    """What a coordinator knows of a group beside its log; a restart may forget it."""
+    """State of a group that is not in its log, and lost by a restart."""
 
     seen: Topics | None = None
-    """The topics that the group's hash was last compared with."""
-    asked_ms: Mapping[Uuid, int] = field(default_factory=dict)
-    """When the share coordinator was asked to begin with partitions of a topic, where no answer is there."""
+    """The topics of which the metadata hash was last computed."""
+    requested_ms: Mapping[Uuid, int] = field(default_factory=dict)
+    """When the initialization of a topic's share partitions was requested, while it is pending."""
     computing: int = 0
-    """The epoch for which a target is being computed elsewhere; 0: none is."""
+    """The epoch for which a target is being computed outside the core; 0: none."""
     story: RebalanceTrace | None = None
 
     @property
     def basis(self) -> tuple[object, ...]:
-        """What the answer to a heartbeat with nothing to say rests on."""
+        """The part that the response to an unchanged heartbeat rests on."""
         return (self.seen,)
 
 
@@ -96,9 +96,9 @@ class ShareGroup(ModernGroup[Member]):
     group_type: ClassVar[str] = "share"
 
     targets: dict[str, Partitions] = field(default_factory=dict)
-    """By member id, what it is meant to have."""
+    """Target assignments by member id."""
     subscribers: Counter[str] = field(default_factory=Counter)
-    """How many members subscribe to a topic."""
+    """The number of members that subscribe to a topic."""
     state_topics: StateTopics = field(default_factory=StateTopics)
     soft: SoftState = field(default_factory=SoftState)
 
@@ -113,7 +113,7 @@ class ShareGroup(ModernGroup[Member]):
         return self.is_empty and not self.state_topics.has_some
 
     def copy(self) -> ShareGroup:
-        """As it is now; its members and all else in it are values."""
+        """Return a copy; members and other values in it are frozen, and shared."""
         return replace(
             self,
             members=dict(self.members),
@@ -124,16 +124,16 @@ class ShareGroup(ModernGroup[Member]):
             reached_ms=dict(self.reached_ms),
         )
 
-    def names_with(self, gone: Iterable[Member], come: Iterable[Member] = ()) -> set[str]:
-        """The names that the group reads with members gone and others come."""
+    def names_with(self, departed: Iterable[Member], joined: Iterable[Member] = ()) -> set[str]:
+        """Return the topics that the group subscribes to without some members, and with others."""
         counts = self.subscribers.copy()
-        for members, step in ((gone, -1), (come, 1)):
+        for members, delta in ((departed, -1), (joined, 1)):
             for member in members:
                 for name in member.topics:
-                    counts[name] += step
+                    counts[name] += delta
         return {name for name, count in counts.items() if count > 0}
 
-    # --- taken in by replay ---
+    # --- replay ---
 
     def _count(self, member: Member, delta: int) -> None:
         for name in member.topics:
@@ -142,11 +142,11 @@ class ShareGroup(ModernGroup[Member]):
                 del self.subscribers[name]
 
     def _same(self, old: Any, new: Any) -> bool:
-        """What one has, others may have as well: nothing is counted of it."""
+        """True: partitions are shared, so no owners are indexed."""
         return True
 
     def _claim(self, member_id: str, current: CurrentAssignment) -> None:
-        """Nothing is anybody's alone."""
+        """Partitions have no owners."""
 
     def _release(self, member_id: str, current: CurrentAssignment) -> None:
-        """Nothing was."""
+        """Partitions have no owners."""

@@ -1,12 +1,12 @@
 """ShareGroupHeartbeat: a member joins, stays or leaves (KIP-932).
 
-    epoch   means                                         needs
-     0      it joins, or comes back after it was fenced   the names that it reads
-    >0      it is at this epoch, or at the one before     to be known
-    -1      it leaves                                     to be known
+    epoch   means                                       requires
+     0      it joins, or rejoins after it was fenced    topic names
+    >0      it stays at this epoch, or the previous     a known member
+    -1      it leaves                                   a known member
 
-The steps are those of all groups whose coordinator assigns: admit, subscribe, retarget, reconcile, answer;
-then what is read and not there yet is begun with (`initialize`). A member reports nothing of what it has.
+The steps are those of consumer, share and streams groups: admit, subscribe, retarget, reconcile, respond;
+then new share partitions are initialized (`initialize`). A member does not report what it owns.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Groups = MutableMapping[str, Any]
 
 
 def heartbeat(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a ShareGroupHeartbeat. A refusal is answered with Kafka's words, and leaves no trace."""
+    """Decide a ShareGroupHeartbeat. An error is answered with Kafka's message, and changes nothing."""
     try:
         _check(request)
         if request.member_epoch == LEAVE:
@@ -60,7 +60,7 @@ def heartbeat(groups: Groups, request: ShareGroupHeartbeatRequest, context: Cont
 
 
 def _check(request: ShareGroupHeartbeatRequest) -> None:
-    """What is wrong with it, whatever the group is."""
+    """Check what does not depend on the group. Raises `GroupError`."""
     for name, text in (
         ("MemberId", request.member_id),
         ("GroupId", request.group_id),
@@ -80,19 +80,19 @@ def _invalid(message: str) -> GroupError:
 
 
 def _stay(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
-    """A heartbeat that is no farewell."""
+    """Decide a heartbeat of a member that joins or stays."""
     decision = Decision(_group(groups, request), context)
     check_size(decision.group, context.config["group.share.max.size"], request.member_id, None)
     old = _admit(decision, request)
     new = _updated(old, request, context)
-    moved, names = _subscribe(decision, old, new)
+    bumped, names = _subscribe(decision, old, new)
     target = retarget(decision, new)
-    settled = maybe_reconcile(decision, new, target, subscription_changed=moved)
+    settled = maybe_reconcile(decision, new, target, subscription_changed=bumped)
     if settled is not old:
         decision.changed.append(settled)
     initialize(decision, names)
     decision.arm_session(settled)
-    decision.reply(context.waiter, _answer(decision, request, old, settled))
+    decision.reply(context.waiter, _response(decision, request, old, settled))
     return decision.outcome()
 
 
@@ -100,7 +100,8 @@ def _stay(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context)
 
 
 def _group(groups: Groups, request: ShareGroupHeartbeatRequest) -> ShareGroup:
-    """The group, made where somebody joins it. No other kind ever becomes one, not even if it is empty."""
+    """Return the group, which a joining member creates. A group of another type is never replaced, even if
+    empty."""
     group_id = request.group_id
     known = groups.get(group_id)
     if isinstance(known, ShareGroup):
@@ -113,7 +114,7 @@ def _group(groups: Groups, request: ShareGroupHeartbeatRequest) -> ShareGroup:
 
 
 def _admit(decision: Decision, request: ShareGroupHeartbeatRequest) -> Member:
-    """The member as it is so far, if it may be at its epoch. With 0 it comes back, and it may always."""
+    """Return the member before this heartbeat. Raises `GroupError`, unless it may be at its epoch."""
     member_id, epoch = request.member_id, request.member_epoch
     if epoch == JOIN:
         return decision.group.members.get(member_id) or Member(member_id)
@@ -135,22 +136,22 @@ def _admit(decision: Decision, request: ShareGroupHeartbeatRequest) -> Member:
 
 
 def _updated(old: Member, request: ShareGroupHeartbeatRequest, context: Context) -> Member:
-    """The member with what it says of itself now; what it does not say is as it was."""
+    """Return the member with the fields of the request; those that are left out are unchanged."""
     names = request.subscribed_topic_names
-    given = (
+    fields = (
         request.rack_id if request.rack_id is not None else old.rack_id,
         context.client_id,
         context.client_host,
         topic_names(names) if names is not None else old.topics,
     )
-    if given == (old.rack_id, old.client_id, old.client_host, old.topics):
+    if fields == (old.rack_id, old.client_id, old.client_host, old.topics):
         return old
-    return Member(old.member_id, *given, old.current)
+    return Member(old.member_id, *fields, old.current)
 
 
 def _subscribe(decision: Decision, old: Member, new: Member) -> tuple[bool, Collection[str]]:
-    """Write down what the member said, and move the epoch if that matters, or if topics are not what they
-    were, or share partitions have come; whether it has moved, and what the group reads now."""
+    """Record the member, and bump the epoch if the subscription or its topics changed, or share partitions
+    were initialized. Return whether it was bumped, and the topics that the group subscribes to."""
     group, context = decision.group, decision.context
     is_new, changed = old.member_id not in group.members, old.topics != new.topics
     if new is not old:
@@ -177,16 +178,16 @@ def _subscribe(decision: Decision, old: Member, new: Member) -> tuple[bool, Coll
     return True, names
 
 
-# --- answer ----------------------------------------------------------------------------------------
+# --- respond ----------------------------------------------------------------------------------------
 
 
-def _answer(
+def _response(
     decision: Decision, request: ShareGroupHeartbeatRequest, old: Member, new: Member
 ) -> ShareGroupHeartbeatResponse:
-    has_all_tags = request.subscribed_topic_names is not None
-    told = None
-    if request.member_epoch == JOIN or has_all_tags or new.current.assigned != old.current.assigned:
-        told = _assignment(new.current)
+    is_full = request.subscribed_topic_names is not None
+    assignment = None
+    if request.member_epoch == JOIN or is_full or new.current.assigned != old.current.assigned:
+        assignment = _assignment(new.current)
     waits = is_waiting(new, decision.epoch, decision.assignment_epoch) or bool(
         decision.state_topics.initializing
     )
@@ -200,12 +201,12 @@ def _answer(
             waits=waits,
             member_id=new.member_id,
         ),
-        assignment=told,
+        assignment=assignment,
     )
 
 
 def waits(group: ShareGroup, member: Member) -> bool:
-    """The same for a member of the group as it is: also while share partitions have still to begin."""
+    """Whether a member of the group waits: for its target, or for the initialization of share partitions."""
     return is_waiting(member, group.epoch, group.assignment_epoch) or is_beginning(group)
 
 
@@ -219,13 +220,14 @@ def _assignment(current: CurrentAssignment) -> Assignment:
     )
 
 
-# --- the common heartbeat --------------------------------------------------------------------------
+# --- the response cache --------------------------------------------------------------------------
 
 
 def cacheable(
     group: ShareGroup, request: ShareGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """For a heartbeat that says nothing new, of a member that has what it is meant to have."""
+    """Return what the response to an unchanged heartbeat rests on, for a member that has reached its target,
+    and its session timer; None if the heartbeat has to be decided."""
     if group.epoch != group.assignment_epoch or is_beginning(group):
         return None
     member = group.members.get(request.member_id)

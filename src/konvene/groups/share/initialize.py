@@ -1,22 +1,22 @@
-"""Share partitions of a group begin: which, from where, and how that is found again after a crash.
+"""Initialization of share partitions: which ones, at which offset, and how it continues after a crash.
 
-Only what the share coordinator has begun with is assigned. So with each heartbeat that is decided it is
-looked for partitions of topics that members read and that the group does not have yet: they are written down
-as `initializing`, and the share coordinator is asked. Its answer makes them `initialized`. If it could not,
-the next heartbeat asks again; they stay on the list, for it may have begun with them all the same, and
-whoever deletes the group has to have that forgotten as well.
+Only share partitions that the share coordinator has initialized are assigned. So each heartbeat that is
+decided looks for partitions of subscribed topics that the group does not have yet: they are recorded as
+`initializing`, and the share coordinator is requested to initialize them. Its response makes them
+`initialized`. After a failure the next heartbeat requests them again; they stay in the list, since the share
+coordinator may have initialized them all the same, and their state has to be deleted with the group.
 
-Where they begin:
+The start offset:
 
-    a topic of which the group has nothing yet      -1: `share.auto.offset.reset` says it
-    partitions that were added to one that it has   0: nothing of them may be missed
+    a topic of which the group has no partition yet  -1: `share.auto.offset.reset` decides
+    partitions added to a topic of the group         0: no record of them may be missed
 
-So partitions that are added to a topic while it begins are asked for after that: which rule is theirs is
-known then, and what is still listed after a crash is all of one kind.
+Partitions that are added to a topic during its initialization are requested after it, so that it is known
+which rule applies, and all partitions that a crash leaves in the list have the same one.
 
-A coordinator that starts again has forgotten that it asked. What is still listed as `initializing` is then
-asked for at once, else after `group.share.initialize.retry.interval.ms`. The share coordinator takes the same
-question twice. In Kafka 4.4 a topic that has to be asked for twice begins at 0, whatever its reset says.
+A restarted coordinator does not know which requests are pending. It requests what is listed as `initializing`
+at once, otherwise after `group.share.initialize.retry.interval.ms`. The share coordinator accepts a request
+twice. In Kafka 4.4 a topic that is requested twice starts at 0, whatever its reset policy is.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ RESET = -1
 
 
 def initialize(decision: Decision, names: Collection[str]) -> None:
-    """Have what these topics lack begun with, unless that was asked for a moment ago."""
+    """Request the initialization of missing share partitions of these topics, unless it is pending."""
     found = missing(decision, names)
-    state = decision.state_topics.not_begun(_left_over(decision))
+    state = decision.state_topics.not_begun(_stale_initializing(decision))
     if not found:
         if state != decision.state_topics:
             decision.keep_state(state)
@@ -58,11 +58,13 @@ def initialize(decision: Decision, names: Collection[str]) -> None:
     )
     decision.keep_state(state.beginning(found))
     decision.effects.append(Effect(INITIALIZE_STATE, StateToInitialize(group_id, requests)))
-    decision.remember(asked_ms={**decision.soft.asked_ms, **dict.fromkeys(found, decision.context.now_ms)})
+    decision.remember(
+        requested_ms={**decision.soft.requested_ms, **dict.fromkeys(found, decision.context.now_ms)}
+    )
 
 
 def missing(decision: Decision, names: Collection[str]) -> Listed:
-    """The partitions of these topics that the group neither has nor has just asked for."""
+    """Return the partitions of these topics that are neither initialized nor pending."""
     state, known = decision.state_topics, decision.context.topics.by_name
     found: dict[Uuid, Some] = {}
     for name in sorted(names):
@@ -70,7 +72,7 @@ def missing(decision: Decision, names: Collection[str]) -> Listed:
         if topic is None:
             continue
         has = set(state.initialized[topic.id].partitions) if topic.id in state.initialized else set()
-        if topic.id in state.initializing and _was_just_asked(decision, topic.id):
+        if topic.id in state.initializing and _is_pending(decision, topic.id):
             if topic.id not in state.initialized:
                 continue
             has |= set(state.initializing[topic.id].partitions)
@@ -79,41 +81,42 @@ def missing(decision: Decision, names: Collection[str]) -> Listed:
     return found
 
 
-def _was_just_asked(decision: Decision, topic: Uuid) -> bool:
-    """Whether the answer of the share coordinator is still to be waited for."""
-    asked_ms = decision.soft.asked_ms.get(topic)
+def _is_pending(decision: Decision, topic: Uuid) -> bool:
+    """Whether a response of the share coordinator is still expected."""
+    requested_ms = decision.soft.requested_ms.get(topic)
     retry_ms: int = decision.context.config["group.share.initialize.retry.interval.ms"]
-    return asked_ms is not None and asked_ms <= decision.context.now_ms < asked_ms + retry_ms
+    return requested_ms is not None and requested_ms <= decision.context.now_ms < requested_ms + retry_ms
 
 
-def _left_over(decision: Decision) -> Listed:
-    """What a crash left on the list of what begins though the group has it: its offset was to be altered."""
+def _stale_initializing(decision: Decision) -> Listed:
+    """Return initialized topics that a crash left as initializing, while their offsets were being altered."""
     state = decision.state_topics
     return {
         topic: state.initialized[topic]
         for topic in state.initializing
-        if topic in state.initialized and not _was_just_asked(decision, topic)
+        if topic in state.initialized and not _is_pending(decision, topic)
     }
 
 
 def _start_offset(decision: Decision, topic: Uuid, partition: int) -> int:
-    """See the top of this file."""
+    """Return the start offset of a new share partition, by the rules of this module."""
     state = decision.state_topics
     if topic in state.initialized:
         return 0
-    asked = state.initializing.get(topic)
-    return RESET if asked is None or partition in asked.partitions else 0
+    requested = state.initializing.get(topic)
+    return RESET if requested is None or partition in requested.partitions else 0
 
 
 def is_beginning(group: ShareGroup) -> bool:
-    """Whether partitions that somebody reads have still to begin."""
+    """Whether share partitions of subscribed topics are being initialized."""
     return any(some.name in group.subscribers for some in group.state_topics.initializing.values())
 
 
 def assignment_lacks_some(group: ShareGroup, topics: Topics) -> bool:
-    """Whether initialised partitions of topics that members read are nobody's target: the epoch moves then.
+    """Whether an initialized partition of a subscribed topic is in no target, so that the epoch has to be
+    bumped.
 
-    Of topics that exist: a target cannot have others."""
+    Deleted topics do not count: a target cannot have them."""
     if group.is_empty or not group.state_topics.initialized:
         return False
     assigned: dict[Uuid, set[int]] = {}
@@ -122,61 +125,64 @@ def assignment_lacks_some(group: ShareGroup, topics: Topics) -> bool:
             assigned.setdefault(topic, set()).update(partitions)
     for topic, some in group.state_topics.initialized.items():
         if some.name in group.subscribers and topic in topics.by_id:
-            there = {p for p in some.partitions if p < topics.by_id[topic].partitions}
-            if there != assigned.get(topic, set()):
+            existing = {p for p in some.partitions if p < topics.by_id[topic].partitions}
+            if existing != assigned.get(topic, set()):
                 return True
     return False
 
 
-# --- what comes back -------------------------------------------------------------------------------
+# --- results -------------------------------------------------------------------------------
 
 
-def initialized(group: ShareGroup | None, news: StateInitialized, context: Context) -> Outcome:
-    """The share coordinator has begun with partitions, or could not."""
+def initialized(group: ShareGroup | None, event: StateInitialized, context: Context) -> Outcome:
+    """Record which partitions the share coordinator has initialized."""
     if group is None:
-        return _heard(context)
+        return _acknowledge(context)
     decision = Decision(group, context)
-    done, failed = by_topic(news.done, context.topics), by_topic(news.failed, context.topics)
+    done, failed = by_topic(event.done, context.topics), by_topic(event.failed, context.topics)
     before = decision.state_topics
     begun = {t: some for t, some in done.items() if t in context.topics.by_id and t not in before.deleting}
     after = before.begun(begun)
     if after != before:
         decision.keep_state(after)
-    heard = done.keys() | failed.keys()
-    decision.remember(asked_ms={t: ms for t, ms in decision.soft.asked_ms.items() if t not in heard})
-    decision.replies += _heard(context).replies
+    answered = done.keys() | failed.keys()
+    decision.remember(
+        requested_ms={t: ms for t, ms in decision.soft.requested_ms.items() if t not in answered}
+    )
+    decision.replies += _acknowledge(context).replies
     return decision.outcome()
 
 
-def deleted(group: ShareGroup | None, news: StateDeleted, context: Context) -> Outcome:
-    """The share coordinator has forgotten topics."""
+def deleted(group: ShareGroup | None, event: StateDeleted, context: Context) -> Outcome:
+    """Record that the share coordinator has deleted the state of topics."""
     if group is None:
-        return _heard(context)
+        return _acknowledge(context)
     decision = Decision(group, context)
-    after = decision.state_topics.ended(news.topics)
+    after = decision.state_topics.ended(event.topics)
     if after != decision.state_topics:
         decision.keep_state(after)
-    decision.replies += _heard(context).replies
+    decision.replies += _acknowledge(context).replies
     return decision.outcome()
 
 
-def _heard(context: Context) -> Outcome:
-    """To who waits for the news to be written down, if anybody does."""
+def _acknowledge(context: Context) -> Outcome:
+    """Answer the request that waits for this event to be recorded, if there is one."""
     return Outcome((Reply(context.waiter, None),)) if context.waiter else NOTHING
 
 
-def topics_gone(groups: Collection[object], news: TopicsGone, context: Context) -> Outcome:
-    """Topics were deleted: no group has partitions of them. The share coordinator hears it itself."""
-    left = Topics(topic for topic in context.topics.by_id.values() if topic.id not in news.topic_ids)
-    return _let_go(groups, left, context)
+def topics_gone(groups: Collection[object], event: TopicsGone, context: Context) -> Outcome:
+    """Remove deleted topics from the lists of all groups. The share coordinator deletes their state by
+    itself."""
+    remaining = Topics(topic for topic in context.topics.by_id.values() if topic.id not in event.topic_ids)
+    return _remove_deleted_topics(groups, remaining, context)
 
 
-def _let_go(groups: Collection[object], left: Topics, context: Context) -> Outcome:
-    """Keep on the lists what there still is."""
+def _remove_deleted_topics(groups: Collection[object], remaining: Topics, context: Context) -> Outcome:
+    """Keep only existing topics in the lists."""
     records: list[object] = []
     for group in groups:
         if isinstance(group, ShareGroup):
-            state = group.state_topics.left_by(left)
+            state = group.state_topics.left_by(remaining)
             if state is not group.state_topics:
                 decision = Decision(group, context)
                 decision.keep_state(state)
@@ -184,29 +190,30 @@ def _let_go(groups: Collection[object], left: Topics, context: Context) -> Outco
     return Outcome(records=tuple(records))
 
 
-# --- from time to time -----------------------------------------------------------------------------
+# --- clean-up -----------------------------------------------------------------------------
 
 
 def armed(groups: Collection[object]) -> tuple[Arm, ...]:
-    """The timer of a coordinator that starts: it runs while there are groups that have share partitions."""
+    """Return the clean-up timer of a coordinator that starts; it runs while any group has share
+    partitions."""
     some = any(isinstance(g, ShareGroup) and not g.state_topics.is_empty for g in groups)
     return (Arm(TIDY, 0),) if some else ()
 
 
 def tidy(groups: Collection[object], context: Context) -> Outcome:
-    """What is listed of topics that are gone is let go of; what is being deleted is asked for again."""
-    gone = _let_go(groups, context.topics, context)
+    """Remove deleted topics from the lists, and request pending deletions again."""
+    removal = _remove_deleted_topics(groups, context.topics, context)
     effects: list[Effect] = []
     for group in groups:
         if isinstance(group, ShareGroup):
-            still = {
+            deleting = {
                 topic: Some(name, tuple(range(context.topics.by_id[topic].partitions)))
                 for topic, name in group.state_topics.deleting.items()
                 if topic in context.topics.by_id
             }
-            if still:
-                wanted = tuple(Delete(key) for key in keys(group.group_id, still))
-                effects.append(Effect(DELETE_STATE, StateToDelete(group.group_id, wanted)))
+            if deleting:
+                requests = tuple(Delete(key) for key in keys(group.group_id, deleting))
+                effects.append(Effect(DELETE_STATE, StateToDelete(group.group_id, requests)))
     after_ms: int = context.config["offsets.retention.check.interval.ms"]
     timers = tuple(Arm(key, after_ms) for key, _, _ in armed(groups))
-    return gone._replace(effects=tuple(effects), timers=timers)
+    return removal._replace(effects=tuple(effects), timers=timers)

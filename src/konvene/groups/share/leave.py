@@ -1,8 +1,9 @@
-"""How members of a share group go: they leave, or their time is over.
+"""How members leave a share group: by themselves, or when their session expires.
 
-All that is kept of them goes, the group's epoch moves, and what they had acquired is free again; of those who
-leave, when they have had time to answer for it. The last one leaves an empty group behind, which is at its
-own epoch; it stays until somebody deletes it, with all its share partitions.
+Their records are deleted, the group's epoch is bumped, and the records that they acquired are released; a
+member that leaves by itself has some time to acknowledge them first. When the last member leaves, the
+assignment of the empty group is complete at once; the group and its share partitions stay until an
+administrator deletes it.
 """
 
 from __future__ import annotations

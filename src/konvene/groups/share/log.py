@@ -1,14 +1,14 @@
-"""The records in which a share group survives: 10 to 15, as Kafka 4.4 writes them.
+"""The records of a share group: types 10 to 15, as Kafka 4.4 writes them.
 
-    10   what a member said of itself                            gone: so is the member
-    11   the group's epoch, and the hash of its topics           gone: so is the group
-    12   the assignment's epoch                                  gone: there is no assignment
-    13   what a member is meant to have                          gone: nothing
-    14   what a member has                                       gone: it has nothing
-    15   which share partitions it has, or is about to           gone: none
+    10   the subscription of a member                     tombstone: the member is removed
+    11   the group's epoch and metadata hash              tombstone: the group is deleted
+    12   the assignment epoch                             tombstone: there is no assignment
+    13   the target assignment of a member                tombstone: the target is empty
+    14   the current assignment of a member               tombstone: the assignment is empty
+    15   the group's share partitions, by state           tombstone: there are none
 
-Record 9 of Kafka 4.0, which said what topics looked like, is passed over like any that nobody knows. As with
-consumer groups no record relies on another: a log may have been compacted, while it was read.
+Type 9 of Kafka 4.0 is skipped as an unknown type. How the records are replayed, and how groups and members
+are deleted, is in `groups.modern.log`.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from konvene.records.share import (
     TopicPartitionsInfo,
 )
 
-# --- what is written -------------------------------------------------------------------------------
+# --- records -------------------------------------------------------------------------------
 
 
 def group_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
-    """The group is at this epoch, for topics that look like this."""
+    """The record of a group's epoch and metadata hash."""
     value = ShareGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
     return Record(ShareGroupMetadataKey(group_id=group_id), value)
 
 
 def member_record(group_id: str, member: Member) -> Record:
-    """What a member said of itself."""
+    """The record of a member's subscription."""
     value = ShareGroupMemberMetadataValue(
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -62,14 +62,16 @@ def member_record(group_id: str, member: Member) -> Record:
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
-    """What a member is meant to have."""
+    """The record of a member's target assignment."""
     key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    told = tuple(TopicPartition(topic_id=topic, partitions=tuple(partitions[topic])) for topic in partitions)
-    return Record(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=told))
+    topics = tuple(
+        TopicPartition(topic_id=topic, partitions=tuple(partitions[topic])) for topic in partitions
+    )
+    return Record(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=topics))
 
 
 def current_record(group_id: str, member_id: str, current: CurrentAssignment) -> Record:
-    """What a member has."""
+    """The record of a member's current assignment."""
     key = ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
     value = ShareGroupCurrentMemberAssignmentValue(
         member_epoch=current.epoch,
@@ -84,23 +86,23 @@ def current_record(group_id: str, member_id: str, current: CurrentAssignment) ->
 
 
 def state_record(group_id: str, state: StateTopics) -> Record:
-    """Which share partitions the group has."""
+    """The record of the group's share partitions, by state."""
     value = ShareGroupStatePartitionMetadataValue(
-        initializing_topics=_told(state.initializing),
-        initialized_topics=_told(state.initialized),
+        initializing_topics=_write_listed(state.initializing),
+        initialized_topics=_write_listed(state.initialized),
         deleting_topics=tuple(TopicInfo(topic_id=t, topic_name=name) for t, name in state.deleting.items()),
     )
     return Record(ShareGroupStatePartitionMetadataKey(group_id=group_id), value)
 
 
-def _told(listed: Listed) -> tuple[TopicPartitionsInfo, ...]:
+def _write_listed(listed: Listed) -> tuple[TopicPartitionsInfo, ...]:
     return tuple(
         TopicPartitionsInfo(topic_id=topic, topic_name=some.name, partitions=some.partitions)
         for topic, some in listed.items()
     )
 
 
-# --- what is replayed ------------------------------------------------------------------------------
+# --- replay ------------------------------------------------------------------------------
 
 
 def _read_group(group: ShareGroup, value: ShareGroupMetadataValue) -> None:

@@ -1,10 +1,11 @@
-"""The offsets of a share group: where its share partitions begin, altered or deleted by an administrator.
+"""AlterShareGroupOffsets and DeleteShareGroupOffsets: an administrator changes start offsets of share
+partitions.
 
-Only while nobody is a member. What has to be done is written down first, as `initializing` or `deleting`;
-then the share coordinator does it, and what came of it is written down again (`work`).
+The group has to be empty. The work is recorded first, as `initializing` or `deleting`; then the share
+coordinator does it, and the result is recorded (`work`).
 
-An altered group is at its next epoch, as KIP-932 says: whoever served its share partitions before has an
-older state epoch, and can write nothing any more. In Kafka 4.4 the epoch stays.
+Altering offsets bumps the group's epoch (KIP-932): an earlier share partition leader has an older state
+epoch, and its writes are fenced. Kafka 4.4 does not bump the epoch.
 """
 
 from __future__ import annotations
@@ -51,16 +52,17 @@ NOTHING_TO_DELETE = "There is no offset information to delete."
 
 
 def alter(groups: Groups, request: AlterShareGroupOffsetsRequest, context: Context) -> Outcome:
-    """Begin with an AlterShareGroupOffsets: answered with `OffsetsToAlter`. A group may be made by it."""
+    """Begin an AlterShareGroupOffsets, answered with `OffsetsToAlter`; it creates a group that does not
+    exist."""
     try:
         decision = Decision(_to_alter(groups, request.group_id), context)
     except GroupError as refused:
         response = AlterShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
         return Outcome((Reply(context.waiter, OffsetsToAlter(response)),))
     offsets: dict[SharePartitionKey, int] = {}
-    # Kafka answers first for what does not exist.
+    # Kafka's response lists unknown topics first.
     topics = sorted(request.topics, key=lambda topic: topic.topic_name in context.topics.by_name)
-    answers = tuple(_altered_topic(decision, topic, offsets) for topic in topics)
+    responses = tuple(_altered_topic(decision, topic, offsets) for topic in topics)
     requests: tuple[Initialize, ...] = ()
     if offsets:
         decision.cause(causes.OFFSETS_ALTERED)
@@ -68,10 +70,12 @@ def alter(groups: Groups, request: AlterShareGroupOffsetsRequest, context: Conte
         decision.assign_nothing()
         listed = by_topic(offsets, context.topics)
         decision.keep_state(decision.state_topics.beginning(listed))
-        decision.remember(asked_ms={**decision.soft.asked_ms, **dict.fromkeys(listed, context.now_ms)})
+        decision.remember(
+            requested_ms={**decision.soft.requested_ms, **dict.fromkeys(listed, context.now_ms)}
+        )
         requests = tuple(Initialize(key, decision.epoch, offset) for key, offset in offsets.items())
     decision.replies.append(
-        Reply(context.waiter, OffsetsToAlter(AlterShareGroupOffsetsResponse(responses=answers), requests))
+        Reply(context.waiter, OffsetsToAlter(AlterShareGroupOffsetsResponse(responses=responses), requests))
     )
     return decision.outcome()
 
@@ -87,14 +91,14 @@ def _altered_topic(
     decision: Decision, topic: AlterShareGroupOffsetsRequestTopic, offsets: dict[SharePartitionKey, int]
 ) -> AlterShareGroupOffsetsResponseTopic:
     known = decision.context.topics.by_name.get(topic.topic_name)
-    answers: dict[int, AlterShareGroupOffsetsResponsePartition] = {}
+    responses: dict[int, AlterShareGroupOffsetsResponsePartition] = {}
     for partition in topic.partitions:
         index = partition.partition_index
         if known is not None and 0 <= index < known.partitions:
             offsets[SharePartitionKey(decision.group.group_id, known.id, index)] = partition.start_offset
-            answers[index] = AlterShareGroupOffsetsResponsePartition(partition_index=index)
+            responses[index] = AlterShareGroupOffsetsResponsePartition(partition_index=index)
         else:
-            answers[index] = AlterShareGroupOffsetsResponsePartition(
+            responses[index] = AlterShareGroupOffsetsResponsePartition(
                 partition_index=index,
                 error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION,
                 error_message=MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION],
@@ -102,7 +106,7 @@ def _altered_topic(
     return AlterShareGroupOffsetsResponseTopic(
         topic_name=topic.topic_name,
         topic_id=known.id if known is not None else ZERO_UUID,
-        partitions=tuple(answers.values()),
+        partitions=tuple(responses.values()),
     )
 
 
@@ -110,7 +114,7 @@ def _altered_topic(
 
 
 def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Context) -> Outcome:
-    """Begin with a DeleteShareGroupOffsets: answered with `OffsetsToDelete`."""
+    """Begin a DeleteShareGroupOffsets, answered with `OffsetsToDelete`."""
     try:
         group = get_or_throw_group(groups, request.group_id, ShareGroup)
         if not group.is_empty:
@@ -119,7 +123,7 @@ def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Con
         response = DeleteShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
         return Outcome((Reply(context.waiter, OffsetsToDelete(response)),))
     decision = Decision(group, context)
-    going: dict[Uuid, Some] = {}
+    deleted: dict[Uuid, Some] = {}
     refused_topics: list[DeleteShareGroupOffsetsResponseTopic] = []
     for name in dict.fromkeys(topic.topic_name for topic in request.topics):
         known = context.topics.by_name.get(name)
@@ -127,48 +131,48 @@ def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Con
         if known is None:
             refused_topics.append(_not_deleted(name, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION]))
         elif known.id in state.initialized:
-            going[known.id] = state.initialized[known.id]
+            deleted[known.id] = state.initialized[known.id]
         elif known.id in state.deleting:
-            going[known.id] = Some(name, tuple(range(known.partitions)))
+            deleted[known.id] = Some(name, tuple(range(known.partitions)))
         else:
             refused_topics.append(_not_deleted(name, NOTHING_TO_DELETE))
-    after = group.state_topics.ending({topic: some.name for topic, some in going.items()})
+    after = group.state_topics.ending({topic: some.name for topic, some in deleted.items()})
     if after != group.state_topics:
         decision.keep_state(after)
-    requests = tuple(Delete(key) for key in keys(group.group_id, going))
+    requests = tuple(Delete(key) for key in keys(group.group_id, deleted))
     response = DeleteShareGroupOffsetsResponse(responses=tuple(refused_topics))
     decision.replies.append(Reply(context.waiter, OffsetsToDelete(response, requests)))
     return decision.outcome()
 
 
-def _not_deleted(name: str, why: str) -> DeleteShareGroupOffsetsResponseTopic:
+def _not_deleted(name: str, message: str) -> DeleteShareGroupOffsetsResponseTopic:
     return DeleteShareGroupOffsetsResponseTopic(
-        topic_name=name, error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, error_message=why
+        topic_name=name, error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, error_message=message
     )
 
 
 def begin_deletion(groups: Groups, request: BeginDeletion, context: Context) -> Outcome:
-    """All state of a group goes, before the group does. Raises NON_EMPTY_GROUP."""
+    """Record the deletion of all state of a group, before the group is deleted. Raises NON_EMPTY_GROUP."""
     group = groups.get(request.group_id)
     if not isinstance(group, ShareGroup):
         return Outcome((Reply(context.waiter, StateToDelete(request.group_id, ())),))
     if not group.is_empty:
         raise GroupError(Errors.NON_EMPTY_GROUP, MESSAGES[Errors.NON_EMPTY_GROUP])
     decision = Decision(group, context)
-    going = group.state_topics.partitions(group.group_id, context.topics)
+    deleted = group.state_topics.partitions(group.group_id, context.topics)
     after = group.state_topics.whole_end(context.topics)
     if after != group.state_topics:
         decision.keep_state(after)
-    wanted = StateToDelete(group.group_id, tuple(Delete(key) for key in going))
-    decision.replies.append(Reply(context.waiter, wanted))
+    state_to_delete = StateToDelete(group.group_id, tuple(Delete(key) for key in deleted))
+    decision.replies.append(Reply(context.waiter, state_to_delete))
     return decision.outcome()
 
 
-# --- tell ------------------------------------------------------------------------------------------
+# --- query ------------------------------------------------------------------------------------------
 
 
 def initialized_partitions(groups: Groups, request: InitializedPartitions, context: Context) -> Outcome:
-    """The share partitions of a group; none where it is no share group."""
+    """Return the initialized share partitions of a group; none if it is no share group."""
     group = groups.get(request.group_id)
     found: tuple[SharePartitionKey, ...] = ()
     if isinstance(group, ShareGroup):

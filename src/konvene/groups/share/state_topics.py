@@ -1,11 +1,11 @@
-"""Which share partitions a share group has, as its log says it: the lists of record 15.
+"""The share partitions of a share group by state: the three lists of record 15.
 
-    initializing   the share coordinator was asked to begin with them
-    initialized    it has, and they may be assigned
-    deleting       topics whose state the share coordinator was asked to forget
+    initializing   their initialization by the share coordinator was requested
+    initialized    the share coordinator has initialized them, and they may be assigned
+    deleting       topics whose state the share coordinator has to delete
 
-A value: each change makes a new one. Topics stand in the order in which they came. A partition can be in both
-of the first two lists: its start offset is being altered.
+A frozen value; topics are in the order of their addition. A partition can be in both of the first two lists:
+its start offset is being altered.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ class Some(NamedTuple):
     name: str
     partitions: tuple[int, ...]
 
-    def with_these(self, name: str, partitions: Iterable[int]) -> Some:
+    def with_partitions(self, name: str, partitions: Iterable[int]) -> Some:
         return Some(name, tuple(sorted({*self.partitions, *partitions})))
 
     def without(self, partitions: Iterable[int]) -> Some:
-        gone = set(partitions)
-        return Some(self.name, tuple(p for p in self.partitions if p not in gone))
+        removed = set(partitions)
+        return Some(self.name, tuple(p for p in self.partitions if p not in removed))
 
 
 Listed = Mapping[Uuid, Some]
-"""Partitions by topic."""
+"""Partitions by topic id."""
 
 UNKNOWN = "<UNKNOWN>"
-"""Kafka's name of a topic that is not there any more."""
+"""Kafka's name of a deleted topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateTopics:
-    """See the top of this file."""
+    """The share partitions of a group, by state."""
 
     initializing: Listed = field(default_factory=dict)
     initialized: Listed = field(default_factory=dict)
@@ -55,17 +55,18 @@ class StateTopics:
 
     @property
     def has_some(self) -> bool:
-        """Whether the share coordinator may know partitions that it was not asked to forget."""
+        """Whether the share coordinator may have state whose deletion was not requested."""
         return bool(self.initializing or self.initialized)
 
     def beginning(self, listed: Listed) -> StateTopics:
-        """These are asked for; what was being deleted of them is not any more."""
+        """Return the lists after the initialization of these was requested; they are no longer being
+        deleted."""
         initializing = _with(self.initializing, listed)
         deleting = {topic: name for topic, name in self.deleting.items() if topic not in initializing}
         return replace(self, initializing=initializing, deleting=deleting)
 
     def begun(self, listed: Listed) -> StateTopics:
-        """The share coordinator has begun with these."""
+        """Return the lists after the share coordinator initialized these."""
         return replace(
             self,
             initializing=_without(self.initializing, listed),
@@ -73,11 +74,11 @@ class StateTopics:
         )
 
     def not_begun(self, listed: Listed) -> StateTopics:
-        """It has not."""
+        """Return the lists without these as initializing."""
         return replace(self, initializing=_without(self.initializing, listed))
 
     def ending(self, topics: Mapping[Uuid, str]) -> StateTopics:
-        """The state of these topics is to be forgotten."""
+        """Return the lists after the deletion of these topics' state was requested."""
         return StateTopics(
             self.initializing,
             {topic: some for topic, some in self.initialized.items() if topic not in topics},
@@ -85,18 +86,19 @@ class StateTopics:
         )
 
     def ended(self, topics: Iterable[Uuid]) -> StateTopics:
-        """It is."""
-        gone = set(topics)
-        return replace(self, deleting={t: name for t, name in self.deleting.items() if t not in gone})
+        """Return the lists after the state of these topics was deleted."""
+        deleted = set(topics)
+        return replace(self, deleting={t: name for t, name in self.deleting.items() if t not in deleted})
 
     def whole_end(self, topics: Topics) -> StateTopics:
-        """All of it is to be forgotten. What is left of topics that are gone went with them."""
+        """Return the lists after the deletion of all state was requested. State of deleted topics is deleted
+        with them."""
         names = {topic: some.name for topic, some in _with(self.initialized, self.initializing).items()}
         names |= {topic: topics.by_id[topic].name for topic in self.deleting if topic in topics.by_id}
         return StateTopics(deleting=names)
 
     def left_by(self, topics: Topics) -> StateTopics:
-        """Without the topics that do not exist: the very same where all do."""
+        """Return the lists without deleted topics; the same object if there are none."""
         known = topics.by_id
         if all(t in known for some in (self.initializing, self.initialized, self.deleting) for t in some):
             return self
@@ -107,7 +109,8 @@ class StateTopics:
         )
 
     def partitions(self, group_id: str, topics: Topics) -> tuple[SharePartitionKey, ...]:
-        """All that the share coordinator may have of the group: of what is being deleted, every partition."""
+        """Return all partitions of which the share coordinator may have state; every one of a topic being
+        deleted."""
         listed = _with(self.initialized, self.initializing)
         for topic, name in self.deleting.items():
             if topic in topics.by_id:
@@ -117,12 +120,12 @@ class StateTopics:
 
 
 def keys(group_id: str, listed: Listed) -> tuple[SharePartitionKey, ...]:
-    """The share partitions of a list, as the share coordinator knows them."""
+    """Return the keys of the share partitions in a list."""
     return tuple(SharePartitionKey(group_id, t, p) for t, some in listed.items() for p in some.partitions)
 
 
 def by_topic(found: Iterable[SharePartitionKey], topics: Topics) -> Listed:
-    """The list of these share partitions."""
+    """Return the list of these share partitions."""
     partitions: dict[Uuid, list[int]] = {}
     for key in found:
         partitions.setdefault(key.topic_id, []).append(key.partition)
@@ -134,13 +137,14 @@ def by_topic(found: Iterable[SharePartitionKey], topics: Topics) -> Listed:
 
 def _with(listed: Listed, more: Listed) -> Listed:
     return dict(listed) | {
-        topic: listed.get(topic, some).with_these(some.name, some.partitions) for topic, some in more.items()
+        topic: listed.get(topic, some).with_partitions(some.name, some.partitions)
+        for topic, some in more.items()
     }
 
 
-def _without(listed: Listed, gone: Listed) -> Listed:
+def _without(listed: Listed, removed: Listed) -> Listed:
     left = {
-        topic: some.without(gone[topic].partitions) if topic in gone else some
+        topic: some.without(removed[topic].partitions) if topic in removed else some
         for topic, some in listed.items()
     }
     return {topic: some for topic, some in left.items() if some.partitions}

@@ -1,8 +1,8 @@
-"""What members of a share group are meant to have: when a new target is computed, and of what.
+"""Target assignments of a share group: when a new one is computed, from which input.
 
-The rules are those of consumer groups (`consumer.targets`): at the next heartbeat after the epoch has moved,
-not sooner than `share.assignment.interval.ms` after the last one, elsewhere where the group is large. What
-differs: only share partitions that the share coordinator has begun with are assigned.
+The rules are those of consumer groups (`consumer.targets`): a target is computed at the next heartbeat after
+an epoch bump, not sooner than `share.assignment.interval.ms` after the last one, and outside the core if the
+group is large. Only share partitions that the share coordinator has initialized are assigned.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Members = dict[str, tuple[Member, Partitions]]
 
 
 def retarget(decision: Decision, new: Member) -> Partitions:
-    """What the member is meant to have, by a new target if it is time for one.
+    """Return the member's target, computing a new target assignment if one is due.
 
-    Raises `GroupError` where the assignor has no answer."""
+    Raises `GroupError` if the assignor fails."""
     group = decision.group
     last = group.targets.get(new.member_id, NOTHING)
-    if decision.assignment_epoch >= decision.epoch or not _is_time(decision) or decision.soft.computing:
+    if decision.assignment_epoch >= decision.epoch or not _is_due(decision) or decision.soft.computing:
         return last
     members: Members = {
         member_id: (member, group.targets.get(member_id, NOTHING))
@@ -44,41 +44,41 @@ def retarget(decision: Decision, new: Member) -> Partitions:
     members[new.member_id] = (new, last)
     spec = _spec(decision, members)
     if decision.config["share.assignor.offload.enable"] and _weight(spec) >= HEAVY:
-        wanted = AssignmentToCompute(group.group_id, decision.epoch, decision.assignor, spec)
-        decision.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
+        request = AssignmentToCompute(group.group_id, decision.epoch, decision.assignor, spec)
+        decision.effects.append(Effect(COMPUTE_ASSIGNMENT, request))
         decision.remember(computing=decision.epoch)
         return last
     try:
-        given = decision.assignor.assign(spec)
+        assignment = decision.assignor.assign(spec)
     except PartitionAssignorError as failed:
-        why = f"Failed to compute a new target assignment for epoch {decision.epoch}: {failed.message}"
-        raise GroupError(Errors.UNKNOWN_SERVER_ERROR, why) from failed
-    _write(decision, members, given)
-    return given.get(new.member_id, NOTHING)
+        message = f"Failed to compute a new target assignment for epoch {decision.epoch}: {failed.message}"
+        raise GroupError(Errors.UNKNOWN_SERVER_ERROR, message) from failed
+    _write(decision, members, assignment)
+    return assignment.get(new.member_id, NOTHING)
 
 
-def assignment_computed(group: ShareGroup, answer: AssignmentComputed, context: Context) -> Outcome:
-    """A target that was computed elsewhere is there."""
-    decision, given = Decision(group, context), answer.given
-    if decision.soft.computing != answer.epoch:
+def assignment_computed(group: ShareGroup, event: AssignmentComputed, context: Context) -> Outcome:
+    """Record a target that was computed outside the core, unless it is outdated."""
+    decision, assignment = Decision(group, context), event.given
+    if decision.soft.computing != event.epoch:
         return decision.outcome()
     decision.remember(computing=0)
-    if isinstance(given, PartitionAssignorError) or not given.keys() <= group.members.keys():
+    if isinstance(assignment, PartitionAssignorError) or not assignment.keys() <= group.members.keys():
         return decision.outcome()
-    if group.epoch == answer.epoch > group.assignment_epoch:
+    if group.epoch == event.epoch > group.assignment_epoch:
         members = {m: (member, group.targets.get(m, NOTHING)) for m, member in group.members.items()}
-        _write(decision, members, given)
+        _write(decision, members, assignment)
     return decision.outcome()
 
 
-def _is_time(decision: Decision) -> bool:
+def _is_due(decision: Decision) -> bool:
     last_ms, interval_ms = (
         decision.group.assignment_timestamp_ms,
         decision.config["share.assignment.interval.ms"],
     )
-    # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
-    waits = last_ms <= decision.context.now_ms < last_ms + interval_ms
-    return last_ms == 0 or not waits
+    # If the clock was set back, the target is due at once. Kafka waits.
+    is_early = last_ms <= decision.context.now_ms < last_ms + interval_ms
+    return last_ms == 0 or not is_early
 
 
 def _weight(spec: GroupSpec) -> int:
@@ -98,18 +98,18 @@ def _spec(decision: Decision, members: Members) -> GroupSpec:
     known: dict[Uuid, TopicSpec] = {}
     for topic in sorted({t for subscribed in subscriptions.values() for t in subscribed}):
         count, racks = topics.by_id[topic].partitions, topics.by_id[topic].rack_sets
-        begun = state.initialized[topic].partitions if topic in state.initialized else ()
-        known[topic] = TopicSpec(count, racks, tuple(p for p in begun if p < count))
+        initialized = state.initialized[topic].partitions if topic in state.initialized else ()
+        known[topic] = TopicSpec(count, racks, tuple(p for p in initialized if p < count))
     return GroupSpec.of(specs, known)
 
 
-def _write(decision: Decision, members: Members, given: GroupAssignment) -> None:
-    """A record for each member whose target is another one, and the epoch."""
+def _write(decision: Decision, members: Members, assignment: GroupAssignment) -> None:
+    """Record each changed target, and the assignment epoch."""
     group_id, targets = decision.group.group_id, decision.group.targets
     for member_id, (_, before) in members.items():
-        mine = given.get(member_id, NOTHING)
-        if member_id not in targets or mine != before:
-            decision.record(log.target_record(group_id, member_id, mine))
+        target = assignment.get(member_id, NOTHING)
+        if member_id not in targets or target != before:
+            decision.record(log.target_record(group_id, member_id, target))
     decision.assignment_epoch = decision.epoch
     decision.record(log.assignment_record(group_id, decision.epoch, decision.context.now_ms))
 
@@ -117,10 +117,12 @@ def _write(decision: Decision, members: Members, given: GroupAssignment) -> None
 def maybe_reconcile(
     decision: Decision, member: Member, target: Partitions, *, subscription_changed: bool
 ) -> Member:
-    """The member has its target, if it is another one than it has."""
+    """Return the member after its next step towards the target, if there is one."""
     epoch = decision.assignment_epoch
     if not subscription_changed and member.is_reconciled_to(epoch):
         return member
-    reads = SubscribedTopics(member.topics, decision.context.topics)
-    current = next_assignment(member.current, epoch, target, reads, subscription_changed=subscription_changed)
+    subscribed = SubscribedTopics(member.topics, decision.context.topics)
+    current = next_assignment(
+        member.current, epoch, target, subscribed, subscription_changed=subscription_changed
+    )
     return member if current == member.current else decision.settle(member, current)

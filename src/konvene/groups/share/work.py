@@ -1,9 +1,9 @@
-"""What a share group asks of others, and what comes back.
+"""Work that share groups pass to the shell, mostly for the share coordinator, and its results.
 
-The core never waits: it gives work to the shell as an `Effect`, and what comes of it is handled like a
-request. Where somebody waits for it (offsets altered or deleted, a group deleted) the shell asks in two
-steps: what has to be done, which is written down, and then that it was. After a crash in between the lists of
-record 15 say what is left (`initialize`).
+The core never waits: it passes work to the shell as an `Effect`, and the result is handled like a request.
+Where a client waits for it (offsets altered or deleted, a group deleted), the shell sends two requests: the
+first records and returns what has to be done, the second records that it is done. After a crash in between,
+the state lists of record 15 have what is left (`initialize`).
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from konvene.messages.delete_share_group_offsets import DeleteShareGroupOffsetsR
 from konvene.share_state.requests import Delete, Initialize, SharePartitionKey
 
 INITIALIZE_STATE = "initialize-share-state"
-"""Effect: have the share coordinator begin with share partitions. Subject: `StateToInitialize`."""
+"""Effect: initialize the state of share partitions. Subject: `StateToInitialize`."""
 
 DELETE_STATE = "delete-share-state"
-"""Effect: have it forget what a crash kept from being forgotten. Subject: `StateToDelete`."""
+"""Effect: delete state whose deletion a crash interrupted. Subject: `StateToDelete`."""
 
 MEMBER_GONE = "share-member-gone"
-"""Effect: a member was put out; whatever it has acquired is free again. Subject: `(group id, member id)`."""
+"""Effect: a member was fenced; the records that it acquired are released. Subject: `(group id, member
+id)`."""
 
 MEMBER_LEFT = "share-member-left"
-"""Effect: a member has left, and may still say what became of what it has acquired. Subject: the same."""
+"""Effect: a member left, and may still acknowledge the records that it acquired. Subject: the same."""
 
 GROUP_EMPTY = "share-group-empty"
-"""Effect: nobody reads for this group any more. Subject: the group id."""
+"""Effect: the group has no members any more. Subject: the group id."""
 
 
 class StateToInitialize(NamedTuple):
@@ -42,7 +43,7 @@ class StateToDelete(NamedTuple):
 
 
 class StateInitialized(NamedTuple):
-    """News: how that went. A topic that could not be initialised whole is asked for again later."""
+    """Event: the result of an initialization. Failed partitions are requested again later."""
 
     group_id: str
     done: tuple[SharePartitionKey, ...]
@@ -50,40 +51,40 @@ class StateInitialized(NamedTuple):
 
 
 class StateDeleted(NamedTuple):
-    """News: nothing is known any more of these topics for this group."""
+    """Event: the group's state of these topics was deleted."""
 
     group_id: str
     topics: tuple[Uuid, ...]
 
 
 class BeginDeletion(NamedTuple):
-    """A group is to be deleted: write down that all its state goes. Answered with a `StateToDelete`, which is
-    empty where there is no state, or where it is no share group."""
+    """Request: record the deletion of all state of a group. Answered with a `StateToDelete`, which is empty
+    if there is no state, or the group is no share group."""
 
     group_id: str
 
 
 class OffsetsToAlter(NamedTuple):
-    """What is to be done for AlterShareGroupOffsets, and its response if all goes well."""
+    """The work of an AlterShareGroupOffsets, and its response if all of it succeeds."""
 
     response: AlterShareGroupOffsetsResponse
     requests: tuple[Initialize, ...] = ()
 
 
 class OffsetsToDelete(NamedTuple):
-    """The same for DeleteShareGroupOffsets; its response so far has the topics that were refused."""
+    """The work of a DeleteShareGroupOffsets, and its response with the rejected topics."""
 
     response: DeleteShareGroupOffsetsResponse
     requests: tuple[Delete, ...] = ()
 
 
 class InitializedPartitions(NamedTuple):
-    """Which share partitions does a group have? Answered with a tuple of their keys."""
+    """Request: the initialized share partitions of a group. Answered with a tuple of their keys."""
 
     group_id: str
 
 
 class TopicsGone(NamedTuple):
-    """News: topics were deleted."""
+    """Event: topics were deleted."""
 
     topic_ids: frozenset[Uuid]

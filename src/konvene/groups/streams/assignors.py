@@ -1,4 +1,4 @@
-"""Which task assignor a streams group has, and which of its settings assignors are told.
+"""The task assignor of a streams group, and the settings that assignors receive.
 
     streams.assignor.name of the group               that one, if the broker offers it
     group.streams.assignors, where somebody set it   the first of them
@@ -43,7 +43,7 @@ STANDBYS, TAGS = "num.standby.replicas", "rack.aware.assignment.tags"
 WARMUPS, LAG = "num.warmup.replicas", "acceptable.recovery.lag"
 
 UNSAID: Final = {WARMUPS: 2, LAG: 10_000}
-"""What the log does not tell is this, as in Kafka."""
+"""The defaults of settings that the log does not have, as in Kafka."""
 
 
 def assignor_of(
@@ -66,14 +66,14 @@ def _has_state(topology: Topology | None) -> bool:
 
 
 def _waits(config: Mapping[str, Any], topology: Topology | None, reported: Iterable[Reported | None]) -> bool:
-    """Whether there is state to wait for, and somebody who says how far it is, or may."""
+    """Whether the topology has state to restore, and a member may report its progress."""
     if config["streams.num.warmup.replicas"] == 0 or not _has_state(topology):
         return False
     return any(said is None or said.reports for said in reported)
 
 
 def assignment_configs(config: Mapping[str, Any], topology: Topology | None) -> dict[str, str]:
-    """The settings on which a target rests, as the log keeps them."""
+    """Return the settings that a target rests on, as the log keeps them."""
     found = {STANDBYS: str(config["streams.num.standby.replicas"])}
     if config["streams.rack.aware.assignment.tags"]:
         found[TAGS] = ",".join(config["streams.rack.aware.assignment.tags"])
@@ -84,7 +84,7 @@ def assignment_configs(config: Mapping[str, Any], topology: Topology | None) -> 
 
 
 def read_configs(kept: Mapping[str, str]) -> AssignmentConfigs:
-    """The same, for the assignor."""
+    """Return these settings for the assignor."""
     tags = tuple(tag for tag in kept.get(TAGS, "").split(",") if tag)
     warmups, lag = (int(kept.get(name, default)) for name, default in UNSAID.items())
     return AssignmentConfigs(int(kept.get(STANDBYS, "0")), tags, warmups, lag)

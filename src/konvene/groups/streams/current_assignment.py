@@ -1,4 +1,4 @@
-"""What a member of a streams group has now, and the next step towards what it is meant to have.
+"""The current assignment of a member of a streams group, and its next step towards the target.
 
     state              what the member knows and owes
     STABLE             it is at its epoch's target, or nothing stands in the way of the next one
@@ -97,7 +97,7 @@ NONE_HELD = Held()
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member has, at which epoch."""
+    """What a member owns or has yet to revoke, and its epochs."""
 
     state: MemberState = MemberState.STABLE
     epoch: int = 0
@@ -106,17 +106,17 @@ class CurrentAssignment:
     pending_revocation: Held = NONE_HELD
 
     def is_at(self, epoch: int) -> bool:
-        """Whether it is all that the member was meant to have at this epoch."""
+        """Whether it is the whole target of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
 
 Processes = Callable[[Role, str, int], Set[str]]
-"""The processes on which a task is, or has yet to be given up, in a role."""
+"""Return the processes whose members own a task in a role, or have yet to revoke it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a member is meant to have, and what stands around it."""
+    """The target assignment of a member, and what its reconciliation depends on."""
 
     epoch: int
     tasks: MemberAssignment
@@ -127,7 +127,7 @@ class Target:
 def next_assignment(
     current: CurrentAssignment, target: Target, owned: MemberAssignment | None
 ) -> CurrentAssignment:
-    """The next step; the very same value where there is none.
+    """Return the current assignment after the next step; the same object if there is none.
 
     `owned`: what the member says it has, None where it does not say. Raises FENCED_MEMBER_EPOCH for a member
     in an unknown state that does not say that it has nothing."""
@@ -155,7 +155,7 @@ def next_assignment(
 def _reconciled(
     current: CurrentAssignment, target: Target, owned: MemberAssignment | None, epoch: int
 ) -> CurrentAssignment:
-    """The whole step. The member is at `epoch` while it owes a revocation."""
+    """Reconcile with the target. The member is at `epoch` while it owes a revocation."""
     if current.assigned.tasks == target.tasks:
         return CurrentAssignment(MemberState.STABLE, target.epoch, current.epoch, current.assigned)
     wanted = units(target.tasks.active, target.tasks.standby, target.tasks.warmup)

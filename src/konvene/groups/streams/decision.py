@@ -24,17 +24,18 @@ __all__ = [
 
 
 def delay_key(group_id: str) -> tuple[str, str]:
-    """Runs while the first assignment of a group that was empty waits for more members."""
+    """The timer that runs while the first assignment after the group was empty waits for more members."""
     return ("initial-delay", group_id)
 
 
 def refresh_key(group_id: str) -> tuple[str, str]:
-    """Runs until it is to be found out anew what the expressions of a group's topology match."""
+    """The timer that runs until the expressions of a topology are resolved again."""
     return ("expressions", group_id)
 
 
 def settled_state(topology: Topology | None, validated_topology_epoch: int) -> str:
-    """The state of a group whose members all have what they are meant to have: that may be nothing."""
+    """Return the state of a group whose members have reached their target, which is empty if it is not
+    ready."""
     is_ready = topology is not None and topology.epoch == validated_topology_epoch
     return (State.STABLE if is_ready else State.NOT_READY).value
 
@@ -56,19 +57,19 @@ class Decision(ModernDecision[StreamsGroup, Member]):
         self.validated_topology_epoch = group.validated_topology_epoch
         self.assignment_configs: Mapping[str, str] = group.assignment_configs
         self.moved: tuple[int, ...] = (0, 0, 0)
-        """How many tasks a new target moves, in each role."""
+        """How many tasks a new target moves, by role."""
         self.reported: dict[str, Reported | None] = {}
-        """What members say now of how far they have come; None of who is gone."""
+        """New reports by member id; None for a member that is removed."""
 
     @property
     def assignor(self) -> TaskAssignor:
-        said = {name for name, reported in self.reported.items() if reported is not None}
-        names = sorted((self.group.members.keys() - self.departed) | said)
+        reporting = {name for name, reported in self.reported.items() if reported is not None}
+        names = sorted((self.group.members.keys() - self.departed) | reporting)
         return assignor_of(self.config, self.context, self.topology, map(self.reported_by, names))
 
     @property
     def replaces_topology(self) -> bool:
-        """Whether the member at hand brings the next topology, in the place of the one that the group had."""
+        """Whether the member at hand replaces the group's topology."""
         known = self.group.topology
         return known is not None and self.topology is not known
 
@@ -82,34 +83,34 @@ class Decision(ModernDecision[StreamsGroup, Member]):
         moved = map(sum, zip(story.moved or (0, 0, 0), self.moved, strict=True))
         return replace(story, moved=tuple(moved))
 
-    # --- what follows ---
+    # --- timers and reports ---
 
     def arm_session(self, member: Member) -> None:
-        """Count the member's session from now on."""
+        """Start the session of a member anew."""
         timeout_ms: int = self.config["streams.session.timeout.ms"]
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self.arm(session_key(self.group.group_id, member.member_id), timeout_ms)
 
     def disarm_all(self, member_id: str) -> None:
-        """The member is gone, and whatever it was waited for."""
+        """Stop all timers of a member that is removed."""
         group_id = self.group.group_id
         self.timers += (Disarm(session_key(group_id, member_id)), Disarm(revocation_key(group_id, member_id)))
         if self.group.classic_members:
             self.disarm_classic(member_id)
 
     def disarm_classic(self, member_id: str) -> None:
-        """Nobody waits for the member to join or to sync any more."""
+        """Stop the rejoin and resync timers of a member."""
         group_id = self.group.group_id
         self.timers += (Disarm(rejoin_key(group_id, member_id)), Disarm(resync_key(group_id, member_id)))
 
     def report(self, member_id: str, reported: Reported | None) -> None:
-        """Note how far a member says that it has come; None: it is gone."""
+        """Set the report of a member; None: the member is removed."""
         if self.reported_by(member_id) != reported:
             self.reported[member_id] = reported
 
     def reported_by(self, member_id: str) -> Reported | None:
-        """How far the member says that it has come, now or before."""
+        """Return the last report of a member, this decision's if it has one."""
         if member_id in self.reported:
             return self.reported[member_id]
         return self.group.reported.get(member_id)
@@ -117,10 +118,10 @@ class Decision(ModernDecision[StreamsGroup, Member]):
     def _reported(self) -> Mapping[str, Reported | None]:
         return self.reported
 
-    # --- moves that requests share ---
+    # --- steps that requests share ---
 
     def bump(self) -> None:
-        """The group is at its next epoch: whatever its assignment rests on has changed."""
+        """Bump the group's epoch, since something changed that its assignment rests on."""
         self.epoch += 1
         self.record(
             log.group_record(

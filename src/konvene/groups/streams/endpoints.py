@@ -1,4 +1,4 @@
-"""Which partitions are to be found at which member's endpoint: what interactive queries ask for.
+"""The partitions at each member's endpoint, for interactive queries.
 
 Everybody is told everything whenever the epoch that a member has seen is not the group's: when tasks of a
 member with an endpoint have moved, when an endpoint is another one, and after a restart of the coordinator,
@@ -20,7 +20,7 @@ from konvene.shard.image import Topics
 def told_endpoints(
     decision: Decision, new: Member, replaced: str | None, configured: ConfiguredTopology
 ) -> tuple[EndpointToPartitions, ...]:
-    """Of all members that have an endpoint, the one at hand last."""
+    """Return the endpoints of all members that have one, the member at hand last."""
     topology, group = configured.topology, decision.group
     if topology is None or not configured.tasks:
         return ()
@@ -30,7 +30,7 @@ def told_endpoints(
         if member.user_endpoint is None:
             continue
         last = known.get(member.member_id)
-        # A thousand members hear of a thousand whenever one moves: what has not moved is as it was.
+        # Each change is sent to all members with all endpoints, so unchanged ones are cached.
         if last is None or last[0] is not member or last[1] is not configured or last[2] is not topics:
             told = _told(member, topology, topics)
             if last is not None and last[3] == told:
@@ -59,7 +59,8 @@ def _told(member: Member, topology: Topology, topics: Topics) -> EndpointToParti
 
 
 def _partitions(tasks: Tasks | Epochs, topology: Topology, topics: Topics) -> tuple[TopicPartition, ...]:
-    """A source with fewer partitions than there are tasks has none for the last of them."""
+    """Return the partitions of a task; a source with fewer partitions than tasks has none for the last
+    ones."""
     found = []
     for name in sorted(tasks):
         for topic in sorted(

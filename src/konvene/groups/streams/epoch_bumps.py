@@ -1,4 +1,4 @@
-"""What a streams group's targets rest on, looked at whenever a member is heard of.
+"""What a streams group's targets rest on, checked with each heartbeat.
 
 The epoch moves, at most once a decision, if any of this is not what it was: whether all topics of the
 topology are there and fit (`resolving`), the settings that the log keeps, how far warm-up tasks are. What a

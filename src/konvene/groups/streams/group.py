@@ -1,21 +1,21 @@
-"""The nouns of a streams group (KIP-1071), and its states.
+"""A streams group (KIP-1071), its members and its states.
 
     state         what it means                                           leaves for
-    Empty         nobody is a member                                      NotReady: a member joins
-    NotReady      the topology that members have cannot run: topics       Assigning: they are there
-                  are missing, or do not fit each other
+    Empty         no members                                              NotReady: a member joins
+    NotReady      the topology cannot run: topics are missing, or do      Assigning: they exist
+                  not match each other
     Assigning     the group's epoch is ahead of its assignment's          Reconciling: a target is computed
-    Reconciling   a member is not at the assignment's epoch, or waits     Stable: all have what they should;
-                  for something, or has yet to give something up          Assigning: something changed
+    Reconciling   a member is not at the assignment's epoch, waits for    Stable: all have their target;
+                  a task, or has yet to revoke one                        Assigning: something changed
     Stable        all members have their target                           Assigning
-    Dead          never kept: a deleted group is gone
+    Dead          not a state here: a deleted group no longer exists
 
-Epochs are those of consumer groups; the topology has one beside them, and the group says for which topology's
-epoch it was last found that all topics are there (`validated_topology_epoch`).
+The epochs are those of consumer groups. The topology has an epoch as well; `validated_topology_epoch` is that
+of the last topology whose topics were all found.
 
-`StreamsGroup` is changed by the replay of records alone (`log`), in place. Who has a task is kept by member,
-for two members of one process may not have the same task in any roles, and a log that was compacted while it
-was read tells of an owner after its successor.
+A `StreamsGroup` is changed in place and by the replay of records alone (`log`). Tasks are indexed by owner:
+two members of one process may not have the same task in any roles, and a log that was compacted while it was
+read may have the record of an earlier owner after that of its successor.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from konvene.groups.streams.topology.topology import Topology
 from konvene.shard.image import Topic, Topics
 
 NO_EPOCH = -1
-"""The epoch of a topology that nobody has."""
+"""The epoch of a group without a topology."""
 
 
 class State(StrEnum):
-    """Kafka's names, as ListGroups and StreamsGroupDescribe give them."""
+    """Kafka's names, as ListGroups and StreamsGroupDescribe return them."""
 
     EMPTY = "Empty"
     NOT_READY = "NotReady"
@@ -53,7 +53,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a member said of itself, and what it has."""
+    """A member: its last description of itself, and its current assignment."""
 
     member_id: str
     instance_id: str | None = None
@@ -65,14 +65,14 @@ class Member:
     process_id: str = ""
     """Members with the same one share their state directories."""
     user_endpoint: tuple[str, int] | None = None
-    """Host and port at which it can be asked about its state."""
+    """Host and port of its interactive queries."""
     client_tags: tuple[tuple[str, str], ...] = ()
     classic: ClassicProtocolMetadata | None = None
-    """Of a member that speaks the classic protocol."""
+    """None for a member of the streams protocol."""
     current: CurrentAssignment = field(default_factory=CurrentAssignment)
 
     def having(self, current: CurrentAssignment) -> Member:
-        """The same member, who has this now."""
+        """Return the member with this current assignment."""
         return Member(
             self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host,
             self.rebalance_timeout_ms, self.topology_epoch, self.process_id, self.user_endpoint,
@@ -80,22 +80,22 @@ class Member:
         )  # fmt: skip
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has all that it was meant to have at this epoch."""
+        """Whether it has its whole target of this epoch."""
         return self.current.is_at(epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """How far a member says that its tasks have come: sums over the changelogs of a task."""
+    """The task offsets that a member reported: sums over the changelogs of a task."""
 
     offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
     end_offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
     reported_ms: int = 0
-    """When it said so: of two members of one process, who share a disk, the later one is right."""
+    """When it reported: of two members of one process, which share a disk, the later report counts."""
     reports: bool = False
-    """Whether it is one that says so: nobody waits for the others (`warmups`)."""
+    """Whether the member reports at all: warm-ups of other members are not waited for (`warmups`)."""
     knows_endpoints: int = -1
-    """Of a member of the classic protocol: the epoch of the endpoints that it was told last."""
+    """The endpoint epoch that was last sent to a member of the classic protocol."""
 
 
 NOTHING_REPORTED = Reported()
@@ -103,38 +103,38 @@ NOTHING_REPORTED = Reported()
 
 @dataclass(frozen=True, slots=True)
 class SoftState:
-    """What a coordinator knows of a group beside its log; a restart may forget it."""
+    """State of a group that is not in its log, and lost by a restart."""
 
     seen: Topics | None = None
-    """The topics that the group's hash was last compared with."""
+    """The topics of which the metadata hash was last computed."""
     configured: ConfiguredTopology | None = None
-    """The topology, held against these topics."""
+    """The topology, configured with these topics."""
     resolved: Resolved | None = None
-    """What its expressions were found to match."""
+    """The topics that its expressions match."""
     resolving: bool = False
-    """Somebody finds out."""
+    """Whether the expressions are being resolved."""
     computing: int = 0
-    """The epoch for which a target is being computed elsewhere; 0: none is."""
+    """The epoch for which a target is being computed outside the core; 0: none."""
     delayed: bool = False
-    """The first assignment of a group that was empty waits for more members."""
+    """Whether the first assignment after the group was empty waits for more members."""
     shutdown: str | None = None
-    """The member that asked for all of the application to be shut down."""
+    """The member that requested a shutdown of the application."""
     endpoint_epoch: int = 0
-    """Rises when it changes which tasks are to be found at which endpoint."""
+    """Bumped when the tasks of an endpoint change."""
     creation: CreationFailure | None = None
-    """Why internal topics could not be made."""
+    """Why internal topics could not be created."""
     description: Any = None
-    """What a member told of the topology (`descriptions.Description`), or that it was asked for it."""
+    """The topology description, or the pending request for it (`descriptions.Description`)."""
     story: RebalanceTrace | None = None
 
     @property
     def basis(self) -> tuple[object, ...]:
-        """What the answer to a heartbeat with nothing to say rests on."""
+        """The part that the response to an unchanged heartbeat rests on."""
         return self.seen, self.configured, self.shutdown, self.endpoint_epoch, self.description
 
 
 Holders = dict[str, dict[int, set[str]]]
-"""By subtopology id and partition, the members that have a task or have yet to give it up."""
+"""By subtopology id and partition, the members that own a task or have yet to revoke it."""
 
 
 @dataclass(slots=True, repr=False)
@@ -145,29 +145,29 @@ class StreamsGroup(ModernGroup[Member]):
 
     validated_topology_epoch: int = NO_EPOCH
     assignment_configs: Mapping[str, str] = field(default_factory=dict)
-    """Those settings of the group with which its last epoch came about, and on which targets rest."""
+    """The settings that targets rest on, as of the group's last epoch."""
     stored_description_epoch: int = NO_EPOCH
     failed_description_epoch: int = NO_EPOCH
     topology: Topology | None = None
     targets: dict[str, MemberAssignment] = field(default_factory=dict)
-    """By member id, what it is meant to have."""
+    """Target assignments by member id."""
     active: dict[str, dict[int, str]] = field(default_factory=dict)
-    """By subtopology id and partition, the one member that is active or has yet to give it up."""
+    """By subtopology id and partition, the member that owns the active task or has yet to revoke it."""
     standby: Holders = field(default_factory=dict)
     warmup: Holders = field(default_factory=dict)
     classic_members: int = 0
-    """How many members speak the classic protocol."""
+    """The number of members of the classic protocol."""
     soft: SoftState = field(default_factory=SoftState)
     reported: dict[str, Reported] = field(default_factory=dict)
-    """By member id, of those who were heard since the coordinator has the group. As soft; apart, for what one
-    member reports changes nothing for the others."""
+    """Reports by member id, since the coordinator loaded the group. Kept beside the log as `soft`, but apart
+    from it: a report of one member does not change the responses to others."""
     endpoints: dict[str, tuple[Any, Any, Any, Any]] = field(default_factory=dict, compare=False, repr=False)
-    """What was last told of a member, behind what that rests on: worked out again where that is another."""
+    """Cache of the endpoint information sent of a member, behind the values that it rests on."""
     hosts: dict[int, tuple[frozenset[int], Any, bytes]] = field(
         default_factory=dict, compare=False, repr=False
     )
-    """All of that as members of the classic protocol are told it, by the version of their user data; before
-    it the very values that it was written of."""
+    """Cache of the endpoint information encoded for classic members, by version of their user data, behind
+    the values that it rests on."""
 
     @property
     def state(self) -> State:
@@ -180,7 +180,7 @@ class StreamsGroup(ModernGroup[Member]):
         return State.RECONCILING if self.behind else State.STABLE
 
     def copy(self) -> StreamsGroup:
-        """As it is now; its members and all else in it are values."""
+        """Return a copy; members and other values in it are frozen, and shared."""
         return replace(
             self,
             members=dict(self.members),
@@ -201,7 +201,7 @@ class StreamsGroup(ModernGroup[Member]):
         return NO_EPOCH if self.topology is None else self.topology.epoch
 
     def processes(self, role: Role, subtopology: str, partition: int) -> Set[str]:
-        """The processes on which a task is, or has yet to be given up, in a role."""
+        """Return the processes whose members own a task in a role, or have yet to revoke it."""
         if role is Role.ACTIVE:
             owner = self.active.get(subtopology, {}).get(partition)
             return frozenset() if owner is None else frozenset((self.members[owner].process_id,))
@@ -211,11 +211,11 @@ class StreamsGroup(ModernGroup[Member]):
         return frozenset(self.members[holder].process_id for holder in holders)
 
     def reads(self, topic: str) -> bool:
-        """Whether its members want the topic."""
+        """Whether the topology reads the topic, in a group that is not empty."""
         return bool(self.members) and self.reader_of(topic) is not None
 
     def reader_of(self, topic: str) -> str | None:
-        """The subtopology that reads a topic, whether it names it or has an expression that matches it."""
+        """Return the subtopology that reads a topic, by name or by expression."""
         if self.topology is None:
             return None
         configured = self.soft.configured
@@ -241,7 +241,7 @@ class StreamsGroup(ModernGroup[Member]):
     def target_of(self, member_id: str) -> MemberAssignment:
         return self.targets.get(member_id, NOTHING)
 
-    # --- taken in by replay ---
+    # --- replay ---
 
     def _count(self, member: Member, delta: int) -> None:
         if member.classic is not None:
@@ -253,9 +253,9 @@ class StreamsGroup(ModernGroup[Member]):
                 self.active.setdefault(subtopology, {}).update(dict.fromkeys(epochs, member_id))
             for holders, tasks in ((self.standby, held.standby), (self.warmup, held.warmup)):
                 for subtopology, partitions in tasks.items():
-                    there = holders.setdefault(subtopology, {})
+                    by_partition = holders.setdefault(subtopology, {})
                     for partition in partitions:
-                        there.setdefault(partition, set()).add(member_id)
+                        by_partition.setdefault(partition, set()).add(member_id)
 
     def _release(self, member_id: str, current: CurrentAssignment) -> None:
         for held in (current.assigned, current.pending_revocation):
@@ -272,15 +272,18 @@ class StreamsGroup(ModernGroup[Member]):
     @staticmethod
     def _release_copies(member_id: str, holders: Holders, tasks: Tasks) -> None:
         for subtopology, partitions in tasks.items():
-            there = holders.get(subtopology, {})
+            by_partition = holders.get(subtopology, {})
             for partition in partitions:
-                some = there.get(partition, set())
-                some.discard(member_id)
-                if not some:
-                    there.pop(partition, None)
-            if not there:
+                members = by_partition.get(partition, set())
+                members.discard(member_id)
+                if not members:
+                    by_partition.pop(partition, None)
+            if not by_partition:
                 holders.pop(subtopology, None)
 
 
 def _copied(holders: Holders) -> Holders:
-    return {name: {p: set(some) for p, some in there.items()} for name, there in holders.items()}
+    return {
+        name: {p: set(members) for p, members in by_partition.items()}
+        for name, by_partition in holders.items()
+    }

@@ -1,20 +1,20 @@
 """StreamsGroupHeartbeat: a member joins, stays, reports what it runs, or leaves (KIP-1071).
 
-    epoch   means                                            needs
-     0      it joins, or comes back after it was fenced      rebalance timeout, its topology, to own nothing
-    >0      it is at this epoch                              to be known
-    -1      it leaves                                        to be known
-    -2      a static member leaves for a while               an instance id
+    epoch   means                                       requires
+     0      it joins, or rejoins after it was fenced    rebalance timeout, topology, and no owned tasks
+    >0      it stays at this epoch                      a known member
+    -1      it leaves                                   a known member
+    -2      a static member leaves temporarily          an instance id
 
-The steps are those of consumer groups, with the topology between: admit, describe oneself, see the topology
-and its topics, retarget, reconcile, answer.
+The steps are those of consumer groups, with the topology in between: admit, record the member, configure the
+topology, retarget, reconcile, respond.
 
-The first member says what the topology is; whoever joins later has to say the same, or to be behind. The
-topology is held against the topics there are: where they are missing or do not fit, members are told so
-(`status`), own nothing and keep on asking, and internal topics are made for them (`work`).
+The first member sets the topology; later ones have to send the same, or an older one. The topology is
+configured with the existing topics. If topics are missing or do not match, the response has a status, members
+get no tasks, and missing internal topics are created.
 
-What a member says of its tasks' offsets is kept beside the log, and so are who asked for a shutdown and which
-tasks are at which endpoint: a coordinator that starts anew asks for nothing, and is told again.
+Reported task offsets, shutdown requests and endpoints are kept beside the log: members send them again to a
+coordinator that was restarted.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from konvene.groups.streams.topology.internal_topics import create_missing_topic
 from konvene.groups.streams.topology.resolution import configure_topology
 from konvene.groups.streams.topology.topology import Topology, record_value
 from konvene.groups.streams.validate import check_request, check_tasks, topology_after
-from konvene.groups.streams.warmups import has_news, take_offsets, told_tasks
+from konvene.groups.streams.warmups import has_news, reported_tasks, take_offsets
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -74,7 +74,7 @@ Groups = MutableMapping[str, Any]
 
 
 def heartbeat(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a StreamsGroupHeartbeat. A refusal is answered with Kafka's words, and leaves no trace."""
+    """Decide a StreamsGroupHeartbeat. An error is answered with Kafka's message, and changes nothing."""
     try:
         check_request(request, context.config["konvene.streams.mode"])
         if request.member_epoch in (LEAVE, LEAVE_STATIC):
@@ -86,13 +86,13 @@ def heartbeat(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Co
 
 
 def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
-    """A heartbeat that is no farewell."""
+    """Decide a heartbeat of a member that joins or stays."""
     decision = _group(groups, request, context)
     group = decision.group
     is_known = groups.get(group.group_id) is group
     if request.member_epoch == JOIN:
-        most: int = context.config["group.streams.max.size"]
-        check_size(group, most, request.member_id, request.instance_id)
+        max_size: int = context.config["group.streams.max.size"]
+        check_size(group, max_size, request.member_id, request.instance_id)
     owned = _owned(request)
     old, replaced = admit(
         decision,
@@ -107,13 +107,13 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
     if group.members and not is_known:
         decision.cause(causes.UPGRADED, new)
     is_new = old.member_id not in group.members and replaced is None
-    changed = _describe_itself(decision, old, new, request, is_new=is_new)
-    told: list[wire.Status] = []
-    configured = _see_topology(decision, new, request, told, changed=changed)
+    changed = _record_member(decision, old, new, request, is_new=is_new)
+    statuses: list[wire.Status] = []
+    configured = _configure_topology(decision, new, request, statuses, changed=changed)
     if group.is_empty and (delay_ms := decision.config["streams.initial.rebalance.delay.ms"]) > 0:
         decision.arm(delay_key(group.group_id), delay_ms, unless_armed=True)
         decision.remember(delayed=True)
-    target = retarget(decision, new, configured, replaced, told)
+    target = retarget(decision, new, configured, replaced, statuses)
     settled = maybe_reconcile(decision, new, target, owned)
     if settled is not old or replaced is not None:
         decision.changed.append(settled)
@@ -122,11 +122,13 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
     decision.arm_session(settled)
     if request.shutdown_application and decision.soft.shutdown is None:
         decision.remember(shutdown=settled.member_id)
-    _tell_of_topics(decision, configured, told)
-    _tell_of_others(decision, request, settled, told)
-    answer = _answer(decision, request, owned, old, settled, replaced, configured, is_known=is_known)
+    _add_topic_status(decision, configured, statuses)
+    _add_group_status(decision, settled, statuses)
+    response = _response(decision, request, owned, old, settled, replaced, configured, is_known=is_known)
     describe = descriptions.request_description(decision, settled.topology_epoch, request.member_epoch)
-    decision.reply(context.waiter, answer.replace(status=tuple(told), topology_description_required=describe))
+    decision.reply(
+        context.waiter, response.replace(status=tuple(statuses), topology_description_required=describe)
+    )
     return decision.outcome()
 
 
@@ -134,7 +136,8 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
 
 
 def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Decision:
-    """The group, made or converted where somebody joins it; an empty classic one gives way."""
+    """Begin a decision about the group; a member that joins creates, replaces or upgrades it. Raises
+    GROUP_ID_NOT_FOUND."""
     group_id, joins = request.group_id, request.member_epoch == JOIN
     known = groups.get(group_id)
     if isinstance(known, StreamsGroup):
@@ -153,7 +156,8 @@ def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Conte
 
 
 def _check_epoch(member: Member, epoch: int, owned: MemberAssignment | None) -> None:
-    """Whether the member may be at this epoch. With 0 it comes back, and it may always."""
+    """Check the epoch of a member's heartbeat; with 0 a member may always rejoin. Raises
+    FENCED_MEMBER_EPOCH."""
     current = member.current
     if epoch in (JOIN, current.epoch):
         return
@@ -167,8 +171,8 @@ def _is_subset(owned: MemberAssignment | None, current: CurrentAssignment) -> bo
         return False
     has = current.assigned
     return all(
-        partition in there.get(subtopology, ())
-        for tasks, there in (
+        partition in assigned.get(subtopology, ())
+        for tasks, assigned in (
             (owned.active, has.active),
             (owned.standby, has.standby),
             (owned.warmup, has.warmup),
@@ -179,29 +183,29 @@ def _is_subset(owned: MemberAssignment | None, current: CurrentAssignment) -> bo
 
 
 def _owned(request: StreamsGroupHeartbeatRequest) -> MemberAssignment | None:
-    told = request.active_tasks, request.standby_tasks, request.warmup_tasks
-    if told[0] is None or told[1] is None or told[2] is None:
+    roles = request.active_tasks, request.standby_tasks, request.warmup_tasks
+    if roles[0] is None or roles[1] is None or roles[2] is None:
         return None
-    return MemberAssignment(*(_by_subtopology(role or ()) for role in told))
+    return MemberAssignment(*(_by_subtopology(role or ()) for role in roles))
 
 
-def _by_subtopology(told: tuple[TaskIds, ...]) -> Tasks:
+def _by_subtopology(tasks: tuple[TaskIds, ...]) -> Tasks:
     found: dict[str, tuple[int, ...]] = {}
-    for each in told:
+    for each in tasks:
         found[each.subtopology_id] = found.get(each.subtopology_id, ()) + each.partitions
     return found
 
 
-# --- describe oneself ------------------------------------------------------------------------------
+# --- record the member ------------------------------------------------------------------------------
 
 
 def _updated(old: Member, request: StreamsGroupHeartbeatRequest, context: Context) -> Member:
-    """The member with what it says of itself now; what it does not say is as it was, but for its endpoint:
-    who joins without one has none."""
+    """Return the member with the fields of the request; those that are left out are unchanged. The endpoint
+    is not: a member that joins without one has none."""
     endpoint, tags = request.user_endpoint, request.client_tags
     if tags is not None and len({tag.key for tag in tags}) < len(tags):
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR)  # As Kafka, which cannot make a map of them.
-    told = None if endpoint is None else (endpoint.host, endpoint.port)
+    user_endpoint = None if endpoint is None else (endpoint.host, endpoint.port)
     new = replace(
         old,
         instance_id=request.instance_id if request.instance_id is not None else old.instance_id,
@@ -213,7 +217,9 @@ def _updated(old: Member, request: StreamsGroupHeartbeatRequest, context: Contex
         ),
         topology_epoch=request.topology.epoch if request.topology is not None else old.topology_epoch,
         process_id=request.process_id if request.process_id is not None else old.process_id,
-        user_endpoint=told if told is not None or request.member_epoch == JOIN else old.user_endpoint,
+        user_endpoint=user_endpoint
+        if user_endpoint is not None or request.member_epoch == JOIN
+        else old.user_endpoint,
         client_tags=(
             tuple(sorted((tag.key, tag.value) for tag in tags)) if tags is not None else old.client_tags
         ),
@@ -222,39 +228,40 @@ def _updated(old: Member, request: StreamsGroupHeartbeatRequest, context: Contex
     return old if new == old else new
 
 
-def _describe_itself(
+def _record_member(
     decision: Decision, old: Member, new: Member, request: StreamsGroupHeartbeatRequest, *, is_new: bool
 ) -> bool:
-    """Write down what the member said; whether the epoch has to move for it.
+    """Record the member. Return whether the epoch has to be bumped for it.
 
-    Of a static member only what targets rest on counts."""
+    For a static member only the fields count that targets rest on."""
     if new is old:
         return False
     decision.record(log.member_record(decision.group.group_id, new))
-    rests_on = (
+    affects_targets = (
         (old.topology_epoch, old.rack_id, old.client_tags, old.process_id)
         != (new.topology_epoch, new.rack_id, new.client_tags, new.process_id)
     )  # fmt: skip
-    if request.instance_id is not None and not rests_on:
+    if request.instance_id is not None and not affects_targets:
         return False
     decision.cause(causes.MEMBER_JOINED if is_new else causes.MEMBER_METADATA_CHANGED, new)
     return True
 
 
-# --- see the topology ------------------------------------------------------------------------------
+# --- configure the topology ------------------------------------------------------------------------------
 
 
-def _see_topology(
+def _configure_topology(
     decision: Decision,
     new: Member,
     request: StreamsGroupHeartbeatRequest,
-    told: list[wire.Status],
+    statuses: list[wire.Status],
     *,
     changed: bool,
 ) -> ConfiguredTopology:
-    """The topology held against its topics, anew if one of them is not what it was.
+    """Return the topology, configured with the existing topics.
 
-    Moves the epoch, at most once, if this or anything else (`changed`) did that targets rest on."""
+    Bumps the epoch, at most once, if the topology or its topics changed, or anything else (`changed`) that
+    targets rest on."""
     group, context = decision.group, decision.context
     mode = context.config["konvene.streams.mode"]
     if request.topology is not None:
@@ -270,7 +277,7 @@ def _see_topology(
                     causes.TOPOLOGY_UPDATED, new, reason=changes(group.topology, decision.topology)
                 )
     topology = decision.topology
-    if topology is None:  # It was not in the log: who joins brings it again.
+    if topology is None:  # The log has no topology: a member that joins sends it again.
         raise GroupError(
             Errors.FENCED_MEMBER_EPOCH,
             "The streams group has no topology. The member must abandon all its partitions and rejoin.",
@@ -280,18 +287,21 @@ def _see_topology(
             f"The member's topology epoch {new.topology_epoch} is behind the group's topology epoch "
             f"{topology.epoch}."
         )
-        told.append(wire.Status(status_code=Status.STALE_TOPOLOGY, status_detail=detail))
-    configured, moved = configure_topology(decision, topology, changed=changed)
-    changed |= moved
-    if mode != KIP or new.topology_epoch == topology.epoch:  # Else its tasks are those of another topology.
+        statuses.append(wire.Status(status_code=Status.STALE_TOPOLOGY, status_detail=detail))
+    configured, topics_changed = configure_topology(decision, topology, changed=changed)
+    changed |= topics_changed
+    if (
+        mode != KIP or new.topology_epoch == topology.epoch
+    ):  # Otherwise its tasks are those of another topology.
         check_tasks(request, topology, configured, mode)
     take_offsets(decision, new.member_id, request)
-    maybe_bump_epoch(decision, new, topology, configured, told_tasks(request), changed=changed)
+    maybe_bump_epoch(decision, new, topology, configured, reported_tasks(request), changed=changed)
     return configured
 
 
 def _check_classic(group: StreamsGroup, topology: Topology) -> None:
-    """Whether members of the classic protocol stand in the way of another topology: they cannot be told."""
+    """Check that no classic member blocks a new topology, which the classic protocol cannot announce. Raises
+    `GroupError`."""
     if group.topology is not None and group.classic_members:
         raise GroupError(
             Errors.STREAMS_INVALID_TOPOLOGY_EPOCH,
@@ -300,44 +310,44 @@ def _check_classic(group: StreamsGroup, topology: Topology) -> None:
         )
 
 
-# --- answer ----------------------------------------------------------------------------------------
+# --- respond ----------------------------------------------------------------------------------------
 
 
-def _tell_of_topics(decision: Decision, configured: ConfiguredTopology, told: list[wire.Status]) -> None:
-    """What stands in the way, and work for somebody to make the topics that are missing."""
+def _add_topic_status(
+    decision: Decision, configured: ConfiguredTopology, statuses: list[wire.Status]
+) -> None:
+    """Add a status if the topology is not ready, and request the creation of missing internal topics."""
     if not configured.is_resolved and not keeps_target(decision):
-        is_told = any(each.status_code == Status.ASSIGNMENT_DELAYED for each in told)
-        told += () if is_told else (expressions_wait(),)
+        is_listed = any(each.status_code == Status.ASSIGNMENT_DELAYED for each in statuses)
+        statuses += () if is_listed else (expressions_wait(),)
     if configured.failure is None:
         return
     status, detail = configured.failure
     if configured.missing:
         decision.effects.append(create_missing_topics(decision.group.group_id, configured))
         detail += missing_detail(decision.soft.creation, configured, decision.context.now_ms)
-    told.append(wire.Status(status_code=status, status_detail=detail))
+    statuses.append(wire.Status(status_code=status, status_detail=detail))
 
 
-def _tell_of_others(
-    decision: Decision, request: StreamsGroupHeartbeatRequest, member: Member, told: list[wire.Status]
-) -> None:
+def _add_group_status(decision: Decision, member: Member, statuses: list[wire.Status]) -> None:
     if decision.soft.shutdown is not None:
         detail = (
             f"Streams group member {decision.soft.shutdown} encountered a fatal error and requested a "
             "shutdown for the entire application."
         )
-        told.append(wire.Status(status_code=Status.SHUTDOWN_APPLICATION, status_detail=detail))
-    wanted = [tag.strip() for tag in decision.assignment_configs.get(TAGS, "").split(",") if tag.strip()]
-    has = dict(member.client_tags)
-    missing = [tag for tag in wanted if tag not in has]
+        statuses.append(wire.Status(status_code=Status.SHUTDOWN_APPLICATION, status_detail=detail))
+    required = [tag.strip() for tag in decision.assignment_configs.get(TAGS, "").split(",") if tag.strip()]
+    client_tags = dict(member.client_tags)
+    missing = [tag for tag in required if tag not in client_tags]
     if missing and decision.context.api_version >= FIRST_VERSION_WITH_MISSING_TAGS:
         detail = (
             f"Missing required client tags for rack-aware standby assignment: [{', '.join(missing)}]. "
             "Configure them via 'client.tag.<tagKey>' in your Streams config."
         )
-        told.append(wire.Status(status_code=Status.MISSING_CLIENT_TAGS, status_detail=detail))
+        statuses.append(wire.Status(status_code=Status.MISSING_CLIENT_TAGS, status_detail=detail))
 
 
-def _answer(
+def _response(
     decision: Decision,
     request: StreamsGroupHeartbeatRequest,
     owned: MemberAssignment | None,
@@ -348,12 +358,13 @@ def _answer(
     *,
     is_known: bool,
 ) -> StreamsGroupHeartbeatResponse:
-    """`is_known`: the group was there before; who makes it hears of no endpoint epoch, as in Kafka."""
+    """`is_known`: the group existed before. The member that creates it gets no endpoint epoch, as in
+    Kafka."""
     has = new.current.assigned
-    moved = has != old.current.assigned
-    tells = request.member_epoch == JOIN or moved or _lost_an_answer(request, owned, old)
+    is_changed = has != old.current.assigned
+    has_tasks = request.member_epoch == JOIN or is_changed or _lost_an_answer(request, owned, old)
     endpoint_epoch = decision.soft.endpoint_epoch
-    if old.user_endpoint != new.user_endpoint or (moved and new.user_endpoint is not None):
+    if old.user_endpoint != new.user_endpoint or (is_changed and new.user_endpoint is not None):
         endpoint_epoch += 1
         if is_known:
             decision.remember(endpoint_epoch=endpoint_epoch)
@@ -365,40 +376,40 @@ def _answer(
         member_id=new.member_id,
         member_epoch=new.current.epoch,
         heartbeat_interval_ms=_interval_ms(decision, new, configured),
-        acceptable_recovery_lag_legacy=min(lag, INT_MAX) if _is_told_before_1(decision.context) else 0,
+        acceptable_recovery_lag_legacy=min(lag, INT_MAX) if _sends_legacy_lag(decision.context) else 0,
         task_offset_interval_ms=decision.config["streams.task.offset.interval.ms"],
         acceptable_recovery_lag=lag,
-        active_tasks=_told(has.active) if tells else None,
-        standby_tasks=_told(has.standby) if tells else None,
-        warmup_tasks=_told(has.warmup) if tells else None,
+        active_tasks=_response_tasks(has.active) if has_tasks else None,
+        standby_tasks=_response_tasks(has.standby) if has_tasks else None,
+        warmup_tasks=_response_tasks(has.warmup) if has_tasks else None,
         endpoint_information_epoch=endpoint_epoch if is_known else 0,
         partitions_by_user_endpoint=endpoints,
     )
 
 
-def _is_told_before_1(context: Context) -> bool:
-    """Whether who speaks version 0 hears of the acceptable lag: of Kafka it hears 0."""
+def _sends_legacy_lag(context: Context) -> bool:
+    """Whether version 0 responses have the acceptable lag; Kafka sends 0."""
     return context.api_version == 0 and bool(context.config["konvene.streams.mode"] == KIP)
 
 
 def _lost_an_answer(
     request: StreamsGroupHeartbeatRequest, owned: MemberAssignment | None, old: Member
 ) -> bool:
-    """Whether the member may not know its tasks: it is behind, says all anew, or says that it has others.
+    """Whether the member may not know its tasks: it is behind, sends a full heartbeat, or owns other tasks.
 
-    What it waits for it may have been given at its own epoch, and there it is told to give something up."""
+    Tasks may be granted or revoked without a new epoch."""
     if owned is not None:
-        says = units(owned.active, owned.standby, owned.warmup)
-        if request.rebalance_timeout_ms != -1 or says != old.current.assigned.units():
+        reported = units(owned.active, owned.standby, owned.warmup)
+        if request.rebalance_timeout_ms != -1 or reported != old.current.assigned.units():
             return True
     return JOIN < request.member_epoch < old.current.epoch
 
 
 def _interval_ms(decision: Decision, member: Member, configured: ConfiguredTopology) -> int:
-    """After how long the member is to be heard of again.
+    """Return the member's heartbeat interval.
 
-    Java's client ends its application where a source topic is missing for twice this time, so then nobody is
-    told less than is configured."""
+    The Java client stops its application if a source topic is missing for twice this time, so in that case it
+    is the configured interval."""
     configured_ms: int = decision.config["streams.heartbeat.interval.ms"]
     if configured.failure is not None and configured.failure[0] is Status.MISSING_SOURCE_TOPICS:
         return configured_ms
@@ -412,19 +423,20 @@ def _interval_ms(decision: Decision, member: Member, configured: ConfiguredTopol
     )
 
 
-def _told(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
+def _response_tasks(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
     return tuple(
         TaskIds(subtopology_id=name, partitions=tuple(sorted(tasks[name]))) for name in sorted(tasks)
     )
 
 
-# --- the common heartbeat --------------------------------------------------------------------------
+# --- the response cache --------------------------------------------------------------------------
 
 
 def cacheable(
     group: StreamsGroup, request: StreamsGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """For a heartbeat that says nothing new, of a member that has what it is meant to have."""
+    """Return what the response to an unchanged heartbeat rests on, for a member that has reached its target,
+    and its session timer; None if the heartbeat has to be decided."""
     if group.epoch != group.assignment_epoch or request.member_epoch <= JOIN:
         return None
     member = group.members.get(request.member_id)
@@ -437,7 +449,7 @@ def cacheable(
     if request.instance_id not in (None, member.instance_id):
         return None
     if request.task_offsets is not None or request.task_end_offsets is not None:
-        return None  # When it was said counts as well.
+        return None  # The time of the report counts as well.
     config = context.group_configs.of(group.group_id)
     if has_news(group, member, config["streams.acceptable.recovery.lag"]):
         return None

@@ -1,12 +1,12 @@
-"""How members of a streams group go: they leave, or their time is over, or somebody removes them.
+"""How members leave a streams group: by themselves, when a timer ends, or removed by an administrator.
 
-All that is kept of them goes, the group's epoch moves, and whoever is left gets their tasks. The last one
-leaves an empty group behind, which keeps its topology and is at its own epoch: there is nothing to assign.
+Their records are deleted, the group's epoch is bumped, and the remaining members get their tasks. When the
+last member leaves, the group keeps its topology, and the assignment of the empty group is complete at once.
 
-A static member that leaves for a while (epoch -2) keeps its place and its tasks until its session is over.
+A static member that leaves temporarily (epoch -2) keeps its tasks until its session expires.
 
-If those who are left all speak the classic protocol, the group is a classic one again (`convert`), as far as
-`konvene.streams.migration.policy` and `group.max.size` let it.
+If all remaining members use the classic protocol, the group is downgraded (`classic.conversion`), as far as
+`konvene.streams.migration.policy` and `group.max.size` allow.
 """
 
 from __future__ import annotations

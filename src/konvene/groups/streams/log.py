@@ -1,18 +1,15 @@
-"""The records in which a streams group survives: 17 and 19 to 23, as Kafka 4.4 writes them.
+"""The records of a streams group: types 17 and 19 to 23, as Kafka 4.4 writes them.
 
-    17  the group's epoch, the hash of its topics, the topology that was   gone: so is the group
-        found ready, the settings on which its targets rest, and what is
-        known of descriptions
-    19  what a member said of itself, also in the classic protocol         gone: so is the member
-        (that is ours alone: a tag that Apache Kafka reads over)
-    20  the assignment's epoch                                             gone: there is no assignment
-    21  what a member is meant to have                                     gone: nothing
-    22  what a member has                                                  gone: it has nothing
-    23  the topology                                                       gone: there is none
+    17  the group's epoch, metadata hash, validated topology epoch,   tombstone: the group is deleted
+        assignment settings, and the epochs of topology descriptions
+    19  a member's description of itself; of a classic member also    tombstone: the member is removed
+        its metadata, in a tagged field that Apache Kafka skips
+    20  the assignment epoch                                          tombstone: there is no assignment
+    21  the target assignment of a member                             tombstone: the target is empty
+    22  the current assignment of a member                            tombstone: the assignment is empty
+    23  the topology                                                  tombstone: there is none
 
-A log may have been compacted, up to any point and while it was read. So no record relies on another: one of a
-member that is not there makes it, a tombstone of what is not there changes nothing, and whatever a group was
-before, the last record of its kind says what it is.
+How they are replayed, and how groups and members are deleted, is in `groups.modern.log`.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ from konvene.records.streams import (
 _STATES = {state.value: state for state in MemberState}
 
 
-# --- what is written -------------------------------------------------------------------------------
+# --- records -------------------------------------------------------------------------------
 
 
 def group_record(
@@ -60,7 +57,7 @@ def group_record(
     validated_topology_epoch: int,
     configs: Mapping[str, str],
 ) -> Record:
-    """The group is at this epoch; what is known of its topology's descriptions stays as it is."""
+    """The record of a group's epoch; the epochs of its topology descriptions are unchanged."""
     value = StreamsGroupMetadataValue(
         epoch=epoch,
         metadata_hash=metadata_hash,
@@ -75,7 +72,7 @@ def group_record(
 
 
 def member_record(group_id: str, member: Member) -> Record:
-    """What a member said of itself."""
+    """The record of a member's description of itself."""
     endpoint = member.user_endpoint
     value = StreamsGroupMemberMetadataValue(
         instance_id=member.instance_id,
@@ -93,47 +90,49 @@ def member_record(group_id: str, member: Member) -> Record:
 
 
 def topology_record(group_id: str, value: StreamsGroupTopologyValue) -> Record:
-    """What the members of the group run."""
+    """The record of the group's topology."""
     return Record(StreamsGroupTopologyKey(group_id=group_id), value)
 
 
 def target_record(group_id: str, member_id: str, tasks: MemberAssignment) -> Record:
-    """What a member is meant to have."""
+    """The record of a member's target assignment."""
     value = StreamsGroupTargetAssignmentMemberValue(
-        active_tasks=_told(tasks.active), standby_tasks=_told(tasks.standby), warmup_tasks=_told(tasks.warmup)
+        active_tasks=_write_tasks(tasks.active),
+        standby_tasks=_write_tasks(tasks.standby),
+        warmup_tasks=_write_tasks(tasks.warmup),
     )
     return Record(StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
 
 
 def current_record(group_id: str, member_id: str, current: CurrentAssignment) -> Record:
-    """What a member has."""
-    has, gives_up = current.assigned, current.pending_revocation
+    """The record of a member's current assignment."""
+    assigned, pending_revocation = current.assigned, current.pending_revocation
     value = StreamsGroupCurrentMemberAssignmentValue(
         member_epoch=current.epoch,
         previous_member_epoch=current.previous_epoch,
         state=current.state.value,
-        active_tasks=_told_with_epochs(has.active),
-        standby_tasks=_told_plain(has.standby),
-        warmup_tasks=_told_plain(has.warmup),
-        active_tasks_pending_revocation=_told_with_epochs(gives_up.active),
-        standby_tasks_pending_revocation=_told_plain(gives_up.standby),
-        warmup_tasks_pending_revocation=_told_plain(gives_up.warmup),
+        active_tasks=_write_epochs(assigned.active),
+        standby_tasks=_write_copies(assigned.standby),
+        warmup_tasks=_write_copies(assigned.warmup),
+        active_tasks_pending_revocation=_write_epochs(pending_revocation.active),
+        standby_tasks_pending_revocation=_write_copies(pending_revocation.standby),
+        warmup_tasks_pending_revocation=_write_copies(pending_revocation.warmup),
     )
     return Record(StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), value)
 
 
-def _told(tasks: Tasks) -> tuple[TaskIds, ...]:
+def _write_tasks(tasks: Tasks) -> tuple[TaskIds, ...]:
     return tuple(TaskIds(subtopology_id=name, partitions=tuple(tasks[name])) for name in sorted(tasks))
 
 
-def _told_plain(tasks: Tasks) -> tuple[TaskIdsWithEpochs, ...]:
+def _write_copies(tasks: Tasks) -> tuple[TaskIdsWithEpochs, ...]:
     """Only active tasks have epochs."""
     return tuple(
         TaskIdsWithEpochs(subtopology_id=name, partitions=tuple(tasks[name])) for name in sorted(tasks)
     )
 
 
-def _told_with_epochs(epochs: Epochs) -> tuple[TaskIdsWithEpochs, ...]:
+def _write_epochs(epochs: Epochs) -> tuple[TaskIdsWithEpochs, ...]:
     return tuple(
         TaskIdsWithEpochs(
             subtopology_id=name,
@@ -145,7 +144,7 @@ def _told_with_epochs(epochs: Epochs) -> tuple[TaskIdsWithEpochs, ...]:
     )
 
 
-# --- what is replayed ------------------------------------------------------------------------------
+# --- replay ------------------------------------------------------------------------------
 
 
 def _read_group(group: StreamsGroup, value: StreamsGroupMetadataValue) -> None:

@@ -37,8 +37,8 @@ from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.racks import described, spreading
 from konvene.groups.streams.topology.configure import KIP, ConfiguredTopology, Status
 from konvene.groups.streams.topology.stale_members import withhold_new_tasks
-from konvene.groups.streams.warmups import UNHEARD
-from konvene.messages.streams_group_heartbeat import Status as ToldStatus
+from konvene.groups.streams.warmups import NOT_YET_REPORTED
+from konvene.messages.streams_group_heartbeat import Status as ResponseStatus
 from konvene.shard.contract import NOTHING as NO_OUTCOME
 from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.errors import GroupError
@@ -55,14 +55,14 @@ def retarget(
     new: Member,
     configured: ConfiguredTopology,
     replaced: str | None,
-    told: list[ToldStatus],
+    statuses: list[ResponseStatus],
 ) -> MemberAssignment:
     """What the member is meant to have, by a new target if it is time for one.
 
-    `replaced`: the member whose place it takes. Raises `GroupError` where the assignor has no answer."""
+    `replaced`: the member whose place it takes. Raises `GroupError` where the assignor has no event."""
     group = decision.group
     if decision.soft.delayed:
-        told.append(_delayed("initial rebalance delay"))
+        statuses.append(_delayed("initial rebalance delay"))
         return NOTHING
     last = group.target_of(replaced if replaced is not None else new.member_id)
     if decision.replaces_topology and decision.soft.computing:
@@ -70,10 +70,10 @@ def retarget(
     if decision.assignment_epoch >= decision.epoch or decision.soft.computing:
         return last
     if not configured.is_resolved and keeps_target(decision):
-        told.append(expressions_wait())
+        statuses.append(expressions_wait())
         return last
-    if not _is_time(decision):
-        told.append(_delayed("assignment interval"))
+    if not _is_due(decision):
+        statuses.append(_delayed("assignment interval"))
         return last
     members = {name: member for name, member in group.members.items() if name != replaced}
     members[new.member_id] = new
@@ -95,7 +95,7 @@ def delay_is_over(decision: Decision) -> Outcome:
     configured = decision.soft.configured
     if group.is_empty or configured is None or decision.soft.computing:
         return decision.outcome()
-    if decision.epoch <= decision.assignment_epoch or not _is_time(decision):
+    if decision.epoch <= decision.assignment_epoch or not _is_due(decision):
         return decision.outcome()
     given = _compute(decision, group.members, configured)
     if given is not None:
@@ -103,41 +103,41 @@ def delay_is_over(decision: Decision) -> Outcome:
     return decision.outcome()
 
 
-def assignment_computed(group: StreamsGroup, answer: AssignmentComputed, context: Context) -> Outcome:
-    """A target that was computed elsewhere is there."""
-    decision, given = Decision(group, context), answer.given
-    if group.soft.computing != answer.epoch:
+def assignment_computed(group: StreamsGroup, event: AssignmentComputed, context: Context) -> Outcome:
+    """Record a target that was computed outside the core, unless it is outdated."""
+    decision, given = Decision(group, context), event.given
+    if group.soft.computing != event.epoch:
         return NO_OUTCOME
     decision.remember(computing=0)
     if isinstance(given, GroupError) or not given.keys() <= group.members.keys():
-        return decision.outcome()  # Or somebody has another id by now: no epoch moves for that.
-    if group.epoch == answer.epoch > group.assignment_epoch:
+        return decision.outcome()  # A static member may have another id by now, without an epoch bump.
+    if group.epoch == event.epoch > group.assignment_epoch:
         _write_all(decision, _for_who_is_current(decision, group.members, given))
     return decision.outcome()
 
 
-def _delayed(why: str) -> ToldStatus:
+def _delayed(why: str) -> ResponseStatus:
     detail = f"Assignment delayed due to the configured {why}."
-    return ToldStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
+    return ResponseStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
 
 
 def keeps_target(decision: Decision) -> bool:
-    """Whether the group was found ready for the topology that it has, by whoever had it before."""
+    """Whether the group's topology was validated already, by this coordinator or an earlier one."""
     return decision.topology is not None and decision.validated_topology_epoch == decision.topology.epoch
 
 
-def expressions_wait() -> ToldStatus:
-    """To who cannot have anything new before it is known what the topology reads."""
+def expressions_wait() -> ResponseStatus:
+    """Return the status of members that wait for the resolution of source topic expressions."""
     detail = "Assignment delayed until it is known which topics match the source topic expressions."
-    return ToldStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
+    return ResponseStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
 
 
-def _is_time(decision: Decision) -> bool:
+def _is_due(decision: Decision) -> bool:
     last_ms, interval_ms = (
         decision.group.assignment_timestamp_ms,
         decision.config["streams.assignment.interval.ms"],
     )
-    # A clock that was set back must not hold the group up: then it is time as well. In Kafka it is not.
+    # If the clock was set back, the target is due at once. Kafka waits.
     waits = last_ms <= decision.context.now_ms < last_ms + interval_ms
     return last_ms == 0 or not waits or decision.replaces_topology
 
@@ -188,10 +188,10 @@ def _stale(decision: Decision, members: Members) -> list[str]:
 
 def _spec(decision: Decision, member: Member) -> AssignmentMemberSpec:
     """What a member has, not what it was meant to have: only there is state."""
-    said = decision.reported_by(member.member_id) or UNHEARD
+    report = decision.reported_by(member.member_id) or NOT_YET_REPORTED
     return AssignmentMemberSpec(
         member.process_id, member.current.assigned.tasks, member.instance_id, member.rack_id,
-        dict(member.client_tags), said.offsets, said.end_offsets, said.reported_ms, said.reports,
+        dict(member.client_tags), report.offsets, report.end_offsets, report.reported_ms, report.reports,
     )  # fmt: skip
 
 
@@ -236,7 +236,7 @@ def _at(decision: Decision) -> None:
 def maybe_reconcile(
     decision: Decision, member: Member, target: MemberAssignment, owned: MemberAssignment | None
 ) -> Member:
-    """The member's next step towards its target, if there is one."""
+    """Return the member after its next step towards the target, if there is one."""
     epoch = decision.assignment_epoch
     if member.is_reconciled_to(epoch):
         return member

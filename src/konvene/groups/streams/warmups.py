@@ -43,12 +43,19 @@ from konvene.groups.streams.validate import check_offsets
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskOffset
 from konvene.shard import causes
 
-__all__ = ["UNHEARD", "has_news", "leave_offsets", "take_offsets", "told_tasks", "warmups_change"]
+__all__ = [
+    "NOT_YET_REPORTED",
+    "has_news",
+    "leave_offsets",
+    "reported_tasks",
+    "take_offsets",
+    "warmups_change",
+]
 
 FIRST_VERSION_THAT_REPORTS = 1
 
-UNHEARD = Reported(reports=True)
-"""What counts for a member that was not heard since the coordinator was loaded."""
+NOT_YET_REPORTED = Reported(reports=True)
+"""The report of a member that has sent none since the coordinator was loaded."""
 
 ReportedBy = Callable[[str], Reported | None]
 News = tuple[str, Member, str | None]
@@ -59,9 +66,9 @@ News = tuple[str, Member, str | None]
 
 
 def take_offsets(decision: Decision, member_id: str, request: StreamsGroupHeartbeatRequest) -> None:
-    """Keep how far a member says that its tasks are, and whether it is one that says so.
+    """Set a member's report of its task offsets, and whether it reports at all.
 
-    Raises `GroupError` where it says something twice."""
+    Raises `GroupError` for a duplicate task."""
     known = decision.reported_by(member_id)
     before, reports = known or NOTHING_REPORTED, _reports(decision, known, request)
     offsets, ends = request.task_offsets, request.task_end_offsets
@@ -69,13 +76,13 @@ def take_offsets(decision: Decision, member_id: str, request: StreamsGroupHeartb
         decision.report(member_id, before if before.reports == reports else replace(before, reports=reports))
         return
     check_offsets(request)
-    said = Reported(
+    report = Reported(
         before.offsets if offsets is None else _offsets(offsets),
         before.end_offsets if ends is None else _offsets(ends),
         decision.context.now_ms,
         reports,
     )
-    decision.report(member_id, said)
+    decision.report(member_id, report)
 
 
 def _reports(decision: Decision, known: Reported | None, request: StreamsGroupHeartbeatRequest) -> bool:
@@ -87,23 +94,23 @@ def _reports(decision: Decision, known: Reported | None, request: StreamsGroupHe
     return may if known is None else known.reports
 
 
-def _offsets(told: tuple[TaskOffset, ...]) -> TaskOffsets:
+def _offsets(reported: tuple[TaskOffset, ...]) -> TaskOffsets:
     found: dict[str, dict[int, int]] = {}
-    for each in told:
+    for each in reported:
         found.setdefault(each.subtopology_id, {})[each.partition] = each.offset
     return found
 
 
-def leave_offsets(decision: Decision, gone: Member) -> None:
-    """What a member that is gone said last lies on the disk of its process still. Where that has others, it
-    counts as if the one that was heard last had said it, until that one says itself what lies there."""
-    said = decision.group.reported.get(gone.member_id)
-    if said is None or not (said.offsets or said.end_offsets):
+def leave_offsets(decision: Decision, departed: Member) -> None:
+    """Keep the last report of a departed member, whose state is still on its process' disk: the member of
+    that process that reported last takes it over, until its own next report."""
+    report = decision.group.reported.get(departed.member_id)
+    if report is None or not (report.offsets or report.end_offsets):
         return
     mates = [
         (known.reported_ms, name)
         for name, member in decision.group.members.items()
-        if member.process_id == gone.process_id
+        if member.process_id == departed.process_id
         and name not in decision.departed
         and (known := decision.reported_by(name))
     ]
@@ -111,7 +118,7 @@ def leave_offsets(decision: Decision, gone: Member) -> None:
         return
     _, name = max(mates)
     known = decision.reported_by(name) or NOTHING_REPORTED
-    older, newer = sorted((said, known), key=lambda each: each.reported_ms)
+    older, newer = sorted((report, known), key=lambda each: each.reported_ms)
     offsets = _merged(older.offsets, newer.offsets)
     ends = _merged(older.end_offsets, newer.end_offsets)
     decision.report(name, replace(known, offsets=offsets, end_offsets=ends))
@@ -124,10 +131,10 @@ def _merged(older: TaskOffsets, newer: TaskOffsets) -> TaskOffsets:
 # --- when a target is out of date ------------------------------------------------------------------
 
 
-def told_tasks(request: StreamsGroupHeartbeatRequest) -> set[Task]:
-    """The tasks of which a member says how far they are."""
-    told = (request.task_offsets or ()) + (request.task_end_offsets or ())
-    return {(each.subtopology_id, each.partition) for each in told}
+def reported_tasks(request: StreamsGroupHeartbeatRequest) -> set[Task]:
+    """Return the tasks whose offsets a heartbeat reports."""
+    reported = (request.task_offsets or ()) + (request.task_end_offsets or ())
+    return {(each.subtopology_id, each.partition) for each in reported}
 
 
 def warmups_change(decision: Decision, new: Member, about: Iterable[Task]) -> bool:
@@ -155,7 +162,7 @@ def _news(
     """Why the target is out of date, by what a member said of these tasks and of those that it warms up.
 
     What others said they have been asked themselves: so a heartbeat is as dear as what it tells."""
-    said = reported_by(new.member_id) or UNHEARD
+    said = reported_by(new.member_id) or NOT_YET_REPORTED
     if not said.reports:
         yield from _waited_for_in_vain(group, new.process_id, reported_by)
     own = ((name, p) for name, some in new.current.assigned.warmup.items() for p in some)
@@ -183,7 +190,7 @@ def _waited_for_in_vain(group: StreamsGroup, process_id: str, reported_by: Repor
         if member.process_id == process_id
     }
     mates = (name for name, member in group.members.items() if member.process_id == process_id)
-    if found and not any((reported_by(name) or UNHEARD).reports for name in mates):
+    if found and not any((reported_by(name) or NOT_YET_REPORTED).reports for name in mates):
         for name in sorted(found):
             yield causes.MEMBER_METADATA_CHANGED, found[name], None
 

@@ -173,7 +173,7 @@ class ShareGroupModel(GroupModel):
         return (
             since(group.assignment_epoch),
             group.soft.seen is not None and self.topics.index(group.soft.seen),
-            tuple(group.soft.asked_ms),
+            tuple(group.soft.requested_ms),
             group.metadata_hash,
             tuple((name, target.get(ORDERS)) for name, target in sorted(group.targets.items())),
             state.initializing.get(ORDERS), state.initialized.get(ORDERS), tuple(state.deleting),
@@ -318,7 +318,7 @@ class ShareGroupModel(GroupModel):
         if not group.state_topics.is_empty and not any(j.kind == DELETE for j in state.jobs):
             after = self.decide(state, TIDY, "timer")[0]
             yield self._checked("the group coordinator deletes leftover state", after, True)
-        if group.soft.asked_ms:
+        if group.soft.requested_ms:
             late = any(j.awaited and j.kind in (INITIALIZE, ALTER) for j in state.jobs)
             if state.faults or not late:
                 forgotten = group.copy()
