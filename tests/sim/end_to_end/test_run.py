@@ -138,7 +138,7 @@ def test_a_request_that_is_not_answered_is_noticed_in_the_calm(monkeypatch: pyte
 
 
 def test_sessions_that_never_end_keep_groups_from_settling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Timers, "_look", lambda self: None)
+    monkeypatch.setattr(Timers, "_fire_due", lambda self: None)
     broken("Settles")
 
 
