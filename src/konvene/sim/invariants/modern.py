@@ -421,7 +421,7 @@ class FencedCommits(ModernInvariant):
                 if not exists or len(p.committed_metadata or "") > longest:
                     continue  # The partition has an error of its own.
                 since = self.owned_since(group, member, known, p.partition_index)
-                if since is not None and epoch < since:
+                if since is None or epoch < since:
                     return _stale(member)
         return Errors.NONE
 
