@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.broker.running import running
 
+from konvene.broker.broker import Broker
 from konvene.client.admin.admin import GROUP_CONFIG, Admin
 from konvene.client.admin.group_state import GroupState
 from konvene.client.admin.streams_groups import DescriptionStatus
@@ -54,7 +55,8 @@ EVERY = frozenset(Task(name, p) for name in "01" for p in range(2))
 class Room:
     """A broker, and members of the group `app` that leave at the end."""
 
-    def __init__(self, address: str, cluster: Cluster) -> None:
+    def __init__(self, broker: Broker, address: str, cluster: Cluster) -> None:
+        self.broker = broker
         self.address = address
         self.cluster = cluster
         self.admin = Admin(cluster)
@@ -100,7 +102,7 @@ async def room(path: Path, *, lines: int = 2, **settings: str) -> AsyncIterator[
     async with running(path, QUICK | settings) as broker:
         address = f"127.0.0.1:{broker.catalogue.advertised[1]}"
         async with Cluster(address) as cluster:
-            made = Room(address, cluster)
+            made = Room(broker, address, cluster)
             if lines:
                 await made.admin.create_topic("lines", partitions=lines)
             try:
@@ -262,17 +264,16 @@ def test_who_was_thrown_out_lets_go_and_joins_anew(tmp_path: Path) -> None:
     """Its session ran out while it said nothing: what it had is lost, not given up."""
 
     async def job() -> None:
-        async with room(tmp_path, **{"group.streams.session.timeout.ms": "150"}) as r:
+        async with room(tmp_path) as r:
             ann = r.member("ann")
             await r.until(lambda: ann.assignment.active == EVERY)
             assert ann._heartbeats is not None
             ann._heartbeats.cancel()
             await asyncio.gather(ann._heartbeats, return_exceptions=True)
-            async with asyncio.timeout(LONG_S):
-                while True:
-                    if not (await r.admin.describe_streams_group("app")).members:
-                        break
-                    await asyncio.sleep(0.02)
+            coordinator = r.broker.groups.of("app")
+            assert coordinator is not None
+            assert coordinator.fire_timer(("session", "app", "ann-id"))
+            assert not (await r.admin.describe_streams_group("app")).members
             r.happened.clear()
             ann._heartbeats = None
             await r.until(lambda: ann.membership.incarnation == 2 and ann.assignment.active == EVERY)
