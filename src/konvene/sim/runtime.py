@@ -79,7 +79,7 @@ class _ObservedShard:
         try:
             outcome = self.core.handle(request, context)
         except Refusal as refusal:
-            if context.waiter or runtime.refuses_completions:
+            if runtime.refuses_requests if context.waiter else runtime.refuses_completions:
                 runtime.decided(kind, request, context, None, refusal.error)
             else:
                 runtime.failed(refusal)
@@ -121,6 +121,8 @@ class ShardRuntime(Generic[E, V]):
 
     name = ""
     """Name of the coordinator in logs."""
+    refuses_requests = True
+    """Whether the shard may raise `Refusal` for a request."""
     refuses_completions = False
     """Whether the shard may raise `Refusal` for the result of work outside of it."""
 

@@ -65,6 +65,7 @@ class ShareStateRuntime(ShardRuntime[StateEvent, States]):
     It does not raise its failure; its owner reads `failure` after each step."""
 
     name = "share state"
+    refuses_requests = False
     log: StateLog
     core: ShareStateShard
     shadow: ShareStateShard

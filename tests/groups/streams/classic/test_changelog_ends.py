@@ -159,7 +159,7 @@ def test_no_more_than_so_many_ends_are_looked_up_at_once(monkeypatch: pytest.Mon
     story, _, bob = scaled_out()
     group = story.group
     assert group is not None and group.soft.configured is not None
-    step = Decision(group.copy(), story.life.runtime.coordinator._nobody_asks())
+    step = Decision(group.copy(), story.life.runtime.coordinator._internal_context())
     step.group.warmup = {"0": {4: {bob.member_id}, 5: {bob.member_id}}}
     step.report(bob.member_id, Reported({"0": dict.fromkeys(range(6), 5)}, reports=True))
     look_up_ends(step, bob.member_id, group.soft.configured)

@@ -233,7 +233,7 @@ def test_the_common_heartbeat_looks_at_no_expression(monkeypatch: pytest.MonkeyP
 
 def context(play: Play) -> Context:
     coordinator = play.life.runtime.coordinator
-    made: Context = coordinator._nobody_asks()
+    made: Context = coordinator._internal_context()
     return made
 
 
