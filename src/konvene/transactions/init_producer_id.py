@@ -1,7 +1,7 @@
 """InitProducerId: give a transactional id to a producer, with an epoch that fences the one before.
 
 A producer that starts sends no producer id: it gets the next epoch, and the former owner is fenced. If a
-transaction is open it is aborted first; the new producer is told to retry, and then gets another epoch. A
+transaction is open it is aborted first; the new producer has to retry, and then gets another epoch. A
 producer that recovers from an error sends its id and epoch: it gets the next epoch if it is the owner, the
 current one if it is the owner and missed the response, and is fenced otherwise.
 
