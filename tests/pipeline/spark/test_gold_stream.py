@@ -130,7 +130,7 @@ def test_a_live_cluster_is_told_of_as_its_files_tell(
 
 CHILD = """
 import sys
-from konvene.pipeline import stream
+from konvene.pipeline.spark import stream
 from konvene.pipeline.spark.session import build
 
 home, logs, java = sys.argv[1:]
