@@ -39,7 +39,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     async def serve() -> None:
         async with running(tmp_path_factory.mktemp("data")) as made:
-            ready.append(made.advertised[1])
+            ready.append(made.catalogue.advertised[1])
             up.set()
             await down.wait()
 
