@@ -359,7 +359,9 @@ def test_a_request_without_an_answer_keeps_the_order(konvene: Konvene) -> None:
             topic = TopicProduceData(name="letters", partition_data=rows)
             if version == 13:
                 topic = TopicProduceData(topic_id=letters, partition_data=rows)
-            connection.tell(ProduceRequest(acks=0, timeout_ms=1000, topic_data=(topic,)), version)
+            connection.send_without_response(
+                ProduceRequest(acks=0, timeout_ms=1000, topic_data=(topic,)), version
+            )
         assert [await committed(connection, n) for n in range(3)] == [0, Errors.NOT_COORDINATOR, 0]
 
     talk(konvene, work)

@@ -53,7 +53,7 @@ def test_there_is_a_plan_for_each_combination() -> None:
 
 
 def test_a_plan_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="there is no protocol pigeon"):
+    with pytest.raises(ValueError, match="unknown protocol pigeon"):
         grid(SMALL, [("protocol", ["pigeon"])])
 
 

@@ -39,8 +39,8 @@ def test_a_job_that_dies_hangs_or_fails_is_lost_and_no_other() -> None:
         0: 0, 4: 8, 5: 10, 6: 12, 7: 14,
     }  # fmt: skip
     lost = {job: found.why for job, found in results.items() if isinstance(found, Lost)}
-    assert lost[1] == "its process died, exit code 7"
-    assert lost[2] == "it had not ended after 6 s"
+    assert lost[1] == "the process died, exit code 7"
+    assert lost[2] == "timed out after 6 s"
     assert lost[3].endswith("KeyError: 'a mistake'")
 
 
