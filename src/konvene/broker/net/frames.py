@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from importlib import import_module
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from konvene.broker.net.authorizer import Authorizer, allow_all, guarded
@@ -72,35 +71,32 @@ class Route:
         "_authorize", "_handler", "_home", "_request", "_services", "api", "first", "first_flexible", "last",
     )  # fmt: skip
 
-    def __init__(self, api: Api, home: str, authorize: Authorizer = allow_all) -> None:
+    def __init__(
+        self, api: Api, home: str, services: Services | None = None, authorize: Authorizer = allow_all
+    ) -> None:
         self.api = api
         self.first = api.versions.first
         self.last = api.latest_stable
         self.first_flexible = api.first_flexible
         self._home = home
         self._authorize = authorize
-        self._services: Services | None = None
+        self._services = services
         self._handler: Handler | None = None
         self._request: type[Struct] | None = None
 
     def __repr__(self) -> str:
         return f"<route {self.api.name} {self.first}-{self.last}>"
 
-    def use(self, services: Services) -> None:
-        """Serve with these services. Required before `handler`."""
-        self._services = services
-
     @property
     def handler(self) -> Handler:
-        """The function that answers who may ask. Its file is imported when the API is first used."""
+        """The handler with its services and its authorization; its module is imported on first use."""
         if self._handler is None:
             module = import_module(f"konvene.broker.handlers.{self._home}")
             handle = getattr(module, "handle_" + self.api.module, None) or module.handle
             services = self._services
             assert services is not None, f"{self!r} has no services"
-            topics = attrgetter("catalogue.topics")
             self._handler = guarded(
-                self.api.key, bind(handle, services), lambda: topics(services), self._authorize
+                self.api.key, bind(handle, services), lambda: services.catalogue.topics, self._authorize
             )
         return self._handler
 
@@ -128,8 +124,4 @@ def routes(
     """Return the route of each API, for a table of API key to the name of the handler's module.
 
     `authorize` is the authorizer. Without `services` the routes only encode and decode."""
-    made = {key: Route(API_KEYS[key], home, authorize) for key, home in table.items()}
-    if services is not None:
-        for route in made.values():
-            route.use(services)
-    return made
+    return {key: Route(API_KEYS[key], home, services, authorize) for key, home in table.items()}
