@@ -96,6 +96,9 @@ class OrderedEpochs(ModernInvariant):
     """Group epoch >= assignment epoch >= each member epoch; none of them decreases, except that of a member
     that leaves temporarily."""
 
+    allows_temporary_leave = True
+    """Whether a member of such a group may leave temporarily."""
+
     def after(self, event: Event) -> None:
         for name, old, group in touched_groups(event, self.group_type):
             assert group.epoch >= group.assignment_epoch, f"{group!r}: assigned for {group.assignment_epoch}"
@@ -114,7 +117,8 @@ class OrderedEpochs(ModernInvariant):
         for member_id, member in group.members.items():
             before = old.members.get(member_id)
             now = member.current.epoch
-            if before is not None and now != LEFT_TEMPORARILY:
+            left = self.allows_temporary_leave and now == LEFT_TEMPORARILY
+            if before is not None and not left:
                 assert now >= before.current.epoch, (
                     f"{name}: {member_id} fell from {before.current.epoch} to {now}"
                 )

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from konvene.errors import Errors
-from konvene.groups.modern.group import ModernGroup
 from konvene.groups.share.group import ShareGroup, SoftState
 from konvene.groups.share.work import INITIALIZE_STATE
 from konvene.sim.invariants.modern import OrderedEpochs, touched_groups
@@ -53,16 +52,7 @@ class ShareEpochsAreInOrder(OrderedEpochs):
     decreases."""
 
     group_type = ShareGroup
-
-    def _check_order(self, name: str, old: ModernGroup[Any], group: ModernGroup[Any]) -> None:
-        super()._check_order(name, old, group)
-        for member_id, member in group.members.items():  # No member of a share group leaves temporarily.
-            before = old.members.get(member_id)
-            if before is not None:
-                fell = member.current.epoch < before.current.epoch
-                assert not fell, (
-                    f"{name}: {member_id} fell from {before.current.epoch} to {member.current.epoch}"
-                )
+    allows_temporary_leave = False
 
 
 class OnlyWhatHasBegunIsAssigned(Invariant):
