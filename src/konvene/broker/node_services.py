@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from konvene.broker.catalogue import ClusterCatalogue
 from konvene.broker.settings import BrokerSettings
-from konvene.broker.storage.partitions import Partitions
+from konvene.broker.storage.partitions import Partition, Partitions
 from konvene.broker.topic_creator import TopicCreator
+from konvene.runtime import ports
 from konvene.runtime.environment import Environment
+from konvene.runtime.journal import Journal
 
 if TYPE_CHECKING:
     from konvene.broker.metrics.meter import Meter
@@ -28,3 +31,18 @@ class NodeServices:
     partitions: Partitions
     meter: Meter | None
     """None where metrics are switched off."""
+
+    def coordinator_ports(
+        self, partition: Partition, wrap_journal: Callable[[ports.Journal], ports.Journal]
+    ) -> ports.Ports:
+        """Return the ports that the coordinator of a partition has, whatever its shard.
+
+        A kind of coordinator adds its own by `dataclasses.replace`."""
+        durable = self.settings.config["konvene.log.fsync.internal"]
+        return ports.Ports(
+            journal=wrap_journal(Journal(partition, durable=durable)),
+            loop=self.loop,
+            wall_clock_ms=self.environment.wall_clock_ms,
+            config=lambda: self.settings.config,
+            topics=lambda: self.catalogue.topics,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from konvene.broker.groups.assignors import load_assignors, offered_task_assignors
@@ -18,8 +19,6 @@ from konvene.internal_topics import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.runtime.coordinator import Call, Coordinator
 from konvene.runtime.coordinators import Coordinators
-from konvene.runtime.journal import Journal
-from konvene.runtime.ports import Ports
 from konvene.shard.contract import Effect, Outcome
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class GroupCoordinators(Coordinators):
 
     def _coordinator(self, index: int) -> Coordinator | None:
         """None where the partition's log is damaged: its groups have no coordinator, the others do."""
-        node, settings = self._node, self._node.settings
+        node = self._node
         partition = node.partitions.get(OFFSETS_TOPIC, index)
         if partition is None:
             return None
@@ -104,15 +103,9 @@ class GroupCoordinators(Coordinators):
             f"{OFFSETS_TOPIC}-{index}",
             GroupShard if node.meter is None else node.meter.make_shard,
             GROUP_SPEECH,
-            Ports(
-                journal=self.wrap_journal(
-                    Journal(partition, durable=settings.config["konvene.log.fsync.internal"])
-                ),
-                config=lambda: settings.config,
-                loop=node.loop,
-                wall_clock_ms=node.environment.wall_clock_ms,
-                topics=lambda: node.catalogue.topics,
-                group_configs=lambda: settings.group_configs,
+            replace(
+                node.coordinator_ports(partition, self.wrap_journal),
+                group_configs=lambda: node.settings.group_configs,
                 assignors=self.assignors,
                 task_assignors=self.task_assignors,
                 perform=lambda effect: self._perform(index, effect),

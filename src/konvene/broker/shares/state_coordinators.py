@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,7 @@ from konvene.records.share_state import ShareSnapshotKey
 from konvene.runtime.coordinator import Call, Coordinator
 from konvene.runtime.coordinators import Coordinators
 from konvene.runtime.deferred import Deferred
-from konvene.runtime.journal import Journal
-from konvene.runtime.ports import Pair, Ports, RecordSerde
+from konvene.runtime.ports import Pair, RecordSerde
 from konvene.shard.contract import Effect
 from konvene.share_state.pruning import DELETE_RECORDS
 from konvene.share_state.requests import (
@@ -234,7 +234,7 @@ class ShareCoordinators(Coordinators):
 
     def _coordinator(self, index: int) -> Coordinator | None:
         """None where the partition's log is damaged."""
-        node, settings = self._node, self._node.settings
+        node = self._node
         partition = node.partitions.get(SHARE_STATE_TOPIC, index)
         if partition is None:
             return None
@@ -242,14 +242,8 @@ class ShareCoordinators(Coordinators):
             f"{SHARE_STATE_TOPIC}-{index}",
             self._make_shard,
             SHARE_STATE_SPEECH,
-            Ports(
-                journal=self.wrap_journal(
-                    Journal(partition, durable=settings.config["konvene.log.fsync.internal"])
-                ),
-                config=lambda: settings.config,
-                loop=node.loop,
-                wall_clock_ms=node.environment.wall_clock_ms,
-                topics=lambda: node.catalogue.topics,
+            replace(
+                node.coordinator_ports(partition, self.wrap_journal),
                 perform=lambda effect: self._perform(index, effect),
             ),
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from konvene.errors import Errors
@@ -21,8 +22,7 @@ from konvene.records.coordinator import decode_transaction_record, encode_transa
 from konvene.runtime.coordinator import Call, Coordinator
 from konvene.runtime.coordinators import Coordinators
 from konvene.runtime.deferred import Deferred
-from konvene.runtime.journal import Journal
-from konvene.runtime.ports import Ports, RecordSerde, one_by_one
+from konvene.runtime.ports import RecordSerde, one_by_one
 from konvene.shard.contract import Effect, Ending
 from konvene.transactions.markers import FETCH_PRODUCER_ID, MarkersToWrite, MarkersWritten, ProducerIdFetched
 from konvene.transactions.shard import TransactionShard
@@ -74,7 +74,7 @@ class TransactionCoordinators(Coordinators):
         return coordinator.core
 
     def _coordinator(self, index: int) -> Coordinator | None:
-        node, settings = self._node, self._node.settings
+        node = self._node
         partition = node.partitions.get(TRANSACTION_TOPIC, index)
         if partition is None:
             return None
@@ -83,14 +83,8 @@ class TransactionCoordinators(Coordinators):
             f"{TRANSACTION_TOPIC}-{index}",
             TransactionShard,
             TRANSACTION_SPEECH,
-            Ports(
-                journal=self.wrap_journal(
-                    Journal(partition, durable=settings.config["konvene.log.fsync.internal"])
-                ),
-                config=lambda: settings.config,
-                loop=node.loop,
-                wall_clock_ms=node.environment.wall_clock_ms,
-                topics=lambda: node.catalogue.topics,
+            replace(
+                node.coordinator_ports(partition, self.wrap_journal),
                 features=lambda: node.catalogue.state.features,
                 perform=lambda effect: self._perform(index, epoch, effect),
                 on_stop=lambda: self._stopped(index),
