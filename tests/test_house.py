@@ -190,7 +190,7 @@ def test_handler_names_services_that_there_are(key: int) -> None:
         p.annotation for p in signature(handler).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
     ][-2:]
     assert request == API_KEYS[key].request.__name__
-    assert context == "Call"
+    assert context == "RequestContext"
 
 
 def test_tests_are_not_nested() -> None:

@@ -29,7 +29,7 @@ from konvene.messages.sync_group import SyncGroupRequest
 from konvene.records.commits import Committed, OffsetCommitted, encode_group_record
 from konvene.records.coordinator import GROUP_RECORDS, Record
 from konvene.runtime import coordinator as runtime
-from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinator import Coordinator, RequestContext
 from konvene.runtime.ports import Ports
 from konvene.sim.world.compaction import compacted
 from konvene.sim.world.event import all_offsets
@@ -331,7 +331,7 @@ def test_bug_11_batches_were_limited_to_16_kib(tmp_path: Path) -> None:
             await broker.groups.loaded()
             coordinator = broker.groups.of("g")
             assert coordinator is not None
-            calls = [Call(2, f"client-{i}", "/127.0.0.1", (str(i),)) for i in range(1000)]
+            calls = [RequestContext(2, f"client-{i}", "/127.0.0.1", (str(i),)) for i in range(1000)]
             joins = [coordinator.submit(join_request(metadata=b"m" * 100), call) for call in calls]
             answers: list[Any] = [await join for join in joins]
             assert {a.error_code for a in answers} == {0}

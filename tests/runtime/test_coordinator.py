@@ -27,7 +27,7 @@ from konvene.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from konvene.records.commits import Committed, OffsetCommitted
-from konvene.runtime.coordinator import TIMER_RETRY_MS, Call, Coordinator
+from konvene.runtime.coordinator import TIMER_RETRY_MS, Coordinator, RequestContext
 from konvene.runtime.ports import ExplainedRebalance, Ports, RecordTooLarge
 from konvene.shard.image import Topic, Topics
 
@@ -125,7 +125,7 @@ def commit(partitions: int = 1, offset: int = 1, group: str = "g") -> OffsetComm
     )
 
 
-V9 = Call(api_version=9, client_id="c", client_host="/127.0.0.1", fresh_ids=("1",))
+V9 = RequestContext(api_version=9, client_id="c", client_host="/127.0.0.1", fresh_ids=("1",))
 
 
 def test_replies_leave_after_the_records_are_durable() -> None:

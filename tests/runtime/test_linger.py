@@ -13,11 +13,11 @@ from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
 from konvene.messages.offset_commit import OffsetCommitResponse
-from konvene.runtime.coordinator import LINGER_S, Call, Coordinator
+from konvene.runtime.coordinator import LINGER_S, Coordinator, RequestContext
 from konvene.runtime.ports import Ports
 from konvene.shard.contract import Context, Outcome
 
-PATIENT = Call(api_version=9, client_id="patient", client_host="/127.0.0.1")
+PATIENT = RequestContext(api_version=9, client_id="patient", client_host="/127.0.0.1")
 IN_A_HURRY = PATIENT._replace(client_id="in a hurry")
 
 

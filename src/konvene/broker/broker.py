@@ -52,7 +52,7 @@ from konvene.internal_topics import CLUSTER_METADATA_TOPIC
 from konvene.log.config import LogConfig
 from konvene.log.directory import LogDirectory, TopicPartition
 from konvene.messages.broker_registration import BrokerRegistrationRequest
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.environment import SYSTEM, Environment
 from konvene.shard.contract import Effect
 
@@ -264,7 +264,7 @@ class Broker:
             incarnation_id=self._fresh_id(),
             rack=self.settings.config["broker.rack"],
         )
-        response = await self.catalogue.submit(request, Call())
+        response = await self.catalogue.submit(request, RequestContext())
         if isinstance(response, Errors):
             log.error("this start could not be registered: %s", response.name)
 

@@ -17,7 +17,7 @@ from konvene.cluster.state import CatalogueState, ResourceType
 from konvene.errors import Errors
 from konvene.internal_topics import CLUSTER_METADATA_TOPIC
 from konvene.records.cluster_log import decode_cluster_record, encode_cluster_record
-from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinator import Coordinator, RequestContext
 from konvene.runtime.deferred import Deferred
 from konvene.runtime.environment import Environment
 from konvene.runtime.journal import Journal
@@ -88,6 +88,6 @@ class ClusterCatalogue:
         """Return the finalized level of a feature, 0 if it is not finalized."""
         return self.state.features.get(feature, 0)
 
-    def submit(self, request: Any, call: Call) -> Deferred[Any]:
+    def submit(self, request: Any, context: RequestContext) -> Deferred[Any]:
         """Decide a request that changes the catalogue; resolved with its response or with `Errors`."""
-        return self.coordinator.submit(request, call)
+        return self.coordinator.submit(request, context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from konvene.broker.catalogue import ClusterCatalogue
 from konvene.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 
 
 class ProducerIds:
@@ -22,7 +22,7 @@ class ProducerIds:
         for producer_id in self._block:
             return producer_id
         request = AllocateProducerIdsRequest(broker_id=self._catalogue.node_id, broker_epoch=0)
-        response = await self._catalogue.submit(request, Call())
+        response = await self._catalogue.submit(request, RequestContext())
         if not isinstance(response, AllocateProducerIdsResponse):
             return None
         first = response.producer_id_start

@@ -8,7 +8,7 @@ from konvene.broker.storage.partitions import Partitions
 from konvene.configs import BrokerConfig
 from konvene.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from konvene.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.environment import Environment
 
 DEFAULT = -1
@@ -75,8 +75,8 @@ class TopicCreator:
 
     async def _create(self, topics: list[CreatableTopic]) -> None:
         if topics:
-            call = Call(api_version=7, fresh_ids=self._environment.fresh_ids(len(topics)))
-            await self._catalogue.submit(CreateTopicsRequest(topics=tuple(topics)), call)
+            context = RequestContext(api_version=7, fresh_ids=self._environment.fresh_ids(len(topics)))
+            await self._catalogue.submit(CreateTopicsRequest(topics=tuple(topics)), context)
 
 
 def internal_topic(name: str, config: BrokerConfig) -> tuple[int, dict[str, str]]:

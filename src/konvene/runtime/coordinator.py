@@ -55,7 +55,7 @@ TIMER_RETRY_MS = 10_000
 """Delay after which a timer fires again whose outcome did not fit into the log."""
 
 
-class Call(NamedTuple):
+class RequestContext(NamedTuple):
     """The context of a request: version, client and listener."""
 
     api_version: int = 0
@@ -162,7 +162,7 @@ class Coordinator:
 
     # --- requests ---
 
-    def submit(self, request: Any, call: Call) -> Deferred[Any]:
+    def submit(self, request: Any, origin: RequestContext) -> Deferred[Any]:
         """Decide a request; resolved with its response, or with the error that rejects it."""
         answer: Deferred[Any] = Deferred()
         if self.state != "active":
@@ -173,10 +173,11 @@ class Coordinator:
         waiter = self._last_waiter
         self._waiting[waiter] = answer
         context = Context(
-            self._wall_clock_ms(), self._config(), waiter, call.api_version, call.client_id, call.client_host,
-            call.fresh_ids, self._topics(), self._group_configs(), self._assignors, self._task_assignors,
-            members=self._member_count(), fresh_producer_id=call.fresh_producer_id, features=self._features(),
-            end_offset=self._journal.end_offset,
+            self._wall_clock_ms(), self._config(), waiter,
+            origin.api_version, origin.client_id, origin.client_host, origin.fresh_ids,
+            self._topics(), self._group_configs(), self._assignors, self._task_assignors,
+            members=self._member_count(), fresh_producer_id=origin.fresh_producer_id,
+            features=self._features(), end_offset=self._journal.end_offset,
         )  # fmt: skip
         try:
             outcome = self.core.handle(request, context)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from konvene.errors import Errors
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import Deferred
 from konvene.runtime.ports import ExplainedRebalance, Ports, RecordSerde
 from konvene.shard.contract import NO_ASSIGNORS, Context, Effect, Outcome
@@ -268,7 +268,9 @@ class ShardRuntime(Generic[E, V]):
         """Return the current state, or that of the previous process if the log is not loaded yet."""
         return self.current_state() if self.is_active else self.ended
 
-    def ask(self, request: Any, call: Call, answered: Callable[[Any], None] = lambda response: None) -> None:
+    def ask(
+        self, request: Any, call: RequestContext, answered: Callable[[Any], None] = lambda response: None
+    ) -> None:
         """Submit a request; `answered` is called once with its response, now or later."""
         self.last_waiter = 0
         state = self.coordinator.state

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, Unpack
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.messages import BY_NAME
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.testing.fault import Fault, Happening, Matched
 from konvene.testing.journal_faults import APPENDS, Append
 from konvene.testing.refusal import can_be_refused
@@ -220,8 +220,10 @@ class Faults:
         def decided(_answer: object) -> None:
             broker.loop.call_soon(then)
 
-        call = Call(api_version=5, client_id="konvene.usurper", client_host="/faults", fresh_ids=("usurper",))
-        coordinator.submit(request, call).listen(decided)
+        context = RequestContext(
+            api_version=5, client_id="konvene.usurper", client_host="/faults", fresh_ids=("usurper",)
+        )
+        coordinator.submit(request, context).listen(decided)
 
     def append_to_log(self, happening: Happening) -> None:
         self.log.append(happening)

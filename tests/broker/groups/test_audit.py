@@ -35,11 +35,11 @@ from konvene.messages.streams_group_heartbeat import (
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, GROUP_RECORDS, Record, decode_record, encode_record
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Rebalance
 
-V = Call(api_version=5, client_id="ann", client_host="/127.0.0.1", fresh_ids=("1",))
+V = RequestContext(api_version=5, client_id="ann", client_host="/127.0.0.1", fresh_ids=("1",))
 
 
 def rows(broker: Broker) -> list[RebalanceValue]:
@@ -222,7 +222,9 @@ async def run_and_leave(broker: Broker) -> None:
             group_id="app", member_id=member, member_epoch=epochs[member] if epoch is None else epoch,
             **said | (more if joins else {}),
         )  # fmt: skip
-        call = Call(api_version=1, client_id=f"c-{member}", client_host="/127.0.0.1", fresh_ids=("1",))
+        call = RequestContext(
+            api_version=1, client_id=f"c-{member}", client_host="/127.0.0.1", fresh_ids=("1",)
+        )
         answer = await coordinator.submit(request, call)
         assert isinstance(answer, StreamsGroupHeartbeatResponse)
         assert answer.error_code == 0, answer

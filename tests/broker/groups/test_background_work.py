@@ -40,7 +40,7 @@ from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinator import Coordinator, RequestContext
 from konvene.shard.contract import NOTHING, Effect, Outcome
 from konvene.shard.image import Topic, Topics
 from konvene.sim.machine.loop import SimLoop
@@ -141,7 +141,7 @@ def test_a_member_is_given_what_threads_found_out(
             given: list[Any] = []
             async with asyncio.timeout(20):
                 while not given:
-                    answer = await coordinator.submit(beat, Call(api_version=1, client_id="c"))
+                    answer = await coordinator.submit(beat, RequestContext(api_version=1, client_id="c"))
                     assert isinstance(answer, ConsumerGroupHeartbeatResponse)
                     assert answer.error_code == Errors.NONE, answer.error_message
                     given = list(answer.assignment.topic_partitions) if answer.assignment else []
@@ -174,7 +174,7 @@ def test_a_group_may_have_its_targets_computed_at_once(
                 group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=9000, topic_partitions=(),
                 subscribed_topic_names=("orders",),
             )  # fmt: skip
-            answer = await coordinator.submit(join, Call(api_version=1, client_id="c"))
+            answer = await coordinator.submit(join, RequestContext(api_version=1, client_id="c"))
             assert isinstance(answer, ConsumerGroupHeartbeatResponse)
             assert answer.assignment is not None
             assert [t.topic_id for t in answer.assignment.topic_partitions] == [

@@ -21,7 +21,7 @@ from konvene.groups.streams.group import StreamsGroup
 from konvene.log.errors import LogOffline
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinator import Coordinator, RequestContext
 from konvene.shard.contract import Effect
 
 SETTINGS = {
@@ -50,7 +50,7 @@ async def ready(broker: Broker) -> Coordinator:
     await broker.groups.loaded()
     names = ("orders", "counts", "sums")
     wanted = tuple(CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names)
-    call = Call(api_version=7, fresh_ids=broker.environment.fresh_ids(len(names)))
+    call = RequestContext(api_version=7, fresh_ids=broker.environment.fresh_ids(len(names)))
     await broker.catalogue.coordinator.submit(CreateTopicsRequest(topics=wanted), call)
     for topic, index in (("counts", 0), ("sums", 0), ("counts", 1)):
         log = broker.partitions.get(topic, index)
@@ -90,7 +90,7 @@ class Ann:
             group_id="g", member_id="ann", member_epoch=self.epoch, active_tasks=self.active,
             standby_tasks=(), warmup_tasks=(), **(said if not self.epoch else {}),
         )  # fmt: skip
-        answer = await self.coordinator.submit(request, Call(api_version=1, client_id="ann"))
+        answer = await self.coordinator.submit(request, RequestContext(api_version=1, client_id="ann"))
         assert isinstance(answer, wire.StreamsGroupHeartbeatResponse)
         assert answer.error_code == Errors.NONE, answer.error_message
         self.epoch = answer.member_epoch
@@ -109,7 +109,7 @@ class Bob(Thread):
         """Heartbeat, if it is a member; join and sync where it is told to."""
 
         async def ask(request: Any, version: int) -> Any:
-            return await coordinator.submit(request, Call(version, "bob", "/127.0.0.1", ("bob-1",)))
+            return await coordinator.submit(request, RequestContext(version, "bob", "/127.0.0.1", ("bob-1",)))
 
         if self.generation >= 0:
             error = Errors((await ask(self.beat_request(), 4)).error_code)

@@ -21,7 +21,7 @@ from konvene.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from konvene.messages.list_groups import ListGroupsRequest
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.shard.contract import Context, Outcome
 
 SESSION = "consumer.session.timeout.ms"
@@ -39,7 +39,7 @@ async def alter(
     change = AlterableConfig(name=setting, config_operation=DELETE if value is None else SET, value=value)
     asked = AlterConfigsResource(resource_type=kind, resource_name=name, configs=(change,))
     answer = await broker.catalogue.coordinator.submit(
-        IncrementalAlterConfigsRequest(resources=(asked,)), Call()
+        IncrementalAlterConfigsRequest(resources=(asked,)), RequestContext()
     )
     assert isinstance(answer, IncrementalAlterConfigsResponse)
     assert [r.error_code for r in answer.responses] == [error]
@@ -57,7 +57,7 @@ def told(broker: Broker, group_id: str, monkeypatch: pytest.MonkeyPatch) -> Mapp
 
     with monkeypatch.context() as patched:
         patched.setattr(type(coordinator.core), "handle", handle)
-        coordinator.submit(ListGroupsRequest(), Call())
+        coordinator.submit(ListGroupsRequest(), RequestContext())
     return contexts[0].group_configs.of(group_id)
 
 

@@ -22,7 +22,7 @@ from konvene.client.streams.tasks import InternalTopic, Subtopology, Task, Topol
 from konvene.errors import Errors
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 
 KIP = {"konvene.streams.mode": "kip"}
 
@@ -154,12 +154,12 @@ def test_the_next_topology_is_authorised_as_the_first(tmp_path: Path) -> None:
             (group,) = (await client.ask(StreamsGroupDescribeRequest(group_ids=("app",)), 1)).groups
             return int(group.topology.epoch)
 
-        def asked(call: Call, operation: object, what: object) -> bool:
+        def asked(call: RequestContext, operation: object, what: object) -> bool:
             asked_about.append(getattr(what, "name", ""))
             return getattr(what, "name", "") != "app-pairs-changelog"
 
         refused = bind(streams_group_heartbeat.handle, client.broker.services)(
-            after, Call(1), authorize=asked
+            after, RequestContext(1), authorize=asked
         )
         assert refused.error_code == Errors.TOPIC_AUTHORIZATION_FAILED
         assert NEXT_TOPICS & set(asked_about)

@@ -35,7 +35,7 @@ from konvene.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from konvene.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinator import Coordinator, RequestContext
 from konvene.shard.contract import Arm, Context, Outcome, Reply
 
 NO, NONE = Errors.UNSUPPORTED_VERSION, Errors.NONE
@@ -196,9 +196,9 @@ def test_who_may_not_is_told_what_it_is_about(
             lambda call, operation, named: named.name in may,
         )
         request = BEAT.replace(subscribed_topic_names=("a", "b"))
-        answer = table[68].handler(request, Call())
+        answer = table[68].handler(request, RequestContext())
         assert answer.error_code == beat
-        answer = await table[69].handler(ConsumerGroupDescribeRequest(group_ids=("g",)), Call())
+        answer = await table[69].handler(ConsumerGroupDescribeRequest(group_ids=("g",)), RequestContext())
         (group,) = answer.groups
         assert (group.error_code, bool(group.members)) == (seen, seen is NONE)
         if seen is Errors.TOPIC_AUTHORIZATION_FAILED:

@@ -29,7 +29,7 @@ from konvene.messages.streams_group_topology_description_update import (
     TopologyDescriptionNode,
     TopologyDescriptionSubtopology,
 )
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 
 AT_ONCE = {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0"}
 KEPT = {**AT_ONCE, "konvene.streams.topology.description.enable": "true"}
@@ -162,7 +162,7 @@ def test_a_topic_is_made_once_and_by_who_may(tmp_path: Path) -> None:
         assert client.broker.catalogue.topics.by_name["g-a"].partitions == 2
         assert await topics.create(wanted) is None
 
-        def asked(call: Call, operation: Operation, resource: Any) -> bool:
+        def asked(call: RequestContext, operation: Operation, resource: Any) -> bool:
             return resource.type is ResourceType.TOPIC and resource.name == "h-a"
 
         more = TopicsToCreate("h", (InternalTopic("h-a", 1, 0), InternalTopic("h-b", 1, 0)))
@@ -184,7 +184,7 @@ def test_who_may_not_see_the_group_or_a_topic_is_told_so(tmp_path: Path) -> None
 
         def refused(kind: ResourceType, request: StreamsGroupHeartbeatRequest) -> int:
             answer = bind(streams_group_heartbeat.handle, client.broker.services)(
-                request, Call(1), authorize=lambda call, operation, what: what.type is not kind
+                request, RequestContext(1), authorize=lambda call, operation, what: what.type is not kind
             )
             return int(answer.error_code)
 

@@ -31,7 +31,7 @@ from konvene.messages.streams_group_heartbeat import (
     Subtopology,
     Topology,
 )
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 
 KAFKAS = "kafka_server_group_coordinator_metrics_"
 SOON = {"konvene.heartbeat.policy": "responsive", "group.consumer.assignment.interval.ms": "0"}
@@ -328,7 +328,7 @@ async def join(broker: Broker, group: str) -> None:
         group_id=group, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, protocol_type="consumer",
         protocols=protocols,
     )  # fmt: skip
-    call = Call(api_version=3, client_id="ann", client_host="/127.0.0.1", fresh_ids=("1",))
+    call = RequestContext(api_version=3, client_id="ann", client_host="/127.0.0.1", fresh_ids=("1",))
     assert not isinstance(await coordinator.submit(request, call), Errors)
 
 

@@ -31,7 +31,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.messages.produce import ProduceRequest, TopicProduceData
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import HANG_UP
 from konvene.shard.image import Topic, Topics
 
@@ -103,12 +103,12 @@ def test_a_no_closes_the_connection_and_a_yes_is_handled() -> None:
     """Who answers is told who calls, what for and to what."""
     heard: list[tuple[str, Operation, Resource]] = []
 
-    def only_mine(call: Call, operation: Operation, resource: Resource) -> bool:
+    def only_mine(call: RequestContext, operation: Operation, resource: Resource) -> bool:
         heard.append((call.client_id, operation, resource))
         return resource.name == "mine"
 
     handler = guarded(12, lambda request, call: "handled", lambda: TOPICS, only_mine)
-    call = Call(4, "me")
+    call = RequestContext(4, "me")
     assert handler(HeartbeatRequest(group_id="mine"), call) == "handled"
     assert handler(HeartbeatRequest(group_id="theirs"), call) is HANG_UP
     assert heard[1] == ("me", Operation.READ, Resource(ResourceType.GROUP, "theirs"))
@@ -117,4 +117,4 @@ def test_a_no_closes_the_connection_and_a_yes_is_handled() -> None:
 def test_routes_ask_whom_they_are_given() -> None:
     """The table of handlers with somebody who never agrees."""
     route = routes({12: "heartbeat"}, SERVICES, lambda *question: False)[12]
-    assert route.handler(HeartbeatRequest(group_id="g"), Call()) is HANG_UP
+    assert route.handler(HeartbeatRequest(group_id="g"), RequestContext()) is HANG_UP

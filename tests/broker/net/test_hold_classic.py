@@ -19,7 +19,7 @@ from konvene.errors import Errors
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from konvene.messages.sync_group import SyncGroupRequest
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 
 HEARTBEAT, LEAVE_GROUP = 12, 13
 KAFKA_PYTHON = ("kafka-python", "3.0.12")
@@ -53,9 +53,11 @@ class Classic:
     async def join(self, protocol: str = "range", instance: str | None = None) -> None:
         coordinator: Any = self.broker.groups.of("g")
         join = joining(protocol).replace(group_instance_id=instance)
-        joined = await coordinator.submit(join, Call(api_version=5 if instance else 3, fresh_ids=("1",)))
+        joined = await coordinator.submit(
+            join, RequestContext(api_version=5 if instance else 3, fresh_ids=("1",))
+        )
         sync = SyncGroupRequest(group_id="g", generation_id=1, member_id=joined.member_id)
-        await coordinator.submit(sync, Call(5))
+        await coordinator.submit(sync, RequestContext(5))
         self.request = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
 
     def beat(self, after_s: float = 3.0) -> float:
@@ -185,7 +187,7 @@ def test_a_rebalance_is_news(tmp_path: Path) -> None:
             group.beat()
         told = len(group.passed)
         coordinator: Any = group.broker.groups.of("g")
-        coordinator.submit(joining(), Call(api_version=3, client_id="d", fresh_ids=("2",)))
+        coordinator.submit(joining(), RequestContext(api_version=3, client_id="d", fresh_ids=("2",)))
         for _ in range(3):
             await asyncio.sleep(0)
         assert (len(group.passed), len(group.broker.heartbeat_purgatory)) == (told + 1, 0)

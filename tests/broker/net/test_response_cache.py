@@ -18,7 +18,7 @@ from konvene.messages.consumer_group_heartbeat import (
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from konvene.messages.sync_group import SyncGroupRequest
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 
 
 async def settled(broker: Broker) -> str:
@@ -33,9 +33,11 @@ async def settled(broker: Broker) -> str:
         protocol_type="consumer",
         protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
     )
-    joined = await coordinator.submit(join, Call(api_version=3, client_id="c", fresh_ids=("1",)))
+    joined = await coordinator.submit(join, RequestContext(api_version=3, client_id="c", fresh_ids=("1",)))
     member: str = joined.member_id
-    await coordinator.submit(SyncGroupRequest(group_id="g", generation_id=1, member_id=member), Call(5))
+    await coordinator.submit(
+        SyncGroupRequest(group_id="g", generation_id=1, member_id=member), RequestContext(5)
+    )
     return member
 
 
@@ -90,7 +92,9 @@ def test_a_keep_alive_is_answered_until_something_changes(tmp_path: Path) -> Non
                 protocol_type="consumer",
                 protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
             )
-            joining = coordinator.submit(second, Call(api_version=3, client_id="d", fresh_ids=("2",)))
+            joining = coordinator.submit(
+                second, RequestContext(api_version=3, client_id="d", fresh_ids=("2",))
+            )
             assert await talk.beat(request) == Errors.REBALANCE_IN_PROGRESS
             assert await talk.beat(request) == Errors.REBALANCE_IN_PROGRESS
             coordinator._fail(OSError("made up"))

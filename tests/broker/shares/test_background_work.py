@@ -26,7 +26,7 @@ from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
 )
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Effect
 from konvene.share_state.requests import Answer, Delete, Initialize, SharePartitionKey
@@ -47,7 +47,7 @@ class Slow:
         this: Any = self
         self.work = ShareStateWork(this, this, partitions)
 
-    def submit(self, request: Any, call: Call | None = None) -> Deferred[Any]:
+    def submit(self, request: Any, call: RequestContext | None = None) -> Deferred[Any]:
         answer = Deferred[Any]()
         if call is None:
             self.asked.append((request, answer))
@@ -130,7 +130,7 @@ def test_who_alters_what_begins_once_more_meanwhile_is_told_that_it_was_in_vain(
         response = AlterShareGroupOffsetsResponse(responses=(topic,))
         slow.wanted = OffsetsToAlter(response, (Initialize(FIRST, 3, 5),))
         request = AlterShareGroupOffsetsRequest(group_id="g")
-        altering = asyncio.ensure_future(slow.work.alter(slow, request, Call(0, "admin", "/host")))  # type: ignore[arg-type]
+        altering = asyncio.ensure_future(slow.work.alter(slow, request, RequestContext(0, "admin", "/host")))  # type: ignore[arg-type]
         await asyncio.sleep(0)
         if in_time:
             slow.wants(Initialize(FIRST, 4, -1))

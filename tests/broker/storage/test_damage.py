@@ -23,7 +23,7 @@ from konvene.messages.find_coordinator import FindCoordinatorRequest
 from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 
 
 def batch(text: bytes) -> bytes:
@@ -51,11 +51,11 @@ def test_a_damaged_partition_is_offline_and_says_so(tmp_path: Path) -> None:
         async with running(tmp_path, {"num.partitions": "2"}) as broker:
             await broker.topic_creator.create_missing(["t"])
             for text in (b"one", b"two", b"three"):
-                bind(produce.handle, broker.services)(write(0, text), Call(api_version=9))
+                bind(produce.handle, broker.services)(write(0, text), RequestContext(api_version=9))
 
     async def after() -> None:
         async with running(tmp_path) as broker:
-            v9 = Call(api_version=9)
+            v9 = RequestContext(api_version=9)
             asked = MetadataRequest(topics=(MetadataRequestTopic(name="t"),))
             told = bind(metadata.handle, broker.services)(asked, v9).topics[0].partitions
             assert [(p.error_code, p.leader_id) for p in told] == [
@@ -86,13 +86,13 @@ def test_a_damaged_coordinator_log_takes_only_its_groups_down(tmp_path: Path) ->
         async with running(tmp_path) as broker:
             await asyncio.sleep(0.1)
             found = bind(find_coordinator.handle, broker.services)(
-                FindCoordinatorRequest(coordinator_keys=("a", "b")), Call(api_version=4)
+                FindCoordinatorRequest(coordinator_keys=("a", "b")), RequestContext(api_version=4)
             )
             assert len(found.coordinators) == 2
             served = [broker.groups.of(group) is not None for group in ("a", "b")]
             assert sorted(served) == [False, True]
             for coordinator in broker.groups.all():
-                listed = await coordinator.submit(ListGroupsRequest(), Call(api_version=5))
+                listed = await coordinator.submit(ListGroupsRequest(), RequestContext(api_version=5))
                 assert isinstance(listed, ListGroupsResponse)
 
     asyncio.run(before())
@@ -108,7 +108,7 @@ def test_verify_names_the_place_that_takes_a_partition_offline(tmp_path: Path) -
         async with running(tmp_path) as broker:
             await broker.topic_creator.create_missing(["t"])
             for text in (b"one", b"two", b"three"):
-                bind(produce.handle, broker.services)(write(0, text), Call(api_version=9))
+                bind(produce.handle, broker.services)(write(0, text), RequestContext(api_version=9))
         path = tmp_path / "t-0" / "00000000000000000000.log"
         spoil(path, 100)
         async with running(tmp_path) as broker:
@@ -123,7 +123,7 @@ def test_verify_names_the_place_that_takes_a_partition_offline(tmp_path: Path) -
         done = CliRunner().invoke(konvene, ["log", "repair", str(tmp_path), "--execute"])
         assert done.exit_code == 0
         async with running(tmp_path) as broker:
-            answer = bind(produce.handle, broker.services)(write(0, b"more"), Call(api_version=9))
+            answer = bind(produce.handle, broker.services)(write(0, b"more"), RequestContext(api_version=9))
             assert answer.responses[0].partition_responses[0].base_offset == 1
 
     asyncio.run(main())

@@ -48,7 +48,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.testing.node import SynchronousDisk
 
 SETTINGS = {
@@ -127,7 +127,7 @@ async def when_there(answer: Any) -> Any:
 
 async def create(broker: Broker, told: Told) -> None:
     request = CreateTopicsRequest(topics=(CreatableTopic(name="t", num_partitions=2, replication_factor=1),))
-    answer = await bind(create_topics.handle, broker.services)(request, Call(api_version=7))
+    answer = await bind(create_topics.handle, broker.services)(request, RequestContext(api_version=7))
     told.created = told.hear(answer.topics[0].error_code) or told.created
     small(broker)
 
@@ -136,11 +136,11 @@ async def create_and_delete(broker: Broker, told: Told) -> None:
     """Another topic comes and goes."""
     topics = (CreatableTopic(name="brief", num_partitions=2, replication_factor=1),)
     made = await bind(create_topics.handle, broker.services)(
-        CreateTopicsRequest(topics=topics), Call(api_version=7)
+        CreateTopicsRequest(topics=topics), RequestContext(api_version=7)
     )
     if told.hear(made.topics[0].error_code):
         request = DeleteTopicsRequest(topic_names=("brief",))
-        gone = await bind(delete_topics.handle, broker.services)(request, Call(api_version=5))
+        gone = await bind(delete_topics.handle, broker.services)(request, RequestContext(api_version=5))
         told.deleted = told.hear(gone.responses[0].error_code)
 
 
@@ -149,7 +149,7 @@ async def write(broker: Broker, told: Told, index: int) -> None:
     told.sent[index].append(value)
     data = PartitionProduceData(index=index, records=batches.build_simple([(None, value)], NOW))
     request = ProduceRequest(acks=-1, topic_data=(TopicProduceData(name="t", partition_data=(data,)),))
-    answer = await when_there(bind(produce.handle, broker.services)(request, Call(api_version=9)))
+    answer = await when_there(bind(produce.handle, broker.services)(request, RequestContext(api_version=9)))
     response = answer.responses[0].partition_responses[0]
     if told.hear(response.error_code):
         told.acknowledged[index][response.base_offset] = value
@@ -166,7 +166,9 @@ async def commit(broker: Broker, told: Told) -> None:
     at = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="m" * 80)
     topics = (OffsetCommitRequestTopic(name="t", partitions=(at,)),)
     request = OffsetCommitRequest(group_id="g", topics=topics)
-    answer = await when_there(bind(offset_commit.handle, broker.services)(request, Call(api_version=8)))
+    answer = await when_there(
+        bind(offset_commit.handle, broker.services)(request, RequestContext(api_version=8))
+    )
     if told.hear(answer.topics[0].partitions[0].error_code):
         told.committed = offset
 
@@ -174,7 +176,7 @@ async def commit(broker: Broker, told: Told) -> None:
 async def delete_before(broker: Broker, told: Told, offset: int) -> None:
     wanted = DeleteRecordsPartition(partition_index=1, offset=offset)
     request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="t", partitions=(wanted,)),))
-    answer = bind(delete_records.handle, broker.services)(request, Call()).topics[0].partitions[0]
+    answer = bind(delete_records.handle, broker.services)(request, RequestContext()).topics[0].partitions[0]
     if told.hear(answer.error_code):
         told.start[1] = max(told.start[1], answer.low_watermark)
 
@@ -240,7 +242,9 @@ async def look(disk: MemoryDisk, told: Told) -> None:
 async def committed(broker: Broker) -> int:
     topics = (OffsetFetchRequestTopics(name="t", partition_indexes=(0,)),)
     request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),))
-    answer = await when_there(bind(offset_fetch.handle, broker.services)(request, Call(api_version=8)))
+    answer = await when_there(
+        bind(offset_fetch.handle, broker.services)(request, RequestContext(api_version=8))
+    )
     offset: int = answer.groups[0].topics[0].partitions[0].committed_offset
     return offset
 
@@ -269,7 +273,7 @@ def test_topics_are_refused_for_the_disk_and_not_for_a_coordinator() -> None:
         for name in ("waits", "comes"):
             topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
             answer = await bind(create_topics.handle, broker.services)(
-                CreateTopicsRequest(topics=(topic,)), Call()
+                CreateTopicsRequest(topics=(topic,)), RequestContext()
             )
             assert answer.topics[0].error_code == Errors.KAFKA_STORAGE_ERROR
         await broker.stop()

@@ -25,7 +25,7 @@ import asyncio, json, sys
 from pathlib import Path
 from tests.broker.running import running
 from konvene.broker.services import bind
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.broker.handlers import produce
 from konvene.codec.batches import build_simple
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -38,7 +38,7 @@ async def main():
             data = PartitionProduceData(index=0, records=batch)
             topic = TopicProduceData(name="t", partition_data=(data,))
             request = ProduceRequest(acks=-1, topic_data=(topic,))
-            answer = bind(produce.handle, broker.services)(request, Call(api_version=9))
+            answer = bind(produce.handle, broker.services)(request, RequestContext(api_version=9))
             if asyncio.iscoroutine(answer):
                 answer = await answer
             told = answer.responses[0].partition_responses[0]

@@ -20,7 +20,7 @@ from konvene.messages.create_topics import CreatableTopic, CreatableTopicConfig,
 from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from konvene.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 
 
 def run(
@@ -156,7 +156,7 @@ def test_a_client_that_hangs_up_leaves_nothing_that_readers_wait_for(
             for index in range(count)
         )
         request = ProduceRequest(acks=-1, topic_data=(TopicProduceData(name="u", partition_data=rows),))
-        call = Call(9)
+        call = RequestContext(9)
         answering = bind(produce.handle, broker.services)(request, call)
         if not at_once:
             task = asyncio.ensure_future(answering)

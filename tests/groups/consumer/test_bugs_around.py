@@ -56,7 +56,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.records.commits import encode_group_record
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.sim.journal import batch_of
 
 NONE, FENCED, UNKNOWN = Errors.NONE, Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID
@@ -193,7 +193,7 @@ class Guarded(Room):
         self.may: set[str] = set()
         self.names: list[str] = []
 
-    def allows(self, call: Call, operation: Operation, resource: Resource) -> bool:
+    def allows(self, call: RequestContext, operation: Operation, resource: Resource) -> bool:
         assert operation is Operation.DESCRIBE
         self.names.append(resource.name)
         return resource.name in self.may

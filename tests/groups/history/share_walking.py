@@ -28,7 +28,7 @@ from konvene.messages.alter_share_group_offsets import (
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.records.audit import RebalanceValue
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
@@ -112,7 +112,9 @@ class ShareWalk:
 
     def _ask(self, name: str, request: Any, version: int = 1) -> Any:
         heard: list[Any] = []
-        self.runtime.ask(request, Call(version, f"client {name}", "/127.0.0.1", ("",)), heard.append)
+        self.runtime.ask(
+            request, RequestContext(version, f"client {name}", "/127.0.0.1", ("",)), heard.append
+        )
         self.runtime.audit()
         return heard[0] if heard else None
 

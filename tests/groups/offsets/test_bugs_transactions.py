@@ -34,7 +34,7 @@ from konvene.groups.classic.group import State
 from konvene.groups.shard import GroupShard
 from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinator import Coordinator, RequestContext
 from konvene.runtime.ports import Ports
 from konvene.shard.contract import Context, Ending, Producer
 
@@ -215,11 +215,11 @@ def test_bug_62_marker_was_answered_before_it_had_its_effect() -> None:
     async def body() -> None:
         journal = TransactionalJournal()
         coordinator = await serving(journal)
-        coordinator.submit(commit_request(1), Call(8))
-        coordinator.submit(txn_commit_request(5), Call(5))
+        coordinator.submit(commit_request(1), RequestContext(8))
+        coordinator.submit(txn_commit_request(5), RequestContext(5))
         await journal.finish_sync()
-        ended = coordinator.submit(Ending(1, 0, 0, committed=True), Call())
-        fetched = coordinator.submit(fetch_request(stable=True), Call(9))
+        ended = coordinator.submit(Ending(1, 0, 0, committed=True), RequestContext())
+        fetched = coordinator.submit(fetch_request(stable=True), RequestContext(9))
         assert not ended.done
         assert not fetched.done, "what it tells could be lost still"
         await journal.finish_sync()
@@ -283,8 +283,8 @@ def test_bug_65_a_fetch_of_what_is_stable_timed_out() -> None:
     async def body() -> None:
         journal = TransactionalJournal()
         coordinator = await serving(journal)
-        committed = coordinator.submit(txn_commit_request(5), Call(5))
-        fetched = coordinator.submit(fetch_request(stable=True), Call(9))
+        committed = coordinator.submit(txn_commit_request(5), RequestContext(5))
+        fetched = coordinator.submit(fetch_request(stable=True), RequestContext(9))
         await journal.finish_sync(OSError("the disk is gone"))
         assert fetched.value is committed.value is Errors.NOT_COORDINATOR
         await journal.finish_sync()  # Of what was read again.
@@ -297,7 +297,9 @@ async def with_orders(broker: Broker) -> Coordinator:
     """The coordinator of group g, and a topic to commit for."""
     if "orders" not in broker.catalogue.topics.by_name:
         topic = CreatableTopic(name="orders", num_partitions=2, replication_factor=1)
-        await bind(create_topics.handle, broker.services)(CreateTopicsRequest(topics=(topic,)), Call(7))
+        await bind(create_topics.handle, broker.services)(
+            CreateTopicsRequest(topics=(topic,)), RequestContext(7)
+        )
     await broker.groups.make_ready()
     await broker.groups.loaded()
     coordinator = broker.groups.of("g")
@@ -313,17 +315,17 @@ def test_bug_66_a_restart_lost_what_was_pending(tmp_path: Path, committed: bool)
     async def begun() -> None:
         async with running(tmp_path) as broker:
             coordinator = await with_orders(broker)
-            await coordinator.submit(commit_request(1), Call(8))
-            answer: Any = await coordinator.submit(txn_commit_request(5), Call(5))
+            await coordinator.submit(commit_request(1), RequestContext(8))
+            answer: Any = await coordinator.submit(txn_commit_request(5), RequestContext(5))
             assert [p.error_code for t in answer.topics for p in t.partitions] == [NONE]
 
     async def ended() -> None:
         async with running(tmp_path) as broker:
             coordinator = await with_orders(broker)
-            fetched = coordinator.submit(fetch_request(stable=True), Call(9))
+            fetched = coordinator.submit(fetch_request(stable=True), RequestContext(9))
             assert told(fetched) == (Errors.UNSTABLE_OFFSET_COMMIT, -1)
-            await coordinator.submit(Ending(1, 0, 0, committed=committed), Call())
-            fetched = coordinator.submit(fetch_request(stable=True), Call(9))
+            await coordinator.submit(Ending(1, 0, 0, committed=committed), RequestContext())
+            fetched = coordinator.submit(fetch_request(stable=True), RequestContext(9))
             assert told(fetched) == (NONE, 5 if committed else 1)
 
     asyncio.run(begun())
@@ -339,11 +341,11 @@ def test_bug_67_groups_transactions_kept_the_log_from_being_compacted(tmp_path: 
             coordinator = await with_orders(broker)
             logs = [broker.partitions.get(OFFSETS_TOPIC, index) for index in range(2)]
             for number in range(3):
-                await coordinator.submit(txn_commit_request(number, producer=number), Call(5))
+                await coordinator.submit(txn_commit_request(number, producer=number), RequestContext(5))
                 log = next(p.log for p in logs if p is not None and p.end_offset)
                 begins = log.end_offset - 1
                 assert log.last_stable_offset(log.end_offset) == begins
-                await coordinator.submit(Ending(number, 0, 0, committed=number % 2 == 0), Call())
+                await coordinator.submit(Ending(number, 0, 0, committed=number % 2 == 0), RequestContext())
                 assert log.last_stable_offset(log.end_offset) == log.end_offset
             assert log.end_offset == 6
 

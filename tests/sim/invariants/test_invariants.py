@@ -25,7 +25,7 @@ from konvene.messages.describe_groups import DescribeGroupsRequest
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from konvene.records.commits import OffsetCommitted
-from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinator import Coordinator, RequestContext
 from konvene.runtime.deferred import Deferred
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Outcome
@@ -438,20 +438,20 @@ def test_a_coordinator_that_loads_says_so(monkeypatch: Patch) -> None:
     runtime = GroupRuntime(EventQueue(Random(1)), lambda: config, load_ms=lambda: 100)
     runtime.load()
     heard: list[Any] = []
-    runtime.ask(OffsetFetchRequest(), Call(9), heard.append)
+    runtime.ask(OffsetFetchRequest(), RequestContext(9), heard.append)
     assert heard == [Errors.COORDINATOR_LOAD_IN_PROGRESS]
     runtime.event_queue.run_until(runtime.event_queue.now_ms + 200)
-    runtime.ask(OffsetFetchRequest(), Call(9), heard.append)
+    runtime.ask(OffsetFetchRequest(), RequestContext(9), heard.append)
     assert heard[1] == OffsetFetchResponse()
 
-    def lies(coordinator: Coordinator, request: Any, call: Call) -> Deferred[Any]:
+    def lies(coordinator: Coordinator, request: Any, call: RequestContext) -> Deferred[Any]:
         later: Deferred[Any] = Deferred()
         later.resolve(Errors.NOT_COORDINATOR)
         return later
 
     monkeypatch.setattr(Coordinator, "submit", lies)
     with pytest.raises(InvariantViolation, match="WhoLoadsSaysSo"):
-        runtime.ask(OffsetFetchRequest(), Call(9))
+        runtime.ask(OffsetFetchRequest(), RequestContext(9))
 
 
 def test_who_is_handed_an_id_by_what_makes_a_group_classic_has_its_own_time(monkeypatch: Patch) -> None:

@@ -39,7 +39,7 @@ from konvene.groups.consumer.work import (
 )
 from konvene.groups.streams.classic.changelog_ends import LOOK_UP_ENDS, EndsToLookUp
 from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS, TopicsToCreate
-from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinator import Coordinator, RequestContext
 from konvene.shard.contract import Core, Effect
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.groups")
 
-BROKER = Call(client_id="broker")
+BROKER = RequestContext(client_id="broker")
 
 
 class GroupWork:

@@ -17,7 +17,7 @@ from konvene.groups.shard import GroupShard
 from konvene.groups.share.work import TopicsGone
 from konvene.internal_topics import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinator import Coordinator, RequestContext
 from konvene.runtime.coordinators import Coordinators
 from konvene.shard.contract import Effect, Outcome
 
@@ -159,7 +159,7 @@ class GroupCoordinators(Coordinators):
         """Let all groups forget the offsets, and share groups the partitions, of a topic that is gone."""
         gone = DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=topic_id),))
         for coordinator in self.all():
-            coordinator.submit(gone, Call(client_id="broker"))
+            coordinator.submit(gone, RequestContext(client_id="broker"))
             coordinator.inform(TopicsGone(frozenset((topic_id,))))
 
     async def close(self) -> None:

@@ -29,14 +29,14 @@ from konvene.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 
 if TYPE_CHECKING:
     from konvene.broker.node_services import NodeServices
 
 log = logging.getLogger("konvene.groups")
 
-BROKER = Call(api_version=7, client_id="broker")
+BROKER = RequestContext(api_version=7, client_id="broker")
 DEFAULT = -1
 """Of partitions or replicas: as many as the broker is configured to give."""
 
@@ -102,8 +102,8 @@ class InternalTopics:
     async def _create(self, topics: list[InternalTopic]) -> dict[str, str]:
         """Why which of them were not made."""
         request = CreateTopicsRequest(topics=tuple(map(_creatable, topics)))
-        call = BROKER._replace(fresh_ids=self._node.environment.fresh_ids(len(topics)))
-        answer = await self._node.catalogue.submit(request, call)
+        context = BROKER._replace(fresh_ids=self._node.environment.fresh_ids(len(topics)))
+        answer = await self._node.catalogue.submit(request, context)
         if isinstance(answer, Errors):
             return dict.fromkeys((topic.name for topic in topics), answer.name)
         assert isinstance(answer, CreateTopicsResponse)

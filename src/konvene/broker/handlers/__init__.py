@@ -1,5 +1,6 @@
-"""One file per API: read the request, ask whoever decides, answer.
+"""One module for each API: read the request, ask the service that decides, answer.
 
-A handler is `handle(broker, request, call)` and gives a response, something that will be one (`Later` or an
-awaitable), or None where the client expects no answer. It decides nothing about groups or topics itself.
+A handler is `handle(*services, request, context)`, where the services are those that its signature names
+(`konvene.broker.services`). It returns a response, a `Deferred` or an awaitable of one, or None where the
+client expects no response. It decides nothing about groups or topics itself.
 """

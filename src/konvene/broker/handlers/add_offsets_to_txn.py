@@ -10,14 +10,14 @@ from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffse
 
 if TYPE_CHECKING:
     from konvene.broker.transactions.coordinators import TransactionCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
 
 
 def handle(
-    transactions: TransactionCoordinators, request: AddOffsetsToTxnRequest, call: Call
+    transactions: TransactionCoordinators, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> Answer[AddOffsetsToTxnResponse]:
-    return ask(transactions, request.transactional_id, request, call, _refused)
+    return ask(transactions, request.transactional_id, request, context, _refused)
 
 
 def _refused(error: Errors) -> AddOffsetsToTxnResponse:

@@ -26,7 +26,7 @@ from konvene.runtime.deferred import Answer, Deferred
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.transactions.coordinators import TransactionCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 FIRST_BETWEEN_BROKERS = 4
 
@@ -35,10 +35,10 @@ def handle(
     catalogue: ClusterCatalogue,
     transactions: TransactionCoordinators,
     request: AddPartitionsToTxnRequest,
-    call: Call,
+    context: RequestContext,
 ) -> Answer[AddPartitionsToTxnResponse]:
-    if call.api_version >= FIRST_BETWEEN_BROKERS:
-        return _of_a_broker(catalogue, transactions, request, call)
+    if context.api_version >= FIRST_BETWEEN_BROKERS:
+        return _of_a_broker(catalogue, transactions, request, context)
 
     def refused(error: Errors) -> AddPartitionsToTxnResponse:
         return AddPartitionsToTxnResponse(
@@ -49,14 +49,14 @@ def handle(
     if wrong:
         results = _some(request.v3_and_below_topics, wrong)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-    return ask(transactions, request.v3_and_below_transactional_id, request, call, refused)
+    return ask(transactions, request.v3_and_below_transactional_id, request, context, refused)
 
 
 async def _of_a_broker(
     catalogue: ClusterCatalogue,
     transactions: TransactionCoordinators,
     request: AddPartitionsToTxnRequest,
-    call: Call,
+    context: RequestContext,
 ) -> AddPartitionsToTxnResponse:
     results: list[AddPartitionsToTxnResult] = []
     for asked in request.transactions:
@@ -67,12 +67,14 @@ async def _of_a_broker(
                 AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=told)
             )
             continue
-        answer = enlist(transactions, asked, call)
+        answer = enlist(transactions, asked, context)
         results += (await answer if isinstance(answer, Deferred) else answer).results_by_transaction
     return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
 
 
-def enlist(transactions: TransactionCoordinators, asked: AddPartitionsToTxnTransaction, call: Call) -> Any:
+def enlist(
+    transactions: TransactionCoordinators, asked: AddPartitionsToTxnTransaction, context: RequestContext
+) -> Any:
     """Ask the coordinator of one transaction, in the words of brokers."""
 
     def refused(error: Errors) -> AddPartitionsToTxnResponse:
@@ -82,7 +84,7 @@ def enlist(transactions: TransactionCoordinators, asked: AddPartitionsToTxnTrans
         return AddPartitionsToTxnResponse(results_by_transaction=(told,))
 
     request = AddPartitionsToTxnRequest(transactions=(asked,))
-    return ask(transactions, asked.transactional_id, request, call, refused)
+    return ask(transactions, asked.transactional_id, request, context, refused)
 
 
 def _wrong(

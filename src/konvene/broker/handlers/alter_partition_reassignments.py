@@ -15,11 +15,11 @@ from konvene.messages.alter_partition_reassignments import (
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
-    catalogue: ClusterCatalogue, request: AlterPartitionReassignmentsRequest, call: Call
+    catalogue: ClusterCatalogue, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,

@@ -18,11 +18,14 @@ from konvene.messages.alter_replica_log_dirs import (
 if TYPE_CHECKING:
     from konvene.broker.storage.partitions import Partitions
     from konvene.log.directory import LogDirectory
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
-    directory: LogDirectory, partitions: Partitions, request: AlterReplicaLogDirsRequest, call: Call
+    directory: LogDirectory,
+    partitions: Partitions,
+    request: AlterReplicaLogDirsRequest,
+    context: RequestContext,
 ) -> AlterReplicaLogDirsResponse:
     answers: dict[str, dict[int, Errors]] = defaultdict(dict)
     for wanted in request.dirs:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.shares.background_work import ShareStateWork
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
@@ -33,20 +33,20 @@ async def handle(
     groups: GroupCoordinators,
     share_state_work: ShareStateWork,
     request: AlterShareGroupOffsetsRequest,
-    call: Call,
+    context: RequestContext,
     *,
     authorize: Authorizer = allow_all,
 ) -> AlterShareGroupOffsetsResponse:
     if not share_groups_are_on(catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
-    if not authorize(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
+    if not authorize(context, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
         return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return _refused(Errors.INVALID_GROUP_ID)
     hidden = {
         topic.topic_name
         for topic in request.topics
-        if not authorize(call, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
+        if not authorize(context, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
     }
     coordinator = groups.of(request.group_id)
     if coordinator is None:
@@ -54,7 +54,7 @@ async def handle(
     if not has_room(settings, groups, request.group_id):
         return _refused(Errors.GROUP_MAX_SIZE_REACHED, NO_ROOM)
     seen = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in hidden))
-    answer = await share_state_work.alter(coordinator, seen, call)
+    answer = await share_state_work.alter(coordinator, seen, context)
     if isinstance(answer, Errors):
         return _refused(answer)
     if not hidden or answer.error_code:

@@ -11,16 +11,19 @@ from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsRespons
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.net.supported_apis import SupportedApis
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_SOFTWARE = 3
 
 
 def handle(
-    catalogue: ClusterCatalogue, supported_apis: SupportedApis, request: ApiVersionsRequest, call: Call
+    catalogue: ClusterCatalogue,
+    supported_apis: SupportedApis,
+    request: ApiVersionsRequest,
+    context: RequestContext,
 ) -> ApiVersionsResponse:
-    if call.api_version >= FIRST_VERSION_WITH_SOFTWARE:
+    if context.api_version >= FIRST_VERSION_WITH_SOFTWARE:
         name, version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
             return ApiVersionsResponse(error_code=Errors.INVALID_REQUEST)
@@ -28,4 +31,4 @@ def handle(
         return ApiVersionsResponse(error_code=Errors.REBOOTSTRAP_REQUIRED)
     if request.node_id != -1 and request.node_id != catalogue.node_id:
         return ApiVersionsResponse(error_code=Errors.REBOOTSTRAP_REQUIRED)
-    return supported_apis.response(call.api_version)
+    return supported_apis.response(context.api_version)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.settings import BrokerSettings
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
     from konvene.runtime.environment import Environment
 
@@ -33,20 +33,22 @@ def handle(
     catalogue: ClusterCatalogue,
     groups: GroupCoordinators,
     request: ConsumerGroupHeartbeatRequest,
-    call: Call,
+    context: RequestContext,
     *,
     authorize: Authorizer = allow_all,
 ) -> Answer[ConsumerGroupHeartbeatResponse]:
     if not consumer_groups_are_on(settings, catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
     if authorize is not allow_all:
-        for resource in denied(catalogue.topics, CONSUMER_GROUP_HEARTBEAT, request, call, authorize):
+        for resource in denied(catalogue.topics, CONSUMER_GROUP_HEARTBEAT, request, context, authorize):
             return _refused(resource.authorization_failed)
     if not request.member_id:
-        call = call._replace(fresh_ids=environment.fresh_ids(1))
+        context = context._replace(fresh_ids=environment.fresh_ids(1))
     if request.member_epoch >= 0:
-        groups.heartbeat_received(request.group_id, request.member_id or call.fresh_ids[0], call.connection)
-    return ask(groups, request.group_id, request, call, _refused)
+        groups.heartbeat_received(
+            request.group_id, request.member_id or context.fresh_ids[0], context.connection
+        )
+    return ask(groups, request.group_id, request, context, _refused)
 
 
 def _refused(error: Errors) -> ConsumerGroupHeartbeatResponse:

@@ -8,10 +8,10 @@ from konvene.errors import Errors
 from konvene.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 if TYPE_CHECKING:
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
-def handle(request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
+def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
     refused = AclCreationResult(
         error_code=Errors.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )

@@ -13,13 +13,13 @@ from konvene.messages.create_partitions import (
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
-    catalogue: ClusterCatalogue, request: CreatePartitionsRequest, call: Call
+    catalogue: ClusterCatalogue, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    answer = await catalogue.submit(request, call)
+    answer = await catalogue.submit(request, context)
     if isinstance(answer, Errors):
         return CreatePartitionsResponse(
             results=tuple(CreatePartitionsTopicResult(name=t.name, error_code=answer) for t in request.topics)

@@ -13,14 +13,17 @@ from konvene.messages.create_topics import (
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.environment import Environment
 
 
 async def handle(
-    environment: Environment, catalogue: ClusterCatalogue, request: CreateTopicsRequest, call: Call
+    environment: Environment,
+    catalogue: ClusterCatalogue,
+    request: CreateTopicsRequest,
+    context: RequestContext,
 ) -> CreateTopicsResponse:
-    fresh = call._replace(fresh_ids=environment.fresh_ids(len(request.topics)))
+    fresh = context._replace(fresh_ids=environment.fresh_ids(len(request.topics)))
     answer = await catalogue.submit(request, fresh)
     if isinstance(answer, Errors):
         return CreateTopicsResponse(

@@ -8,10 +8,10 @@ from konvene.errors import Errors
 from konvene.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 
 if TYPE_CHECKING:
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
-def handle(request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse:
+def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
     refused = DeleteAclsFilterResult(
         error_code=Errors.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )

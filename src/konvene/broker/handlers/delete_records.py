@@ -17,12 +17,14 @@ from konvene.messages.delete_records import (
 
 if TYPE_CHECKING:
     from konvene.broker.storage.partitions import Partitions
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 HIGH_WATERMARK = -1
 
 
-def handle(partitions: Partitions, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+def handle(
+    partitions: Partitions, request: DeleteRecordsRequest, context: RequestContext
+) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=tuple(
             DeleteRecordsTopicResult(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.shares.background_work import ShareStateWork
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 HIDDEN = Errors.TOPIC_AUTHORIZATION_FAILED
 
@@ -30,13 +30,13 @@ async def handle(
     groups: GroupCoordinators,
     share_state_work: ShareStateWork,
     request: DeleteShareGroupOffsetsRequest,
-    call: Call,
+    context: RequestContext,
     *,
     authorize: Authorizer = allow_all,
 ) -> DeleteShareGroupOffsetsResponse:
     if not share_groups_are_on(catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
-    if not authorize(call, Operation.DELETE, Resource(ResourceType.GROUP, request.group_id)):
+    if not authorize(context, Operation.DELETE, Resource(ResourceType.GROUP, request.group_id)):
         return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id.strip():
         return _refused(Errors.INVALID_GROUP_ID)
@@ -46,10 +46,10 @@ async def handle(
     hidden = {
         topic.topic_name: None
         for topic in request.topics
-        if not authorize(call, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
+        if not authorize(context, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
     }
     seen = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in hidden))
-    answer = await share_state_work.delete_offsets(coordinator, seen, call)
+    answer = await share_state_work.delete_offsets(coordinator, seen, context)
     if isinstance(answer, Errors):
         return _refused(answer)
     if not hidden or answer.error_code:

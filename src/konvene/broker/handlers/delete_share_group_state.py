@@ -15,11 +15,11 @@ from konvene.share_state.requests import Delete
 
 if TYPE_CHECKING:
     from konvene.broker.shares.state_coordinators import ShareCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
-    share_coordinators: ShareCoordinators, request: DeleteShareGroupStateRequest, call: Call
+    share_coordinators: ShareCoordinators, request: DeleteShareGroupStateRequest, context: RequestContext
 ) -> DeleteShareGroupStateResponse:
     if is_empty(request) or has_an_empty_topic(request):
         return DeleteShareGroupStateResponse()

@@ -9,13 +9,13 @@ from konvene.messages.delete_topics import DeletableTopicResult, DeleteTopicsReq
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
-    catalogue: ClusterCatalogue, request: DeleteTopicsRequest, call: Call
+    catalogue: ClusterCatalogue, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
-    answer = await catalogue.submit(request, call)
+    answer = await catalogue.submit(request, context)
     if isinstance(answer, Errors):
         asked = [(t.name, t.topic_id) for t in request.topics]
         named = [DeletableTopicResult(name=name, error_code=answer) for name in request.topic_names]

@@ -12,7 +12,7 @@ from konvene.messages.describe_client_quotas import (
 )
 
 if TYPE_CHECKING:
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -26,7 +26,7 @@ class _Odd(Exception):
         self.error = error
 
 
-def handle(request: DescribeClientQuotasRequest, call: Call) -> DescribeClientQuotasResponse:
+def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> DescribeClientQuotasResponse:
     try:
         _check(request.components)
     except _Odd as odd:

@@ -15,13 +15,16 @@ from konvene.messages.describe_cluster import (
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.settings import BrokerSettings
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 BROKERS = 1
 
 
 def handle(
-    settings: BrokerSettings, catalogue: ClusterCatalogue, request: DescribeClusterRequest, call: Call
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    request: DescribeClusterRequest,
+    context: RequestContext,
 ) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(

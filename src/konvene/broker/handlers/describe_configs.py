@@ -27,11 +27,14 @@ from konvene.shard.errors import ClusterError
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.settings import BrokerSettings
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
-    settings: BrokerSettings, catalogue: ClusterCatalogue, request: DescribeConfigsRequest, call: Call
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    request: DescribeConfigsRequest,
+    context: RequestContext,
 ) -> DescribeConfigsResponse:
     results = []
     for resource in request.resources:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
     from konvene.broker.settings import BrokerSettings
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
@@ -21,13 +21,13 @@ async def handle(
     heartbeat_purgatory: HeartbeatPurgatory,
     groups: GroupCoordinators,
     request: DescribeGroupsRequest,
-    call: Call,
+    context: RequestContext,
 ) -> DescribeGroupsResponse:
     described: list[DescribedGroup] = []
     for group_id in request.groups:
         coordinator = groups.of(group_id)
         answer = (
-            await coordinator.submit(DescribeGroupsRequest(groups=(group_id,)), call)
+            await coordinator.submit(DescribeGroupsRequest(groups=(group_id,)), context)
             if coordinator is not None
             else Errors.NOT_COORDINATOR
         )

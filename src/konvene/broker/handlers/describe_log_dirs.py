@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.storage.partitions import Partitions
     from konvene.log.directory import LogDirectory
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
@@ -31,7 +31,7 @@ def handle(
     directory: LogDirectory,
     partitions: Partitions,
     request: DescribeLogDirsRequest,
-    call: Call,
+    context: RequestContext,
 ) -> DescribeLogDirsResponse:
     path = log_dir(directory)
     if directory.health.failure is not None:

@@ -15,7 +15,7 @@ from konvene.errors import Errors
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 class Kind(NamedTuple):
@@ -36,11 +36,12 @@ def disabled(kind: Kind, request: Any) -> Any:
 
 
 async def described_groups(
-    kind: Kind, groups: GroupCoordinators, request: Any, call: Call, authorize: Authorizer
+    kind: Kind, groups: GroupCoordinators, request: Any, context: RequestContext, authorize: Authorizer
 ) -> list[Any]:
     """Describe each requested group by its own coordinator."""
     described = [
-        await _described(kind, groups, request, group_id, call, authorize) for group_id in request.group_ids
+        await _described(kind, groups, request, group_id, context, authorize)
+        for group_id in request.group_ids
     ]
     if request.include_authorized_operations:
         described = [
@@ -51,21 +52,26 @@ async def described_groups(
 
 
 async def _described(
-    kind: Kind, groups: GroupCoordinators, request: Any, group_id: str, call: Call, authorize: Authorizer
+    kind: Kind,
+    groups: GroupCoordinators,
+    request: Any,
+    group_id: str,
+    context: RequestContext,
+    authorize: Authorizer,
 ) -> Any:
-    if not authorize(call, Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id)):
+    if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id)):
         return _error(kind, group_id, Errors.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         return _error(kind, group_id, Errors.INVALID_GROUP_ID)
     coordinator = groups.of(group_id)
     if coordinator is None:
         return _error(kind, group_id, Errors.NOT_COORDINATOR)
-    answer = await coordinator.submit(request.replace(group_ids=(group_id,)), call)
+    answer = await coordinator.submit(request.replace(group_ids=(group_id,)), context)
     if isinstance(answer, Errors):
         return _error(kind, group_id, answer)
     (group,) = answer.groups
     for topic in kind.topics(group) if authorize is not allow_all else ():
-        if not authorize(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
+        if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
             return _error(kind, group_id, Errors.TOPIC_AUTHORIZATION_FAILED, kind.hidden)
     return group
 

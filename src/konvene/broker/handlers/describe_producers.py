@@ -18,11 +18,14 @@ from konvene.messages.describe_producers import (
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.storage.partitions import Partitions
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
-    catalogue: ClusterCatalogue, partitions: Partitions, request: DescribeProducersRequest, call: Call
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    request: DescribeProducersRequest,
+    context: RequestContext,
 ) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=tuple(_topic(catalogue, partitions, topic) for topic in request.topics)

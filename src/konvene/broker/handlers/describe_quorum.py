@@ -20,7 +20,7 @@ from konvene.messages.describe_quorum import (
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.environment import Environment
 
 FIRST_VERSION_WITH_NODES = 2
@@ -28,7 +28,10 @@ THE_ONLY = (TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(PartitionDa
 
 
 def handle(
-    environment: Environment, catalogue: ClusterCatalogue, request: DescribeQuorumRequest, call: Call
+    environment: Environment,
+    catalogue: ClusterCatalogue,
+    request: DescribeQuorumRequest,
+    context: RequestContext,
 ) -> DescribeQuorumResponse:
     if request.topics != THE_ONLY:
         return DescribeQuorumResponse(topics=tuple(_not_here(topic) for topic in request.topics))
@@ -45,7 +48,7 @@ def handle(
     )
     return DescribeQuorumResponse(
         topics=(ResponseTopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(quorum,)),),
-        nodes=(_node(catalogue),) if call.api_version >= FIRST_VERSION_WITH_NODES else (),
+        nodes=(_node(catalogue),) if context.api_version >= FIRST_VERSION_WITH_NODES else (),
     )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from konvene.broker.shares.share_partitions import SharePartitions
     from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.broker.storage.partitions import Partitions
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 UNKNOWN = -1
 HIDDEN = Errors.TOPIC_AUTHORIZATION_FAILED
@@ -47,7 +47,7 @@ async def handle(
     share_coordinators: ShareCoordinators,
     share_partitions: SharePartitions,
     request: DescribeShareGroupOffsetsRequest,
-    call: Call,
+    context: RequestContext,
     *,
     authorize: Authorizer = allow_all,
 ) -> DescribeShareGroupOffsetsResponse:
@@ -60,7 +60,7 @@ async def handle(
             share_coordinators,
             share_partitions,
             group,
-            call,
+            context,
             authorize,
             with_notes,
         )
@@ -76,26 +76,26 @@ async def _group(
     share_coordinators: ShareCoordinators,
     share_partitions: SharePartitions,
     group: DescribeShareGroupOffsetsRequestGroup,
-    call: Call,
+    context: RequestContext,
     authorize: Authorizer,
     with_notes: bool,
 ) -> DescribeShareGroupOffsetsResponseGroup:
     if not share_groups_are_on(catalogue):
         return _refused(group.group_id, Errors.UNSUPPORTED_VERSION)
-    if not authorize(call, Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)):
+    if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)):
         return _refused(group.group_id, Errors.GROUP_AUTHORIZATION_FAILED)
     topics = group.topics
     if topics is None:
-        found = await _initialized(groups, group.group_id, call)
+        found = await _initialized(groups, group.group_id, context)
         if isinstance(found, Errors):
             return _refused(group.group_id, found)
         topics = _by_topic(catalogue, found)
-        topics = tuple(t for t in topics if _is_seen(authorize, call, t.topic_name))
+        topics = tuple(t for t in topics if _is_seen(authorize, context, t.topic_name))
     read: list[DescribeShareGroupOffsetsResponseTopic] = []
     absent: list[DescribeShareGroupOffsetsResponseTopic] = []
     hidden: list[DescribeShareGroupOffsetsResponseTopic] = []
     for topic in topics:
-        if not _is_seen(authorize, call, topic.topic_name):
+        if not _is_seen(authorize, context, topic.topic_name):
             hidden.append(_not_told(topic, HIDDEN))
         elif topic.topic_name not in catalogue.topics.by_name:
             absent.append(_not_told(topic, Errors.NONE))
@@ -114,18 +114,18 @@ async def _group(
     return DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=(*read, *absent, *hidden))
 
 
-def _is_seen(authorize: Authorizer, call: Call, topic: str) -> bool:
-    return authorize(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic))
+def _is_seen(authorize: Authorizer, context: RequestContext, topic: str) -> bool:
+    return authorize(context, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic))
 
 
 async def _initialized(
-    groups: GroupCoordinators, group_id: str, call: Call
+    groups: GroupCoordinators, group_id: str, context: RequestContext
 ) -> tuple[SharePartitionKey, ...] | Errors:
     coordinator = groups.of(group_id)
     if coordinator is None:
         return Errors.NOT_COORDINATOR
     found: tuple[SharePartitionKey, ...] | Errors
-    found = await coordinator.submit(InitializedPartitions(group_id), call)
+    found = await coordinator.submit(InitializedPartitions(group_id), context)
     return found
 
 

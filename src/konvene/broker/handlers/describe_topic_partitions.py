@@ -20,11 +20,14 @@ from konvene.shard.image import Topic
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.settings import BrokerSettings
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
-    settings: BrokerSettings, catalogue: ClusterCatalogue, request: DescribeTopicPartitionsRequest, call: Call
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    request: DescribeTopicPartitionsRequest,
+    context: RequestContext,
 ) -> DescribeTopicPartitionsResponse:
     most: int = settings.config["max.request.partition.size.limit"]
     left = max(min(request.response_partition_limit, most), 1)

@@ -15,11 +15,11 @@ from konvene.runtime.deferred import value_of
 
 if TYPE_CHECKING:
     from konvene.broker.transactions.coordinators import TransactionCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
-    transactions: TransactionCoordinators, request: DescribeTransactionsRequest, call: Call
+    transactions: TransactionCoordinators, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     states: list[TransactionState] = []
     for transactional_id in request.transactional_ids:
@@ -29,6 +29,6 @@ async def handle(
             return DescribeTransactionsResponse(transaction_states=(state,))
 
         asked = DescribeTransactionsRequest(transactional_ids=(transactional_id,))
-        answer = ask(transactions, transactional_id, asked, call, refused)
+        answer = ask(transactions, transactional_id, asked, context, refused)
         states += (await value_of(answer)).transaction_states
     return DescribeTransactionsResponse(transaction_states=tuple(states))

@@ -13,10 +13,12 @@ from konvene.messages.describe_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
-def handle(request: DescribeUserScramCredentialsRequest, call: Call) -> DescribeUserScramCredentialsResponse:
+def handle(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
     named = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
         results=tuple(_result(user, times) for user, times in named.items())

@@ -14,12 +14,14 @@ from konvene.messages.elect_leaders import (
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 PREFERRED, UNCLEAN = 0, 1
 
 
-def handle(catalogue: ClusterCatalogue, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
+def handle(
+    catalogue: ClusterCatalogue, request: ElectLeadersRequest, context: RequestContext
+) -> ElectLeadersResponse:
     if request.topic_partitions is None:
         # Of all partitions only those are told where something was done.
         nothing = tuple(ReplicaElectionResult(topic=name) for name in catalogue.topics.by_name)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from konvene.broker.net.fetch_sessions import FetchSessions
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.storage.partitions import Partitions
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.environment import Environment
 
 FIRST_VERSION_WITH_STORAGE_ERROR = 6
@@ -61,23 +61,23 @@ def handle(
     partitions: Partitions,
     fetch_sessions: FetchSessions,
     request: FetchRequest,
-    call: Call,
+    context: RequestContext,
 ) -> Answer[FetchResponse]:
-    with_ids = call.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     try:
         fetch = fetch_sessions.begin(request, with_ids=with_ids, now_ms=_now_ms(loop))
     except SessionError as refused:
         return FetchResponse(error_code=refused.error)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _unknown_isolation(request, with_ids=with_ids)
-    reader = _Reader(catalogue, partitions, request, call, fetch, settings.config["fetch.max.bytes"])
+    reader = _Reader(catalogue, partitions, request, context, fetch, settings.config["fetch.max.bytes"])
     seen = reader.read()
 
     def respond(seen: _Seen) -> FetchResponse:
         finished = fetch_sessions.finish(
             fetch, seen.found, now_ms=_now_ms(loop), fresh_id=environment.random_int(1, MAX_INT)
         )
-        return _response(finished, call.api_version)
+        return _response(finished, context.api_version)
 
     if seen.at_once or not seen.readable or seen.size >= reader.min_bytes or request.max_wait_ms <= 0:
         return respond(seen)
@@ -117,7 +117,14 @@ class _Reader:
     """What a fetch asks for, said once."""
 
     __slots__ = (
-        "call", "catalogue", "committed", "fetch", "max_bytes", "max_wait_ms", "min_bytes", "partitions",
+        "catalogue",
+        "committed",
+        "context",
+        "fetch",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "partitions",
         "replica_id",
     )  # fmt: skip
 
@@ -126,17 +133,17 @@ class _Reader:
         catalogue: ClusterCatalogue,
         partitions: Partitions,
         request: FetchRequest,
-        call: Call,
+        context: RequestContext,
         fetch: Fetch,
         max_bytes: int,
     ) -> None:
         self.catalogue, self.partitions = catalogue, partitions
-        self.call, self.fetch = call, fetch
+        self.context, self.fetch = context, fetch
         self.max_wait_ms = request.max_wait_ms
         self.max_bytes = min(request.max_bytes, max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.committed = request.isolation_level == READ_COMMITTED
-        stated = call.api_version >= FIRST_VERSION_WITH_REPLICA_STATE
+        stated = context.api_version >= FIRST_VERSION_WITH_REPLICA_STATE
         self.replica_id = request.replica_state.replica_id if stated else request.replica_id
 
     def read(self) -> _Seen:
@@ -218,7 +225,7 @@ class _Reader:
 
     def _refused(self, interest: Interest, refused: Refused | LogError) -> PartitionData:
         error = refused.error if isinstance(refused, Refused) else Errors(refused.code)
-        version = self.call.api_version
+        version = self.context.api_version
         if error is Errors.KAFKA_STORAGE_ERROR and version < FIRST_VERSION_WITH_STORAGE_ERROR:
             error = Errors.NOT_LEADER_OR_FOLLOWER
         data = _error(interest, error)

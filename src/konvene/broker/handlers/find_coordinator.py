@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.broker.transactions.coordinators import TransactionCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.coordinators import Coordinators
     from konvene.runtime.deferred import Answer
 
@@ -39,12 +39,16 @@ def handle(
     share_coordinators: ShareCoordinators,
     transactions: TransactionCoordinators,
     request: FindCoordinatorRequest,
-    call: Call,
+    context: RequestContext,
 ) -> Answer[FindCoordinatorResponse]:
-    kind = _kind(groups, share_coordinators, transactions, request.key_type, call)
-    if kind is None or kind.ready or not any(_can_be(request.key_type, key) for key in _keys(request, call)):
-        return _answer(catalogue, groups, share_coordinators, transactions, request, call)
-    return _make_ready(catalogue, groups, share_coordinators, transactions, kind, request, call)
+    kind = _kind(groups, share_coordinators, transactions, request.key_type, context)
+    if (
+        kind is None
+        or kind.ready
+        or not any(_can_be(request.key_type, key) for key in _keys(request, context))
+    ):
+        return _answer(catalogue, groups, share_coordinators, transactions, request, context)
+    return _make_ready(catalogue, groups, share_coordinators, transactions, kind, request, context)
 
 
 async def _make_ready(
@@ -54,10 +58,10 @@ async def _make_ready(
     transactions: TransactionCoordinators,
     kind: Coordinators,
     request: FindCoordinatorRequest,
-    call: Call,
+    context: RequestContext,
 ) -> FindCoordinatorResponse:
     await kind.make_ready()
-    return _answer(catalogue, groups, share_coordinators, transactions, request, call)
+    return _answer(catalogue, groups, share_coordinators, transactions, request, context)
 
 
 def _kind(
@@ -65,20 +69,20 @@ def _kind(
     share_coordinators: ShareCoordinators,
     transactions: TransactionCoordinators,
     key_type: int,
-    call: Call,
+    context: RequestContext,
 ) -> Coordinators | None:
     """The coordinators that are asked for; None where there is no such kind."""
     if key_type == GROUP:
         return groups
     if key_type == TRANSACTION:
         return transactions
-    if key_type == SHARE and call.api_version >= FIRST_VERSION_WITH_SHARE:
+    if key_type == SHARE and context.api_version >= FIRST_VERSION_WITH_SHARE:
         return share_coordinators
     return None
 
 
-def _keys(request: FindCoordinatorRequest, call: Call) -> tuple[str, ...]:
-    return request.coordinator_keys if call.api_version >= FIRST_VERSION_WITH_KEYS else (request.key,)
+def _keys(request: FindCoordinatorRequest, context: RequestContext) -> tuple[str, ...]:
+    return request.coordinator_keys if context.api_version >= FIRST_VERSION_WITH_KEYS else (request.key,)
 
 
 def _can_be(key_type: int, key: str) -> bool:
@@ -105,11 +109,11 @@ def _answer(
     share_coordinators: ShareCoordinators,
     transactions: TransactionCoordinators,
     request: FindCoordinatorRequest,
-    call: Call,
+    context: RequestContext,
 ) -> FindCoordinatorResponse:
     host, port = catalogue.advertised
-    kind = _kind(groups, share_coordinators, transactions, request.key_type, call)
-    if call.api_version >= FIRST_VERSION_WITH_KEYS:
+    kind = _kind(groups, share_coordinators, transactions, request.key_type, context)
+    if context.api_version >= FIRST_VERSION_WITH_KEYS:
         # Of what goes wrong only a kind that is none is put into words.
         why = MESSAGES[Errors.INVALID_REQUEST] if request.key_type not in (GROUP, TRANSACTION, SHARE) else ""
         found = {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.settings import BrokerSettings
     from konvene.codec.schema import Struct
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 R = TypeVar("R", bound="Struct")
 
@@ -42,13 +42,17 @@ def _is_on(settings: BrokerSettings, catalogue: ClusterCatalogue, protocol: str,
 
 
 def ask(
-    groups: GroupCoordinators, group_id: str, request: Struct, call: Call, refused: Callable[[Errors], R]
+    groups: GroupCoordinators,
+    group_id: str,
+    request: Struct,
+    context: RequestContext,
+    refused: Callable[[Errors], R],
 ) -> R | Deferred[R]:
     """The coordinator's response, or what `refused` makes of its error."""
     coordinator = groups.of(group_id)
     if coordinator is None:
         return refused(Errors.NOT_COORDINATOR)
-    answer: Deferred[R | Errors] = coordinator.submit(request, call)
+    answer: Deferred[R | Errors] = coordinator.submit(request, context)
 
     def response_of(value: R | Errors) -> R:
         return refused(value) if isinstance(value, Errors) else value

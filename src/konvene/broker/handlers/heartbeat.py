@@ -10,12 +10,14 @@ from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
 
 
-def handle(groups: GroupCoordinators, request: HeartbeatRequest, call: Call) -> Answer[HeartbeatResponse]:
-    return ask(groups, request.group_id, request, call, _refused)
+def handle(
+    groups: GroupCoordinators, request: HeartbeatRequest, context: RequestContext
+) -> Answer[HeartbeatResponse]:
+    return ask(groups, request.group_id, request, context, _refused)
 
 
 def _refused(error: Errors) -> HeartbeatResponse:

@@ -13,13 +13,13 @@ from konvene.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
-    catalogue: ClusterCatalogue, request: IncrementalAlterConfigsRequest, call: Call
+    catalogue: ClusterCatalogue, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    answer = await catalogue.submit(request, call)
+    answer = await catalogue.submit(request, context)
     if isinstance(answer, Errors):
         return IncrementalAlterConfigsResponse(
             responses=tuple(

@@ -13,7 +13,7 @@ from konvene.messages.init_producer_id import InitProducerIdRequest, InitProduce
 if TYPE_CHECKING:
     from konvene.broker.producer_ids import ProducerIds
     from konvene.broker.transactions.coordinators import TransactionCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
 
 
@@ -21,13 +21,13 @@ def handle(
     producer_ids: ProducerIds,
     transactions: TransactionCoordinators,
     request: InitProducerIdRequest,
-    call: Call,
+    context: RequestContext,
 ) -> Answer[InitProducerIdResponse]:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(Errors.INVALID_REQUEST)
     if request.transactional_id is None:
         return _fresh(producer_ids)
-    return ask(transactions, request.transactional_id, request, call, _refused)
+    return ask(transactions, request.transactional_id, request, context, _refused)
 
 
 async def _fresh(producer_ids: ProducerIds) -> InitProducerIdResponse:

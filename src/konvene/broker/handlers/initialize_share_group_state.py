@@ -15,11 +15,11 @@ from konvene.share_state.requests import Initialize
 
 if TYPE_CHECKING:
     from konvene.broker.shares.state_coordinators import ShareCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
-    share_coordinators: ShareCoordinators, request: InitializeShareGroupStateRequest, call: Call
+    share_coordinators: ShareCoordinators, request: InitializeShareGroupStateRequest, context: RequestContext
 ) -> InitializeShareGroupStateResponse:
     if is_empty(request):
         return InitializeShareGroupStateResponse()

@@ -11,7 +11,7 @@ from konvene.runtime.deferred import Answer, then
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.environment import Environment
 
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
@@ -28,16 +28,16 @@ WITH_MEMBER_ID = frozenset(
 
 
 def handle(
-    environment: Environment, groups: GroupCoordinators, request: JoinGroupRequest, call: Call
+    environment: Environment, groups: GroupCoordinators, request: JoinGroupRequest, context: RequestContext
 ) -> Answer[JoinGroupResponse]:
-    fresh = call._replace(fresh_ids=(str(environment.fresh_uuid()),))
+    fresh = context._replace(fresh_ids=(str(environment.fresh_uuid()),))
 
     def refused(error: Errors) -> JoinGroupResponse:
         member_id = request.member_id if error in WITH_MEMBER_ID else ""
         return JoinGroupResponse(member_id=member_id, error_code=error, protocol_name=None)
 
     answer = ask(groups, request.group_id, request, fresh, refused)
-    if call.api_version >= FIRST_VERSION_WITH_NULL_PROTOCOL:
+    if context.api_version >= FIRST_VERSION_WITH_NULL_PROTOCOL:
         return answer
     return then(answer, _older)
 

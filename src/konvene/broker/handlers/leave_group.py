@@ -9,9 +9,11 @@ from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
 
 
-def handle(groups: GroupCoordinators, request: LeaveGroupRequest, call: Call) -> Answer[LeaveGroupResponse]:
-    return ask(groups, request.group_id, request, call, lambda error: LeaveGroupResponse(error_code=error))
+def handle(
+    groups: GroupCoordinators, request: LeaveGroupRequest, context: RequestContext
+) -> Answer[LeaveGroupResponse]:
+    return ask(groups, request.group_id, request, context, lambda error: LeaveGroupResponse(error_code=error))

@@ -18,7 +18,7 @@ from konvene.messages.list_config_resources import (
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 FIRST_VERSION_WITH_TYPES = 1
 
@@ -32,9 +32,9 @@ _LISTED = (
 
 
 def handle(
-    catalogue: ClusterCatalogue, request: ListConfigResourcesRequest, call: Call
+    catalogue: ClusterCatalogue, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    known = set(_LISTED) if call.api_version >= FIRST_VERSION_WITH_TYPES else {ResourceType.CLIENT_METRICS}
+    known = set(_LISTED) if context.api_version >= FIRST_VERSION_WITH_TYPES else {ResourceType.CLIENT_METRICS}
     asked = set(request.resource_types) or known
     if not asked <= known:
         return ListConfigResourcesResponse(error_code=Errors.UNSUPPORTED_VERSION)

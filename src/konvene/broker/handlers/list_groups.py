@@ -9,13 +9,15 @@ from konvene.messages.list_groups import ListedGroup, ListGroupsRequest, ListGro
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
-async def handle(groups: GroupCoordinators, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+async def handle(
+    groups: GroupCoordinators, request: ListGroupsRequest, context: RequestContext
+) -> ListGroupsResponse:
     listed: list[ListedGroup] = []
     for coordinator in groups.all():
-        answer = await coordinator.submit(request, call)
+        answer = await coordinator.submit(request, context)
         if isinstance(answer, Errors):
             return ListGroupsResponse(error_code=answer)
         assert isinstance(answer, ListGroupsResponse)

@@ -20,7 +20,7 @@ from konvene.messages.list_offsets import (
 
 if TYPE_CHECKING:
     from konvene.broker.storage.partitions import Partitions
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 FIRST_VERSION_WITH_EPOCH = 4
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
@@ -30,7 +30,9 @@ READ_COMMITTED = 1
 _FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-def handle(partitions: Partitions, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+def handle(
+    partitions: Partitions, request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse:
     topics = []
     named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     committed = request.isolation_level == READ_COMMITTED
@@ -42,13 +44,13 @@ def handle(partitions: Partitions, request: ListOffsetsRequest, call: Call) -> L
             try:
                 if named[t.name, p.partition_index] > 1:
                     raise Refused(Errors.INVALID_REQUEST)
-                if call.api_version < _FIRST_VERSIONS.get(p.timestamp, 0) or p.timestamp < LAST_PLACE:
+                if context.api_version < _FIRST_VERSIONS.get(p.timestamp, 0) or p.timestamp < LAST_PLACE:
                     raise Refused(Errors.UNSUPPORTED_VERSION)
                 if partition is None:
                     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
                     raise Refused(partitions.why_not(t.name, p.partition_index, missing))
                 partition.check_leader_epoch(p.current_leader_epoch)
-                answers.append(_find(partition, p, call.api_version, committed=committed))
+                answers.append(_find(partition, p, context.api_version, committed=committed))
             except Refused as refused:
                 answers.append(
                     ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=refused.error)

@@ -17,21 +17,21 @@ from konvene.transactions.shard import TransactionShard
 if TYPE_CHECKING:
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.transactions.coordinators import TransactionCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
     settings: BrokerSettings,
     transactions: TransactionCoordinators,
     request: ListTransactionsRequest,
-    call: Call,
+    context: RequestContext,
 ) -> ListTransactionsResponse:
     if not transactions.all():
         return _of_nobody(settings, request)
     states: list[TransactionState] = []
     unknown: dict[str, None] = {}
     for coordinator in transactions.all():
-        answer = await coordinator.submit(request, call)
+        answer = await coordinator.submit(request, context)
         if isinstance(answer, Errors):
             return ListTransactionsResponse(error_code=answer)
         assert isinstance(answer, ListTransactionsResponse)

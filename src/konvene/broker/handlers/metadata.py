@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.storage.partitions import Partitions
     from konvene.broker.topic_creator import TopicCreator
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
 
 FIRST_VERSION_WHERE_NULL_IS_ALL = 1
@@ -37,17 +37,17 @@ def handle(
     topic_creator: TopicCreator,
     partitions: Partitions,
     request: MetadataRequest,
-    call: Call,
+    context: RequestContext,
 ) -> Answer[MetadataResponse]:
-    requested = _requested_topics(request, call.api_version)
+    requested = _requested_topics(request, context.api_version)
     if requested and request.allow_auto_topic_creation and settings.config["auto.create.topics.enable"]:
         names = [t.name for t in requested if t.name is not None and t.topic_id == ZERO_UUID]
         missing = [name for name in names if name not in catalogue.topics.by_name]
         if missing:
             return _create_then_answer(
-                settings, catalogue, topic_creator, partitions, request, call, requested, missing
+                settings, catalogue, topic_creator, partitions, request, context, requested, missing
             )
-    return _answer(settings, catalogue, partitions, request, call, requested)
+    return _answer(settings, catalogue, partitions, request, context, requested)
 
 
 def _requested_topics(request: MetadataRequest, version: int) -> tuple[MetadataRequestTopic, ...] | None:
@@ -65,12 +65,12 @@ async def _create_then_answer(
     topic_creator: TopicCreator,
     partitions: Partitions,
     request: MetadataRequest,
-    call: Call,
+    context: RequestContext,
     requested: tuple[MetadataRequestTopic, ...],
     names: list[str],
 ) -> MetadataResponse:
     await topic_creator.create_missing([name for name in names if invalid_name_message(name) is None])
-    return _answer(settings, catalogue, partitions, request, call, requested)
+    return _answer(settings, catalogue, partitions, request, context, requested)
 
 
 def _answer(
@@ -78,7 +78,7 @@ def _answer(
     catalogue: ClusterCatalogue,
     partitions: Partitions,
     request: MetadataRequest,
-    call: Call,
+    context: RequestContext,
     requested: tuple[MetadataRequestTopic, ...] | None,
 ) -> MetadataResponse:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
@@ -88,7 +88,7 @@ def _answer(
         )
     else:
         topics = tuple(
-            _requested_topic(catalogue, partitions, t, operations, call.api_version) for t in requested
+            _requested_topic(catalogue, partitions, t, operations, context.api_version) for t in requested
         )
     host, port = catalogue.advertised
     return MetadataResponse(

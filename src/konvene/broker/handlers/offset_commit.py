@@ -18,19 +18,22 @@ from konvene.messages.offset_commit import (
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
     from konvene.shard.image import Topics
 
 
 def handle(
-    catalogue: ClusterCatalogue, groups: GroupCoordinators, request: OffsetCommitRequest, call: Call
+    catalogue: ClusterCatalogue,
+    groups: GroupCoordinators,
+    request: OffsetCommitRequest,
+    context: RequestContext,
 ) -> Answer[OffsetCommitResponse]:
     def refused(error: Errors) -> OffsetCommitResponse:
-        topics = tuple(_refused(catalogue.topics, t, call.api_version, error) for t in request.topics)
+        topics = tuple(_refused(catalogue.topics, t, context.api_version, error) for t in request.topics)
         return OffsetCommitResponse(topics=topics)
 
-    return ask(groups, request.group_id, request, call, refused)
+    return ask(groups, request.group_id, request, context, refused)
 
 
 def _refused(

@@ -9,11 +9,13 @@ from konvene.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResp
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
 
 
 def handle(
-    groups: GroupCoordinators, request: OffsetDeleteRequest, call: Call
+    groups: GroupCoordinators, request: OffsetDeleteRequest, context: RequestContext
 ) -> Answer[OffsetDeleteResponse]:
-    return ask(groups, request.group_id, request, call, lambda error: OffsetDeleteResponse(error_code=error))
+    return ask(
+        groups, request.group_id, request, context, lambda error: OffsetDeleteResponse(error_code=error)
+    )

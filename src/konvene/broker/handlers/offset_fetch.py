@@ -21,17 +21,19 @@ from konvene.runtime.deferred import Answer, Deferred, then
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_ERROR = 2
 
 
-def handle(groups: GroupCoordinators, request: OffsetFetchRequest, call: Call) -> Answer[OffsetFetchResponse]:
-    if call.api_version >= FIRST_VERSION_WITH_GROUPS:
+def handle(
+    groups: GroupCoordinators, request: OffsetFetchRequest, context: RequestContext
+) -> Answer[OffsetFetchResponse]:
+    if context.api_version >= FIRST_VERSION_WITH_GROUPS:
         if len(request.groups) == 1:
-            return _fetch(groups, request.groups[0], request.require_stable, call)
-        return _fetch_all(groups, request, call)
+            return _fetch(groups, request.groups[0], request.require_stable, context)
+        return _fetch_all(groups, request, context)
     asked = None
     if request.topics is not None:
         asked = tuple(
@@ -39,22 +41,24 @@ def handle(groups: GroupCoordinators, request: OffsetFetchRequest, call: Call) -
             for t in request.topics
         )
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=asked)
-    return then(_fetch(groups, group, request.require_stable, call), _older)
+    return then(_fetch(groups, group, request.require_stable, context), _older)
 
 
 def _fetch(
-    groups: GroupCoordinators, group: OffsetFetchRequestGroup, require_stable: bool, call: Call
+    groups: GroupCoordinators, group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
 ) -> OffsetFetchResponse | Deferred[OffsetFetchResponse]:
     request = OffsetFetchRequest(groups=(group,), require_stable=require_stable)
-    return ask(groups, group.group_id, request, call, lambda error: _refused(group, error, call.api_version))
+    return ask(
+        groups, group.group_id, request, context, lambda error: _refused(group, error, context.api_version)
+    )
 
 
 async def _fetch_all(
-    groups: GroupCoordinators, request: OffsetFetchRequest, call: Call
+    groups: GroupCoordinators, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
     fetched: list[OffsetFetchResponseGroup] = []
     for group in request.groups:
-        answer = _fetch(groups, group, request.require_stable, call)
+        answer = _fetch(groups, group, request.require_stable, context)
         response = await answer if isinstance(answer, Deferred) else answer
         fetched += response.groups
     return OffsetFetchResponse(groups=tuple(fetched))

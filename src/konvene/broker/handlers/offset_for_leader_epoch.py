@@ -16,11 +16,11 @@ from konvene.messages.offset_for_leader_epoch import (
 
 if TYPE_CHECKING:
     from konvene.broker.storage.partitions import Partitions
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
-    partitions: Partitions, request: OffsetForLeaderEpochRequest, call: Call
+    partitions: Partitions, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=tuple(

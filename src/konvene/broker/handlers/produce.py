@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.storage.partitions import Partitions
     from konvene.broker.transactions.coordinators import TransactionCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 NO_ACKS, ALL_ACKS = 0, -1
 
@@ -86,13 +86,13 @@ def handle(
     partitions: Partitions,
     transactions: TransactionCoordinators,
     request: ProduceRequest,
-    call: Call,
+    context: RequestContext,
 ) -> Answer[Produced]:
     wanted = _wanted(request)
     try:
         _check_transactions(request, wanted)
-        found, refused = _find_all(catalogue, partitions, wanted, call)
-        ours = _transaction(settings, transactions, request, call, found)
+        found, refused = _find_all(catalogue, partitions, wanted, context)
+        ours = _transaction(settings, transactions, request, context, found)
     except Refused as error:
         answers = {key: _refused(key, error.error, error.message) for key, _ in wanted}
         return _finish(request, answers, {})
@@ -102,20 +102,20 @@ def handle(
             loop, settings, transactions, ours.writer, list(ours.unknown), ours.generation
         )
         if not isinstance(errors, dict):
-            return _enlisted(loop, request, ours, call, state, errors)
+            return _enlisted(loop, request, ours, context, state, errors)
         ours.learn(errors)
-    return _go_on(loop, request, ours, call, state)
+    return _go_on(loop, request, ours, context, state)
 
 
 def _go_on(
     loop: asyncio.AbstractEventLoop,
     request: ProduceRequest,
     ours: _Transaction | None,
-    call: Call,
+    context: RequestContext,
     state: _State,
 ) -> Answer[Produced]:
     found, _, answers, unsynced = state
-    steps = _write(request, ours, call, state)
+    steps = _write(request, ours, context, state)
     if len(found) > AT_ONCE:
         return _slowly(loop, request, steps, answers, unsynced)
     for _ in steps:
@@ -127,13 +127,13 @@ async def _enlisted(
     loop: asyncio.AbstractEventLoop,
     request: ProduceRequest,
     ours: _Transaction,
-    call: Call,
+    context: RequestContext,
     state: _State,
     errors: Awaitable[Places],
 ) -> Produced:
     """The coordinator's answer is waited for."""
     ours.learn(await errors)
-    answer = _go_on(loop, request, ours, call, state)
+    answer = _go_on(loop, request, ours, context, state)
     return await value_of(answer)
 
 
@@ -183,14 +183,17 @@ def _check_transactions(request: ProduceRequest, wanted: list[tuple[Key, Buffer]
 
 
 def _find_all(
-    catalogue: ClusterCatalogue, partitions: Partitions, wanted: list[tuple[Key, Buffer]], call: Call
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    wanted: list[tuple[Key, Buffer]],
+    context: RequestContext,
 ) -> tuple[dict[Key, tuple[Partition, Buffer]], dict[Key, PartitionProduceResponse]]:
     """The partitions that can be found, and what is told of the others. Who is named twice takes the last."""
     found: dict[Key, tuple[Partition, Buffer]] = {}
     refused: dict[Key, PartitionProduceResponse] = {}
     for key, data in wanted:
         try:
-            found[key] = _find(catalogue, partitions, key, data, call)
+            found[key] = _find(catalogue, partitions, key, data, context)
         except Refused as error:
             refused[key] = _refused(key, error.error)
     return found, refused
@@ -233,16 +236,16 @@ def _transaction(
     settings: BrokerSettings,
     transactions: TransactionCoordinators,
     request: ProduceRequest,
-    call: Call,
+    context: RequestContext,
     found: dict[Key, tuple[Partition, Buffer]],
 ) -> _Transaction | None:
     """Whose transaction the request is about, and what of it is not known. Raises `Refused`."""
     if request.transactional_id is None:
         return None
     generation = Generation.DEFAULT_ERROR
-    if call.api_version >= FIRST_VERSION_THAT_ENLISTS:
+    if context.api_version >= FIRST_VERSION_THAT_ENLISTS:
         generation = Generation.ADD_PARTITION
-    elif call.api_version >= FIRST_VERSION_WITH_GENERIC_ERROR:
+    elif context.api_version >= FIRST_VERSION_WITH_GENERIC_ERROR:
         generation = Generation.GENERIC_ERROR_SUPPORTED
     verifies = settings.config["transaction.partition.verification.enable"]
     if generation is not Generation.ADD_PARTITION and not verifies:
@@ -267,7 +270,9 @@ def _transaction(
     return ours
 
 
-def _write(request: ProduceRequest, ours: _Transaction | None, call: Call, state: _State) -> Iterator[None]:
+def _write(
+    request: ProduceRequest, ours: _Transaction | None, context: RequestContext, state: _State
+) -> Iterator[None]:
     """Append to all partitions that were found.
 
     Partition by partition, into `answers`; those that have to be synced, into `unsynced`.
@@ -279,7 +284,7 @@ def _write(request: ProduceRequest, ours: _Transaction | None, call: Call, state
             answers[key] = unenlisted
         elif request.acks not in (NO_ACKS, 1, ALL_ACKS):
             answers[key] = _refused(key, Errors.INVALID_REQUIRED_ACKS)
-        elif partition.topic in INTERNAL_TOPICS and call.client_id != INTERNAL_CLIENT_ID:
+        elif partition.topic in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
             answers[key] = _refused(key, Errors.INVALID_TOPIC_EXCEPTION)
         else:
             append = _append if ours is None else ours.append
@@ -303,12 +308,12 @@ def _wanted(request: ProduceRequest) -> list[tuple[Key, Buffer]]:
 
 
 def _find(
-    catalogue: ClusterCatalogue, partitions: Partitions, key: Key, data: Buffer, call: Call
+    catalogue: ClusterCatalogue, partitions: Partitions, key: Key, data: Buffer, context: RequestContext
 ) -> tuple[Partition, Buffer]:
     """The partition and the batch for it. Raises `Refused`."""
     name, topic_id, index = key
     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-    if call.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+    if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
         topic = catalogue.topics.by_id.get(topic_id)
         if topic is None:
             raise Refused(Errors.UNKNOWN_TOPIC_ID)
@@ -316,7 +321,7 @@ def _find(
     partition = partitions.get(name, index)
     if partition is None:
         raise Refused(partitions.why_not(name, index, missing))
-    return partition, the_batch(data, zstd=call.api_version >= FIRST_VERSION_WITH_ZSTD)
+    return partition, the_batch(data, zstd=context.api_version >= FIRST_VERSION_WITH_ZSTD)
 
 
 def _append(

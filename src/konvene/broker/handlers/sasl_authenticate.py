@@ -8,10 +8,10 @@ from konvene.errors import Errors
 from konvene.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 if TYPE_CHECKING:
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
-def handle(request: SaslAuthenticateRequest, call: Call) -> SaslAuthenticateResponse:
+def handle(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
         error_code=Errors.ILLEGAL_SASL_STATE,
         error_message="SaslAuthenticate request received after successful authentication",

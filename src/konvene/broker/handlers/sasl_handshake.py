@@ -8,8 +8,8 @@ from konvene.errors import Errors
 from konvene.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
-def handle(request: SaslHandshakeRequest, call: Call) -> SaslHandshakeResponse:
+def handle(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=Errors.ILLEGAL_SASL_STATE)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.shares.share_partitions import SharePartitions
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
@@ -37,7 +37,7 @@ def handle(
     catalogue: ClusterCatalogue,
     share_partitions: SharePartitions,
     request: ShareAcknowledgeRequest,
-    call: Call,
+    context: RequestContext,
 ) -> Answer[ShareAcknowledgeResponse]:
     try:
         check(catalogue, request)
@@ -47,7 +47,7 @@ def handle(
         )
     except (Refused, SessionError) as refused:
         return ShareAcknowledgeResponse(error_code=refused.error)
-    return _Answer(settings, catalogue, share_partitions, request, call).deferred
+    return _Answer(settings, catalogue, share_partitions, request, context).deferred
 
 
 class _Answer:
@@ -61,7 +61,7 @@ class _Answer:
         catalogue: ClusterCatalogue,
         share_partitions: SharePartitions,
         request: ShareAcknowledgeRequest,
-        call: Call,
+        context: RequestContext,
     ) -> None:
         self.settings, self.catalogue, self.share_partitions = settings, catalogue, share_partitions
         self.request = request
@@ -72,7 +72,7 @@ class _Answer:
             for topic in request.topics
             for partition in topic.partitions
         ]
-        self.acknowledging.take(catalogue, share_partitions, request, call, places)
+        self.acknowledging.take(catalogue, share_partitions, request, context, places)
 
     def _done(self) -> None:
         request, catalogue = self.request, self.catalogue

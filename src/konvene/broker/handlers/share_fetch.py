@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.shares.share_partitions import SharePartitions
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 log = logging.getLogger("konvene.sharing")
 
@@ -60,12 +60,12 @@ def handle(
     catalogue: ClusterCatalogue,
     share_partitions: SharePartitions,
     request: ShareFetchRequest,
-    call: Call,
+    context: RequestContext,
 ) -> Answer[ShareFetchResponse]:
     try:
         check(catalogue, request)
-        _check_renewal(request, call)
-        return _Fetch(loop, settings, catalogue, share_partitions, request, call).deferred
+        _check_renewal(request, context)
+        return _Fetch(loop, settings, catalogue, share_partitions, request, context).deferred
     except Refused as refused:
         return ShareFetchResponse(error_code=refused.error)
     except SessionError as refused:
@@ -77,9 +77,9 @@ def handle(
         return deferred
 
 
-def _check_renewal(request: ShareFetchRequest, call: Call) -> None:
+def _check_renewal(request: ShareFetchRequest, context: RequestContext) -> None:
     """A request that renews locks fetches nothing (KIP-1222). Raises `Refused`."""
-    if call.api_version < FIRST_VERSION_WITH_RENEW or not request.is_renew_ack:
+    if context.api_version < FIRST_VERSION_WITH_RENEW or not request.is_renew_ack:
         return
     if request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms:
         raise Refused(Errors.INVALID_REQUEST)
@@ -108,7 +108,7 @@ class _Fetch:
         catalogue: ClusterCatalogue,
         share_partitions: SharePartitions,
         request: ShareFetchRequest,
-        call: Call,
+        context: RequestContext,
     ) -> None:
         assert request.group_id is not None and request.member_id is not None
         self.loop, self.settings = loop, settings
@@ -134,7 +134,7 @@ class _Fetch:
                 for index in topic.partitions
             ],
             acknowledges=bool(said),
-            connection=call.connection,
+            connection=context.connection,
         )
         self.deferred: Deferred[ShareFetchResponse] = Deferred()
         self.found: dict[TopicIdPartition, _Found] = {}
@@ -144,8 +144,8 @@ class _Fetch:
         self.written = not said
         self.acknowledging = Acknowledging(self._acknowledged)
         if said:
-            self.acknowledging.take(catalogue, share_partitions, request, call, said)
-        renews = call.api_version >= FIRST_VERSION_WITH_RENEW and request.is_renew_ack
+            self.acknowledging.take(catalogue, share_partitions, request, context, said)
+        renews = context.api_version >= FIRST_VERSION_WITH_RENEW and request.is_renew_ack
         self._begin(() if renews else self.turn.partitions)
 
     # --- fetching ---

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
     from konvene.broker.settings import BrokerSettings
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
@@ -28,14 +28,14 @@ async def handle(
     heartbeat_purgatory: HeartbeatPurgatory,
     groups: GroupCoordinators,
     request: ShareGroupDescribeRequest,
-    call: Call,
+    context: RequestContext,
     *,
     authorize: Authorizer = allow_all,
 ) -> ShareGroupDescribeResponse:
     if not share_groups_are_on(catalogue):
         response: ShareGroupDescribeResponse = disabled(KIND, request)
         return response
-    described = await described_groups(KIND, groups, request, call, authorize)
+    described = await described_groups(KIND, groups, request, context, authorize)
     return ShareGroupDescribeResponse(
         groups=tuple(with_notes(settings, heartbeat_purgatory, groups, request, described))
     )

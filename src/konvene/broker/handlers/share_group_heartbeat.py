@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.settings import BrokerSettings
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
 
 SHARE_GROUP_HEARTBEAT = 76
@@ -31,22 +31,22 @@ def handle(
     catalogue: ClusterCatalogue,
     groups: GroupCoordinators,
     request: ShareGroupHeartbeatRequest,
-    call: Call,
+    context: RequestContext,
     *,
     authorize: Authorizer = allow_all,
 ) -> Answer[ShareGroupHeartbeatResponse]:
     if not share_groups_are_on(catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
     if authorize is not allow_all:
-        for resource in denied(catalogue.topics, SHARE_GROUP_HEARTBEAT, request, call, authorize):
+        for resource in denied(catalogue.topics, SHARE_GROUP_HEARTBEAT, request, context, authorize):
             return _refused(resource.authorization_failed)
     if not request.member_id or len(request.member_id) > LONGEST_MEMBER_ID:
         return _refused(Errors.INVALID_REQUEST)
     if request.member_epoch == 0 and not has_room(settings, groups, request.group_id):
         return _refused(Errors.GROUP_MAX_SIZE_REACHED, NO_ROOM)
     if request.member_epoch >= 0:
-        groups.heartbeat_received(request.group_id, request.member_id, call.connection)
-    return ask(groups, request.group_id, request, call, _refused)
+        groups.heartbeat_received(request.group_id, request.member_id, context.connection)
+    return ask(groups, request.group_id, request, context, _refused)
 
 
 def _refused(error: Errors, why: str | None = None) -> ShareGroupHeartbeatResponse:

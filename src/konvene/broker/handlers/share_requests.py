@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.shares.share_partitions import SharePartitions
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 LONGEST_MEMBER_ID = 36
 FIRST_VERSION_WITH_RENEW = 2
@@ -82,7 +82,7 @@ class Acknowledging:
         catalogue: ClusterCatalogue,
         share_partitions: SharePartitions,
         request: Any,
-        call: Call,
+        context: RequestContext,
         places: Iterable[tuple[TopicIdPartition, Any]],
     ) -> None:
         """Do what the request says of these partitions, each of which has an answer of its own.
@@ -90,7 +90,7 @@ class Acknowledging:
         A partition of which nothing is said is fine, served or not; as by Kafka it is left out where nothing
         is said of any. To be called once; `done` may be called in it."""
         group_id, member_id = request.group_id, request.member_id
-        renews = call.api_version >= FIRST_VERSION_WITH_RENEW
+        renews = context.api_version >= FIRST_VERSION_WITH_RENEW
         unsaid: list[TopicIdPartition] = []
         is_said = False
         for place, batches in places:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.settings import BrokerSettings
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
@@ -26,14 +26,14 @@ async def handle(
     catalogue: ClusterCatalogue,
     groups: GroupCoordinators,
     request: StreamsGroupDescribeRequest,
-    call: Call,
+    context: RequestContext,
     *,
     authorize: Authorizer = allow_all,
 ) -> StreamsGroupDescribeResponse:
     if not streams_groups_are_on(settings, catalogue):
         response: StreamsGroupDescribeResponse = disabled(KIND, request)
         return response
-    described = await described_groups(KIND, groups, request, call, authorize)
+    described = await described_groups(KIND, groups, request, context, authorize)
     return StreamsGroupDescribeResponse(groups=tuple(with_owed(settings, groups, request, described)))
 
 

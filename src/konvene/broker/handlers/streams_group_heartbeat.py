@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.settings import BrokerSettings
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
 
 
@@ -31,13 +31,13 @@ def handle(
     catalogue: ClusterCatalogue,
     groups: GroupCoordinators,
     request: StreamsGroupHeartbeatRequest,
-    call: Call,
+    context: RequestContext,
     *,
     authorize: Authorizer = allow_all,
 ) -> Answer[StreamsGroupHeartbeatResponse]:
     if not streams_groups_are_on(settings, catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
-    if not authorize(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
+    if not authorize(context, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
         return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
     if request.topology is not None:
         try:
@@ -45,11 +45,11 @@ def handle(
         except GroupError as refused:
             return _refused(refused.error, refused.message)
         for topic in named_topics(request) if authorize is not allow_all else ():
-            if not authorize(call, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
+            if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
                 return _refused(Errors.TOPIC_AUTHORIZATION_FAILED)
     if request.member_epoch >= 0:
-        groups.heartbeat_received(request.group_id, request.member_id, call.connection)
-    return ask(groups, request.group_id, request, call, _refused)
+        groups.heartbeat_received(request.group_id, request.member_id, context.connection)
+    return ask(groups, request.group_id, request, context, _refused)
 
 
 def _refused(error: Errors, why: str | None = None) -> StreamsGroupHeartbeatResponse:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.settings import BrokerSettings
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
 
 
@@ -25,15 +25,15 @@ def handle(
     catalogue: ClusterCatalogue,
     groups: GroupCoordinators,
     request: StreamsGroupTopologyDescriptionUpdateRequest,
-    call: Call,
+    context: RequestContext,
     *,
     authorize: Authorizer = allow_all,
 ) -> Answer[StreamsGroupTopologyDescriptionUpdateResponse]:
     if not streams_groups_are_on(settings, catalogue):
         return _refused(Errors.UNSUPPORTED_VERSION)
-    if not authorize(call, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
+    if not authorize(context, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
         return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
-    return ask(groups, request.group_id, request, call, _refused)
+    return ask(groups, request.group_id, request, context, _refused)
 
 
 def _refused(error: Errors) -> StreamsGroupTopologyDescriptionUpdateResponse:

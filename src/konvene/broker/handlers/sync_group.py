@@ -12,17 +12,19 @@ from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
 
 
 FIRST_VERSION_WITH_PROTOCOL = 5
 
 
-def handle(groups: GroupCoordinators, request: SyncGroupRequest, call: Call) -> Answer[SyncGroupResponse]:
-    if call.api_version >= FIRST_VERSION_WITH_PROTOCOL and None in (
+def handle(
+    groups: GroupCoordinators, request: SyncGroupRequest, context: RequestContext
+) -> Answer[SyncGroupResponse]:
+    if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and None in (
         request.protocol_type,
         request.protocol_name,
     ):
         return SyncGroupResponse(error_code=Errors.INCONSISTENT_GROUP_PROTOCOL)
-    return ask(groups, request.group_id, request, call, lambda error: SyncGroupResponse(error_code=error))
+    return ask(groups, request.group_id, request, context, lambda error: SyncGroupResponse(error_code=error))

@@ -13,16 +13,16 @@ from konvene.messages.push_telemetry import PushTelemetryRequest, PushTelemetryR
 
 if TYPE_CHECKING:
     from konvene.broker.net.client_metrics import Telemetry
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 def handle_get_telemetry_subscriptions(
-    telemetry: Telemetry, request: GetTelemetrySubscriptionsRequest, call: Call
+    telemetry: Telemetry, request: GetTelemetrySubscriptionsRequest, context: RequestContext
 ) -> GetTelemetrySubscriptionsResponse:
-    return telemetry.subscriptions(Uuid(request.client_instance_id), call.connection)
+    return telemetry.subscriptions(Uuid(request.client_instance_id), context.connection)
 
 
 def handle_push_telemetry(
-    telemetry: Telemetry, request: PushTelemetryRequest, call: Call
+    telemetry: Telemetry, request: PushTelemetryRequest, context: RequestContext
 ) -> PushTelemetryResponse:
-    return telemetry.push(request, call.connection)
+    return telemetry.push(request, context.connection)

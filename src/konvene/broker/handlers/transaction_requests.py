@@ -11,7 +11,7 @@ from konvene.runtime.deferred import Answer, then
 if TYPE_CHECKING:
     from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.codec.schema import Struct
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 R = TypeVar("R", bound="Struct")
 
@@ -20,7 +20,7 @@ def ask(
     transactions: TransactionCoordinators,
     transactional_id: str,
     request: Struct,
-    call: Call,
+    context: RequestContext,
     refused: Callable[[Errors], R],
 ) -> Answer[R]:
     """The coordinator's response, or what `refused` makes of its error.
@@ -32,23 +32,23 @@ def ask(
     if coordinator is None:
         return refused(Errors.NOT_COORDINATOR)
     shard = transactions.shard_of(transactional_id)
-    if shard is not None and shard.needs_producer_id(request, call.api_version):
-        return _with_fresh_id(transactions, transactional_id, request, call, refused)
-    return then(coordinator.submit(request, call), _or(refused))
+    if shard is not None and shard.needs_producer_id(request, context.api_version):
+        return _with_fresh_id(transactions, transactional_id, request, context, refused)
+    return then(coordinator.submit(request, context), _or(refused))
 
 
 async def _with_fresh_id(
     transactions: TransactionCoordinators,
     transactional_id: str,
     request: Struct,
-    call: Call,
+    context: RequestContext,
     refused: Callable[[Errors], R],
 ) -> R:
     producer_id = await transactions.next_producer_id()
     coordinator = transactions.of(transactional_id)
     if producer_id is None or coordinator is None:
         return refused(Errors.COORDINATOR_NOT_AVAILABLE)
-    return _or(refused)(await coordinator.submit(request, call._replace(fresh_producer_id=producer_id)))
+    return _or(refused)(await coordinator.submit(request, context._replace(fresh_producer_id=producer_id)))
 
 
 def _or(refused: Callable[[Errors], R]) -> Callable[[R | Errors], R]:

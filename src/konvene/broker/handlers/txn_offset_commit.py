@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.storage.partitions import Partitions
     from konvene.broker.transactions.coordinators import TransactionCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 FIRST_VERSION_WITH_LOADING = 2
 FIRST_VERSION_WITH_GENERIC_ERROR = 4
@@ -46,14 +46,14 @@ def handle(
     groups: GroupCoordinators,
     transactions: TransactionCoordinators,
     request: TxnOffsetCommitRequest,
-    call: Call,
+    context: RequestContext,
 ) -> Answer[TxnOffsetCommitResponse]:
     def refused(error: Errors) -> TxnOffsetCommitResponse:
-        return _refused(catalogue, request, call, error)
+        return _refused(catalogue, request, context, error)
 
     if not request.group_id:
         return refused(Errors.INVALID_GROUP_ID)
-    if not _has_any(catalogue, request, call):
+    if not _has_any(catalogue, request, context):
         return refused(Errors.NONE)
     coordinator = groups.of(request.group_id)
     if coordinator is None:
@@ -63,9 +63,9 @@ def handle(
     if partition is None:
         return refused(Errors.NOT_COORDINATOR)
     writer = Writer(request.transactional_id, request.producer_id, request.producer_epoch)
-    generation = _generation(call)
+    generation = _generation(context)
     if verification.is_open(partition, writer) or not _is_verified(settings, generation):
-        return ask(groups, request.group_id, request, call, refused)
+        return ask(groups, request.group_id, request, context, refused)
     if verification.is_fenced(partition, writer):
         return refused(Errors.INVALID_PRODUCER_EPOCH)
     place = OFFSETS_TOPIC, index
@@ -77,7 +77,7 @@ def handle(
             error = Errors.INVALID_TXN_STATE
         if error is not Errors.NONE:
             return refused(_as_told(error, generation))
-        return ask(groups, request.group_id, request, call, refused)
+        return ask(groups, request.group_id, request, context, refused)
 
     return enlisted(errors) if isinstance(errors, dict) else _when_known(errors, enlisted)
 
@@ -93,10 +93,10 @@ def _is_verified(settings: BrokerSettings, generation: Generation) -> bool:
     return bool(settings.config["transaction.partition.verification.enable"])
 
 
-def _generation(call: Call) -> Generation:
-    if call.api_version >= FIRST_VERSION_THAT_ENLISTS:
+def _generation(context: RequestContext) -> Generation:
+    if context.api_version >= FIRST_VERSION_THAT_ENLISTS:
         return Generation.ADD_PARTITION
-    if call.api_version >= FIRST_VERSION_WITH_GENERIC_ERROR:
+    if context.api_version >= FIRST_VERSION_WITH_GENERIC_ERROR:
         return Generation.GENERIC_ERROR_SUPPORTED
     return Generation.DEFAULT_ERROR
 
@@ -112,24 +112,24 @@ def _as_told(error: Errors, generation: Generation) -> Errors:
     return error
 
 
-def _has_any(catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, call: Call) -> bool:
+def _has_any(catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, context: RequestContext) -> bool:
     """Whether there is a partition of which an offset could be committed at all."""
     for topic in request.topics:
-        known, _ = resolve_topic(catalogue.topics, topic, call.api_version)
+        known, _ = resolve_topic(catalogue.topics, topic, context.api_version)
         if known is not None and any(0 <= p.partition_index < known.partitions for p in topic.partitions):
             return True
     return False
 
 
 def _refused(
-    catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, call: Call, error: Errors
+    catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, context: RequestContext, error: Errors
 ) -> TxnOffsetCommitResponse:
     """The same for every partition, but for those that do not exist."""
-    if call.api_version < FIRST_VERSION_WITH_LOADING and error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
+    if context.api_version < FIRST_VERSION_WITH_LOADING and error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
         error = Errors.COORDINATOR_NOT_AVAILABLE
     topics = []
     for topic in request.topics:
-        known, missing = resolve_topic(catalogue.topics, topic, call.api_version)
+        known, missing = resolve_topic(catalogue.topics, topic, context.api_version)
         there = 0
         if known is not None:
             there, missing = known.partitions, Errors.UNKNOWN_TOPIC_OR_PARTITION

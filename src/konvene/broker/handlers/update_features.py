@@ -9,13 +9,13 @@ from konvene.messages.update_features import UpdateFeaturesRequest, UpdateFeatur
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
-    catalogue: ClusterCatalogue, request: UpdateFeaturesRequest, call: Call
+    catalogue: ClusterCatalogue, request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:
-    answer = await catalogue.submit(request, call)
+    answer = await catalogue.submit(request, context)
     if isinstance(answer, Errors):
         return UpdateFeaturesResponse(error_code=answer, error_message=None)
     assert isinstance(answer, UpdateFeaturesResponse)

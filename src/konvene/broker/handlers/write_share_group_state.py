@@ -16,11 +16,11 @@ from konvene.share_state.requests import SharePartitionKey, StateBatch, Write
 
 if TYPE_CHECKING:
     from konvene.broker.shares.state_coordinators import ShareCoordinators
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
-    share_coordinators: ShareCoordinators, request: WriteShareGroupStateRequest, call: Call
+    share_coordinators: ShareCoordinators, request: WriteShareGroupStateRequest, context: RequestContext
 ) -> WriteShareGroupStateResponse:
     if is_empty(request) or has_an_empty_topic(request):
         return WriteShareGroupStateResponse()

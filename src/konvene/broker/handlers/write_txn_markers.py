@@ -19,7 +19,7 @@ from konvene.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Ending
 
@@ -39,7 +39,7 @@ async def handle(
     partitions: Partitions,
     groups: GroupCoordinators,
     request: WriteTxnMarkersRequest,
-    call: Call,
+    context: RequestContext,
 ) -> WriteTxnMarkersResponse:
     results: dict[int, dict[tuple[str, int], int]] = {}
     for marker in request.markers:
@@ -73,7 +73,7 @@ async def _write(
         coordinator = groups.at(index)
         answer: Any = Errors.NOT_LEADER_OR_FOLLOWER
         if coordinator is not None:
-            later: Deferred[Any] = coordinator.submit(ending, Call(client_id="broker"))
+            later: Deferred[Any] = coordinator.submit(ending, RequestContext(client_id="broker"))
             answer = await later
         if answer in NOT_READY:
             return Errors.NOT_LEADER_OR_FOLLOWER

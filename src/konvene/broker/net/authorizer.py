@@ -29,7 +29,7 @@ from konvene.errors import Errors
 from konvene.runtime.deferred import HANG_UP
 
 if TYPE_CHECKING:
-    from konvene.runtime.coordinator import Call
+    from konvene.runtime.coordinator import RequestContext
     from konvene.shard.image import Topics
 
 CLUSTER_NAME = "kafka-cluster"
@@ -89,13 +89,13 @@ class Permission(NamedTuple):
     path: str = ""
 
 
-def allow_all(call: Call, operation: Operation, resource: Resource) -> bool:
+def allow_all(context: RequestContext, operation: Operation, resource: Resource) -> bool:
     """Permit every operation."""
     return True
 
 
 Handler = Callable[..., Any]
-Authorizer = Callable[["Call", Operation, Resource], bool]
+Authorizer = Callable[["RequestContext", Operation, Resource], bool]
 
 
 def guarded(
@@ -107,21 +107,21 @@ def guarded(
     if "authorize" in signature(handler).parameters:
         return partial(handler, authorize=authorize)
 
-    def check_first(request: Any, call: Call) -> Any:
-        for _ in denied(topics(), api_key, request, call, authorize):
+    def check_first(request: Any, context: RequestContext) -> Any:
+        for _ in denied(topics(), api_key, request, context, authorize):
             return HANG_UP
-        return handler(request, call)
+        return handler(request, context)
 
     return check_first
 
 
 def denied(
-    topics: Topics, api_key: int, request: Any, call: Call, authorize: Authorizer
+    topics: Topics, api_key: int, request: Any, context: RequestContext, authorize: Authorizer
 ) -> Iterator[Resource]:
     """Iterate over the resources of a request to which access is denied."""
     for permission in REQUIRED_PERMISSIONS[api_key]:
         for resource in resources(topics, permission, request):
-            if not authorize(call, permission.operation, resource):
+            if not authorize(context, permission.operation, resource):
                 yield resource
 
 

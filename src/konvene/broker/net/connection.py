@@ -24,7 +24,7 @@ from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.heartbeat_intervals import HeartbeatSpacing, max_classic_hold_ms, max_hold_ms
 from konvene.messages import API_VERSIONS
 from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import HANG_UP, Deferred
 
 if TYPE_CHECKING:
@@ -348,9 +348,9 @@ class Connection(asyncio.BufferedProtocol):
         except CodecError as error:
             self._hang_up(str(error))
             return
-        call = Call(version, head.client_id, self._host, connection=self)
+        context = RequestContext(version, head.client_id, self._host, connection=self)
         try:
-            answer = route.handler(request, call)
+            answer = route.handler(request, context)
         except Exception:
             self._handler_failed(route)
             return

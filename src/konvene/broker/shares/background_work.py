@@ -45,7 +45,7 @@ from konvene.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
-from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinator import Coordinator, RequestContext
 from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Effect
 from konvene.share_state.requests import Answer, Delete, Initialize, SharePartitionKey
@@ -123,10 +123,10 @@ class ShareStateWork:
     # --- in two steps ---
 
     async def alter(
-        self, coordinator: Coordinator, request: AlterShareGroupOffsetsRequest, call: Call
+        self, coordinator: Coordinator, request: AlterShareGroupOffsetsRequest, context: RequestContext
     ) -> AlterShareGroupOffsetsResponse | Errors:
         """AlterShareGroupOffsets, whole."""
-        wanted = await coordinator.submit(request, call)
+        wanted = await coordinator.submit(request, context)
         if isinstance(wanted, Errors):
             return wanted
         assert isinstance(wanted, OffsetsToAlter)
@@ -138,7 +138,7 @@ class ShareStateWork:
         def heard(answers: Answers) -> None:
             # At once: a heartbeat in between would have begun with the share partitions once more.
             news = initialized(request.group_id, answers, overtaken)
-            coordinator.submit(news, call).listen(lambda told: written.resolve((answers, told)))
+            coordinator.submit(news, context).listen(lambda told: written.resolve((answers, told)))
 
         self._ask_all(wanted.requests, overtaken).listen(heard)
         answers, told = await written
@@ -149,10 +149,10 @@ class ShareStateWork:
         return _altered(wanted.response, answers | in_vain)
 
     async def delete_offsets(
-        self, coordinator: Coordinator, request: DeleteShareGroupOffsetsRequest, call: Call
+        self, coordinator: Coordinator, request: DeleteShareGroupOffsetsRequest, context: RequestContext
     ) -> DeleteShareGroupOffsetsResponse | Errors:
         """DeleteShareGroupOffsets, whole."""
-        wanted = await coordinator.submit(request, call)
+        wanted = await coordinator.submit(request, context)
         if isinstance(wanted, Errors):
             return wanted
         assert isinstance(wanted, OffsetsToDelete)
@@ -161,7 +161,7 @@ class ShareStateWork:
         answers = await self._ask_all(wanted.requests)
         gone = topics_without_error(answers)
         if gone:
-            told = await coordinator.submit(StateDeleted(request.group_id, gone), call)
+            told = await coordinator.submit(StateDeleted(request.group_id, gone), context)
             if isinstance(told, Errors):
                 return told
         return wanted.response.replace(responses=(*self._deleted(answers), *wanted.response.responses))
@@ -183,9 +183,9 @@ class ShareStateWork:
             for topic, error in errors.items()
         ]
 
-    async def delete_state(self, coordinator: Coordinator, group_id: str, call: Call) -> Errors:
+    async def delete_state(self, coordinator: Coordinator, group_id: str, context: RequestContext) -> Errors:
         """Have all state of a group forgotten, before the group is; nothing where it is no share group."""
-        wanted = await coordinator.submit(BeginDeletion(group_id), call)
+        wanted = await coordinator.submit(BeginDeletion(group_id), context)
         if isinstance(wanted, Errors):
             return wanted
         assert isinstance(wanted, StateToDelete)

@@ -21,7 +21,7 @@ from konvene.configs.effective import topic_values
 from konvene.delivery.contract import DeadLetter
 from konvene.log.errors import LogError
 from konvene.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 
 if TYPE_CHECKING:
     from konvene.broker.node_services import NodeServices
@@ -108,8 +108,8 @@ class DeadLetters:
             CreatableTopicConfig(name="message.timestamp.type", value="CreateTime"),
         )
         topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, configs=configs)
-        call = Call(api_version=7, fresh_ids=self._node.environment.fresh_ids(1))
-        await self._node.catalogue.submit(CreateTopicsRequest(topics=(topic,)), call)
+        context = RequestContext(api_version=7, fresh_ids=self._node.environment.fresh_ids(1))
+        await self._node.catalogue.submit(CreateTopicsRequest(topics=(topic,)), context)
 
     def _copy(self, queue: Partition, served: SharePartitionServer, letter: DeadLetter) -> None:
         """Write the copies, in as many batches as the topic's `max.message.bytes` asks for."""

@@ -27,7 +27,7 @@ from konvene.internal_topics import SHARE_STATE_TOPIC
 from konvene.log.errors import LogError
 from konvene.records.coordinator import SHARE_STATE_RECORDS, Record, decode_record, encode_record
 from konvene.records.share_state import ShareSnapshotKey
-from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinator import Coordinator, RequestContext
 from konvene.runtime.coordinators import Coordinators
 from konvene.runtime.deferred import Deferred
 from konvene.runtime.ports import Pair, RecordSerde
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.share_states")
 
-BROKER = Call(client_id="broker")
+BROKER = RequestContext(client_id="broker")
 
 AGAIN_S = 0.05
 """When a request is asked again whose coordinator was not ready."""

@@ -19,7 +19,7 @@ from konvene.errors import Errors
 from konvene.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from konvene.log.errors import LogError, Refused
 from konvene.records.coordinator import decode_transaction_record, encode_transaction_record
-from konvene.runtime.coordinator import Call, Coordinator
+from konvene.runtime.coordinator import Coordinator, RequestContext
 from konvene.runtime.coordinators import Coordinators
 from konvene.runtime.deferred import Deferred
 from konvene.runtime.ports import RecordSerde, one_by_one
@@ -208,7 +208,7 @@ class Delivery:
             if coordinator is None:
                 self._later(place)
             else:
-                answer = coordinator.submit(self._ending, Call(client_id="broker"))
+                answer = coordinator.submit(self._ending, RequestContext(client_id="broker"))
                 answer.listen(lambda value: self._answered(place, value))
             return
         partition = self._node.partitions.get(topic, index)

@@ -22,7 +22,7 @@ from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.log.errors import LogError
 from konvene.log.producers import Producer
 from konvene.messages.end_txn import EndTxnRequest
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.shard.contract import Ending
 from konvene.transactions.shard import TransactionShard
 from konvene.transactions.state import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, Transaction
@@ -76,7 +76,7 @@ async def end_hanging_transactions(
         if partition.topic == OFFSETS_TOPIC:
             coordinator = groups.at(partition.index)
             if coordinator is not None:
-                await coordinator.submit(ending, Call(client_id="broker"))
+                await coordinator.submit(ending, RequestContext(client_id="broker"))
             continue
         try:
             partition.append_marker(ending, environment.wall_clock_ms())
@@ -128,4 +128,4 @@ async def _abort(transactions: TransactionCoordinators, transaction: Transaction
         committed=False,
     )
     version = OF_TWO_GENERATIONS[2 if transaction.client_transaction_version >= 2 else 0]
-    await coordinator.submit(request, Call(api_version=version, client_id="broker"))
+    await coordinator.submit(request, RequestContext(api_version=version, client_id="broker"))

@@ -22,7 +22,7 @@ from konvene.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import Deferred
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.transactions.coordinators import TransactionCoordinators
 
-BROKER = Call(api_version=5, client_id="broker")
+BROKER = RequestContext(api_version=5, client_id="broker")
 """How brokers ask a coordinator to add partitions."""
 
 UNVERIFIED = "Unable to verify the partition has been added to the transaction. Underlying error: "

@@ -22,7 +22,7 @@ from konvene.messages.alter_share_group_offsets import (
 )
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.share_state.requests import Initialize, SharePartitionKey
 from konvene.sim.world.event import InvariantViolation
 
@@ -42,7 +42,7 @@ class Administration:
         self.deliveries = node.deliveries
         self.request = request
         self.told = told
-        self._call = Call(version, client.name, "/10.0.0.1")
+        self._call = RequestContext(version, client.name, "/10.0.0.1")
         BEGIN[type(request)](self)
 
     def _ask(self, request: Any, heard: Callable[[Any], None]) -> None:

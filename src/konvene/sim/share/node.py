@@ -18,7 +18,7 @@ from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.share.work import TopicsGone
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Effect
 from konvene.share_state.requests import (
@@ -127,7 +127,7 @@ class ShareNode:
             if wanted is not None and (known is None or known.state_epoch != wanted.state_epoch):
                 book.altered = None
 
-    def submit(self, request: Any, call: Call) -> Deferred[Any]:
+    def submit(self, request: Any, context: RequestContext) -> Deferred[Any]:
         """What the share coordinator is asked, by whoever delivers or by a group's coordinator."""
         world = self.world
         fails = world.conditions["write.fails"]
@@ -137,7 +137,7 @@ class ShareNode:
             world.event_queue.after(world.latency_ms("sync.ms"), answer.resolve, failed)
             return answer
         fault_actions.append_faults(world, self.runtime)
-        return self.runtime.submit(request, call)
+        return self.runtime.submit(request, context)
 
     @property
     def state(self) -> str:
@@ -227,10 +227,10 @@ class ShareNode:
         if at != (client.life, client.connection) and connection not in deliveries.known:
             return  # The broker has closed it.
         deliveries.known[connection] = client
-        call = Call(version, client.name, "/10.0.0.1", connection=connection)
+        context = RequestContext(version, client.name, "/10.0.0.1", connection=connection)
         sessions = deliveries.share_partitions.sessions
         full = len(sessions) >= sessions.limit
-        answer = deliveries.handlers[type(request)](request, call)
+        answer = deliveries.handlers[type(request)](request, context)
         if len(sessions) > sessions.limit:
             self.broken(
                 InvariantViolation("ShareSessionsAreLimited", f"{sessions!r}, and {sessions.limit} may be")

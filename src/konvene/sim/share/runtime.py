@@ -12,7 +12,7 @@ from typing import Any
 
 from konvene.errors import Errors
 from konvene.records.coordinator import SHARE_STATE_RECORDS, decode_record
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.image import Topics
@@ -106,7 +106,7 @@ class ShareStateRuntime(ShardRuntime[StateEvent, States]):
         for response in waiting:
             response.resolve(Errors.NOT_COORDINATOR)
 
-    def submit(self, request: Any, call: Call) -> Deferred[Any]:
+    def submit(self, request: Any, call: RequestContext) -> Deferred[Any]:
         """Submit a request, as `Coordinator.submit`."""
         response: Deferred[Any] = Deferred()
         self._waiting[response] = None

@@ -35,7 +35,7 @@ from konvene.messages.produce import (
 )
 from konvene.messages.txn_offset_commit import TxnOffsetCommitRequest
 from konvene.records.coordinator import decode_transaction_record, encode_transaction_record
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.shard.contract import Effect, Ending
 from konvene.shard.image import Topic, Topics
 from konvene.sim.journal import Log, batch_of
@@ -217,7 +217,7 @@ class Transactions:
             self.ledger.answered(request, answer)
             answered(answer)
 
-        runtime.ask(request, Call(version, client_id, "/10.0.0.1", fresh_producer_id=fresh), leaves)
+        runtime.ask(request, RequestContext(version, client_id, "/10.0.0.1", fresh_producer_id=fresh), leaves)
 
     def _fresh_id(self) -> int:
         self._last_id += 1
@@ -308,7 +308,7 @@ class Transactions:
                 return
             runtime = world.runtime
             fault_actions.append_faults(world, runtime)
-            runtime.ask(request, Call(version, client.name, "/10.0.0.1"), answered)
+            runtime.ask(request, RequestContext(version, client.name, "/10.0.0.1"), answered)
 
         if self._offsets_open(*writer[1:]):
             commit(Errors.NONE)
@@ -383,7 +383,9 @@ class Carrier:
             runtime = world.runtime
             fault_actions.append_faults(world, runtime)
             runtime.ask(
-                cast("Struct", self.ending), Call(0, "broker"), lambda answer: self._answered(place, answer)
+                cast("Struct", self.ending),
+                RequestContext(0, "broker"),
+                lambda answer: self._answered(place, answer),
             )
             if place in self.missing and attempt == self.tries[place]:
                 self._later(place, SENT_AGAIN_MS)  # It may be that nobody answers.

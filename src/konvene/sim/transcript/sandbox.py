@@ -20,7 +20,7 @@ from konvene.groups.consumer.work import failed_result
 from konvene.groups.group_type import Group
 from konvene.groups.shard import GroupShard
 from konvene.groups.streams.classic.changelog_ends import EndsFound
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Effect, Rebalance
 from konvene.shard.image import Topics
@@ -115,8 +115,8 @@ class Sandbox:
             self._response_arrived(number, answer)
 
         random_part = self._ids.random_part(client_id, request, self.shard.groups)
-        call = Call(version, client_id, "/127.0.0.1", (random_part,))
-        self.runtime.ask(request, call, receive)
+        context = RequestContext(version, client_id, "/127.0.0.1", (random_part,))
+        self.runtime.ask(request, context, receive)
         self._ids.request_decided(client_id, request, self.shard.groups)
         self.look()
         return responses[0] if responses else None

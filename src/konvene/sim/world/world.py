@@ -29,7 +29,7 @@ from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from konvene.runtime.coordinator import Call
+from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.ports import ExplainedRebalance
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
@@ -68,7 +68,7 @@ TraceEntry = tuple[int, int, str, str, Any]
 """Step, time in ms, actor, action, and the subject (a request, a response or None)."""
 
 
-def authorize_unless_secret(call: Call, operation: Operation, resource: Resource) -> bool:
+def authorize_unless_secret(call: RequestContext, operation: Operation, resource: Resource) -> bool:
     """Authorize everything except topics whose names begin with `SECRET`."""
     return not resource.name.startswith(SECRET)
 
@@ -502,7 +502,7 @@ class World:
             self.oracle.mark_uncertain(client)
         runtime = self._coordinator_for(request)
         fresh = self._ids.random_part(client.name, request, runtime.core.groups)
-        call = Call(version, client.name, "/10.0.0.1", (fresh,))
+        call = RequestContext(version, client.name, "/10.0.0.1", (fresh,))
         if runtime is self.runtime:
             chaos.append_faults(self, runtime)
             self._late = connection != client.connection
