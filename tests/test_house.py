@@ -24,10 +24,10 @@ from konvene.groups.shard import HANDLERS as GROUP_HANDLERS
 from konvene.groups.shard import REPLAYS, TIMERS
 from konvene.groups.share.work import (
     BeginDeletion,
+    DeletedTopics,
     InitializedPartitions,
     StateDeleted,
     StateInitialized,
-    TopicsGone,
 )
 from konvene.groups.streams.classic.changelog_ends import EndsFound
 from konvene.groups.streams.topology.internal_topics import TopicsNotCreated
@@ -165,7 +165,7 @@ def test_rows_of_the_shards_can_be_called() -> None:
     assert all(map(callable, [*TRANSACTION_HANDLERS.values(), *TRANSACTION_TIMERS.values()]))
     assert all(map(callable, [*SHARE_STATE_HANDLERS.values(), *SHARE_STATE_TIMERS.values()]))
     came_back = {RegexesResolved, AssignmentComputed, Disconnected, EndsFound, TopicsNotCreated, Ending}
-    of_share_groups = {BeginDeletion, InitializedPartitions, StateDeleted, StateInitialized, TopicsGone}
+    of_share_groups = {BeginDeletion, InitializedPartitions, StateDeleted, StateInitialized, DeletedTopics}
     assert set(GROUP_HANDLERS) - came_back - of_share_groups <= requests
     assert all(map(callable, [*GROUP_HANDLERS.values(), *TIMERS.values(), *REPLAYS.values()]))
 

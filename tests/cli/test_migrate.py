@@ -239,10 +239,10 @@ def test_with_a_topology_the_assignor_is_asked(tmp_path: Path, case: str) -> Non
     said = rehearse(path, "--group", "words", "--json", *KIP, *told)
     found = one(said)
     assert said.code == 0
-    assert (found["moves"]["stay"], found["moves"]["copies_gone"]) == (4, 2)
+    assert (found["moves"]["stay"], found["moves"]["copies_removed"]) == (4, 2)
     kept = ["--config", "streams.num.standby.replicas=1"]
     found = one(rehearse(path, "--group", "words", "--json", *KIP, *told, *kept))
-    assert (found["moves"]["copies_stay"], found["moves"]["copies_gone"]) == (2, 0)
+    assert (found["moves"]["copies_stay"], found["moves"]["copies_removed"]) == (2, 0)
 
 
 @pytest.mark.parametrize("by_group", [True, False])

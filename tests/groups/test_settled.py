@@ -25,10 +25,10 @@ def of(kind: Any) -> tuple[Any, CachedHeartbeat, dict[str, Any]]:
 def test_the_story_of_a_rebalance_is_nobodys_news(kind: Any) -> None:
     """When it ends, whoever is settled already goes on as before."""
     group, settled, groups = of(kind)
-    group.soft = replace(group.soft, story=RebalanceTrace(7))
-    assert settled.holds(groups)
-    group.soft = replace(group.soft, story=None, computing=3)
-    assert settled.holds(groups)
+    group.soft = replace(group.soft, trace=RebalanceTrace(7))
+    assert settled.is_current(groups)
+    group.soft = replace(group.soft, trace=None, computing=3)
+    assert settled.is_current(groups)
 
 
 @pytest.mark.parametrize(
@@ -44,19 +44,19 @@ def test_the_story_of_a_rebalance_is_nobodys_news(kind: Any) -> None:
 def test_what_members_are_told_is_news(kind: Any, news: dict[str, Any]) -> None:
     """Also if something else has changed before."""
     group, settled, groups = of(kind)
-    group.soft = replace(group.soft, story=RebalanceTrace(7))
-    assert settled.holds(groups)
+    group.soft = replace(group.soft, trace=RebalanceTrace(7))
+    assert settled.is_current(groups)
     group.soft = replace(group.soft, **news)
-    assert not settled.holds(groups)
+    assert not settled.is_current(groups)
 
 
 @pytest.mark.parametrize("kind", [consumer, streams])
 def test_a_new_epoch_and_another_group_are_news(kind: Any) -> None:
     """So is the member, if it is another value."""
     group, settled, groups = of(kind)
-    assert not settled.holds({"g": group.copy()})
+    assert not settled.is_current({"g": group.copy()})
     group.epoch += 1
-    assert not settled.holds(groups)
+    assert not settled.is_current(groups)
     group.epoch -= 1
     group.put(replace(group.members["ann"], rack_id="r"))
-    assert not settled.holds(groups)
+    assert not settled.is_current(groups)

@@ -35,7 +35,7 @@ ALL = {
 }
 
 INTEGERS = ("int8", "int16", "uint16", "int32", "int64")
-OURS_ALONE = {"RebalanceKey", "RebalanceValue", "HeartbeatNotes", "StreamsNotes", "InFlightNotes"}
+OURS_ALONE = {"RebalanceKey", "RebalanceValue", "HeartbeatExtension", "StreamsExtension", "InFlightExtension"}
 """Declared here and not by Kafka: the audit's records, and extensions of group descriptions."""
 
 OF_STREAMS = {"SubscriptionInfoData"}

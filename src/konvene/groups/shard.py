@@ -107,7 +107,7 @@ class GroupShard:
         """Whether the state that a response rests on is unchanged. A classic group is replaced by every
         change."""
         if isinstance(value, CachedHeartbeat):
-            return value.holds(self.groups)
+            return value.is_current(self.groups)
         return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value
 
     def load(self, context: Context) -> Outcome:

@@ -116,7 +116,7 @@ class Rebalance(NamedTuple):
     """The cause of a new epoch or generation of a group. The shell adds the offsets that it explains."""
 
     group_id: str
-    story: RebalanceValue
+    value: RebalanceValue
 
 
 class Producer(NamedTuple):

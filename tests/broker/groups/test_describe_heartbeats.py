@@ -16,7 +16,7 @@ from konvene.client.admin.groups import GroupDescription, Heartbeats
 from konvene.client.net.cluster import Cluster
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.describe_groups import DescribeGroupsRequest
-from konvene.messages.heartbeat_notes import REQUEST_FIELD
+from konvene.messages.heartbeat_extensions import REQUEST_FIELD
 
 CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS = 69, 15
 

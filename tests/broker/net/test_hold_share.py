@@ -14,7 +14,7 @@ from konvene.codec.compile import decode
 from konvene.errors import Errors
 from konvene.groups.share.decision import session_key
 from konvene.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from konvene.messages.heartbeat_notes import HEARTBEAT_NOTES, REQUEST_FIELD, HeartbeatNotes
+from konvene.messages.heartbeat_extensions import HEARTBEAT_EXTENSION, REQUEST_FIELD, HeartbeatExtension
 from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
@@ -142,8 +142,8 @@ def test_who_is_held_is_told_to_who_asks(tmp_path: Path) -> None:
             asked = request.replace(unknown_tags=(REQUEST_FIELD,))
             (group,) = (await admin.ask(SHARE_DESCRIBE, 1, asked)).groups
             ((tag, data),) = group.unknown_tags
-            assert tag == HEARTBEAT_NOTES
-            notes = decode(HeartbeatNotes, 0, data)
+            assert tag == HEARTBEAT_EXTENSION
+            notes = decode(HeartbeatExtension, 0, data)
             told = [(m.member_id, m.interval_ms, m.is_held) for m in notes.members]
             assert (notes.policy, told) == ("responsive", [("a", 5000, True)])
 

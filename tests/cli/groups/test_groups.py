@@ -22,7 +22,12 @@ from konvene.messages.consumer_group_describe import (
 )
 from konvene.messages.consumer_group_describe import DescribedGroup as Moving
 from konvene.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
-from konvene.messages.heartbeat_notes import HEARTBEAT_NOTES, REQUEST_FIELD, HeartbeatNote, HeartbeatNotes
+from konvene.messages.heartbeat_extensions import (
+    HEARTBEAT_EXTENSION,
+    REQUEST_FIELD,
+    HeartbeatExtension,
+    MemberHeartbeat,
+)
 from konvene.messages.list_groups import ListedGroup, ListGroupsResponse
 from konvene.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -295,12 +300,12 @@ def test_every_part_says_who_holds_up_others_and_the_tables_stay_those_of_kafka(
 def test_verbose_asks_how_members_heartbeat_and_shows_what_a_broker_tells() -> None:
     """Whose policy it is, what each member is told, and who is held; Kafka's broker passes over the question,
     and its tables are as ever."""
-    notes = HeartbeatNotes(
+    notes = HeartbeatExtension(
         policy="responsive",
         members=(
-            HeartbeatNote(member_id="ann-1", interval_ms=500),
-            HeartbeatNote(member_id="old-1"),
-            HeartbeatNote(member_id="cat-1", interval_ms=1000, is_held=True),
+            MemberHeartbeat(member_id="ann-1", interval_ms=500),
+            MemberHeartbeat(member_id="old-1"),
+            MemberHeartbeat(member_id="cat-1", interval_ms=1000, is_held=True),
         ),
     )
     tags: list[Any] = []
@@ -310,7 +315,7 @@ def test_verbose_asks_how_members_heartbeat_and_shows_what_a_broker_tells() -> N
         answer = reconciling()
         if REQUEST_FIELD not in request.unknown_tags:
             return answer
-        told = answer.groups[0].replace(unknown_tags=((HEARTBEAT_NOTES, encode(notes, 0)),))
+        told = answer.groups[0].replace(unknown_tags=((HEARTBEAT_EXTENSION, encode(notes, 0)),))
         return answer.replace(groups=(told,))
 
     with ScriptedBroker(ConsumerGroupDescribe=answered) as broker:

@@ -24,7 +24,12 @@ from konvene.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from konvene.messages.in_flight_notes import IN_FLIGHT_NOTES, REQUEST_FIELD, InFlightNote, InFlightNotes
+from konvene.messages.in_flight_extensions import (
+    IN_FLIGHT_EXTENSION,
+    REQUEST_FIELD,
+    InFlightExtension,
+    InFlightRange,
+)
 from konvene.messages.share_group_describe import DescribedGroup, ShareGroupDescribeResponse
 
 TP = TopicPartition("t", 0)
@@ -68,12 +73,12 @@ def test_what_a_broker_does_not_know_or_say_is_none() -> None:
 
 
 def test_who_has_which_records_is_asked_for_and_read() -> None:
-    held = InFlightNote(
+    held = InFlightRange(
         first_offset=3, last_offset=5, state=1, member_id="m", delivery_count=2, held_ms=10, lock_left_ms=20
     )
-    free = InFlightNote(first_offset=6, last_offset=6, state=9, delivery_count=1)
-    notes = encode(InFlightNotes(records=(held, free)), 0)
-    told = offsets(row(start_offset=3).replace(unknown_tags=((IN_FLIGHT_NOTES, notes),)))
+    free = InFlightRange(first_offset=6, last_offset=6, state=9, delivery_count=1)
+    notes = encode(InFlightExtension(records=(held, free)), 0)
+    told = offsets(row(start_offset=3).replace(unknown_tags=((IN_FLIGHT_EXTENSION, notes),)))
     with ScriptedBroker(DescribeShareGroupOffsets=told) as broker:
         found = ask(broker, lambda admin: admin.list_share_group_offsets({"g": [TP]}, in_flight=True))
         asked = broker.requests[-1]
@@ -86,7 +91,7 @@ def test_who_has_which_records_is_asked_for_and_read() -> None:
 
 
 def test_notes_that_cannot_be_read_are_no_answer() -> None:
-    told = offsets(row(start_offset=3).replace(unknown_tags=((IN_FLIGHT_NOTES, b"\x05"),)))
+    told = offsets(row(start_offset=3).replace(unknown_tags=((IN_FLIGHT_EXTENSION, b"\x05"),)))
     with ScriptedBroker(DescribeShareGroupOffsets=told) as broker, pytest.raises(BadResponse):
         ask(broker, lambda admin: admin.list_share_group_offsets({"g": None}, in_flight=True))
 

@@ -398,7 +398,7 @@ def test_ours_a_group_that_is_too_large_for_a_new_limit_is_told_why() -> None:
     cast.advance(REBALANCE_MS)
     for who in ("ANN", "BOB"):
         cast.sync(who)
-    (story,) = [r.story for r in cast.life.why if r.story.epoch == 2]
+    (story,) = [r.value for r in cast.life.why if r.value.epoch == 2]
     assert [c.kind for c in story.causes][:1] == ["group-too-large"]
     assert sentences(story)[0] == "group-too-large: the group has more members than group.max.size allows"
 
@@ -429,5 +429,5 @@ def test_ours_who_gave_nothing_up_does_not_follow_up(before: bytes, after: bytes
     cast.stable("ann", metadata=before)
     cast.join("ann", metadata=after)
     cast.sync("ann")
-    (story,) = [r.story for r in cast.life.why if r.story.epoch == 2]
+    (story,) = [r.value for r in cast.life.why if r.value.epoch == 2]
     assert [c.kind for c in story.causes] == [kind]

@@ -168,7 +168,7 @@ def test_a_stable_row_has_its_times() -> None:
     room.beat("ann", 2, owned={ORDERS: (0, 1, 2)})
     room.advance(1_000)
     room.beat("bob", 3)
-    first, last = (told.story for told in room.why)
+    first, last = (told.value for told in room.why)
     assert (first.state, first.epoch, [c.kind for c in first.causes]) == ("Assigning", 3, ["member-joined"])
     assert (last.state, last.epoch, last.causes) == ("Stable", 3, first.causes)
     assert (last.started_ms, last.joined_ms, last.ended_ms) == (start, start, start + 3_000)
@@ -181,7 +181,7 @@ def test_each_epoch_has_its_cause() -> None:
     told: list[tuple[str, str | None]] = []
 
     def new() -> list[tuple[str, str | None]]:
-        rows = [r.story for r in room.why if r.story.state != State.STABLE]
+        rows = [r.value for r in room.why if r.value.state != State.STABLE]
         room.why.clear()
         assert [row.epoch for row in rows] == sorted({row.epoch for row in rows})
         return [(c.kind, c.member_id) for row in rows for c in row.causes]

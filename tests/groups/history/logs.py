@@ -73,7 +73,7 @@ def told(log: Sequence[Batch], partition: int = 0, batches: bool = True) -> list
         for entry in batch.entries:
             found = history.take(entry.offset, entry.timestamp_ms, entry.said)
             if found is not None:
-                rows.append((found.group_id, found.story))
+                rows.append((found.group_id, found.value))
     return rows
 
 

@@ -15,10 +15,10 @@ from konvene.configs import BrokerConfig
 from konvene.errors import Errors
 from konvene.groups.share.work import (
     INITIALIZE_STATE,
+    DeletedTopics,
     OffsetsToAlter,
     StateInitialized,
     StateToInitialize,
-    TopicsGone,
 )
 from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -78,7 +78,7 @@ class ShareWalk:
 
     @property
     def told(self) -> list[tuple[str, RebalanceValue]]:
-        return [(each.rebalance.group_id, each.rebalance.story) for each in self.explained]
+        return [(each.rebalance.group_id, each.rebalance.value) for each in self.explained]
 
     @property
     def batches(self) -> list[Any]:
@@ -195,7 +195,7 @@ class ShareWalk:
             gone = self.topics.by_name[name].id
             del self.sizes[name]
             self._know_topics()
-            self.runtime.inform(TopicsGone(frozenset({gone})))
+            self.runtime.inform(DeletedTopics(frozenset({gone})))
 
     def begin(self) -> None:
         """The share coordinator answers, and not always well."""

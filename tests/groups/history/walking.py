@@ -71,7 +71,7 @@ class Walk:
 
     @property
     def told(self) -> list[tuple[str, RebalanceValue]]:
-        return [(told.group_id, told.story) for told in self.life.why]
+        return [(told.group_id, told.value) for told in self.life.why]
 
     def walk(self, steps: int) -> None:
         for _ in range(steps):

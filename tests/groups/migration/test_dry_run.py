@@ -200,12 +200,12 @@ def test_tasks_stay_where_they_are_and_standbys_as_many_as_are_configured() -> N
     assert found.can and found.moves is not None
     assert notes(found) == ["standbys", "internal-topics"]
     assert (found.moves.stay, found.moves.move, found.moves.lost) == (4, 0, 0)
-    assert (found.moves.copies_stay, found.moves.copies_gone) == (0, 2)
+    assert (found.moves.copies_stay, found.moves.copies_removed) == (0, 2)
     kept = context({"orders": 4}, **KIP, group_streams_num_standby_replicas="1")
     found = dry_run_migration(application(), "streams", kept, DryRunInputs(COUNTS))
     assert found.moves is not None
     assert notes(found) == ["internal-topics"]
-    assert (found.moves.stay, found.moves.copies_stay, found.moves.copies_gone) == (4, 2, 0)
+    assert (found.moves.stay, found.moves.copies_stay, found.moves.copies_removed) == (4, 2, 0)
     assert found.moves.copies_made == 2 and found.moves.settled
 
 

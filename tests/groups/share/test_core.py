@@ -11,7 +11,7 @@ from tests.groups.share.room import ShareRoom, error, kept, topics
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.share.group import ShareGroup
-from konvene.groups.share.work import InitializedPartitions, StateDeleted, StateInitialized, TopicsGone
+from konvene.groups.share.work import DeletedTopics, InitializedPartitions, StateDeleted, StateInitialized
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.heartbeat import HeartbeatRequest
@@ -169,7 +169,7 @@ def test_only_what_has_begun_is_assigned() -> None:
     room.work()
     then = room.beat("m")
     assert (then.member_epoch, has(then)) == (3, {ORDERS: (0, 1, 2, 3, 4, 5)})
-    assert [cause.kind for row in room.why for cause in row.story.causes] == [
+    assert [cause.kind for row in room.why for cause in row.value.causes] == [
         causes.MEMBER_JOINED, causes.MEMBER_JOINED,
         causes.SHARE_PARTITIONS_INITIALIZED, causes.SHARE_PARTITIONS_INITIALIZED,
     ]  # fmt: skip
@@ -279,7 +279,7 @@ def test_a_late_answer_does_not_bring_back_what_is_being_deleted() -> None:
     assert ORDERS not in room.share.state_topics.initialized
     room.beat("m")
     room.topics = topics(audit=2)
-    room.take(room.shard.handle(TopicsGone(frozenset((ORDERS,))), room.context()))
+    room.take(room.shard.handle(DeletedTopics(frozenset((ORDERS,))), room.context()))
     room.work()
     assert ORDERS not in room.share.state_topics.initialized, "nor what is gone"
     gone = StateInitialized("nobody", (SharePartitionKey("nobody", ORDERS, 0),))
@@ -302,9 +302,9 @@ def test_who_leaves_or_is_silent_is_told_to_those_who_deliver() -> None:
     assert (group.state, group.epoch, group.metadata_hash, group.assignment_timestamp_ms) == (
         "Empty", group.assignment_epoch, 0, 0,
     )  # fmt: skip
-    assert [row.story.causes[0].kind for row in room.why[-2:]] == [
+    assert [row.value.causes[0].kind for row in room.why[-2:]] == [
         causes.MEMBER_LEFT, causes.SESSION_EXPIRED,
-    ] or room.why[-1].story.causes[0].kind == causes.SESSION_EXPIRED  # fmt: skip
+    ] or room.why[-1].value.causes[0].kind == causes.SESSION_EXPIRED  # fmt: skip
     assert ("session", "g", "b") not in room.timers
 
 
@@ -449,7 +449,7 @@ def test_topics_that_are_gone_are_let_go_of_and_the_same_name_begins_anew() -> N
         room.stable("m", subscribed_topic_names=("orders", "audit"))
         room.topics = topics(orders=6)
         if heard:
-            room.take(room.shard.handle(TopicsGone(frozenset((AUDIT,))), room.context()))
+            room.take(room.shard.handle(DeletedTopics(frozenset((AUDIT,))), room.context()))
         else:
             room.restart()
             room.advance(0)

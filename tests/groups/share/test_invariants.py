@@ -20,7 +20,7 @@ from konvene.errors import Errors
 from konvene.groups.modern.group import FIRST_EPOCH
 from konvene.groups.share.decision import TIDY
 from konvene.groups.share.group import ShareGroup
-from konvene.groups.share.work import StateToDelete, StateToInitialize, TopicsGone
+from konvene.groups.share.work import DeletedTopics, StateToDelete, StateToInitialize
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topic, Topics
 
@@ -92,7 +92,7 @@ class Life:
         self.room.topics = Topics(found.values(), self.made)
         self.room.begun = {k: v for k, v in self.room.begun.items() if k.topic_id not in gone}
         if gone and self.chance.random() < 0.7:  # Else a crash keeps it from being heard of.
-            self.room.take(self.room.shard.handle(TopicsGone(gone), self.room.context()))
+            self.room.take(self.room.shard.handle(DeletedTopics(gone), self.room.context()))
 
     def in_turn(self) -> None:
         """The share coordinator does what it was asked before, first."""

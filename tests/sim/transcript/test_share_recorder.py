@@ -9,7 +9,7 @@ import pytest
 from konvene.codec.uuid import Uuid
 from konvene.groups.share import offsets
 from konvene.groups.share.group import ShareGroup
-from konvene.groups.share.work import StateDeleted, StateInitialized, TopicsGone
+from konvene.groups.share.work import DeletedTopics, StateDeleted, StateInitialized
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.shard.image import Topic, Topics
 from konvene.share_state.requests import SharePartitionKey
@@ -72,7 +72,7 @@ def test_news_in_words_are_the_same_news(monkeypatch: pytest.MonkeyPatch) -> Non
         StateInitialized("g1", (), ()),
         StateDeleted("g1", (orders, gone)),
         StateDeleted("g1", ()),
-        TopicsGone(frozenset((gone,))),
+        DeletedTopics(frozenset((gone,))),
     ]
     ids = TopicIds(Topics([Topic("orders", orders, 2)]))
     scenario, heard = Scenario(), list[Any]()

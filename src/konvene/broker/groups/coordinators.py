@@ -14,7 +14,7 @@ from konvene.codec.uuid import Uuid
 from konvene.groups.heartbeat_intervals import RESPONSIVE, heartbeat_interval_ms
 from konvene.groups.modern.leave import Disconnected
 from konvene.groups.shard import GroupShard
-from konvene.groups.share.work import TopicsGone
+from konvene.groups.share.work import DeletedTopics
 from konvene.internal_topics import AUDIT_TOPIC, OFFSETS_TOPIC
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.runtime.coordinator import Coordinator, RequestContext
@@ -160,7 +160,7 @@ class GroupCoordinators(Coordinators):
         gone = DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=topic_id),))
         for coordinator in self.all():
             coordinator.submit(gone, RequestContext(client_id="broker"))
-            coordinator.inform(TopicsGone(frozenset((topic_id,))))
+            coordinator.inform(DeletedTopics(frozenset((topic_id,))))
 
     async def close(self) -> None:
         if self._counting is not None:

@@ -17,7 +17,7 @@ from konvene.messages.consumer_group_describe import ConsumerGroupDescribeReques
 from konvene.messages.consumer_group_describe import DescribedGroup as ConsumerDescribed
 from konvene.messages.describe_groups import DescribedGroup as ClassicDescribed
 from konvene.messages.describe_groups import DescribeGroupsRequest
-from konvene.messages.heartbeat_notes import HEARTBEAT_NOTES, HeartbeatNote, HeartbeatNotes
+from konvene.messages.heartbeat_extensions import HEARTBEAT_EXTENSION, HeartbeatExtension, MemberHeartbeat
 from konvene.messages.share_group_describe import DescribedGroup as ShareDescribed
 from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 
@@ -31,7 +31,7 @@ Described = TypeVar("Described", ClassicDescribed, ConsumerDescribed, ShareDescr
 Asked = ConsumerGroupDescribeRequest | DescribeGroupsRequest | ShareGroupDescribeRequest
 
 
-def with_notes(
+def with_extension(
     settings: BrokerSettings,
     heartbeat_purgatory: HeartbeatPurgatory,
     groups: GroupCoordinators,
@@ -39,12 +39,15 @@ def with_notes(
     described: list[Described],
 ) -> list[Described]:
     """The same groups; with a note on each that could be described, if the request has the tag."""
-    if all(tag != HEARTBEAT_NOTES for tag, _ in request.unknown_tags):
+    if all(tag != HEARTBEAT_EXTENSION for tag, _ in request.unknown_tags):
         return described
     return [
         group.replace(
             unknown_tags=(
-                (HEARTBEAT_NOTES, encode(_notes(settings, heartbeat_purgatory, groups, group.group_id), 0)),
+                (
+                    HEARTBEAT_EXTENSION,
+                    encode(_notes(settings, heartbeat_purgatory, groups, group.group_id), 0),
+                ),
             )
         )
         if group.error_code == Errors.NONE
@@ -58,20 +61,20 @@ def _notes(
     heartbeat_purgatory: HeartbeatPurgatory,
     groups: GroupCoordinators,
     group_id: str,
-) -> HeartbeatNotes:
+) -> HeartbeatExtension:
     coordinator = groups.of(group_id)
     shard = coordinator.core if coordinator is not None else None
     group = shard.groups.get(group_id) if isinstance(shard, GroupShard) else None
     held = heartbeat_purgatory.held_of(group_id)
     members = () if group is None else tuple(
-        HeartbeatNote(
+        MemberHeartbeat(
             member_id=member.member_id,
             interval_ms=_told_ms(settings, groups, group, member),
             is_held=member.member_id in held,
         )
         for member in group.members.values()
     )  # fmt: skip
-    return HeartbeatNotes(policy=str(settings.config["konvene.heartbeat.policy"]), members=members)
+    return HeartbeatExtension(policy=str(settings.config["konvene.heartbeat.policy"]), members=members)
 
 
 def _told_ms(settings: BrokerSettings, groups: GroupCoordinators, group: Group, member: Any) -> int:

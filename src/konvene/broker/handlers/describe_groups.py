@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.groups.describe_heartbeats import with_notes
+from konvene.broker.groups.describe_heartbeats import with_extension
 from konvene.broker.handlers.authorized_operations import GROUP_OPERATIONS
 from konvene.errors import Errors
 from konvene.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -42,5 +42,5 @@ async def handle(
             for g in described
         ]
     return DescribeGroupsResponse(
-        groups=tuple(with_notes(settings, heartbeat_purgatory, groups, request, described))
+        groups=tuple(with_extension(settings, heartbeat_purgatory, groups, request, described))
     )

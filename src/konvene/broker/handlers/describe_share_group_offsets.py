@@ -51,7 +51,7 @@ async def handle(
     *,
     authorize: Authorizer = allow_all,
 ) -> DescribeShareGroupOffsetsResponse:
-    with_notes = describe_in_flight.wanted(request)
+    with_extension = describe_in_flight.wanted(request)
     described = [
         await _group(
             catalogue,
@@ -62,7 +62,7 @@ async def handle(
             group,
             context,
             authorize,
-            with_notes,
+            with_extension,
         )
         for group in request.groups
     ]
@@ -78,7 +78,7 @@ async def _group(
     group: DescribeShareGroupOffsetsRequestGroup,
     context: RequestContext,
     authorize: Authorizer,
-    with_notes: bool,
+    with_extension: bool,
 ) -> DescribeShareGroupOffsetsResponseGroup:
     if not share_groups_are_on(catalogue):
         return _refused(group.group_id, Errors.UNSUPPORTED_VERSION)
@@ -108,7 +108,7 @@ async def _group(
                     share_partitions,
                     group.group_id,
                     topic,
-                    with_notes,
+                    with_extension,
                 )
             )
     return DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=(*read, *absent, *hidden))
@@ -151,12 +151,14 @@ async def _topic(
     share_partitions: SharePartitions,
     group_id: str,
     topic: DescribeShareGroupOffsetsRequestTopic,
-    with_notes: bool,
+    with_extension: bool,
 ) -> DescribeShareGroupOffsetsResponseTopic:
     topic_id = catalogue.topics.by_name[topic.topic_name].id
     keys = [SharePartitionKey(group_id, topic_id, partition) for partition in topic.partitions]
     described = [
-        await _partition(partitions, share_coordinators, share_partitions, topic.topic_name, key, with_notes)
+        await _partition(
+            partitions, share_coordinators, share_partitions, topic.topic_name, key, with_extension
+        )
         for key in keys
     ]
     return DescribeShareGroupOffsetsResponseTopic(
@@ -170,14 +172,14 @@ async def _partition(
     share_partitions: SharePartitions,
     topic: str,
     key: SharePartitionKey,
-    with_notes: bool,
+    with_extension: bool,
 ) -> DescribeShareGroupOffsetsResponsePartition:
     known = await share_coordinators.submit(ReadSummary(key, 0))
     told = DescribeShareGroupOffsetsResponsePartition(partition_index=key.partition, start_offset=UNKNOWN)
     if known.error is not Errors.NONE:
         return told
     told = told.replace(start_offset=known.start_offset, leader_epoch=known.leader_epoch)
-    if with_notes:
+    if with_extension:
         told = told.replace(unknown_tags=describe_in_flight.note(share_partitions, key))
     if UNKNOWN in (known.start_offset, known.delivery_complete_count):
         return told

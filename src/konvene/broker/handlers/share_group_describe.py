@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.groups.describe_heartbeats import with_notes
+from konvene.broker.groups.describe_heartbeats import with_extension
 from konvene.broker.handlers.describe_modern_groups import Kind, described_groups, disabled
 from konvene.broker.handlers.group_requests import share_groups_are_on
 from konvene.broker.net.authorizer import Authorizer, allow_all
@@ -37,7 +37,7 @@ async def handle(
         return response
     described = await described_groups(KIND, groups, request, context, authorize)
     return ShareGroupDescribeResponse(
-        groups=tuple(with_notes(settings, heartbeat_purgatory, groups, request, described))
+        groups=tuple(with_extension(settings, heartbeat_purgatory, groups, request, described))
     )
 
 

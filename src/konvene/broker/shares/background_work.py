@@ -26,7 +26,7 @@ from konvene.groups.share.work import (
     DELETE_STATE,
     GROUP_EMPTY,
     INITIALIZE_STATE,
-    MEMBER_GONE,
+    MEMBER_FENCED,
     MEMBER_LEFT,
     BeginDeletion,
     OffsetsToAlter,
@@ -232,7 +232,7 @@ class ShareStateWork:
 EFFECTS: dict[str, Callable[[ShareStateWork, Coordinator, Any], None]] = {
     INITIALIZE_STATE: ShareStateWork._initialize,
     DELETE_STATE: ShareStateWork._delete,
-    MEMBER_GONE: ShareStateWork._member_gone,
+    MEMBER_FENCED: ShareStateWork._member_gone,
     MEMBER_LEFT: ShareStateWork._member_left,
     GROUP_EMPTY: ShareStateWork._group_empty,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from konvene.codec.compile import encode
-from konvene.messages.in_flight_notes import IN_FLIGHT_NOTES, InFlightNote, InFlightNotes
+from konvene.messages.in_flight_extensions import IN_FLIGHT_EXTENSION, InFlightExtension, InFlightRange
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
@@ -17,18 +17,18 @@ Tags = tuple[tuple[int, bytes], ...]
 
 def wanted(request: Any) -> bool:
     """Whether the request has the tag."""
-    return any(tag == IN_FLIGHT_NOTES for tag, _ in request.unknown_tags)
+    return any(tag == IN_FLIGHT_EXTENSION for tag, _ in request.unknown_tags)
 
 
 def note(share_partitions: SharePartitions, key: SharePartitionKey) -> Tags:
     """The tagged field for a share partition."""
     now_ms = share_partitions.now_ms
-    notes = InFlightNotes(records=tuple(_note(one, now_ms) for one in share_partitions.in_flight(key)))
-    return ((IN_FLIGHT_NOTES, encode(notes, 0)),)
+    notes = InFlightExtension(records=tuple(_note(one, now_ms) for one in share_partitions.in_flight(key)))
+    return ((IN_FLIGHT_EXTENSION, encode(notes, 0)),)
 
 
-def _note(one: InFlight, now_ms: int) -> InFlightNote:
-    return InFlightNote(
+def _note(one: InFlight, now_ms: int) -> InFlightRange:
+    return InFlightRange(
         first_offset=one.first_offset,
         last_offset=one.last_offset,
         state=one.state,

@@ -84,7 +84,7 @@ async def _infer_all(cluster: Cluster, group: str, partition: int) -> PastRebala
             )
         inferred = history.take(record.offset, record.timestamp, decoded)
         if inferred is not None and inferred.group_id == group:
-            found.append(inferred.story)
+            found.append(inferred.value)
     return PastRebalances(
         found, f"The cluster has no audit topic: inferred from {OFFSETS_TOPIC}-{partition}."
     )

@@ -5,8 +5,8 @@ role. A standby or warm-up task waits for members of its process only. A rebalan
 blocked by a member that others wait for; it is listed first.
 
 Kafka's description does not contain the tasks whose revocation a member has not confirmed yet. A konvene
-broker reports them (`messages.streams_notes`). For other brokers the text names the members that are behind
-the target assignment epoch, as these may still own the tasks.
+broker reports them (`messages.streams_extensions`). For other brokers the text names the members that are
+behind the target assignment epoch, as these may still own the tasks.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ reports differ, the largest offset is shown, as the description does not show wh
 
 An unknown value is shown as unknown: there is no bar without an end offset. Kafka's description lacks the
 limits (acceptable recovery lag, number of warm-ups) and which members report no offsets. A konvene broker
-reports them as well (`messages.streams_notes`); for other brokers they are left out.
+reports them as well (`messages.streams_extensions`); for other brokers they are left out.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _move_lines(found: DryRun, moves: AssignmentChanges) -> Iterator[str]:
     line = f"dry run: {moves.stay} {what} stay, {moves.move} move to another member"
     if found.to == "streams":
         line += (
-            f"; standbys: {moves.copies_stay} stay, {moves.copies_gone} are removed, "
+            f"; standbys: {moves.copies_stay} stay, {moves.copies_removed} are removed, "
             f"{moves.copies_made} are new"
         )
     yield line if moves.settled else f"{line}; the group did not converge in {moves.heartbeats} heartbeats"

@@ -23,7 +23,7 @@ from konvene.messages import BY_NAME
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.messages.describe_groups import DescribeGroupsRequest
-from konvene.messages.heartbeat_notes import HEARTBEAT_NOTES, REQUEST_FIELD, HeartbeatNotes
+from konvene.messages.heartbeat_extensions import HEARTBEAT_EXTENSION, REQUEST_FIELD, HeartbeatExtension
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from konvene.messages.offset_commit import (
@@ -367,9 +367,9 @@ def _error_of(code: int, about: str) -> KafkaError | None:
 def _with_heartbeats(group: GroupDescription, found: Struct) -> GroupDescription:
     """Add the heartbeat statistics of a konvene broker."""
     for tag, data in found.unknown_tags:
-        if tag == HEARTBEAT_NOTES:
+        if tag == HEARTBEAT_EXTENSION:
             try:
-                notes = decode(HeartbeatNotes, 0, data)
+                notes = decode(HeartbeatExtension, 0, data)
             except CodecError as error:
                 raise BadResponse(f"group {group.group_id}, heartbeat statistics: {error}") from error
             heartbeats = {

@@ -29,7 +29,7 @@ from konvene.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 )
-from konvene.messages.in_flight_notes import IN_FLIGHT_NOTES, REQUEST_FIELD, InFlightNotes
+from konvene.messages.in_flight_extensions import IN_FLIGHT_EXTENSION, REQUEST_FIELD, InFlightExtension
 from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 
 __all__ = [
@@ -254,9 +254,9 @@ def _offset(group: str, tp: TopicPartition, row: Any) -> SharePartitionOffset:
 def _in_flight(tp: TopicPartition, row: Any) -> tuple[InFlightRecords, ...] | None:
     """The in-flight records that a konvene broker reports."""
     for tag, data in row.unknown_tags:
-        if tag == IN_FLIGHT_NOTES:
+        if tag == IN_FLIGHT_EXTENSION:
             try:
-                notes = decode(InFlightNotes, 0, data)
+                notes = decode(InFlightExtension, 0, data)
             except CodecError as error:
                 raise BadResponse(f"{tp}, in-flight records: {error}") from error
             return tuple(

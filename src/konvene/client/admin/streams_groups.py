@@ -17,8 +17,8 @@ from konvene.client.streams.tasks import Assignment, Subtopology, Task, Topology
 from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.messages import BY_NAME
+from konvene.messages.streams_extensions import REQUEST_FIELD, STREAMS_EXTENSION, StreamsExtension
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
-from konvene.messages.streams_notes import REQUEST_FIELD, STREAMS_NOTES, StreamsNotes
 
 __all__ = [
     "DescriptionStatus", "GlobalStore", "NodeKind", "StreamsGroupAdmin", "StreamsGroupDescription",
@@ -241,8 +241,8 @@ class StreamsGroupAdmin(GroupAdmin):
 
 
 def _described(found: Any, coordinator: Node) -> StreamsGroupDescription:
-    notes = _notes(found)
-    pending = None if notes is None else _pending_revocations(notes)
+    extension = _extension(found)
+    pending = None if extension is None else _pending_revocations(extension)
     topology = None
     if found.topology is not None:
         subtopologies = tuple(map(Subtopology.from_message, found.topology.subtopologies or ()))
@@ -258,15 +258,15 @@ def _described(found: Any, coordinator: Node) -> StreamsGroupDescription:
         assignor=found.assignor_name or "",
         description=_description(found.topology_description),
         description_status=found.topology_description_status,
-        acceptable_recovery_lag=_known(notes.acceptable_recovery_lag) if notes is not None else None,
-        num_warmup_replicas=_known(notes.num_warmup_replicas) if notes is not None else None,
-        not_reporting=frozenset(notes.silent) if notes is not None else None,
-        placement=_placement(notes) if notes is not None else None,
+        acceptable_recovery_lag=_known(extension.acceptable_recovery_lag) if extension is not None else None,
+        num_warmup_replicas=_known(extension.num_warmup_replicas) if extension is not None else None,
+        not_reporting=frozenset(extension.not_reporting) if extension is not None else None,
+        placement=_placement(extension) if extension is not None else None,
     )
 
 
-def _placement(notes: Any) -> Placement | None:
-    for row in notes.placement:
+def _placement(extension: Any) -> Placement | None:
+    for row in extension.placement:
         counts = (getattr(row, name) for name in Placement._fields[1:])
         return Placement(row.rack_aware_assignment_tags, *counts)
     return None
@@ -297,22 +297,24 @@ def _assignment(row: Any) -> Assignment:
     return Assignment.from_message(row.active_tasks, row.standby_tasks, row.warmup_tasks)
 
 
-def _notes(found: Any) -> StreamsNotes | None:
+def _extension(found: Any) -> StreamsExtension | None:
     """The additional report of a konvene broker."""
     for tag, data in found.unknown_tags:
-        if tag == STREAMS_NOTES:
+        if tag == STREAMS_EXTENSION:
             try:
-                notes: StreamsNotes = decode(StreamsNotes, 0, data)
+                extension: StreamsExtension = decode(StreamsExtension, 0, data)
             except CodecError as error:
                 raise BadResponse(f"group {found.group_id}, pending revocations: {error}") from error
-            return notes
+            return extension
     return None
 
 
-def _pending_revocations(notes: StreamsNotes) -> dict[str, Assignment]:
+def _pending_revocations(extension: StreamsExtension) -> dict[str, Assignment]:
     return {
-        note.member_id: Assignment.from_message(note.owes_active, note.owes_standby, note.owes_warmup)
-        for note in notes.members
+        member.member_id: Assignment.from_message(
+            member.pending_active, member.pending_standby, member.pending_warmup
+        )
+        for member in extension.members
     }
 
 

@@ -101,7 +101,7 @@ class SoftState:
     """Whether the expressions are being resolved."""
     computing: int = 0
     """The epoch for which a target is being computed outside the core; 0: none."""
-    story: RebalanceTrace | None = None
+    trace: RebalanceTrace | None = None
 
     @property
     def basis(self) -> tuple[object, ...]:

@@ -64,7 +64,7 @@ def heartbeat_fast_path(
     if current.epoch == epoch:
         return Outcome(replies, timers=(armed,), may_wait=True)
     target = group.targets.get(member.member_id, NOTHING)
-    is_last = soft.story is not None and len(group.behind) <= 1
+    is_last = soft.trace is not None and len(group.behind) <= 1
     if is_last or not has_it_all(current, target, SubscribedTopics(member.topics, context.topics)):
         return None
     moved = CurrentAssignment(MemberState.STABLE, epoch, current.epoch, current.assigned)
@@ -72,7 +72,7 @@ def heartbeat_fast_path(
     return Outcome(
         replies,
         (log.current_record(group.group_id, member.member_id, moved),),
-        (reached,) if soft.story is not None else (),
+        (reached,) if soft.trace is not None else (),
         (Disarm(revocation_key(group.group_id, member.member_id)), armed),
         may_wait=True,
     )

@@ -106,7 +106,7 @@ class AssignmentChanges(NamedTuple):
     """Number that were assigned but would not be any more."""
     copies_stay: int
     """Number of standby tasks that stay with their member, in any role."""
-    copies_gone: int
+    copies_removed: int
     copies_made: int
     settled: bool
     """Whether all members reached their target assignment."""
@@ -427,16 +427,16 @@ def _assignment_changes(members: Iterable[MemberPlan], converted: ConvertedGroup
     before = frozenset[str]().union(*(each.has for each in planned))
     after = frozenset[str]().union(*(each.target or frozenset() for each in planned))
     staying = sum(len(each.has & (each.target or frozenset())) for each in planned)
-    copies_stay = copies_gone = copies_made = 0
+    copies_stay = copies_removed = copies_made = 0
     for each in planned:
         copies = each.target_standby | each.target_warmup
         assigned = copies | (each.target or frozenset())
         copies_stay += len(each.standby & assigned)
-        copies_gone += len(each.standby - assigned)
+        copies_removed += len(each.standby - assigned)
         copies_made += len(copies - each.standby - each.has)
     return AssignmentChanges(
         staying, len(after & before) - staying, len(after - before), len(before - after), copies_stay,
-        copies_gone, copies_made, converted.settled, converted.heartbeats,
+        copies_removed, copies_made, converted.settled, converted.heartbeats,
     )  # fmt: skip
 
 

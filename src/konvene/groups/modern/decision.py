@@ -103,7 +103,7 @@ class ModernDecision(ABC, Generic[G, M]):
         self._trace_rebalance()
         soft: tuple[SoftStateRecord, ...] = ()
         reported = self._reported()
-        if self.soft is not self.group.soft or reported or (self.assignments and self.soft.story is not None):
+        if self.soft is not self.group.soft or reported or (self.assignments and self.soft.trace is not None):
             soft = (SoftStateRecord(self.group.group_id, self.soft, self._reached(), reported),)
         return Outcome(
             tuple(self.replies), tuple(self.records), soft, tuple(self.timers), tuple(self.effects),
@@ -236,7 +236,7 @@ class ModernDecision(ABC, Generic[G, M]):
     def _trace_rebalance(self) -> None:
         """Audit an epoch bump, and the end of a rebalance: all members have reached the target."""
         group, now = self.group, self.context.now_ms
-        trace: RebalanceTrace | None = self.soft.story
+        trace: RebalanceTrace | None = self.soft.trace
         if self.epoch == group.epoch and trace is None and not self.causes:
             return
         size = self._next_size()
@@ -253,8 +253,8 @@ class ModernDecision(ABC, Generic[G, M]):
         if trace is not None and trace.targeted_ms >= 0 and has_progress and not self._count_behind(size):
             self._audit(self.epoch, self._settled_state(), trace, is_over=True)
             trace = None
-        if trace is not self.soft.story:
-            self.remember(story=trace)
+        if trace is not self.soft.trace:
+            self.remember(trace=trace)
 
     def _next_size(self) -> int:
         """Return the number of members after this decision."""

@@ -294,7 +294,7 @@ class CachedHeartbeat:
         self.assignment_epoch = group.assignment_epoch
         self.soft = group.soft
 
-    def holds(self, groups: Mapping[str, Any]) -> bool:
+    def is_current(self, groups: Mapping[str, Any]) -> bool:
         """Whether the group and the member are still as they were."""
         group, soft = self.group, self.group.soft
         if soft is not self.soft:

@@ -50,7 +50,7 @@ class SoftStateRecord:
 
 def apply_soft_state(group: Any, record: SoftStateRecord) -> None:
     """Apply a soft record to its group."""
-    before, after = group.soft.story, record.soft.story
+    before, after = group.soft.trace, record.soft.trace
     group.soft = record.soft
     if after is None or before is None or before.targeted_ms != after.targeted_ms:
         group.reached_ms.clear()

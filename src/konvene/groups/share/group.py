@@ -81,7 +81,7 @@ class SoftState:
     """When the initialization of a topic's share partitions was requested, while it is pending."""
     computing: int = 0
     """The epoch for which a target is being computed outside the core; 0: none."""
-    story: RebalanceTrace | None = None
+    trace: RebalanceTrace | None = None
 
     @property
     def basis(self) -> tuple[object, ...]:

@@ -12,10 +12,10 @@ from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.heartbeat import heartbeat
 from konvene.groups.share.work import (
     BeginDeletion,
+    DeletedTopics,
     InitializedPartitions,
     StateDeleted,
     StateInitialized,
-    TopicsGone,
 )
 from konvene.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from konvene.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
@@ -39,5 +39,5 @@ HANDLERS: dict[type, Callable[[Groups, Any, Context], Outcome]] = {
     StateDeleted: lambda groups, event, context: initialize.deleted(
         find_group(groups, event.group_id, ShareGroup), event, context
     ),
-    TopicsGone: lambda groups, event, context: initialize.topics_gone(groups.values(), event, context),
+    DeletedTopics: lambda groups, event, context: initialize.topics_deleted(groups.values(), event, context),
 }

@@ -30,11 +30,11 @@ from konvene.groups.share.state_topics import Listed, Some, by_topic, keys
 from konvene.groups.share.work import (
     DELETE_STATE,
     INITIALIZE_STATE,
+    DeletedTopics,
     StateDeleted,
     StateInitialized,
     StateToDelete,
     StateToInitialize,
-    TopicsGone,
 )
 from konvene.shard.contract import NOTHING, Arm, Context, Effect, Outcome, Reply
 from konvene.shard.image import Topics
@@ -170,7 +170,7 @@ def _acknowledge(context: Context) -> Outcome:
     return Outcome((Reply(context.waiter, None),)) if context.waiter else NOTHING
 
 
-def topics_gone(groups: Collection[object], event: TopicsGone, context: Context) -> Outcome:
+def topics_deleted(groups: Collection[object], event: DeletedTopics, context: Context) -> Outcome:
     """Remove deleted topics from the lists of all groups. The share coordinator deletes their state by
     itself."""
     remaining = Topics(topic for topic in context.topics.by_id.values() if topic.id not in event.topic_ids)

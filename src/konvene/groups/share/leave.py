@@ -16,7 +16,7 @@ from konvene.groups.modern.group import get_or_throw_group, get_or_throw_member
 from konvene.groups.modern.leave import MemberTimers
 from konvene.groups.share.decision import Decision
 from konvene.groups.share.group import Member, ShareGroup
-from konvene.groups.share.work import GROUP_EMPTY, MEMBER_GONE, MEMBER_LEFT
+from konvene.groups.share.work import GROUP_EMPTY, MEMBER_FENCED, MEMBER_LEFT
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from konvene.shard import causes
 from konvene.shard.contract import Context, Effect, Outcome
@@ -50,7 +50,7 @@ def _fence(decision: Decision, member: Member, cause: str, effect: str) -> Outco
 
 
 TIMERS: Final[MemberTimers[ShareGroup]] = MemberTimers(
-    lambda group, member, cause, context: _fence(Decision(group, context), member, cause, MEMBER_GONE)
+    lambda group, member, cause, context: _fence(Decision(group, context), member, cause, MEMBER_FENCED)
 )
 
 

@@ -21,7 +21,7 @@ INITIALIZE_STATE = "initialize-share-state"
 DELETE_STATE = "delete-share-state"
 """Effect: delete state whose deletion a crash interrupted. Subject: `StateToDelete`."""
 
-MEMBER_GONE = "share-member-gone"
+MEMBER_FENCED = "share-member-fenced"
 """Effect: a member was fenced; the records that it acquired are released. Subject: `(group id, member
 id)`."""
 
@@ -84,7 +84,7 @@ class InitializedPartitions(NamedTuple):
     group_id: str
 
 
-class TopicsGone(NamedTuple):
+class DeletedTopics(NamedTuple):
     """Event: topics were deleted."""
 
     topic_ids: frozenset[Uuid]

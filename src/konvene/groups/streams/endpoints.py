@@ -17,7 +17,7 @@ from konvene.messages.streams_group_heartbeat import Endpoint, EndpointToPartiti
 from konvene.shard.image import Topics
 
 
-def told_endpoints(
+def endpoint_partitions(
     decision: Decision, new: Member, replaced: str | None, configured: ConfiguredTopology
 ) -> tuple[EndpointToPartitions, ...]:
     """Return the endpoints of all members that have one, the member at hand last."""

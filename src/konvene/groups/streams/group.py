@@ -94,7 +94,7 @@ class Reported:
     """When it reported: of two members of one process, which share a disk, the later report counts."""
     reports: bool = False
     """Whether the member reports at all: warm-ups of other members are not waited for (`warmups`)."""
-    knows_endpoints: int = -1
+    sent_endpoint_epoch: int = -1
     """The endpoint epoch that was last sent to a member of the classic protocol."""
 
 
@@ -125,7 +125,7 @@ class SoftState:
     """Why internal topics could not be created."""
     description: Any = None
     """The topology description, or the pending request for it (`descriptions.Description`)."""
-    story: RebalanceTrace | None = None
+    trace: RebalanceTrace | None = None
 
     @property
     def basis(self) -> tuple[object, ...]:

@@ -43,7 +43,7 @@ from konvene.groups.streams.assignors import TAGS
 from konvene.groups.streams.classic import conversion
 from konvene.groups.streams.current_assignment import CurrentAssignment, Epochs, units
 from konvene.groups.streams.decision import Decision, delay_key, session_key
-from konvene.groups.streams.endpoints import told_endpoints
+from konvene.groups.streams.endpoints import endpoint_partitions
 from konvene.groups.streams.epoch_bumps import maybe_bump_epoch
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import leave
@@ -370,7 +370,7 @@ def _response(
             decision.remember(endpoint_epoch=endpoint_epoch)
     endpoints = None
     if endpoint_epoch != request.endpoint_information_epoch:
-        endpoints = told_endpoints(decision, new, replaced, configured)
+        endpoints = endpoint_partitions(decision, new, replaced, configured)
     lag: int = decision.config["streams.acceptable.recovery.lag"]
     return StreamsGroupHeartbeatResponse(
         member_id=new.member_id,

@@ -224,7 +224,7 @@ class PartitionReducer:
                 self._ended.add(group_id)
             return
         self._apply(
-            kind, track, group, member, member_id, record, None if change is None else change.story, at
+            kind, track, group, member, member_id, record, None if change is None else change.value, at
         )
 
     def _apply(
@@ -266,7 +266,7 @@ class PartitionReducer:
         else:
             self._ended.add(group_id)
         value: Any = record.value
-        row = None if change is None else change.story
+        row = None if change is None else change.value
         classic.apply_generation(track, before, value, row, self._audit, at, self._put)
 
     def finish(self) -> None:

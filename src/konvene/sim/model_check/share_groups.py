@@ -36,10 +36,10 @@ from konvene.groups.share.work import (
     DELETE_STATE,
     INITIALIZE_STATE,
     BeginDeletion,
+    DeletedTopics,
     OffsetsToAlter,
     OffsetsToDelete,
     StateToDelete,
-    TopicsGone,
 )
 from konvene.messages import alter_share_group_offsets as alter
 from konvene.messages import delete_share_group_offsets as forget
@@ -301,7 +301,7 @@ class ShareGroupModel(GroupModel):
         states = self.coordinator.inform(without.states, TopicsDeleted(ids), self.topics[GONE])
         informed = without._replace(states=states)
         yield self._checked(
-            "orders is deleted", self.decide(informed, TopicsGone(ids), "completion")[0], False
+            "orders is deleted", self.decide(informed, DeletedTopics(ids), "completion")[0], False
         )
         if state.faults:
             orphaned = without._replace(faults=state.faults - 1, orphaned=True)

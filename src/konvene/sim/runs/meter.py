@@ -167,7 +167,7 @@ class Meter(MembershipListener):
         self.explained_rebalances.append(explained)
         if self._began_ms < 0:
             return
-        trace = explained.rebalance.story
+        trace = explained.rebalance.value
         self._outcome.rebalances.append(
             Rebalanced(
                 (self._now_ms() - self._began_ms) / 1000,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
-from konvene.groups.share.work import TopicsGone
+from konvene.groups.share.work import DeletedTopics
 from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Effect
@@ -308,7 +308,7 @@ class ShareNode:
         ids = {topic.id for topic in self.world.topics.by_id.values()}
         gone, self._ids = sorted(self._ids - ids), ids
         for topic_id in gone:
-            self.world.runtime.inform(TopicsGone(frozenset((topic_id,))))
+            self.world.runtime.inform(DeletedTopics(frozenset((topic_id,))))
             self.runtime.inform(TopicsDeleted(frozenset((topic_id,))))
             self.deliveries.share_partitions.topic_deleted(topic_id)
             for key in [key for key in self.books if key.topic_id == topic_id]:

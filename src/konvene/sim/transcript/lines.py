@@ -208,7 +208,7 @@ MODERN = CONSUMER | STREAMS | SHARE
 
 def why_line(rebalance: Rebalance) -> str:
     """Return the causes of a generation or group epoch as a line."""
-    story = rebalance.story
+    story = rebalance.value
     parts = ", ".join(
         " ".join(word for word in (c.kind, c.member_id, c.reason and f"({c.reason})") if word)
         for c in story.causes

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.share.work import BeginDeletion, StateDeleted, StateInitialized, TopicsGone
+from konvene.groups.share.work import BeginDeletion, DeletedTopics, StateDeleted, StateInitialized
 from konvene.groups.streams.classic.changelog_ends import EndsFound
 from konvene.groups.streams.topology.internal_topics import TopicsNotCreated
 from konvene.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
@@ -42,7 +42,7 @@ from konvene.sim.transcript.vocabulary import NONE, Client
 from konvene.sim.world.event import Event
 
 Words = list[str]
-SHARE_RESULTS = (StateInitialized, StateDeleted, TopicsGone)
+SHARE_RESULTS = (StateInitialized, StateDeleted, DeletedTopics)
 
 
 class Recorder:

@@ -14,12 +14,12 @@ from konvene.groups.share.work import (
     DELETE_STATE,
     GROUP_EMPTY,
     INITIALIZE_STATE,
-    MEMBER_GONE,
+    MEMBER_FENCED,
     MEMBER_LEFT,
     BeginDeletion,
+    DeletedTopics,
     StateDeleted,
     StateInitialized,
-    TopicsGone,
 )
 from konvene.messages import alter_share_group_offsets as alter
 from konvene.messages import delete_share_group_offsets as forget
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SHARE_EPOCHS = {"join": 0, "stay": None, "leave": -1}
 """Member epochs of heartbeats by action; `stay` uses the current epoch."""
 
-SHARE_WORK = (INITIALIZE_STATE, DELETE_STATE, MEMBER_GONE, MEMBER_LEFT, GROUP_EMPTY)
+SHARE_WORK = (INITIALIZE_STATE, DELETE_STATE, MEMBER_FENCED, MEMBER_LEFT, GROUP_EMPTY)
 
 
 def share_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
@@ -101,7 +101,7 @@ def share_delete(s: Scenario, plain: list[str], o: Options) -> None:
 def _reported_result(s: Scenario, o: Options) -> Any:
     """Return the result that the options of `state` describe."""
     if "gone" in o:
-        return TopicsGone(frozenset(_ids(s, o["gone"])))
+        return DeletedTopics(frozenset(_ids(s, o["gone"])))
     if "deleted" in o:
         return StateDeleted(o["group"], tuple(_ids(s, o["deleted"])))
     return StateInitialized(o["group"], *(tuple(_keys(s, o, word)) for word in ("begun", "failed")))

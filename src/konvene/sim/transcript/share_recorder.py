@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.share.work import BeginDeletion, StateDeleted, StateInitialized, TopicsGone
+from konvene.groups.share.work import BeginDeletion, DeletedTopics, StateDeleted, StateInitialized
 from konvene.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from konvene.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -82,7 +82,7 @@ def state(ids: TopicIds, result: Any) -> Words | None:
             if topic_names is None
             else ["state", f"group={result.group_id}", f"deleted={topic_names or NONE}"]
         )
-    if isinstance(result, TopicsGone):
+    if isinstance(result, DeletedTopics):
         topic_names = _topics(ids, sorted(result.topic_ids))
         return None if topic_names is None else ["state", f"gone={topic_names or NONE}"]
     return None

@@ -249,7 +249,7 @@ def test_bug_4_every_prefix_loads_that_was_compacted_up_to_anywhere() -> None:
 
 def causes_since(story: Story, before: int, epoch: int = 0) -> list[tuple[str, str]]:
     """Why the group has moved since, from an epoch on: each cause, and who it is about."""
-    told = [each.story for each in story.life.why[before:] if each.story.epoch >= epoch]
+    told = [each.value for each in story.life.why[before:] if each.value.epoch >= epoch]
     return [(cause.kind, cause.member_id) for each in told for cause in each.causes]
 
 

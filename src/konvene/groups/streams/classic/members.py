@@ -248,7 +248,7 @@ def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Ou
     decision.arm_session(settled)
     known = decision.reported_by(member.member_id)
     if known is not None and settled.user_endpoint is not None:
-        decision.report(member.member_id, replace(known, knows_endpoints=decision.soft.endpoint_epoch))
+        decision.report(member.member_id, replace(known, sent_endpoint_epoch=decision.soft.endpoint_epoch))
     assignment = encode_assignment(
         decision, settled, settled.current.assigned.tasks, _next_rebalance_ms(decision, settled)
     )
@@ -340,7 +340,7 @@ def _misses_endpoints(decision: Decision, member: Member) -> bool:
     if member.user_endpoint is None:
         return False
     report = decision.reported_by(member.member_id)
-    return report is None or report.knows_endpoints != decision.soft.endpoint_epoch
+    return report is None or report.sent_endpoint_epoch != decision.soft.endpoint_epoch
 
 
 def _report_is_due(decision: Decision, member: Member) -> bool:

@@ -38,7 +38,7 @@ from konvene.groups.streams.classic.user_data import (
 )
 from konvene.groups.streams.current_assignment import Epochs, Held
 from konvene.groups.streams.decision import Decision
-from konvene.groups.streams.endpoints import told_endpoints
+from konvene.groups.streams.endpoints import endpoint_partitions
 from konvene.groups.streams.group import NO_EPOCH, Member, Reported
 from konvene.groups.streams.topology.configure import Status
 from konvene.groups.streams.topology.topology import Topology, sources
@@ -104,9 +104,9 @@ def new_report(metadata: JoinMetadata, known: Reported | None, assigned: Held, n
     for (name, partition), offset in metadata.info.offset_sums.items():
         if offset >= 0:
             offsets.setdefault(name, {})[partition] = offset
-    knows_endpoints = NO_EPOCH if known is None else known.knows_endpoints
+    sent_endpoint_epoch = NO_EPOCH if known is None else known.sent_endpoint_epoch
     ends = estimated_ends(offsets, known, assigned)
-    return Reported(offsets, ends, now_ms, metadata.reports, knows_endpoints)
+    return Reported(offsets, ends, now_ms, metadata.reports, sent_endpoint_epoch)
 
 
 def tasks_with_offsets(metadata: JoinMetadata) -> set[Task]:
@@ -177,7 +177,7 @@ def _endpoints(
     configured = decision.soft.configured
     if configured is None or (info.user_endpoint and member.user_endpoint is None):
         return ()
-    return told_endpoints(decision, member, None, configured)
+    return endpoint_partitions(decision, member, None, configured)
 
 
 def _hosts(decision: Decision, version: int, endpoints: tuple[wire.EndpointToPartitions, ...]) -> bytes:

@@ -237,8 +237,8 @@ class EveryGenerationWasToldWhy(Invariant):
             self.told.update((name, group.generation) for name, group in classic(event))
         self.told.update((name, group.generation) for name, group in downgraded(event))
         for rebalance in event.outcome.why if event.outcome is not None else ():
-            assert rebalance.story.causes, f"{rebalance.group_id} moved to {rebalance.story.epoch}: no cause"
-            self.told.add((rebalance.group_id, rebalance.story.epoch))
+            assert rebalance.value.causes, f"{rebalance.group_id} moved to {rebalance.value.epoch}: no cause"
+            self.told.add((rebalance.group_id, rebalance.value.epoch))
         for name, group in classic(event):
             if group.state in SETTLED and group.generation:
                 assert (name, group.generation) in self.told, f"nobody was told why there is {group!r}"

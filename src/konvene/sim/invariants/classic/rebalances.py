@@ -215,11 +215,11 @@ class CausesAreToldOnce(Invariant):
 
     def after(self, event: Event) -> None:
         for rebalance in event.outcome.why if event.outcome is not None else ():
-            if rebalance.story.group_type != "classic":
+            if rebalance.value.group_type != "classic":
                 continue  # Told when its epoch moves, and once more when all have followed.
-            name, now = rebalance.group_id, rebalance.story.causes
+            name, now = rebalance.group_id, rebalance.value.causes
             again = [cause for cause in now if any(cause is old for old in self.told.get(name, ()))]
-            assert not again, f"{name} moved to {rebalance.story.epoch}; told before: {again}"
+            assert not again, f"{name} moved to {rebalance.value.epoch}; told before: {again}"
             self.told[name] = now
 
 
@@ -246,7 +246,7 @@ class ChangesHaveACause(Invariant):
             if before.keys() == group.members.keys():
                 continue
             story = group.trace.causes if group.trace is not None else ()
-            told = {(c.member_id, c.kind) for r in outcome.why if r.group_id == name for c in r.story.causes}
+            told = {(c.member_id, c.kind) for r in outcome.why if r.group_id == name for c in r.value.causes}
             told.update((c.member_id, c.kind) for c in story)
             old, new = _by_who(before.values()), _by_who(group.members.values())
             by = event.api if event.kind == "request" else event.key[0]

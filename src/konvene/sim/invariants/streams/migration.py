@@ -298,7 +298,7 @@ def _news(event: Event, group: StreamsGroup, member: Member) -> Iterator[str]:
         if since_ms is None or not 0 <= since_ms < interval_ms:
             yield "how far it is"
     if member.user_endpoint is not None:
-        knows = None if known is None else known.knows_endpoints
+        knows = None if known is None else known.sent_endpoint_epoch
         if knows != group.soft.endpoint_epoch:
             yield "where others have their state"
 

@@ -347,13 +347,13 @@ def was(old: StreamsGroup | None, member: Member) -> Member | None:
 
 def new_causes(event: Event, old: StreamsGroup, group: StreamsGroup) -> tuple[Any, ...]:
     """What a decision says why the epoch moves: in the story of what is under way, or in that told."""
-    before = len(old.soft.story.causes) if old.soft.story is not None else 0
+    before = len(old.soft.trace.causes) if old.soft.trace is not None else 0
     told = (
-        [row.story.causes for row in event.outcome.why if row.group_id == group.group_id]
+        [row.value.causes for row in event.outcome.why if row.group_id == group.group_id]
         if (event.outcome is not None)
         else []
     )
-    now = told[-1] if told else group.soft.story.causes if group.soft.story is not None else ()
+    now = told[-1] if told else group.soft.trace.causes if group.soft.trace is not None else ()
     return tuple(now[before:]) if group.epoch > old.epoch else ()
 
 

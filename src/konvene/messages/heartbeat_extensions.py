@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from konvene.codec.schema import Struct, array, boolean, int32, string
 
-HEARTBEAT_NOTES = 27_503
+HEARTBEAT_EXTENSION = 27_503
 """Number of the tagged field, in the request and in each described group."""
 
-REQUEST_FIELD = (HEARTBEAT_NOTES, b"")
+REQUEST_FIELD = (HEARTBEAT_EXTENSION, b"")
 
 
-class HeartbeatNote(Struct):
+class MemberHeartbeat(Struct):
     member_id: str = string("0+")
     """Id of the member."""
     interval_ms: int = int32("0+", default=-1)
@@ -24,8 +24,8 @@ class HeartbeatNote(Struct):
     """True while the broker holds the member's heartbeat because there is nothing to report."""
 
 
-class HeartbeatNotes(Struct, versions="0", flexible="0+"):
+class HeartbeatExtension(Struct, versions="0", flexible="0+"):
     policy: str = string("0+")
     """Heartbeat policy of the group."""
-    members: tuple[HeartbeatNote, ...] = array(HeartbeatNote, "0+")
+    members: tuple[MemberHeartbeat, ...] = array(MemberHeartbeat, "0+")
     """Heartbeats, by member."""

@@ -2,9 +2,9 @@
 assignment.
 
 Kafka's description omits tasks that a member has to revoke but has not confirmed, so it does not show what
-others wait for. It shows how far tasks have restored, but not how far they have to. As in `heartbeat_notes`,
-the extension is a tagged field with a number that Kafka does not use: a client that sends it, empty, with
-StreamsGroupDescribe receives it with each group. Other brokers ignore the tag.
+others wait for. It shows how far tasks have restored, but not how far they have to. As in
+`heartbeat_extensions`, the extension is a tagged field with a number that Kafka does not use: a client that
+sends it, empty, with StreamsGroupDescribe receives it with each group. Other brokers ignore the tag.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from __future__ import annotations
 from konvene.codec.schema import Struct, array, int32, int64, string
 from konvene.messages.streams_group_describe import TaskIds
 
-STREAMS_NOTES = 27_504
+STREAMS_EXTENSION = 27_504
 """Number of the tagged field, in the request and in each described group."""
 
-REQUEST_FIELD = (STREAMS_NOTES, b"")
+REQUEST_FIELD = (STREAMS_EXTENSION, b"")
 
 
-class StreamsNote(Struct):
+class PendingTaskRevocations(Struct):
     member_id: str = string("0+")
     """Id of the member."""
-    owes_active: tuple[TaskIds, ...] = array(TaskIds, "0+")
+    pending_active: tuple[TaskIds, ...] = array(TaskIds, "0+")
     """Active tasks that the member still has to revoke."""
-    owes_standby: tuple[TaskIds, ...] = array(TaskIds, "0+")
+    pending_standby: tuple[TaskIds, ...] = array(TaskIds, "0+")
     """Standby tasks that the member still has to revoke."""
-    owes_warmup: tuple[TaskIds, ...] = array(TaskIds, "0+")
+    pending_warmup: tuple[TaskIds, ...] = array(TaskIds, "0+")
     """Warm-up tasks that the member still has to revoke."""
 
 
-class PlacementNote(Struct):
+class PlacementCost(Struct):
     """Cost of a target assignment (`groups.assignors.tasks.racks.Cost`) and the tags that it depends on."""
 
     rack_aware_assignment_tags: tuple[str, ...] = array(string, "0+")
@@ -48,14 +48,14 @@ class PlacementNote(Struct):
     """Tasks with at least one standby or warm-up."""
 
 
-class StreamsNotes(Struct, versions="0", flexible="0+"):
-    members: tuple[StreamsNote, ...] = array(StreamsNote, "0+")
+class StreamsExtension(Struct, versions="0", flexible="0+"):
+    members: tuple[PendingTaskRevocations, ...] = array(PendingTaskRevocations, "0+")
     """Members with tasks that they still have to revoke."""
     acceptable_recovery_lag: int = int64("0+", default=-1, tag=0)
     """Lag up to which a warm-up counts as caught up, in records; -1 if not reported."""
     num_warmup_replicas: int = int32("0+", default=-1, tag=1)
     """Largest number of simultaneous warm-ups; -1 if not reported."""
-    silent: tuple[str, ...] = array(string, "0+", tag=2)
+    not_reporting: tuple[str, ...] = array(string, "0+", tag=2)
     """Ids of the members that report no task offsets."""
-    placement: tuple[PlacementNote, ...] = array(PlacementNote, "0+", tag=3)
+    placement: tuple[PlacementCost, ...] = array(PlacementCost, "0+", tag=3)
     """Cost of the assignment; at most one, present if tags are configured or racks are known."""

@@ -1,10 +1,10 @@
 """Extension of share group offsets: which members have acquired which records.
 
-Kafka reports a share group's start offset and lag in a partition. Which member acquired the delivered
-records, since when, how often they were delivered and how long they stay locked has no field. As in
-`heartbeat_notes`, it is a tagged field with a number that Kafka does not use: a client that sends it, empty,
-with DescribeShareGroupOffsets receives it with each partition that is described without an error. Other
-brokers ignore the tag.
+Kafka reports a share group's start offset and lag in a partition. It has no field for the member that
+acquired the delivered records, the time of the acquisition, the delivery count, and the time that the lock
+still has. As in `heartbeat_extensions`, the extension is a tagged field with a number that Kafka does not
+use: a client that sends it, empty, with DescribeShareGroupOffsets receives it with each partition that is
+described without an error. Other brokers ignore the tag.
 
 Times are relative to the response, so that no clocks have to be compared.
 """
@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from konvene.codec.schema import Struct, array, int8, int16, int64, string
 
-IN_FLIGHT_NOTES = 27_505
+IN_FLIGHT_EXTENSION = 27_505
 """Number of the tagged field, in the request and in each partition of the response."""
 
-REQUEST_FIELD = (IN_FLIGHT_NOTES, b"")
+REQUEST_FIELD = (IN_FLIGHT_EXTENSION, b"")
 
 
-class InFlightNote(Struct):
+class InFlightRange(Struct):
     first_offset: int = int64("0+")
     """First offset of the range."""
     last_offset: int = int64("0+")
@@ -36,6 +36,6 @@ class InFlightNote(Struct):
     """Time until the acquisition lock expires, in milliseconds; -1 if there is none."""
 
 
-class InFlightNotes(Struct, versions="0", flexible="0+"):
-    records: tuple[InFlightNote, ...] = array(InFlightNote, "0+")
+class InFlightExtension(Struct, versions="0", flexible="0+"):
+    records: tuple[InFlightRange, ...] = array(InFlightRange, "0+")
     """Ranges of records, ascending by offset."""
