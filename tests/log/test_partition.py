@@ -24,7 +24,7 @@ from konvene.log.errors import (
     OffsetOutOfRange,
     RecordListTooLarge,
 )
-from konvene.log.opening import open_log
+from konvene.log.opening import LogCheckpoints, open_log
 from konvene.log.partition import PartitionLog
 from konvene.log.producers import Origin
 
@@ -356,7 +356,7 @@ def test_a_log_comes_back_as_it_was_left(tmp_path, clean: bool):
         config,
         clean=clean,
         now_ms=NOW,
-        recovery_point=0 if clean else log.segments[2].base_offset,
+        checkpoints=LogCheckpoints(recovery_point=0 if clean else log.segments[2].base_offset),
     )
     assert found.clean is clean
     assert found.cut_bytes == 0

@@ -15,7 +15,7 @@ from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, LogDirectory, TopicPartition
 from konvene.log.disk.memory import MemoryDisk, PowerCut
 from konvene.log.errors import DamagedLog, LogOffline
-from konvene.log.opening import open_log
+from konvene.log.opening import LogCheckpoints, open_log
 from konvene.log.partition import PartitionLog
 from konvene.log.recovery import RecoveryResult
 
@@ -25,8 +25,8 @@ PLACE = "/d/t-0"
 FIRST = f"{PLACE}/00000000000000000000.log"
 
 
-def reopened(disk: MemoryDisk, **options) -> tuple[PartitionLog, RecoveryResult]:
-    return open_log(disk, PLACE, CONFIG, clean=False, now_ms=NOW, **options)
+def reopened(disk: MemoryDisk, **checkpoints) -> tuple[PartitionLog, RecoveryResult]:
+    return open_log(disk, PLACE, CONFIG, clean=False, now_ms=NOW, checkpoints=LogCheckpoints(**checkpoints))
 
 
 def values(log: PartitionLog) -> list[bytes | None]:

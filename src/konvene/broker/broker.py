@@ -51,6 +51,7 @@ from konvene.errors import Errors
 from konvene.internal_topics import CLUSTER_METADATA_TOPIC
 from konvene.log.config import LogConfig
 from konvene.log.directory import LogDirectory, TopicPartition
+from konvene.log.partition import PartitionLog
 from konvene.messages.broker_registration import BrokerRegistrationRequest
 from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.environment import SYSTEM, Environment
@@ -111,7 +112,7 @@ class Broker:
         node = self.node
         self.archive = Archive.of(config, self.directory)
         self.cleaner = LogCleaner(node, self.directory, self.disk, self.archive)
-        self.topic_logs = TopicLogs(node, self.directory, self.disk, self.cleaner)
+        self.topic_logs = TopicLogs(node, self.directory, self.cleaner, self._make_partition)
         self.log_maintenance = LogMaintenance(node, self.directory, self.disk, self.archive, self.cleaner)
 
     def _make_coordinators(
@@ -178,6 +179,9 @@ class Broker:
         name = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
         config = LogConfig(max_message_bytes=MAX_METADATA_BATCH_BYTES, retention_ms=-1)
         (opened,) = self.directory.create([name], config, self.environment.wall_clock_ms())
+        return self._make_partition(name, opened, leader_epoch=0)
+
+    def _make_partition(self, name: TopicPartition, opened: PartitionLog, leader_epoch: int) -> Partition:
         return Partition(
             name.topic,
             name.partition,
@@ -185,7 +189,7 @@ class Broker:
             environment=self.environment,
             disk=self.disk,
             meter=self.meter,
-            leader_epoch=0,
+            leader_epoch=leader_epoch,
             syncs=self.settings.config["konvene.log.fsync.topics"],
         )
 

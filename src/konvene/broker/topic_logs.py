@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.broker.storage.partitions import Partition, log_config
@@ -17,7 +18,6 @@ from konvene.log.partition import PartitionLog
 if TYPE_CHECKING:
     from konvene.broker.node_services import NodeServices
     from konvene.broker.storage.cleaner import LogCleaner
-    from konvene.broker.storage.disk_threads import DiskThreads
 
 log = logging.getLogger("konvene.broker")
 
@@ -26,12 +26,17 @@ class TopicLogs:
     """Keeps the open logs in step with the topics of the catalogue."""
 
     def __init__(
-        self, node: NodeServices, directory: LogDirectory, disk: DiskThreads, cleaner: LogCleaner
+        self,
+        node: NodeServices,
+        directory: LogDirectory,
+        cleaner: LogCleaner,
+        make_partition: Callable[[TopicPartition, PartitionLog, int], Partition],
     ) -> None:
+        """`make_partition` makes a partition of its name, log and leader epoch."""
         self._node = node
         self._directory = directory
-        self._disk = disk
         self._cleaner = cleaner
+        self._make_partition = make_partition
         self._found = set(directory.partitions())
         """The logs that the data directory had at the start."""
 
@@ -66,19 +71,8 @@ class TopicLogs:
             self._put(name, opened)
 
     def _put(self, name: TopicPartition, opened: PartitionLog) -> None:
-        node = self._node
-        node.partitions.put(
-            Partition(
-                name.topic,
-                name.partition,
-                opened,
-                environment=node.environment,
-                disk=self._disk,
-                meter=node.meter,
-                leader_epoch=node.catalogue.state.leader_epoch(name.topic),
-                syncs=node.settings.config["konvene.log.fsync.topics"],
-            )
-        )
+        leader_epoch = self._node.catalogue.state.leader_epoch(name.topic)
+        self._node.partitions.put(self._make_partition(name, opened, leader_epoch))
 
     def delete_topic(self, topic: TopicState) -> None:
         """Delete the logs of a topic; a cleaning that is under way is aborted."""

@@ -36,7 +36,7 @@ from konvene.log.closing import has_closing_files, invalidate_closing_files, wri
 from konvene.log.config import LogConfig
 from konvene.log.disk.files import Disk, Lock, make_directory, replace
 from konvene.log.errors import DamagedLog, LogDeleted, LogError, LogOffline, WrongDirectory
-from konvene.log.opening import open_log
+from konvene.log.opening import LogCheckpoints, open_log
 from konvene.log.partition import Health, PartitionLog
 from konvene.log.recovery import RecoveryResult
 from konvene.log.summary import LogSummary, summarize
@@ -185,11 +185,13 @@ class LogDirectory:
                 config,
                 clean=self.clean,
                 now_ms=now_ms,
-                start_offset=self._start_offsets.get(partition, 0),
-                recovery_point=self._recovery_points.get(partition, 0),
-                cleaned_to=self._cleaned.get(partition, 0),
-                settled=self._settled,
-                summary=self._summaries.pop(str(partition), None),
+                checkpoints=LogCheckpoints(
+                    start_offset=self._start_offsets.get(partition, 0),
+                    recovery_point=self._recovery_points.get(partition, 0),
+                    cleaned_to=self._cleaned.get(partition, 0),
+                    settled=self._settled,
+                    summary=self._summaries.pop(str(partition), None),
+                ),
                 health=self.health,
             )
         except DamagedLog as damage:

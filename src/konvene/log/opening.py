@@ -12,7 +12,9 @@ only in the page cache, so they are synced before they count as durable.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from konvene.codec.batches import NO_PRODUCER_ID, BatchHeader
 from konvene.codec.errors import CodecError, Malformed
@@ -32,6 +34,24 @@ _LEFTOVERS = frozenset({".deleted", ".cleaned", ".tmp"})
 _BESIDE_A_LOG = frozenset({".index", ".timeindex", ".txnindex"})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogCheckpoints:
+    """What the data directory recorded about one log while it was open the last time."""
+
+    start_offset: int = 0
+    recovery_point: int = 0
+    """Everything below this offset was durable."""
+    cleaned_to: int = 0
+    """Cleaning may have left gaps below this offset."""
+    settled: bool = False
+    """Whether all bytes in the files are durable already, so that what is read needs no sync."""
+    summary: LogSummary | None = None
+    """Written by a clean shutdown; spares reading the indexes."""
+
+
+NO_CHECKPOINTS: Final = LogCheckpoints()
+
+
 def open_log(
     disk: Disk,
     directory: str,
@@ -39,24 +59,19 @@ def open_log(
     *,
     clean: bool,
     now_ms: int,
-    start_offset: int = 0,
-    recovery_point: int = 0,
-    cleaned_to: int = 0,
-    settled: bool = False,
-    summary: LogSummary | None = None,
+    checkpoints: LogCheckpoints = NO_CHECKPOINTS,
     health: Health | None = None,
 ) -> tuple[PartitionLog, RecoveryResult]:
     """Open the log in `directory`, creating it if missing, and return it with the result of the recovery.
 
-    `clean`: the last process shut down cleanly, so no batch needs to be read; with a valid `summary` not even
-    the indexes. Otherwise every batch from the segment of `recovery_point` on is read with checksums.
-    `settled`: those bytes are durable already and need no sync. Cleaning may have left gaps below
-    `cleaned_to` and below the recovery point. Raises `DamagedLog` if more than a torn tail would be lost and
-    `LogOffline` if the disk fails.
+    `clean`: the last process shut down cleanly, so no batch needs to be read; with a valid summary not even
+    the indexes. Otherwise every batch from the segment of the recovery point on is read with checksums. Gaps
+    below the recovery point are no damage either: cleaning may have left them. Raises `DamagedLog` if more
+    than a torn tail would be lost and `LogOffline` if the disk fails.
     """
     log = PartitionLog(disk, directory, config, health or Health())
     try:
-        found = Opening(log, recovery_point, cleaned_to, settled).open(clean, now_ms, start_offset, summary)
+        found = Opening(log, checkpoints).open(clean, now_ms)
     except OSError as error:
         log.health.fail(f"cannot open {directory}", error)
     return log, found
@@ -65,21 +80,24 @@ def open_log(
 class Opening:
     """Opens one log once, by `open`."""
 
-    def __init__(self, log: PartitionLog, recovery_point: int, cleaned_to: int, settled: bool) -> None:
+    def __init__(self, log: PartitionLog, checkpoints: LogCheckpoints) -> None:
         self._log = log
         self._disk = log._disk
         self._directory = log.directory
         self._interval = log.config.index_interval_bytes
-        self._recovery_point = recovery_point
-        self._cleaned_to = cleaned_to
+        self._start_offset = checkpoints.start_offset
+        self._recovery_point = checkpoints.recovery_point
+        self._cleaned_to = checkpoints.cleaned_to
+        self._settled = checkpoints.settled
+        self._summary = checkpoints.summary
         #: True if offsets are missing in the last segment that was read, as after a cleaning.
         self._has_gaps = False
-        self._settled = settled
         #: True if a batch of an idempotent producer was read, or may be among the batches that were not read.
         self._producers_wrote = True
 
-    def open(self, clean: bool, now_ms: int, start_offset: int, summary: LogSummary | None) -> RecoveryResult:
-        log = self._log
+    def open(self, clean: bool, now_ms: int) -> RecoveryResult:
+        """Load the log's files and return the result of the recovery; see `open_log`."""
+        log, start_offset, summary = self._log, self._start_offset, self._summary
         if clean and summary is not None and summary.end_offset >= self._recovery_point:
             if restore_log(log, summary, self._disk, start_offset):
                 log._active = log.segments[-1]

@@ -27,7 +27,7 @@ from konvene.log.cleaner.contract import CLEANED, DELETED, SWAP
 from konvene.log.config import LogConfig
 from konvene.log.disk.memory import MemoryDisk
 from konvene.log.errors import DamagedLog
-from konvene.log.opening import open_log
+from konvene.log.opening import LogCheckpoints, open_log
 
 
 def renamed(disk, old, new, only=None):
@@ -182,8 +182,7 @@ def gaps(disk, recovery_point=0, cleaned_to=0, config=CONFIG):
         config,
         clean=False,
         now_ms=NOW,
-        recovery_point=recovery_point,
-        cleaned_to=cleaned_to,
+        checkpoints=LogCheckpoints(recovery_point=recovery_point, cleaned_to=cleaned_to),
     )
     return [offset for offset, _ in content(log)]
 

@@ -6,7 +6,7 @@ import pytest
 
 from konvene.log.config import LogConfig
 from konvene.log.disk.memory import MemoryDisk
-from konvene.log.opening import open_log
+from konvene.log.opening import LogCheckpoints, open_log
 from konvene.log.partition import PartitionLog
 
 NOW = 1_760_000_000_000
@@ -54,7 +54,12 @@ def test_finished_segments_are_made_durable_without_the_active_one():
     assert log.synced_offset == 0
     assert log.sync_finished() == log.segments[-1].base_offset == log.synced_offset
     again, found = open_log(
-        disk.crash(), "/d/t-0", config, clean=False, now_ms=NOW, recovery_point=log.synced_offset
+        disk.crash(),
+        "/d/t-0",
+        config,
+        clean=False,
+        now_ms=NOW,
+        checkpoints=LogCheckpoints(recovery_point=log.synced_offset),
     )
     assert again.end_offset == log.synced_offset
     assert found.scanned_bytes == 0

@@ -16,7 +16,6 @@ from konvene.broker.metrics.group_types import KINDS
 from konvene.broker.metrics.instruments import OTHER
 from konvene.broker.metrics.warmups import stale_members, warming
 from konvene.groups.assignors.tasks.racks import Cost
-from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.group_type import TYPES, Group
 from konvene.groups.shard import GroupShard
 from konvene.groups.streams.group import StreamsGroup
@@ -64,8 +63,8 @@ class GroupGauges:
         self.waiting[label, kind] += row.waiting(group)
         if label != OTHER:
             self.epochs[label, kind] = row.epoch(group)
-        if isinstance(group, ConsumerGroup | StreamsGroup):
-            self.classic_members[label, kind] += group.classic_members
+        if row.classic_members is not None:
+            self.classic_members[label, kind] += row.classic_members(group)
         if isinstance(group, StreamsGroup):
             self._add_tasks(label, group)
 

@@ -49,6 +49,8 @@ class GroupTypeMetrics(NamedTuple):
     epoch: Callable[[Any], int]
     waiting: Callable[[Any], int]
     """Number of members that have not reached their target."""
+    classic_members: Callable[[Any], int] | None = None
+    """Number of members of the classic protocol, for types whose groups may mix protocols."""
 
 
 def _waiting_in_classic(group: ClassicGroup) -> int:
@@ -60,11 +62,15 @@ def _behind(group: Any) -> int:
     return len(group.behind)
 
 
+def _classic_members(group: ConsumerGroup | StreamsGroup) -> int:
+    return group.classic_members
+
+
 KINDS: Final[Mapping[str, GroupTypeMetrics]] = {
     "classic": GroupTypeMetrics(tuple(ClassicState), lambda group: group.generation, _waiting_in_classic),
-    "consumer": GroupTypeMetrics(tuple(ConsumerState), lambda group: group.epoch, _behind),
+    "consumer": GroupTypeMetrics(tuple(ConsumerState), lambda group: group.epoch, _behind, _classic_members),
     "share": GroupTypeMetrics(tuple(ShareState), lambda group: group.epoch, _behind),
-    "streams": GroupTypeMetrics(tuple(StreamsState), lambda group: group.epoch, _behind),
+    "streams": GroupTypeMetrics(tuple(StreamsState), lambda group: group.epoch, _behind, _classic_members),
 }
 
 

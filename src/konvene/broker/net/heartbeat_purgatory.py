@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Hashable
 from functools import lru_cache
 from itertools import chain, takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from konvene.broker.net.response_cache import CachedResponse
 from konvene.groups.shard import group_of
@@ -32,9 +33,7 @@ from konvene.shard.contract import Outcome
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Hashable, Iterable, Mapping
-
-    from konvene.broker.net.connection import Connection
+    from collections.abc import Iterable, Mapping
 
 GRANULARITY_MS = 1
 """Holds end at multiples of this, in ms."""
@@ -47,17 +46,24 @@ SLOT_S = 0.02
 """Holds that end within the same slot of this length end together: at most fifty timers a second."""
 
 
+class HoldingConnection(Hashable, Protocol):
+    """A connection whose heartbeat can be held."""
+
+    def answer_held(self, cached: CachedResponse, frame: bytes) -> None:
+        """Answer a heartbeat that leaves the purgatory."""
+
+
 class HeartbeatPurgatory:
     """The connections whose heartbeat responses are held back."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._held: dict[Connection, tuple[CachedResponse, bytes, int]] = {}
-        self._slots: dict[int, dict[Connection, None]] = {}
+        self._held: dict[HoldingConnection, tuple[CachedResponse, bytes, int]] = {}
+        self._slots: dict[int, dict[HoldingConnection, None]] = {}
         """Connections by the slot in which their holds end."""
-        self._by_group: dict[str, OrderedDict[Connection, None]] = {}
+        self._by_group: dict[str, OrderedDict[HoldingConnection, None]] = {}
         """Connections in order of arrival. Those that are being released come first."""
-        self._releasing: OrderedDict[Connection, None] = OrderedDict()
+        self._releasing: OrderedDict[HoldingConnection, None] = OrderedDict()
         self._scheduled = False
         self._closed = False
 
@@ -76,7 +82,7 @@ class HeartbeatPurgatory:
         """Return the members of a group whose heartbeats are held."""
         return {self._held[connection][0].member_id for connection in self._by_group.get(group_id, ())}
 
-    def hold(self, connection: Connection, cached: CachedResponse, frame: bytes, hold_ms: int) -> bool:
+    def hold(self, connection: HoldingConnection, cached: CachedResponse, frame: bytes, hold_ms: int) -> bool:
         """Hold a heartbeat for `hold_ms` at most; then the connection answers it.
 
         Return False if it is not held because the broker is stopping."""
@@ -96,13 +102,13 @@ class HeartbeatPurgatory:
         for connection in self._slots.pop(slot):
             self.release(connection)
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: HoldingConnection) -> None:
         """Have the connection answer its held heartbeat now."""
         held = self.drop(connection)
         if held is not None:
             connection.answer_held(*held)
 
-    def drop(self, connection: Connection) -> tuple[CachedResponse, bytes] | None:
+    def drop(self, connection: HoldingConnection) -> tuple[CachedResponse, bytes] | None:
         """Remove and return the held heartbeat of a connection."""
         held = self._held.pop(connection, None)
         if held is None:
@@ -135,7 +141,7 @@ class HeartbeatPurgatory:
         """Release all heartbeats: topics, settings or features have changed."""
         self._release_soon(self._held)
 
-    def _release_soon(self, connections: Iterable[Connection]) -> None:
+    def _release_soon(self, connections: Iterable[HoldingConnection]) -> None:
         self._releasing.update(dict.fromkeys(connections))
         if self._releasing and not self._scheduled:
             self._scheduled = True

@@ -12,12 +12,12 @@ changes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from konvene.codec.schema import Struct
 
 if TYPE_CHECKING:
-    from konvene.broker.net.frames import Route
+    from konvene.messages import Api
     from konvene.runtime.coordinator import CachedDecision, Coordinator
 
 MAX_CACHED = 20_000
@@ -27,6 +27,16 @@ MAX_REQUEST_BYTES = 512
 """Longer requests are not cached."""
 
 CORRELATION_ID = slice(8, 12)
+
+
+class ResponseEncoder(Protocol):
+    """Encodes the responses of one API."""
+
+    @property
+    def api(self) -> Api: ...
+
+    def write(self, version: int, correlation_id: int, response: Struct) -> list[bytes]:
+        """Return a response as byte strings to send."""
 
 
 class CachedResponse:
@@ -100,32 +110,39 @@ class ResponseCache:
         known = self._cached.get(frame[4:8] + frame[12:])
         return known if known is not None and known.apply() else None
 
-    def add_constant(self, frame: bytes, route: Route, response: Struct, software: tuple[str, str]) -> None:
+    def add_constant(
+        self, frame: bytes, encoder: ResponseEncoder, response: Struct, software: tuple[str, str]
+    ) -> None:
         """Cache a response that holds until `invalidate`."""
-        cached = self._add(frame, route, response)
+        cached = self._add(frame, encoder, response)
         if cached is not None:
             cached.software = software
 
     def add_heartbeat(
-        self, frame: bytes, route: Route, response: Struct, coordinator: Coordinator, request: Struct
+        self,
+        frame: bytes,
+        encoder: ResponseEncoder,
+        response: Struct,
+        coordinator: Coordinator,
+        request: Struct,
     ) -> CachedResponse | None:
         """Cache the response to an accepted heartbeat; None if it is not cacheable."""
         decision = coordinator.cacheable_decision(request)
         if decision is None:
             return None
-        cached = self._add(frame, route, response)
+        cached = self._add(frame, encoder, response)
         if cached is not None:
             cached.coordinator, cached.decision = coordinator, decision
         return cached
 
-    def _add(self, frame: bytes, route: Route, response: Struct) -> CachedResponse | None:
+    def _add(self, frame: bytes, encoder: ResponseEncoder, response: Struct) -> CachedResponse | None:
         if len(frame) > MAX_REQUEST_BYTES:
             return None
         if len(self._cached) >= MAX_CACHED:
             self._cached.clear()
         version = int.from_bytes(frame[6:8], "big")
-        kind = route.api.key, getattr(response, "heartbeat_interval_ms", 0)
-        cached = CachedResponse(b"".join(route.write(version, 0, response)), kind)
+        kind = encoder.api.key, getattr(response, "heartbeat_interval_ms", 0)
+        cached = CachedResponse(b"".join(encoder.write(version, 0, response)), kind)
         self._cached[frame[4:8] + frame[12:]] = cached
         return cached
 

@@ -20,7 +20,6 @@ from konvene.log.partition import Appended, PartitionLog, TimestampOffset
 from konvene.shard.contract import Ending
 
 if TYPE_CHECKING:
-    from konvene.broker.metrics.meter import Meter
     from konvene.broker.storage.disk_threads import DiskThreads
     from konvene.runtime.environment import Environment
 
@@ -52,6 +51,16 @@ class Waiting(Protocol):
     def look(self) -> None: ...
 
 
+class LogMeter(Protocol):
+    """Counts appends to logs and times their syncs."""
+
+    def appended(self, topic: str, size: int) -> None:
+        """Count a batch of `size` bytes that was appended."""
+
+    def synced(self, topic: str, took_s: float) -> None:
+        """Record the duration of a sync."""
+
+
 class Partition:
     """One partition on this node, which leads it."""
 
@@ -68,7 +77,7 @@ class Partition:
         *,
         environment: Environment,
         disk: DiskThreads,
-        meter: Meter | None,
+        meter: LogMeter | None,
         leader_epoch: int,
         syncs: bool,
     ) -> None:
