@@ -257,7 +257,7 @@ MIGRATION = (
         "A classic member that has to give something up is not told to rejoin.",
         "        or current.state is MemberState.UNREVOKED_PARTITIONS\n",
         "",
-        "ClassicMembersAreServed, in a conversation (tests/sim/invariants/test_consumer.py): in the moment between a "
+        "ClassicMembersRejoinOnChanges, in a conversation (tests/sim/invariants/test_consumer.py): in the moment between a "
         "change of its subscription and the next target it has to be heard, and seeds do not come there.",
     ),
     _row(

@@ -29,25 +29,26 @@ ELSEWHERE: tuple[Row, ...] = (
      " and nobody's is held while nothing is on its way to the disk."),
     ("WhoLoadsSaysSo", "runtime", "L7: who reads its log says COORDINATOR_LOAD_IN_PROGRESS, who lost it"
      " NOT_COORDINATOR."),
-    ("CoordinatorsServe", "liveness", "L7: without faults the coordinator has read its log and answers."),
-    ("NobodySharesAPartition", "offset_oracle", "C3: no two members own a partition in the"
-     " current generation."),
-    ("NobodySharesATask", "offset_oracle", "T1, T2: no two members run a task, restored or not, and"
-     " no two members of a process have the same state open."),
-    ("CommitsStay", "offset_oracle", "O2: an offset that is fetched is not below one acknowledged before."),
-    ("NothingIsSkipped", "offset_oracle", "O2: nobody goes on behind a record that nobody has read."),
+    ("CoordinatorsServe", "liveness", "L7: without faults the coordinator has loaded its log and answers."),
+    ("PartitionsAreExclusive", "offset_oracle", "C3: no two members own a partition in the current"
+     " generation."),
+    ("TasksAreExclusive", "offset_oracle", "T1, T2: no two members run a task, restored or not, and no two"
+     " members of a process have the same task state open."),
+    ("CommittedOffsetsNeverRegress", "offset_oracle", "O2: a fetched offset is not below one that was"
+     " acknowledged before."),
+    ("NoRecordIsSkipped", "offset_oracle", "O2: no member continues beyond a record that no member"
+     " has read."),
     ("GroupsBecomeStable", "liveness", "L3, L4: without faults a group is stable within two rebalance"
-     " timeouts, with exactly the members that live, and every partition is somebody's."),
-    ("MembersConverge", "liveness", "L1: without faults all members of a consumer group are at the new target"
-     " within four heartbeats and the assignment interval of a change, or of the end of a session."),
-    ("TasksConverge", "liveness", "L2: without faults all tasks of a streams group are run and restored,"
-     " and all standbys have caught up, within four heartbeats and the time of restoring,"
-     " of a change."),
-    ("EverythingIsRead", "liveness", "L6: without faults everything that there is gets read and committed."),
-    ("NothingMovesInTheEnd", "liveness", "L5: then three sessions pass without another generation."),
-    ("LeftGroupsAreEmpty", "liveness", "G11: a group that all have left is empty."),
-    ("EveryRequestIsAnswered", "liveness, runtime", "G12: when all have left, nobody waits for an answer;"
-     " nor when a coordinator reads its log again."),
+     " timeouts, with exactly the live members, and every partition has an owner."),
+    ("MembersConverge", "liveness", "L1: without faults all members of a consumer group reach the new target"
+     " within four heartbeats and the assignment interval of a change or an expired session."),
+    ("TasksConverge", "liveness", "L2: without faults all tasks of a streams group run and are restored, and"
+     " all standbys have caught up, within four heartbeats and the restore time of a change."),
+    ("EveryRecordIsRead", "liveness", "L6: without faults every record is read and committed."),
+    ("StableGroupsStayStable", "liveness", "L5: then three sessions pass without another generation."),
+    ("LeftGroupsAreEmpty", "liveness", "G11: a group whose members have all left is empty."),
+    ("EveryRequestIsAnswered", "liveness, runtime", "G12: no request is pending once all members have left,"
+     " or when a coordinator loads its log again."),
     ("TransactionsAreWhole", "ledger", "TX1: all that is written in a transaction counts, records and"
      " offsets, in whichever log; or nothing of it."),
     ("ExactlyOnce", "ledger", "TX2: what counts in the output was made of each record once: each transaction"

@@ -289,7 +289,7 @@ def test_the_fault_model_is_printed() -> None:
 
 def test_the_invariants_are_printed() -> None:
     said = call(None, "sim", "invariants")
-    assert ["NothingIsSkipped", "offset_oracle"] in [line[:2] for line in said.lines]
+    assert ["NoRecordIsSkipped", "offset_oracle"] in [line[:2] for line in said.lines]
     rows = call(None, "sim", "invariants", "--json").json
     assert {row["invariant"] for row in rows} >= {"ReplayEqualsLive", "GroupsBecomeStable"}
     assert all(row["sentence"] for row in rows)

@@ -11,7 +11,7 @@ def test_an_epoch_that_moves_while_an_expression_is_looked_at_has_the_hash_of_wh
     """`bob` changes from an expression that is known to one that nobody has looked at. Until somebody does,
     he reads nothing; an epoch that moves for another's sake must not keep the hash of what he read before.
 
-    Found by the simulator: `migration`, seed 3, TheHashIsOfTheTopics."""
+    Found by the simulator: `migration`, seed 3, MetadataHashIsCurrent."""
     room = Room()
     room.stable("ann")
     room.beat("bob", subscribed_topic_regex="au.*")

@@ -159,7 +159,7 @@ def test_bug_89_a_group_that_is_not_ready_stays_so() -> None:
 @pytest.mark.parametrize("standbys", [1, 2])
 def test_bug_90_standbys_are_where_they_should_be(standbys: int) -> None:
     """KAFKA-20899: the sticky assignor gave some tasks too few standbys, or one to the process that runs it.
-    Members come and go, and each target is whole (`TasksAreGiven`)."""
+    Members come and go, and each target is whole (`TasksAreAssigned`)."""
     play = ready(group_streams_num_standby_replicas=str(standbys))
     there = ["ann"]
     for name, process in (("bob", "p2"), ("cid", "p2"), ("dan", "p3"), ("eve", "p4")):

@@ -78,7 +78,7 @@ def test_who_waits_for_what_has_come_is_found_out(
     scenario = Scenario()
     scenario.run(first)
     assert isinstance(scenario.broken, InvariantViolation)
-    assert scenario.broken.invariant == "WhatCameIsNotWaitedFor"
+    assert scenario.broken.invariant == "CompletedWorkIsNotPending"
 
 
 def test_members_of_both_protocols_read_other_topics_as_they_run() -> None:
@@ -127,4 +127,4 @@ def test_a_classic_member_that_is_not_told_to_give_something_up_is_found_out(
     scenario = Scenario()
     scenario.run(CHANGES_ITS_MIND)
     assert isinstance(scenario.broken, InvariantViolation)
-    assert scenario.broken.invariant == "ClassicMembersAreServed"
+    assert scenario.broken.invariant == "ClassicMembersRejoinOnChanges"

@@ -32,7 +32,7 @@ from konvene.shard.contract import Arm, Outcome
 from konvene.sim.event_queue import EventQueue
 from konvene.sim.group_runtime import GroupRuntime
 from konvene.sim.invariants import invariants_of, observer
-from konvene.sim.invariants.classic.state import SilentMembersGo
+from konvene.sim.invariants.classic.state import SilentMembersExpire
 from konvene.sim.journal import Log
 from konvene.sim.transcript.scenario import Scenario
 from konvene.sim.world.event import Event, Invariant, InvariantViolation
@@ -346,24 +346,24 @@ WRONG: list[tuple[Callable[[Patch], None], str, str]] = [
     (forgets_an_offset, "", "OffsetsAreTheLastCommitted"),
     (writes_no_assignment, "", "SettledGroupsAreStored"),
     (makes_a_group_of_nothing, "", "SettledGroupsAreStored"),
-    (arms_no_session, "", "HeardMembersHaveTheirSession"),
-    (leaves_timers_behind, "", "TimersHaveAReason"),
-    (arms_a_longer_session, "", "HeardMembersHaveTheirSession"),
+    (arms_no_session, "", "ResponsesRestartSessions"),
+    (leaves_timers_behind, "", "TimersMatchState"),
+    (arms_a_longer_session, "", "ResponsesRestartSessions"),
     (keeps_alive_who_is_looked_at, "advance 8000\ndescribe g\nadvance 8000\njoin bob",
-     "SilentMembersGo"),
+     "SilentMembersExpire"),
     (waits_longer, "", "RebalancesEnd"),
-    (skips_a_generation, "", "GenerationsRise"),
-    (gives_all_the_same, "", "MembersHoldWhatTheLeaderGave"),
-    (has_always_room, "config group.max.size=2\njoin cas version=3", "GroupsAreNotTooLarge"),
-    (hears_anybody, "sync bob member=nobody generation=1", "OnlyMembersAreHeard"),
-    (forgets_why, "", "EveryGenerationWasToldWhy"),
-    (lets_go_at_once, "clock 3600000\nexpire retention", "OffsetsExpireLate"),
-    (answers_nobody, "", "WaitingRoomsAreWhoWaits"),
-    (answers_twice, "", "AnswersComeOnce"),
-    (counts_wrong, "", "BooksAgree"),
-    (accepts_any_commit, "commit bob orders-0:9 member=nobody generation=1", "MembersCommit"),
-    (forgets_instances, "", "InstancesAreMembers"),
-    (forgets_what_it_had, f"join DAN member=- {READS_ORDERS}", "MembersHoldWhatTheLeaderGave"),
+    (skips_a_generation, "", "GenerationsIncrease"),
+    (gives_all_the_same, "", "AssignmentsComeFromTheLeader"),
+    (has_always_room, "config group.max.size=2\njoin cas version=3", "GroupSizeIsLimited"),
+    (hears_anybody, "sync bob member=nobody generation=1", "NonMembersAreRejected"),
+    (forgets_why, "", "EveryGenerationHasATrace"),
+    (lets_go_at_once, "clock 3600000\nexpire retention", "OffsetsExpireAfterRetention"),
+    (answers_nobody, "", "PendingRequestsAreTracked"),
+    (answers_twice, "", "RequestsAreAnsweredOnce"),
+    (counts_wrong, "", "CountersMatchMembers"),
+    (accepts_any_commit, "commit bob orders-0:9 member=nobody generation=1", "OnlyMembersCommit"),
+    (forgets_instances, "", "InstanceIdsAreUnique"),
+    (forgets_what_it_had, f"join DAN member=- {READS_ORDERS}", "AssignmentsComeFromTheLeader"),
     (drops_static_members, f"join ann {READS_ORDERS}\nadvance 30000",
      "StaticMembersStay"),
     (answers_before_it_is_durable, "hold\ncommit ann orders-0:9", "AnswersWaitForTheDisk"),
@@ -373,17 +373,17 @@ WRONG: list[tuple[Callable[[Patch], None], str, str]] = [
     (loses_what_was_durable, "restart", "LoadRestores"),
     (says_the_same_again, "", "HeartbeatsChangeNothing"),
     (tells_another_offset, "fetch tool", "OffsetsAreTheLastCommitted"),
-    (waits_longer_for_the_first, "", "FirstGenerationsWait"),
+    (waits_longer_for_the_first, "", "FirstGenerationsAreDelayed"),
     (rebalances_for_whoever_asks, f"join DAN instance=DAN session=60000 {READS_ORDERS}",
      "RejoinsStartRebalances"),
-    (believes_no_rebalance_timeout, "", "MembersAreAsTheySay"),
+    (believes_no_rebalance_timeout, "", "JoinsUpdateMembers"),
     (hears_no_heartbeat, f"join ann {READS_ORDERS}\nadvance 1000\nheartbeat DAN",
-     "HeardMembersHaveTheirSession"),
-    (waits_for_one, f"join ann {READS_ORDERS}", "GenerationsAreOfAll"),
-    (is_impatient, "", "RebalancesLastAsLongAsMembersNeed"),
+     "ResponsesRestartSessions"),
+    (waits_for_one, f"join ann {READS_ORDERS}", "GenerationsIncludeAllMembers"),
+    (is_impatient, "", "RebalanceTimeoutsAreTheLongest"),
     (tells_again, f"join ann {READS_ORDERS}\njoin DAN instance=DAN session=60000 {READS_ORDERS}\n"
-     "sync ann assign=ann:one", "CausesAreToldOnce"),
-    (has_no_cause, "", "ChangesHaveACause"),
+     "sync ann assign=ann:one", "CausesAreReportedOnce"),
+    (has_no_cause, "", "MembershipChangesHaveACause"),
     (makes_a_group_of_a_tombstone, "commit tool audit-1:1 group=s\ndelete s", "TombstonesLeaveNothing"),
     (fences_nobody, "sync DAN member=nobody instance=DAN generation=1", "OldMemberIdsAreFenced"),
 ]  # fmt: skip
@@ -427,7 +427,7 @@ def test_a_violation_names_the_invariant_and_the_cause() -> None:
     event = Event("audit", runtime, *[runtime.ended] * 2)
     with pytest.raises(InvariantViolation) as broken:
         observer([*invariants_of(), Never()])(event)
-    assert broken.value.invariant in ("Never", "OffsetsExpireLate", "ReplayEqualsLive")
+    assert broken.value.invariant in ("Never", "OffsetsExpireAfterRetention", "ReplayEqualsLive")
     with pytest.raises(InvariantViolation, match="Never: there is an event"):
         observer([Never()])(event)
 
@@ -456,9 +456,11 @@ def test_a_coordinator_that_loads_says_so(monkeypatch: Patch) -> None:
 
 def test_who_is_handed_an_id_by_what_makes_a_group_classic_has_its_own_time(monkeypatch: Patch) -> None:
     """And not that of whoever is handed one next. Nobody looks at everything in between, as in a run."""
-    after = SilentMembersGo.after
+    after = SilentMembersExpire.after
     monkeypatch.setattr(
-        SilentMembersGo, "after", lambda self, event: None if event.kind == "audit" else after(self, event)
+        SilentMembersExpire,
+        "after",
+        lambda self, event: None if event.kind == "audit" else after(self, event),
     )
     scenario = Scenario()
     scenario.run(

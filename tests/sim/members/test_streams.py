@@ -119,7 +119,7 @@ def test_two_that_run_the_same_task_are_found_out_by_what_they_believe(
     world = world_of(topology="stateless", members=1)
     world.run_for(20_000)
     world.new_member().start()
-    with pytest.raises(InvariantViolation, match="NobodySharesATask"):
+    with pytest.raises(InvariantViolation, match="TasksAreExclusive"):
         world.run_for(60_000)
 
 

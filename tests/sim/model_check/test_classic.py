@@ -141,11 +141,11 @@ def test_the_report_is_json_with_everything_that_is_told() -> None:
     }  # fmt: skip
     assert told["complete"] is True
     assert told["violation"] is None
-    remembers = {"OffsetsAreTheLastCommitted", "MembersHoldWhatTheLeaderGave", "EveryGenerationWasToldWhy"}
-    assert {"ReplayEqualsLive", "InstancesAreMembers", "TimersHaveAReason", *remembers} <= set(
+    remembers = {"OffsetsAreTheLastCommitted", "AssignmentsComeFromTheLeader", "EveryGenerationHasATrace"}
+    assert {"ReplayEqualsLive", "InstanceIdsAreUnique", "TimersMatchState", *remembers} <= set(
         told["invariants"]
     )
-    assert "SilentMembersGo" in told["left_out"]
+    assert "SilentMembersExpire" in told["left_out"]
     assert report.lines()[-1] == "all invariants held"
 
 
@@ -387,18 +387,18 @@ def _syncs_of_strangers(patch: Patch) -> None:
 
 
 BUGS: list[tuple[Callable[[Patch], None], dict[str, int], str, int]] = [
-    (_accepts_another_generation, {}, "OtherGenerationsAreRefused", 10),
-    (_forgets_the_session_timer, {"faults": 0}, "TimersHaveAReason", 2),
+    (_accepts_another_generation, {}, "OtherGenerationsAreFenced", 10),
+    (_forgets_the_session_timer, {"faults": 0}, "TimersMatchState", 2),
     (_keeps_a_fenced_member, {"faults": 0, "static": 1}, "SettledGroupsAreStored", 9),
     (_forgets_the_record_of_a_replacement, {"faults": 0, "static": 1}, "SettledGroupsAreStored", 9),
-    (_gives_the_leaders_part_to_all, {"faults": 0}, "MembersHoldWhatTheLeaderGave", 12),
-    (_leaves_the_older_question_open, {"records": 0}, "WaitingRoomsAreWhoWaits", 5),
-    (_raises_the_generation_twice, {"faults": 0}, "GenerationsRise", 5),
+    (_gives_the_leaders_part_to_all, {"faults": 0}, "AssignmentsComeFromTheLeader", 12),
+    (_leaves_the_older_question_open, {"records": 0}, "PendingRequestsAreTracked", 5),
+    (_raises_the_generation_twice, {"faults": 0}, "GenerationsIncrease", 5),
     (_tells_every_leader_to_skip, {"faults": 0}, "EveryoneSettles", 8),
     (_heartbeats_do_not_tell_of_a_rebalance, {"faults": 0}, "HeartbeatsChangeNothing", 13),
     (_writes_no_members, {"faults": 0}, "SettledGroupsAreStored", 7),
-    (_forgets_who_waits_for_the_leader, {"records": 0}, "WaitingRoomsAreWhoWaits", 13),
-    (_syncs_of_strangers, {}, "OtherGenerationsAreRefused", 12),
+    (_forgets_who_waits_for_the_leader, {"records": 0}, "PendingRequestsAreTracked", 13),
+    (_syncs_of_strangers, {}, "OtherGenerationsAreFenced", 12),
 ]
 
 

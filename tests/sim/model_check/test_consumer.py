@@ -128,11 +128,11 @@ def keeps_the_old_target(m: Patch) -> None:
     ("wrong", "faults", "invariant"),
     [
         (grants_what_others_have, 0, "PartitionsHaveOneOwner"),
-        (takes_silence_for_a_word, 0, "NothingIsTakenUnheard"),
+        (takes_silence_for_a_word, 0, "RevocationsAreConfirmed"),
         (never_gives_what_waits, 0, EVERYONE_SETTLES),
-        (fences_who_comes_back, 1, "HeartbeatsAreJudged"),
-        (leaves_an_emptied_group_behind, 0, "EmptyGroupsAreAssigned"),
-        (keeps_the_old_target, 0, "TargetsAreWhole"),
+        (fences_who_comes_back, 1, "HeartbeatErrorsAreExpected"),
+        (leaves_an_emptied_group_behind, 0, "EmptyGroupsHaveNoTargets"),
+        (keeps_the_old_target, 0, "TargetsAreComplete"),
     ],
     ids=lambda x: getattr(x, "__name__", None),
 )

@@ -129,9 +129,9 @@ def leaves_the_epoch_behind(m: Patch) -> None:
 @pytest.mark.parametrize(
     ("wrong", "joins", "invariant"),
     [
-        (has_added_ones_begin_by_the_reset, 1, "NewTopicsBegin"),
+        (has_added_ones_begin_by_the_reset, 1, "NewPartitionsAreInitialized"),
         (forgets_that_it_asked, 1, "PartitionsBeginWhereTheyShould"),
-        (begins_while_it_is_deleted, 1, "OnlyWhatHasBegunIsAssigned"),
+        (begins_while_it_is_deleted, 1, "OnlyInitializedPartitionsAreAssigned"),
         (takes_an_answer_that_was_overtaken, 2, "WhatHasBegunIsKnown"),
         (deletes_a_group_that_began_again, 2, EVERYONE_SETTLES),
         (alters_what_is_read, 1, "OnlyEmptyGroupsAreAltered"),

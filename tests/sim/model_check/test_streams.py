@@ -89,11 +89,11 @@ def leaves_an_emptied_group_behind(m: Patch) -> None:
 @pytest.mark.parametrize(
     ("wrong", "members", "faults", "invariant"),
     [
-        (grants_what_others_run, 2, 0, "TasksHaveOneActive"),
-        (takes_silence_for_a_word, 2, 0, "NoTaskIsTakenUnheard"),
+        (grants_what_others_run, 2, 0, "ActiveTasksHaveOneOwner"),
+        (takes_silence_for_a_word, 2, 0, "TaskRevocationsAreConfirmed"),
         (never_gives_what_waits, 2, 0, EVERYONE_SETTLES),
-        (never_tells_who_lost_an_answer, 1, 1, "TasksAreTold"),
-        (leaves_an_emptied_group_behind, 2, 0, "EmptyStreamsGroupsAreAssigned"),
+        (never_tells_who_lost_an_answer, 1, 1, "HeartbeatResponsesListTasks"),
+        (leaves_an_emptied_group_behind, 2, 0, "EmptyStreamsGroupsHaveNoTargets"),
     ],
     ids=lambda x: getattr(x, "__name__", None),
 )

@@ -129,7 +129,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_a_violation_is_reported_with_all_that_reproduces_it(broken: Run) -> None:
     found = simulate(broken).violation
     assert found is not None
-    assert found.invariant == "TimersHaveAReason"
+    assert found.invariant == "TimersMatchState"
     assert len(found.recent) == 30
     assert found.command == f"konvene sim run --seed {broken.seed} --steps 5000 --groups static"
     told = "\n".join(found.lines())
@@ -142,14 +142,14 @@ def test_a_violation_shrinks_to_a_scenario(broken: Run) -> None:
     """A handful of commands that violate the same invariant, and are a scenario file of their own."""
     said: list[str] = []
     shrunk = shrink(broken, said.append)
-    assert shrunk.invariant == "TimersHaveAReason"
+    assert shrunk.invariant == "TimersMatchState"
     assert simulate(shrunk.run).violation is not None
     assert shrunk.run.steps < broken.steps
     assert shrunk.scenario is not None
     block = shrunk.scenario.partition("\n\n")[2]
     commands = block.split("\n----\n")[0].splitlines()
     assert len(commands) < 20
-    assert block.rstrip().splitlines()[-1].startswith("broken TimersHaveAReason")
+    assert block.rstrip().splitlines()[-1].startswith("broken TimersMatchState")
     assert said, "it tells how far it is"
     monkeyless = Scenario()
     monkeyless.run([line for line in shrunk.scenario.splitlines() if line.startswith("config")] + commands)

@@ -135,7 +135,7 @@ def test_a_client_that_reads_on_after_an_abort_is_noticed(monkeypatch: pytest.Mo
         over(self, ranges, ages, Errors.NONE)
 
     names = found(monkeypatch, TransactionalMember, "_transaction_ended", forgetful)
-    assert names <= {"ExactlyOnce", "CommitsStay", "NothingIsSkipped"}
+    assert names <= {"ExactlyOnce", "CommittedOffsetsNeverRegress", "NoRecordIsSkipped"}
     assert names
 
 

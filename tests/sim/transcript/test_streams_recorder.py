@@ -128,10 +128,10 @@ def test_a_bug_in_streams_groups_shrinks_to_a_scenario(monkeypatch: pytest.Monke
             if simulate(run := Run(seed, ("streams",), 600, sets=sets)).violation is not None
         )
         shrunk = shrink(run)
-    assert shrunk.invariant == "TasksHaveOneActive"
+    assert shrunk.invariant == "ActiveTasksHaveOneOwner"
     assert shrunk.scenario is not None
     commands = shrunk.scenario.partition("\n----\n")[0].splitlines()
     beats = [line for line in commands if line.startswith("streams-heartbeat")]
     assert 2 <= len(beats) <= 6
     assert len(commands) < 20
-    assert shrunk.scenario.rstrip().splitlines()[-1].startswith("broken TasksHaveOneActive")
+    assert shrunk.scenario.rstrip().splitlines()[-1].startswith("broken ActiveTasksHaveOneOwner")

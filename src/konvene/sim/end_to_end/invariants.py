@@ -119,7 +119,7 @@ class AcknowledgedInOrder(Invariant):
                 last[sent.producer] = sent.number
 
 
-class CommitsStay(Invariant):
+class CommittedOffsetsNeverRegress(Invariant):
     """Fetched and stored offsets are the last acknowledged commit, or a later one whose response was lost."""
 
     def _transactional_groups(self) -> set[str]:
@@ -372,7 +372,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     OnlyWhatWasSent,
     AcknowledgedRecordsStay,
     AcknowledgedInOrder,
-    CommitsStay,
+    CommittedOffsetsNeverRegress,
     ReadInOrder,
     ReadAtLeastOnce,
     ShardIsItsLog,

@@ -71,7 +71,7 @@ def check_liveness(world: World) -> None:
     bound_ms += _sharing_ms(world)
     bound_ms += max(0, world.works_until_ms - world.event_queue.now_ms)  # A target that is being computed.
     _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
-    _within(world, bound_ms, lambda: _drained(world), "EverythingIsRead", lambda: _backlog(world))
+    _within(world, bound_ms, lambda: _drained(world), "EveryRecordIsRead", lambda: _backlog(world))
     world.run_for(SETTLING_MS)
     _within(world, bound_ms, lambda: _stable(world), "GroupsBecomeStable", lambda: _why_not(world))
     _converges(world)
@@ -79,7 +79,7 @@ def check_liveness(world: World) -> None:
     world.run_for(3 * session_ms)
     if [_generation(world, m.group) for m in world.live_members()] != generations or not _stable(world):
         why = f"after {3 * session_ms} ms without faults: {_why_not(world)}"
-        raise InvariantViolation("NothingMovesInTheEnd", why)
+        raise InvariantViolation("StableGroupsStayStable", why)
     world.runtime.audit()
     _everybody_leaves(world, *_longest(world))  # Who joined since it is calm may have asked for more time.
 
@@ -475,7 +475,7 @@ def _everybody_leaves(world: World, session_ms: int, rebalance_ms: int) -> None:
     always = (("retention",), TIDY)
     left = [key for key in world.runtime.timers if key not in always and not _pending(world, key)]
     if left:
-        raise InvariantViolation("TimersHaveAReason", f"armed in empty groups: {left}")
+        raise InvariantViolation("TimersMatchState", f"armed in empty groups: {left}")
     world.runtime.audit()
     if world.transactions is not None:
         _transactions_end(world)

@@ -87,7 +87,7 @@ class DecisionsChangeNothing(Invariant):
             assert not event.answered, "refused, yet others were answered"
 
 
-class BatchesAreWhole(Invariant):
+class DecisionsAreOneBatch(Invariant):
     """G4: all records of one operation are in one batch, read as they were written, and each key once."""
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class GroupsHaveOneType(Invariant):
                 assert was == is_now, f"{name}: protocol type {was} became {is_now} under its members"
 
 
-class AnswersComeOnce(Invariant):
+class RequestsAreAnsweredOnce(Invariant):
     """G12: every response answers a waiting request, once; a rejection answers only the rejected request."""
 
     def __init__(self) -> None:

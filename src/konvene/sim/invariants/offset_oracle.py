@@ -73,7 +73,7 @@ class Oracle:
             if other.is_stable and self._is_current(other) and other.epoch == member.epoch:
                 both = ", ".join(f"{t}-{p}" for t, p in sorted(owned & other.owned))
                 why = f"{member.name} and {other.name} own {both} in {member.epoch}"
-                raise InvariantViolation("NobodySharesAPartition", why)
+                raise InvariantViolation("PartitionsAreExclusive", why)
 
     def runs(self, member: Application) -> None:
         """It has other tasks than before, or none. T1: of those who are members nobody else runs them,
@@ -94,7 +94,7 @@ class Oracle:
             both = other.tasks.active & member.tasks.active
             if both and self._is_sure(member) and self._is_sure(other):
                 told = ", ".join(sorted(map(str, both)))
-                raise InvariantViolation("NobodySharesATask", f"{member.name} and {other.name} run {told}")
+                raise InvariantViolation("TasksAreExclusive", f"{member.name} and {other.name} run {told}")
             both = other.opened & member.opened
             if (
                 both
@@ -103,7 +103,7 @@ class Oracle:
             ):
                 told = ", ".join(sorted(map(str, both)))
                 why = f"{member.name} and {other.name} of {member.process_id} have the state of {told} open"
-                raise InvariantViolation("NobodySharesATask", why)
+                raise InvariantViolation("TasksAreExclusive", why)
 
     def mark_uncertain(self, client: Process) -> None:
         """Somebody was told late what it owned then, so that it may seem to have given up what it has."""
@@ -132,10 +132,10 @@ class Oracle:
         where = f"{tp[0]}-{tp[1]}"
         if offset < least:
             why = f"{member.name} fetched {offset} of {where}, and {least} was acknowledged before"
-            raise InvariantViolation("CommitsStay", why)
+            raise InvariantViolation("CommittedOffsetsNeverRegress", why)
         if offset > self._read_upto.get(key, 0):
             raise InvariantViolation(
-                "NothingIsSkipped", f"{member.name} goes on at {offset} of {where}, read by nobody"
+                "NoRecordIsSkipped", f"{member.name} goes on at {offset} of {where}, read by nobody"
             )
 
     def read(self, member: Member, tp: TopicPartition, begin: int, end: int) -> None:
@@ -144,7 +144,7 @@ class Oracle:
         upto = self._read_upto.get(key, 0)
         if begin > upto and not self.off and tp[0] not in self._without:
             why = f"{member.name} reads {tp[0]}-{tp[1]} from {begin}, {upto} is next"
-            raise InvariantViolation("NothingIsSkipped", why)
+            raise InvariantViolation("NoRecordIsSkipped", why)
         self.reads += end - begin
         self.repeated += max(0, min(end, upto) - begin)
         if end > upto:

@@ -47,7 +47,7 @@ def entry_of(held: Committed) -> Entry:
     return Entry(held.offset, held.leader_epoch, held.metadata, held.topic_id)
 
 
-class MembersCommit(Invariant):
+class OnlyMembersCommit(Invariant):
     """O1: a commit is accepted where it comes from a member of the generation, or from no member of an empty
     group; and never while the group waits for its leader. Its session begins anew. A group that was a streams
     group until now hears members at earlier epochs, while its first rebalance lasts."""
@@ -310,7 +310,7 @@ class OffsetsAreTheLastCommitted(Invariant):
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-class OffsetsExpireLate(Invariant):
+class OffsetsExpireAfterRetention(Invariant):
     """O5: an offset expires only of an empty group, or of a topic that nobody of a stable group reads; when
     it is as old as it said itself, or has been of no use for `offsets.retention.minutes`. Then it does."""
 
@@ -399,7 +399,7 @@ class SubscribedOffsetsStay(Invariant):
                 assert not reads, f"{key} is gone, and {group!r} reads it"
 
 
-class GroupsGoWhenEmpty(Invariant):
+class OnlyEmptyGroupsAreDeleted(Invariant):
     """O6: a group is deleted only when it is empty, and its offsets with it."""
 
     def after(self, event: Event) -> None:
@@ -417,7 +417,7 @@ class GroupsGoWhenEmpty(Invariant):
             assert not held, f"{group!r} is deleted, and transactions commit in it: {held}"
 
 
-class RecreatedTopicsBeginAnew(Invariant):
+class RecreatedTopicsHaveNoOffsets(Invariant):
     """O7: who asks by topic id is not told what was committed for another topic of that name.
 
     Where the log has no room for the topic's id, because it says when the offset expires, nobody knows."""

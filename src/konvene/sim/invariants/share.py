@@ -29,7 +29,7 @@ def as_logged(group: ShareGroup) -> ShareGroup:
     return replace(group, soft=SoftState(), reached_ms={})
 
 
-class ShareGroupsAreTheirLog(Invariant):
+class ShareGroupsAreStored(Invariant):
     """SH14, G1: a share group, with its members, assignments and epochs, is what the log holds; and a restart
     loads the same state, unless the log lost batches."""
 
@@ -55,7 +55,7 @@ class ShareEpochsAreInOrder(OrderedEpochs):
     allows_temporary_leave = False
 
 
-class OnlyWhatHasBegunIsAssigned(Invariant):
+class OnlyInitializedPartitionsAreAssigned(Invariant):
     """SH11: a target has share partitions that the share coordinator has begun with, of topics that its
     member reads; and a partition is not at the same time done and being deleted."""
 
@@ -84,7 +84,7 @@ class OnlyWhatHasBegunIsAssigned(Invariant):
             )
 
 
-class MembersHaveTheirTarget(Invariant):
+class ShareMembersHaveTheirTarget(Invariant):
     """SH14: a member has its target as its assignment once its heartbeat is answered: share groups never
     wait."""
 
@@ -126,7 +126,7 @@ class StaleHeartbeatsAreFenced(Invariant):
         assert not accepted or fits, f"{event.request} is accepted, of {known}"
 
 
-class NewTopicsBegin(Invariant):
+class NewPartitionsAreInitialized(Invariant):
     """SH11, SH7: a member that joins or changes its subscription triggers the initialization of missing
     partitions: those of a new topic begin by the reset policy, those added to a known topic at 0."""
 

@@ -39,20 +39,24 @@ from konvene.shard.errors import GroupError
 from konvene.shard.image import Topic, Topics
 from konvene.sim.invariants import observer
 from konvene.sim.invariants.consumer.decisions import (
-    AnswersAreTheTruth,
-    HeartbeatsAreJudged,
-    MembersMoveWhenTheyHaveLetGo,
-    NothingIsTakenUnheard,
+    HeartbeatErrorsAreExpected,
+    HeartbeatResponsesAreCurrent,
+    MembersAdvanceAfterRevocation,
+    RevocationsAreConfirmed,
 )
 from konvene.sim.invariants.consumer.state import (
-    EmptyGroupsAreAssigned,
+    EmptyGroupsHaveNoTargets,
     EpochsAreInOrder,
-    NamesAreMembers,
+    IndexesMatchMembers,
     PartitionsHaveOneOwner,
-    StableMeansDone,
+    StableGroupsAreReconciled,
     has,
 )
-from konvene.sim.invariants.consumer.targets import EpochsMoveOnce, TargetsAreWhole, TheHashIsOfTheTopics
+from konvene.sim.invariants.consumer.targets import (
+    EpochBumpsHaveACause,
+    MetadataHashIsCurrent,
+    TargetsAreComplete,
+)
 from konvene.sim.model_check.group_model import (
     FENCED,
     GROUP,
@@ -69,9 +73,9 @@ from konvene.sim.model_check.symmetric_assignor import in_turn
 from konvene.sim.world.event import Event, Invariant, InvariantViolation, View
 
 INVARIANTS = (
-    PartitionsHaveOneOwner, EpochsAreInOrder, EmptyGroupsAreAssigned, StableMeansDone, NamesAreMembers,
-    HeartbeatsAreJudged, AnswersAreTheTruth, NothingIsTakenUnheard, MembersMoveWhenTheyHaveLetGo,
-    TargetsAreWhole, EpochsMoveOnce, TheHashIsOfTheTopics,
+    PartitionsHaveOneOwner, EpochsAreInOrder, EmptyGroupsHaveNoTargets, StableGroupsAreReconciled,
+    IndexesMatchMembers, HeartbeatErrorsAreExpected, HeartbeatResponsesAreCurrent, RevocationsAreConfirmed,
+    MembersAdvanceAfterRevocation, TargetsAreComplete, EpochBumpsHaveACause, MetadataHashIsCurrent,
 )  # fmt: skip
 Held = frozenset[int]
 """Partitions of the one topic."""
@@ -361,4 +365,4 @@ def _check_owners(state: State) -> None:
         unknown = client.held - known
         if unknown:
             why = f"{client.name} owns {sorted(unknown)}, the coordinator knows of {sorted(known)}"
-            raise InvariantViolation("NobodySharesAPartition", why)
+            raise InvariantViolation("PartitionsAreExclusive", why)

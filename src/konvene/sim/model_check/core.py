@@ -32,8 +32,8 @@ from konvene.records.commits import encode_group_record
 from konvene.shard.contract import Arm, Context, Outcome
 from konvene.shard.errors import Refusal
 from konvene.sim.invariants import invariants_of, observer
-from konvene.sim.invariants.classic.generations import EveryGenerationWasToldWhy, MembersHoldWhatTheLeaderGave
-from konvene.sim.invariants.log import AnswersComeOnce, BatchesAreWhole
+from konvene.sim.invariants.classic.generations import AssignmentsComeFromTheLeader, EveryGenerationHasATrace
+from konvene.sim.invariants.log import DecisionsAreOneBatch, RequestsAreAnsweredOnce
 from konvene.sim.invariants.offsets import OffsetsAreTheLastCommitted, entry_of
 from konvene.sim.journal import Batch, batch_of
 from konvene.sim.model_check.states import (
@@ -77,8 +77,8 @@ if TYPE_CHECKING:
 KINDS = ("classic", "static")
 
 REMINDED = (
-    AnswersComeOnce, BatchesAreWhole, OffsetsAreTheLastCommitted, MembersHoldWhatTheLeaderGave,
-    EveryGenerationWasToldWhy,
+    RequestsAreAnsweredOnce, DecisionsAreOneBatch, OffsetsAreTheLastCommitted, AssignmentsComeFromTheLeader,
+    EveryGenerationHasATrace,
 )  # fmt: skip
 """Invariants that remember the past, where `_Bench` tells them what it was. Others that do are left out."""
 
@@ -239,19 +239,19 @@ class _Bench:
         """Invariants that remember the past are told of it."""
         before, stored = self.before, self.before.stored
         for invariant in self.invariants:
-            if type(invariant) is AnswersComeOnce:
+            if type(invariant) is RequestsAreAnsweredOnce:
                 invariant.waiting = set(self.undecided)
-            elif type(invariant) is BatchesAreWhole:
+            elif type(invariant) is DecisionsAreOneBatch:
                 invariant.end = 0
             elif type(invariant) is OffsetsAreTheLastCommitted:
                 held = full_view(self.core).offsets
                 invariant.books = {key: entry_of(committed) for key, committed in held.items()}
-            elif type(invariant) is MembersHoldWhatTheLeaderGave and stored:
+            elif type(invariant) is AssignmentsComeFromTheLeader and stored:
                 invariant.given[GROUP, stored.generation] = {
                     f"instance {instance_name(i)}" if i else self._name(m): bits(given)
                     for i, m, given in before.given
                 }
-            elif type(invariant) is EveryGenerationWasToldWhy and stored and before.told:
+            elif type(invariant) is EveryGenerationHasATrace and stored and before.told:
                 invariant.told.add((GROUP, stored.generation))
 
     # --- the three steps ---
@@ -416,9 +416,9 @@ def _remembered(invariants: list[Invariant], told: ClassicGroup | None) -> dict[
     given: dict[str, bytes] = {}
     was_told = told.generation == 0  # The first one there is no cause for.
     for invariant in invariants:
-        if type(invariant) is MembersHoldWhatTheLeaderGave:
+        if type(invariant) is AssignmentsComeFromTheLeader:
             given = invariant.given.get((GROUP, told.generation), {})
-        elif type(invariant) is EveryGenerationWasToldWhy:
+        elif type(invariant) is EveryGenerationHasATrace:
             was_told |= (GROUP, told.generation) in invariant.told
     found = []
     for who, what in given.items():

@@ -329,7 +329,7 @@ def _after(state: State, step: Step, number: int, asked: Words) -> State:
         client = clients[waiter - 1]
         if waiter != number and (client.slot[:1] != ("waits",) or client.slot[1] != told[0]):
             raise InvariantViolation(
-                "AnswersComeOnce", f"client {waiter} is told {told} and does not wait for it"
+                "RequestsAreAnsweredOnce", f"client {waiter} is told {told} and does not wait for it"
             )
         clients[waiter - 1] = client._replace(slot=("hears", told))
     return state._replace(coordinator=step.after, clients=tuple(clients))

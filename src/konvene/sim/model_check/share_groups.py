@@ -51,11 +51,11 @@ from konvene.shard.image import Topic, Topics
 from konvene.share_state.requests import Answer, SharePartitionKey, TopicsDeleted
 from konvene.sim.invariants import observer
 from konvene.sim.invariants.share import (
-    MembersHaveTheirTarget,
-    NewTopicsBegin,
-    OnlyWhatHasBegunIsAssigned,
+    NewPartitionsAreInitialized,
+    OnlyInitializedPartitionsAreAssigned,
     ShareEpochsAreInOrder,
-    ShareGroupsAreTheirLog,
+    ShareGroupsAreStored,
+    ShareMembersHaveTheirTarget,
     StaleHeartbeatsAreFenced,
     as_logged,
 )
@@ -90,8 +90,8 @@ from konvene.sim.model_check.share_states import (
 from konvene.sim.world.event import Event, InvariantViolation, View
 
 INVARIANTS = (
-    ShareGroupsAreTheirLog, ShareEpochsAreInOrder, OnlyWhatHasBegunIsAssigned, MembersHaveTheirTarget,
-    StaleHeartbeatsAreFenced, NewTopicsBegin,
+    ShareGroupsAreStored, ShareEpochsAreInOrder, OnlyInitializedPartitionsAreAssigned,
+    ShareMembersHaveTheirTarget, StaleHeartbeatsAreFenced, NewPartitionsAreInitialized,
 )  # fmt: skip
 
 SMALL, GROWN, GONE = range(3)

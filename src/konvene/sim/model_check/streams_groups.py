@@ -40,29 +40,33 @@ from konvene.shard.contract import Context
 from konvene.shard.image import Topic, Topics
 from konvene.sim.invariants import observer
 from konvene.sim.invariants.streams.decisions import (
-    MembersMoveWhenTasksAreGivenUp,
-    NoTaskIsTakenUnheard,
-    StreamsHeartbeatsAreJudged,
+    StreamsHeartbeatErrorsAreExpected,
+    StreamsMembersAdvanceAfterRevocation,
+    TaskRevocationsAreConfirmed,
     owned_by,
 )
-from konvene.sim.invariants.streams.responses import NobodyRunsWhatOthersGiveUp, TasksAreTold, TheStatusIsTrue
+from konvene.sim.invariants.streams.responses import (
+    HeartbeatResponsesListTasks,
+    ReturnedTasksAreExclusive,
+    StatusesAreAccurate,
+)
 from konvene.sim.invariants.streams.state import (
     ActiveTasksHaveEpochs,
-    EmptyStreamsGroupsAreAssigned,
-    ProcessesHaveATaskOnce,
-    StateSaysWhatIsSo,
-    StreamsInstancesAreMembers,
-    TaskEpochsAreInOrder,
-    TasksHaveOneActive,
+    ActiveTasksHaveOneOwner,
+    EmptyStreamsGroupsHaveNoTargets,
+    ProcessesOwnATaskOnce,
+    StreamsEpochsAreInOrder,
+    StreamsIndexesMatchMembers,
+    StreamsStateMatchesMembers,
     has,
     units,
 )
 from konvene.sim.invariants.streams.targets import (
-    StreamsEpochsMoveForAReason,
-    TasksAreGiven,
-    TheHashIsOfTheTopology,
-    TheTopologyStays,
-    TopicsAreFoundMissing,
+    MissingTopicsAreReported,
+    StreamsEpochBumpsHaveACause,
+    StreamsMetadataHashIsCurrent,
+    TasksAreAssigned,
+    TopologiesAreKept,
     tasks_of,
 )
 from konvene.sim.model_check.group_model import (
@@ -79,11 +83,11 @@ from konvene.sim.model_check.group_model import (
 from konvene.sim.world.event import Event, InvariantViolation, View
 
 INVARIANTS = (
-    TasksHaveOneActive, ProcessesHaveATaskOnce, TaskEpochsAreInOrder, ActiveTasksHaveEpochs,
-    EmptyStreamsGroupsAreAssigned, StateSaysWhatIsSo, StreamsInstancesAreMembers, StreamsHeartbeatsAreJudged,
-    NoTaskIsTakenUnheard, MembersMoveWhenTasksAreGivenUp, TasksAreGiven, StreamsEpochsMoveForAReason,
-    TheHashIsOfTheTopology, TheTopologyStays, TopicsAreFoundMissing, TasksAreTold,
-    NobodyRunsWhatOthersGiveUp, TheStatusIsTrue,
+    ActiveTasksHaveOneOwner, ProcessesOwnATaskOnce, StreamsEpochsAreInOrder, ActiveTasksHaveEpochs,
+    EmptyStreamsGroupsHaveNoTargets, StreamsStateMatchesMembers, StreamsIndexesMatchMembers,
+    StreamsHeartbeatErrorsAreExpected, TaskRevocationsAreConfirmed, StreamsMembersAdvanceAfterRevocation,
+    TasksAreAssigned, StreamsEpochBumpsHaveACause, StreamsMetadataHashIsCurrent, TopologiesAreKept,
+    MissingTopicsAreReported, HeartbeatResponsesListTasks, ReturnedTasksAreExclusive, StatusesAreAccurate,
 )  # fmt: skip
 
 CHANGELOG = "g-counts-changelog"
@@ -402,9 +406,9 @@ def _check_tasks(state: Any) -> None:
         unknown = {unit for unit in client.held - has(member) if unit[0] is Role.ACTIVE}
         if unknown:
             why = f"{client.name} runs {sorted(unknown)}, the coordinator knows of {sorted(has(member))}"
-            raise InvariantViolation("NobodySharesATask", why)
+            raise InvariantViolation("TasksAreExclusive", why)
         for _, name, partition in sorted(client.held):
             other = opened.setdefault((client.process, name, partition), client.name)
             if other != client.name:
                 why = f"{other} and {client.name} of {client.process} have {name}_{partition}"
-                raise InvariantViolation("NobodySharesATask", why)
+                raise InvariantViolation("TasksAreExclusive", why)

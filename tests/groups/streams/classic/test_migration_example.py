@@ -48,7 +48,7 @@ def classic_at_23() -> tuple[Play, Thread, Thread]:
     play = Play(konvene_streams_mode="kip", group_streams_num_standby_replicas="1")
     play.scenario.life = Sandbox(play.life.settings, log=log)
     # Our assignor says for whom a warm-up is; the document's targets are of none that says so.
-    held = [each for each in invariants_of(("streams",)) if type(each).__name__ != "WarmUpsComeToAnEnd"]
+    held = [each for each in invariants_of(("streams",)) if type(each).__name__ != "WarmupsAreJustified"]
     play.life._check = observer(held)
     play.say("topic counts partitions=6")
     a, b = (Thread(name, member_id=name, generation=23) for name in "AB")

@@ -20,7 +20,7 @@ MADE_BY_A_REBALANCE = (State.COMPLETING_REBALANCE, State.EMPTY)
 """The states into which a group comes when its rebalance completes: with members, and without any."""
 
 
-class GenerationsRise(Invariant):
+class GenerationsIncrease(Invariant):
     """C1: the generation rises by one with each rebalance that completes; one leader, who is a member."""
 
     def after(self, event: Event) -> None:
@@ -54,7 +54,7 @@ class GenerationsRise(Invariant):
             assert listed == (list(group.members) if leads else []), f"{answer.member_id} hears of {listed}"
 
 
-class OtherGenerationsAreRefused(Invariant):
+class OtherGenerationsAreFenced(Invariant):
     """C2: a member's SyncGroup, Heartbeat or OffsetCommit with another generation: ILLEGAL_GENERATION. An
     earlier one is heard by a group that was a streams group until now, while its first rebalance lasts."""
 
@@ -78,7 +78,7 @@ def hears(group: ClassicGroup, generation: int) -> bool:
     return is_due and 0 < generation < group.generation
 
 
-class OnlyMembersAreHeard(Invariant):
+class NonMembersAreRejected(Invariant):
     """C2: a SyncGroup or Heartbeat of who is no member of the group is refused; a Heartbeat that is not
     refused says whether a rebalance is under way."""
 
@@ -94,7 +94,7 @@ class OnlyMembersAreHeard(Invariant):
             assert event.error is expected, f"{group!r}: a heartbeat is answered {event.error!r}"
 
 
-class MembersHoldWhatTheLeaderGave(Invariant):
+class AssignmentsComeFromTheLeader(Invariant):
     """C3: a member of a stable group holds, and is told, the bytes that the leader gave for its member id."""
 
     def __init__(self) -> None:
@@ -208,7 +208,7 @@ class RebalancesEnd(Invariant):
         assert lasts <= most_ms, f"{group!r} lasts for {lasts} ms, and may for {most_ms}"
 
 
-class GroupsAreNotTooLarge(Invariant):
+class GroupSizeIsLimited(Invariant):
     """C5: no more members are let in than `group.max.size`. Static ones that stayed away count when back."""
 
     def after(self, event: Event) -> None:
@@ -224,7 +224,7 @@ class GroupsAreNotTooLarge(Invariant):
             assert full, f"{before!r} has room, {most} may be in"
 
 
-class EveryGenerationWasToldWhy(Invariant):
+class EveryGenerationHasATrace(Invariant):
     """Ours: a generation that is over has its story, with at least one cause."""
 
     def __init__(self) -> None:

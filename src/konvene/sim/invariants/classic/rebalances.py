@@ -41,7 +41,7 @@ class RejoinsStartRebalances(Invariant):
             assert group.state is before.state, f"{who} joins {before!r}: {group!r}"
 
 
-class MembersAreAsTheySay(Invariant):
+class JoinsUpdateMembers(Invariant):
     """ST6: the protocols and time-outs of a member that is let into a rebalance are those that it says now,
     whatever it said before."""
 
@@ -68,7 +68,7 @@ class MembersAreAsTheySay(Invariant):
         return None
 
 
-class GenerationsAreOfAll(Invariant):
+class GenerationsIncludeAllMembers(Invariant):
     """C4: a generation that is made before the time to join is up is of everybody, and nobody is on the way
     who was handed a member id; and it is made at once when the last one missing came, or is gone. When the
     time is up, it is of those who joined, and of static members. C1: its leader joined."""
@@ -110,7 +110,7 @@ def _waits_for_nobody(group: ClassicGroup) -> bool:
     return all(m.join_waiter is not None for m in group.members.values())
 
 
-class RebalancesLastAsLongAsMembersNeed(Invariant):
+class RebalanceTimeoutsAreTheLongest(Invariant):
     """C4: members have the longest of their rebalance timeouts to join, and again to ask for their
     assignment; no impatient one makes it shorter for the others."""
 
@@ -144,7 +144,7 @@ class _First:
     """Whether somebody new came in the delay that runs."""
 
 
-class FirstGenerationsWait(Invariant):
+class FirstGenerationsAreDelayed(Invariant):
     """C4, L5: the first generation of a group that was empty is made when a whole
     `group.initial.rebalance.delay.ms` went by and nobody new came, or when the rebalance timeout is over:
     members that start together begin together, and nobody waits for nobody."""
@@ -206,7 +206,7 @@ def _delay_ms(event: Event) -> int:
 # --- what is told of it ------------------------------------------------------------------------------
 
 
-class CausesAreToldOnce(Invariant):
+class CausesAreReportedOnce(Invariant):
     """Ours: what is told as a cause of a generation came about since the one before was told."""
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ GOES_BY = {
 """What is told of a member that goes, by the timer or the request that it goes by."""
 
 
-class ChangesHaveACause(Invariant):
+class MembershipChangesHaveACause(Invariant):
     """Ours: who comes and who goes is named among the causes of the next generation, and by what it goes.
 
     Not who finds no room: it may be one of those who wait, and then the others go on as they were."""

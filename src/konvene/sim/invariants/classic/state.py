@@ -81,7 +81,7 @@ def _due(event: Event) -> set[str]:
     return {name for name, value in told.items() if value is not None and value.current_state_timestamp == -2}
 
 
-class TimersHaveAReason(Invariant):
+class TimersMatchState(Invariant):
     """G11: timers are those that the state asks for: no leak, none forgotten, none late."""
 
     def after(self, event: Event) -> None:
@@ -130,7 +130,7 @@ class TimersHaveAReason(Invariant):
             assert not late, f"timers did not ring in time: {late}"
 
 
-class BooksAgree(Invariant):
+class CountersMatchMembers(Invariant):
     """G11: what a group counts of itself is what can be counted."""
 
     def after(self, event: Event) -> None:
@@ -171,7 +171,7 @@ class BooksAgree(Invariant):
             assert not group.pending_syncs, f"{group!r} waits for {sorted(group.pending_syncs)}"
 
 
-class WaitingRoomsAreWhoWaits(Invariant):
+class PendingRequestsAreTracked(Invariant):
     """G12: who has no answer waits in a group's waiting room, where it is its turn, and nobody does twice."""
 
     def after(self, event: Event) -> None:
@@ -197,7 +197,7 @@ class WaitingRoomsAreWhoWaits(Invariant):
 # --- L: who is silent ------------------------------------------------------------------------------
 
 
-class SilentMembersGo(Invariant):
+class SilentMembersExpire(Invariant):
     """L4: a member of which nothing was heard for its session timeout is gone, and so is who was handed a
     member id and did not come back with it. Who waits for an answer is there."""
 
@@ -286,7 +286,7 @@ class SilentMembersGo(Invariant):
             assert silent <= known[1], f"{group!r}: {member_id} was handed out {silent} ms ago"
 
 
-class HeardMembersHaveTheirSession(Invariant):
+class ResponsesRestartSessions(Invariant):
     """L4: who is heard by a heartbeat, or is answered after it waited, has its whole session before it; and
     who is new and waits for its first generation has the longer time of a new member."""
 

@@ -12,7 +12,7 @@ from konvene.sim.world.event import EMPTY_VIEW, Event, Invariant
 KINDS = ("static", "migration", "streams-migration")
 
 
-class InstancesAreMembers(Invariant):
+class InstanceIdsAreUnique(Invariant):
     """ST1: an instance id is one member's. One that comes back without a member id gets a new one."""
 
     def after(self, event: Event) -> None:
@@ -75,7 +75,7 @@ BEFORE_FENCING = {
 }  # fmt: skip
 
 
-class StaticMembersKeepTheirs(Invariant):
+class StaticMembersKeepAssignments(Invariant):
     """ST3: back within its session, a static member has the same assignment, and no rebalance starts unless
     another protocol would be chosen. ST6: what it says of itself anew takes effect."""
 
@@ -143,7 +143,7 @@ class StaticMembersStay(Invariant):
             assert full or left, f"{instance} is gone by {event.api}"
 
 
-class MappingsSurvive(Invariant):
+class StaticMembersSurviveRestarts(Invariant):
     """ST5: after a restart a stable group has its static members, under the ids that they were told last."""
 
     def after(self, event: Event) -> None:
@@ -155,7 +155,7 @@ class MappingsSurvive(Invariant):
                 assert loaded == group.instances, f"{group!r} had {group.instances}, loaded {loaded}"
 
 
-class OneRebalanceForMany(Invariant):
+class RemovalsCauseOneRebalance(Invariant):
     """ST7: however many members one request takes out, one rebalance follows at most."""
 
     def after(self, event: Event) -> None:

@@ -35,7 +35,7 @@ HEARTBEAT = "ConsumerGroupHeartbeat"
 # --- M10, M11, M13: who is let in ------------------------------------------------------------------
 
 
-class HeartbeatsAreJudged(ExpectedHeartbeatErrors):
+class HeartbeatErrorsAreExpected(ExpectedHeartbeatErrors):
     """M10, M13: a heartbeat is answered with the error that its group, epoch, member and instance id require,
     or with none. M11: a member that joins owns nothing, and reports that."""
 
@@ -130,7 +130,7 @@ def owned_by(said: Any) -> set[Unit]:
 # --- M10: what they are told -----------------------------------------------------------------------
 
 
-class AnswersAreTheTruth(Invariant):
+class HeartbeatResponsesAreCurrent(Invariant):
     """M10: an answer has the member's epoch; and what is assigned to it where it joins, where it said
     everything, and where that changed."""
 
@@ -169,7 +169,7 @@ class AnswersAreTheTruth(Invariant):
         assert 0 < answer.heartbeat_interval_ms <= told_ms, f"told to wait {answer.heartbeat_interval_ms} ms"
 
 
-class TheSameAgainIsTheSame(CacheableResponses):
+class CacheableHeartbeatsAreRepeatable(CacheableResponses):
     """Ours: where a heartbeat is called cacheable, deciding it again changes nothing, sets the same timers
     and returns the same epoch."""
 
@@ -194,7 +194,7 @@ def live(event: Event) -> ConsumerGroup:
 # --- M3, M5, M6: who moves on ----------------------------------------------------------------------
 
 
-class NothingIsTakenUnheard(Invariant):
+class RevocationsAreConfirmed(Invariant):
     """M6: what a member had is not its own any more when it says what it owns, without that, or that it
     leaves for a while. A heartbeat that does not say what it owns confirms nothing."""
 
@@ -242,7 +242,7 @@ def owned_by_join(event: Event) -> set[Unit]:
     return {(topics[tp.topic].id, tp.partition) for tp in said.owned if tp.topic in topics}
 
 
-class MembersMoveWhenTheyHaveLetGo(Invariant):
+class MembersAdvanceAfterRevocation(Invariant):
     """M3: a member comes to an epoch when nothing is its own any more that is not in its target of that
     epoch. M5: who has yet to give something up is given nothing."""
 
@@ -271,7 +271,7 @@ class MembersMoveWhenTheyHaveLetGo(Invariant):
                     assert not added, f"{name}: {member_id} owes a revocation and is given {sorted(added)}"
 
 
-class RevocationsAreNotPutOff(FixedRevocationTimeouts):
+class RevocationTimeoutsAreFixed(FixedRevocationTimeouts):
     """M5: a member has its rebalance timeout to confirm a revocation; later targets and heartbeats do not
     extend it."""
 
@@ -281,7 +281,7 @@ class RevocationsAreNotPutOff(FixedRevocationTimeouts):
 # --- O1: commits -----------------------------------------------------------------------------------
 
 
-class CommitsAreJudged(FencedCommits):
+class CommitErrorsAreExpected(FencedCommits):
     """O1: a commit is accepted from a member at its epoch; at an older one for partitions that it owned by
     then; from anyone in an empty group. Others get STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION."""
 
@@ -299,7 +299,7 @@ class CommitsAreJudged(FencedCommits):
 # --- MG2: members of the classic protocol ----------------------------------------------------------
 
 
-class ClassicMembersAreServed(ServedClassicMembers):
+class ClassicMembersRejoinOnChanges(ServedClassicMembers):
     """MG2: the generation of a classic member is its epoch, and it has to rejoin exactly when it has
     something to learn: a newer target, something to revoke, or partitions that it waited for; in a group of
     classic members only, already when the group epoch moves."""

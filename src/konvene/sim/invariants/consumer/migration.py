@@ -17,7 +17,7 @@ KINDS = ("migration",)
 UPGRADES, DOWNGRADES = ("bidirectional", "upgrade"), ("bidirectional", "downgrade")
 
 
-class UpgradesTakeOver(Invariant):
+class UpgradesKeepMembers(Invariant):
     """MG1: a classic group becomes a consumer group with the members that it has, at its generation, and with
     whoever joined; where the policy and the sizes let it."""
 
@@ -43,7 +43,7 @@ class UpgradesTakeOver(Invariant):
             assert joined <= 1, f"{old!r} is upgraded, {joined} joined at once"
 
 
-class DowngradesFollow(Invariant):
+class DowngradesKeepMembers(Invariant):
     """MG4: when the last member of the new protocol is gone, the group is a classic one again, with whoever
     is left and at the group's epoch; nothing of the consumer group is left in the log, and every offset is.
 
@@ -107,7 +107,7 @@ class DowngradesFollow(Invariant):
             )
 
 
-class MovesKeepPartitions(Invariant):
+class UpgradesKeepOwnership(Invariant):
     """MG1: over a move between the protocols no member is given what another one has."""
 
     def after(self, event: Event) -> None:

@@ -59,7 +59,7 @@ class PartitionsHaveOneOwner(Invariant):
             assert all(group.owners.values()), f"{name}: a topic without owners is kept"
 
 
-class TheLogHasOneOwner(OneOwnerInTheLog):
+class LoggedPartitionsHaveOneOwner(OneOwnerInTheLog):
     """M1: the same, by the records of current assignments alone."""
 
     group_type = ConsumerGroup
@@ -77,13 +77,13 @@ class EpochsAreInOrder(OrderedEpochs):
     group_type = ConsumerGroup
 
 
-class EmptyGroupsAreAssigned(AssignedWhenEmpty):
+class EmptyGroupsHaveNoTargets(AssignedWhenEmpty):
     """M9: the assignment of an empty group is of the group's epoch, and has no targets."""
 
     group_type = ConsumerGroup
 
 
-class StableMeansDone(Invariant):
+class StableGroupsAreReconciled(Invariant):
     """M7: a group is stable when every member is, at the group's epoch, with its target as its assignment;
     except members whose subscription regex is not resolved yet."""
 
@@ -107,7 +107,7 @@ class StableMeansDone(Invariant):
                 )
 
 
-class NamesAreMembers(ConsistentIndexes):
+class IndexesMatchMembers(ConsistentIndexes):
     """M13: an instance id has one member, and every index of a group equals one rebuilt from its members."""
 
     group_type = ConsumerGroup
@@ -120,7 +120,7 @@ class NamesAreMembers(ConsistentIndexes):
 # --- G: the log ------------------------------------------------------------------------------------
 
 
-class GroupsAreStored(StoredInTheLog):
+class ConsumerGroupsAreStored(StoredInTheLog):
     """G1: at every moment the log holds a consumer group as it is, with its members in the same order."""
 
     group_type = ConsumerGroup
@@ -129,7 +129,7 @@ class GroupsAreStored(StoredInTheLog):
         return durable_part(group)
 
 
-class GroupsAreRestored(RestoredFromTheLog):
+class ConsumerGroupsAreRestored(RestoredFromTheLog):
     """G1, G3: a consumer group is loaded as it was when the previous process ended."""
 
     group_type = ConsumerGroup
@@ -141,7 +141,7 @@ class GroupsAreRestored(RestoredFromTheLog):
 # --- G11, L4: timers -------------------------------------------------------------------------------
 
 
-class TimersOfConsumersHaveAReason(TimersAsNeeded):
+class ConsumerTimersMatchState(TimersAsNeeded):
     """G11, L4: each member has a session, and a rebalance timeout while it has to confirm a revocation. A
     classic member may be waited for until it joins or syncs. There are no other timers."""
 
@@ -151,7 +151,7 @@ class TimersOfConsumersHaveAReason(TimersAsNeeded):
         return timers_of_members(group, OWES)
 
 
-class SessionsAreOnesOwn(SessionsRestartOnRequests):
+class ConsumerSessionsAreTimed(SessionsRestartOnRequests):
     """L4: the session of a member restarts with its own requests only, and an accepted heartbeat gives it the
     full timeout."""
 
@@ -160,7 +160,7 @@ class SessionsAreOnesOwn(SessionsRestartOnRequests):
     setting = "consumer.session.timeout.ms"
 
 
-class WhoIsSilentGoes(ExpiredMembersLeave):
+class ExpiredConsumersLeave(ExpiredMembersLeave):
     """L4: a session or a rebalance timeout that expires removes its member, and no other."""
 
     group_type = ConsumerGroup

@@ -18,7 +18,7 @@ from konvene.sim.world.faults import SECRET
 KINDS = ("consumer", "consumer-static", "migration")
 
 
-class TargetsAreWhole(Invariant):
+class TargetsAreComplete(Invariant):
     """M8: a target gives each partition of each topic that somebody reads to exactly one member that reads
     it, and nothing else to anybody; where all read the same, nobody has two more than another."""
 
@@ -64,7 +64,7 @@ class TargetsAreWhole(Invariant):
             assert max(counts) - min(counts) <= 1 or not group.assignors, f"{group!r}: {counts}"
 
 
-class EpochsMoveOnce(Invariant):
+class EpochBumpsHaveACause(Invariant):
     """M12, L5: a decision moves the epoch by one or not at all; it does where members come or go, read
     something else, or topics are not what they were, and else only where another assignor is to be asked.
     What an expression matches moves it when that is found."""
@@ -113,7 +113,7 @@ class EpochsMoveOnce(Invariant):
         }
 
 
-class TheHashIsOfTheTopics(Invariant):
+class MetadataHashIsCurrent(Invariant):
     """M12: after a member was heard, and whenever the epoch moves, the group's hash is that of the topics
     that it reads, as they are: a change is seen with the next heartbeat, whoever sends it."""
 
@@ -140,7 +140,7 @@ class TheHashIsOfTheTopics(Invariant):
         )
 
 
-class ExpressionsSeeWhatTheyMay(Invariant):
+class RegexesMatchAuthorizedTopics(Invariant):
     """M15: an expression matches no topic that may not be described. One that nobody uses is not kept."""
 
     def after(self, event: Event) -> None:
@@ -152,7 +152,7 @@ class ExpressionsSeeWhatTheyMay(Invariant):
             assert not idle, f"{group!r}: nobody uses {sorted(idle)}"
 
 
-class WhatCameIsNotWaitedFor(Invariant):
+class CompletedWorkIsNotPending(Invariant):
     """L1, M12: when it was found what expressions match, or a target was computed, nobody waits for it any
     more: what is new by then is looked at again."""
 

@@ -36,7 +36,7 @@ ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
 # --- M10, M11, M13: who is let in ------------------------------------------------------------------
 
 
-class StreamsHeartbeatsAreJudged(ExpectedHeartbeatErrors):
+class StreamsHeartbeatErrorsAreExpected(ExpectedHeartbeatErrors):
     """M10, M13, T3, T8, T12: a heartbeat is answered with the error that its group, topology, epoch, member,
     instance id and tasks require, or with none. M11: a member that joins owns nothing, and reports that."""
 
@@ -173,7 +173,7 @@ def owned_by(said: Any) -> set[Unit] | None:
 # --- M3, M5, M6: who moves on ----------------------------------------------------------------------
 
 
-class NoTaskIsTakenUnheard(Invariant):
+class TaskRevocationsAreConfirmed(Invariant):
     """M6: a task that a member had it has no more when it says in all three roles what it has, without that,
     or leaves for a while; but a task may change its role in place. A heartbeat that leaves out any of the
     three confirms nothing. MG1: who speaks the classic protocol says as it joins which partitions it owns;
@@ -235,7 +235,7 @@ def read_owned(metadata: bytes) -> set[tuple[str, int]]:
         return set()
 
 
-class MembersMoveWhenTasksAreGivenUp(Invariant):
+class StreamsMembersAdvanceAfterRevocation(Invariant):
     """M3: a member comes to its target's epoch when it has nothing any more that is not in its target, but
     for copies of tasks that it is to run and that are not free yet; until then it stays at its epoch, or is
     one further each time that it gave something up.
@@ -254,7 +254,7 @@ class MembersMoveWhenTasksAreGivenUp(Invariant):
                 if isinstance(classic, ClassicGroup) and (
                     member.classic is not None or member.instance_id in classic.instances
                 ):
-                    continue  # See `UpgradesTakeOverTasks`; a static member may take its own place at once.
+                    continue  # See `StreamsUpgradesKeepTasks`; a static member may rejoin at once.
                 self._look(name, group, before, member)
 
     def _look(self, name: str, group: StreamsGroup, before: Member | None, member: Member) -> None:
@@ -280,7 +280,7 @@ class MembersMoveWhenTasksAreGivenUp(Invariant):
             )
 
 
-class TasksToGiveUpAreNotPutOff(FixedRevocationTimeouts):
+class StreamsRevocationTimeoutsAreFixed(FixedRevocationTimeouts):
     """M5: of streams groups, a member has its rebalance timeout to confirm a revocation; later targets and
     heartbeats do not extend it."""
 
@@ -290,7 +290,7 @@ class TasksToGiveUpAreNotPutOff(FixedRevocationTimeouts):
 # --- O1: commits -----------------------------------------------------------------------------------
 
 
-class CommitsOfTasksAreJudged(FencedCommits):
+class StreamsCommitErrorsAreExpected(FencedCommits):
     """O1: a commit is accepted from a member at its epoch; at an older one for the topics of active tasks
     that it owned by then; from anyone in an empty group. Others get STALE_MEMBER_EPOCH, or
     ILLEGAL_GENERATION."""

@@ -85,7 +85,7 @@ def ways(event: Event) -> str:
 # --- MG1: classic to streams -----------------------------------------------------------------------
 
 
-class UpgradesTakeOverTasks(Invariant):
+class StreamsUpgradesKeepTasks(Invariant):
     """MG1: a classic group becomes a streams group with the members that it has, at its generation, with what
     their leader gave them, or what they own where it has not spoken since they joined, and what they owned
     beside that as yet to be given up; where the policy and the sizes let it. Who waited is told to join. No
@@ -184,7 +184,7 @@ def _is_task(group: StreamsGroup, task: Task) -> bool:
     return configured is not None and task[1] < configured.tasks.get(task[0], 0)
 
 
-class UpgradesAreRefusedRightly(Invariant):
+class StreamsUpgradesAreValidated(Invariant):
     """MG1: who joins a classic group that has members with the streams protocol is let in exactly if nothing
     stands in the way: the policy, the size, a member that is no such application or runs another topology, or
     topics that are missing. Who is refused leaves no trace."""
@@ -242,7 +242,7 @@ def obstacles(event: Event, old: ClassicGroup) -> Iterator[str]:
 # --- MG2, MG3: members of the classic protocol -------------------------------------------------------
 
 
-class ClassicApplicationsAreServed(ServedClassicMembers):
+class ClassicStreamsMembersRejoinOnChanges(ServedClassicMembers):
     """MG2: the generation of a classic member is its epoch, no member leads, and it has to rejoin exactly
     when it has something to learn: a newer target, something to revoke, tasks that it waited for, a shutdown,
     other members' endpoints; or something to report, while it warms up a task."""
@@ -331,7 +331,7 @@ def is_asked(group: StreamsGroup, member: Member) -> bool:
     return warms and (known is None or known.reports)
 
 
-class SyncsTellWhatIsHeld(Invariant):
+class SyncGroupReturnsOwnedTasks(Invariant):
     """MG2, MG3: the answer to a SyncGroup is what the member has: the partitions of its active tasks, each
     with its task; its standbys and warm-ups as standbys; where all others are; in the version that it uses.
 
@@ -417,7 +417,7 @@ def reads(event: Event, group: StreamsGroup, task: Task) -> list[TopicPartition]
 # --- MG4, MG5: streams to classic --------------------------------------------------------------------
 
 
-class TasksAreKeptOnTheWayBack(Invariant):
+class StreamsDowngradesKeepTasks(Invariant):
     """MG4: when the last member of the streams protocol is gone, the group is a classic one again, with
     whoever is left and at the group's epoch; everybody has what they have. Every offset is as it was.
 

@@ -57,7 +57,7 @@ def told(event: Event) -> Told | None:
     return Told(event)
 
 
-class TasksAreTold(Invariant):
+class HeartbeatResponsesListTasks(Invariant):
     """M10: an answer has the member's epoch; and its tasks in all three roles where it joins, where they
     changed, and where it lost an answer: it is behind, says everything anew, or says that it has others."""
 
@@ -89,7 +89,7 @@ class TasksAreTold(Invariant):
         assert 0 < answer.heartbeat_interval_ms <= told_ms, f"told to wait {answer.heartbeat_interval_ms} ms"
 
 
-class NobodyRunsWhatOthersGiveUp(Invariant):
+class ReturnedTasksAreExclusive(Invariant):
     """T1: what a member is told to run nobody else has, at that very moment."""
 
     def after(self, event: Event) -> None:
@@ -103,7 +103,7 @@ class NobodyRunsWhatOthersGiveUp(Invariant):
                 assert not runs & theirs, f"{seen.member.member_id} and {other.member_id}: {runs & theirs}"
 
 
-class TheStatusIsTrue(Invariant):
+class StatusesAreAccurate(Invariant):
     """T9, T16: a member hears that its topology is behind the group's if it is; that somebody asked for a
     shutdown from then on, until all have left; and that an assignment is put off while the group's epoch has
     none, unless it is on its way."""
@@ -130,7 +130,7 @@ class TheStatusIsTrue(Invariant):
         assert len(said) == so, f"{seen.group!r}: {status.name} is {so}, {seen.member.member_id} hears {said}"
 
 
-class ShutdownsAreHeard(Invariant):
+class ShutdownRequestsAreKept(Invariant):
     """T16: who asks for a shutdown, staying or leaving, is remembered by the first of them, until nobody is
     left or the coordinator begins anew."""
 
@@ -159,7 +159,7 @@ def said_it_is_over(member: Member) -> bool:
     return read_subscription_info(said.user_data or b"").error_code == 4
 
 
-class EndpointsAreTrue(Invariant):
+class EndpointsAreAccurate(Invariant):
     """T14: where tasks are is told whenever the epoch that a member knows is not the group's, all of it, as
     it is; and that epoch moves when a member with an endpoint has other tasks, or another endpoint."""
 
@@ -238,7 +238,7 @@ def _partitions(seen: Told, member: Member, roles: str) -> list[tuple[str, int]]
     return sorted(found)
 
 
-class TheSameTasksAgain(CacheableResponses):
+class CacheableStreamsHeartbeatsAreRepeatable(CacheableResponses):
     """Ours: of streams groups, where a heartbeat of either protocol is called cacheable, deciding it again
     changes nothing, sets the same timers and returns the same response."""
 

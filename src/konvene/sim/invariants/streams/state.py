@@ -45,7 +45,7 @@ Task = tuple[str, int]
 # --- T: tasks --------------------------------------------------------------------------------------
 
 
-class TasksHaveOneActive(Invariant):
+class ActiveTasksHaveOneOwner(Invariant):
     """T1: no task is active with two members, or active with one and yet to be given up by another.
 
     T3: what is assigned to a member it has in one role. And who has what is known exactly as long as it is
@@ -69,7 +69,7 @@ class TasksHaveOneActive(Invariant):
                 assert all(noted.values()), f"{name}: a subtopology that nobody has is kept"
 
 
-class TheLogHasOneActive(OneOwnerInTheLog):
+class LoggedActiveTasksHaveOneOwner(OneOwnerInTheLog):
     """T1: the same, by the records of current assignments alone."""
 
     group_type = StreamsGroup
@@ -81,7 +81,7 @@ class TheLogHasOneActive(OneOwnerInTheLog):
         return ((each.subtopology_id, p) for each in tasks for p in each.partitions)
 
 
-class ProcessesHaveATaskOnce(Invariant):
+class ProcessesOwnATaskOnce(Invariant):
     """T2: nobody is given a task while another member of its process has it, in any role: its state has one
     place on a disk. A standby, or a warm-up, waits for its own process alone; an active task for everybody.
 
@@ -113,7 +113,7 @@ class ProcessesHaveATaskOnce(Invariant):
 # --- M: epochs -------------------------------------------------------------------------------------
 
 
-class TaskEpochsAreInOrder(OrderedEpochs):
+class StreamsEpochsAreInOrder(OrderedEpochs):
     """M2: of streams groups, group epoch >= assignment epoch >= each member epoch, and none of them
     decreases, except that of a member that leaves temporarily."""
 
@@ -144,7 +144,7 @@ class ActiveTasksHaveEpochs(Invariant):
                         )
 
 
-class EmptyStreamsGroupsAreAssigned(AssignedWhenEmpty):
+class EmptyStreamsGroupsHaveNoTargets(AssignedWhenEmpty):
     """M9: the assignment of an empty streams group is of the group's epoch, and has no targets; the group is
     not shutting down."""
 
@@ -157,7 +157,7 @@ class EmptyStreamsGroupsAreAssigned(AssignedWhenEmpty):
                 assert group.soft.shutdown is None, f"{group!r}: it is empty, yet it is to shut down"
 
 
-class StateSaysWhatIsSo(Invariant):
+class StreamsStateMatchesMembers(Invariant):
     """M7, T10: a group is Empty without members; NotReady while its topology is not found to be whole; then
     Assigning while its epoch has no target; and Stable when every member is, and has its target."""
 
@@ -186,7 +186,7 @@ class StateSaysWhatIsSo(Invariant):
         return "Stable" if done else "Reconciling"
 
 
-class StreamsInstancesAreMembers(ConsistentIndexes):
+class StreamsIndexesMatchMembers(ConsistentIndexes):
     """M13: of streams groups, an instance id has one member, and every index equals one rebuilt from the
     members."""
 
@@ -224,7 +224,7 @@ class StreamsGroupsAreRestored(RestoredFromTheLog):
         super().after(event)
 
 
-class NothingIsLeftBehind(Invariant):
+class ConversionsLeaveNoRecords(Invariant):
     """G8, MG4: a group that is of another kind now, or gone, has left no streams record in the log, and a
     streams group none of the classic one that it was; so no loader, whatever compaction kept, finds what a
     group is not any more (KAFKA-20254)."""
@@ -262,7 +262,7 @@ class NothingIsLeftBehind(Invariant):
 # --- G11, L4: timers -------------------------------------------------------------------------------
 
 
-class TimersOfStreamsHaveAReason(TimersAsNeeded):
+class StreamsTimersMatchState(TimersAsNeeded):
     """G11, L4: each member has a session, and a rebalance timeout while it has to confirm a revocation. A
     classic member may be waited for until it joins or syncs.
 
@@ -282,7 +282,7 @@ class TimersOfStreamsHaveAReason(TimersAsNeeded):
         return required, allowed
 
 
-class StreamsSessionsAreOnesOwn(SessionsRestartOnRequests):
+class StreamsSessionsAreTimed(SessionsRestartOnRequests):
     """L4: of streams groups, the session of a member restarts with its own requests only, and an accepted
     heartbeat gives it the full timeout."""
 
@@ -291,7 +291,7 @@ class StreamsSessionsAreOnesOwn(SessionsRestartOnRequests):
     setting = "streams.session.timeout.ms"
 
 
-class WhoIsSilentLeaves(ExpiredMembersLeave):
+class ExpiredStreamsMembersLeave(ExpiredMembersLeave):
     """L4: of streams groups, a session or a rebalance timeout that expires removes its member, and no
     other."""
 

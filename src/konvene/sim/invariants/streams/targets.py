@@ -32,7 +32,7 @@ KINDS = ("streams", "streams-migration")
 HEARTBEAT = "StreamsGroupHeartbeat"
 
 
-class TasksAreGiven(Invariant):
+class TasksAreAssigned(Invariant):
     """T1, T12: a target gives each task there is to exactly one member as active, and no other to anybody.
 
     T2: to no process twice, in whatever roles. T6: each task with state has as many standbys as are
@@ -130,18 +130,18 @@ def tasks_of(topology: Topology, topics: Topics) -> dict[Task, bool]:
     }
 
 
-class StreamsEpochsMoveForAReason(Invariant):
+class StreamsEpochBumpsHaveACause(Invariant):
     """T13: a decision moves the epoch by one or not at all. It does where members come or go, where one says
     something else of itself (a static one: of what targets rest on), where the topology, its topics, whether
     they are all there, or the settings for targets are others; for what warms up, if that is said
-    (`WarmUpsMoveEpochs`); and for nothing else."""
+    (`CaughtUpWarmupsBumpEpochs`); and for nothing else."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
             if event.is_complete:
                 continue
             if old is None and isinstance(event.before.groups.get(name), ClassicGroup):
-                continue  # See `UpgradesTakeOverTasks`.
+                continue  # See `StreamsUpgradesKeepTasks`.
             if old is None:
                 assert group.epoch == FIRST_EPOCH + 1, f"{name} came to be at {group.epoch}"
                 continue
@@ -193,7 +193,7 @@ def _takes_the_id_of_another(event: Event, old: StreamsGroup) -> bool:
     return bool(old.members[said.member_id].instance_id != said.instance_id)
 
 
-class TheHashIsOfTheTopology(Invariant):
+class StreamsMetadataHashIsCurrent(Invariant):
     """T13, M12: after a member was heard, the group's hash is that of the topics in its topology, as they
     are: a change is seen with the next heartbeat, whoever sends it."""
 
@@ -219,7 +219,7 @@ class TheHashIsOfTheTopology(Invariant):
         )
 
 
-class SettingsAreSeen(Invariant):
+class AssignmentConfigsAreCurrent(Invariant):
     """T13: after a member was heard, targets rest on the settings that the group has now."""
 
     def after(self, event: Event) -> None:
@@ -237,7 +237,7 @@ class SettingsAreSeen(Invariant):
         )
 
 
-class TheTopologyStays(Invariant):
+class TopologiesAreKept(Invariant):
     """T8: a group keeps its topology as long as it is there; in mode `kip` the next epoch may replace it. It
     is validated at its own epoch or not at all."""
 
@@ -253,7 +253,7 @@ class TheTopologyStays(Invariant):
             assert own == old.topology.epoch + 1, f"{name} came from topology {old.topology.epoch} to {own}"
 
 
-class TopicsAreFoundMissing(Invariant):
+class MissingTopicsAreReported(Invariant):
     """T10: a group is ready exactly if its members are told of no topics in the way. Sources that are missing
     are told of first, then what does not fit, then internal topics that are missing.
 

@@ -211,7 +211,7 @@ def _sums(told: Any) -> dict[Task, int]:
     return {(t.subtopology_id, t.partition): t.offset for t in told if 0 <= t.offset < LARGEST}
 
 
-class ReportsAreKept(Invariant):
+class TaskOffsetReportsAreKept(Invariant):
     """T13: of each member the coordinator knows what it said last of its offsets, when, and whether it is one
     that says so, and of its disk what members said that are gone; after a load it knows of nobody."""
 
@@ -253,7 +253,7 @@ class _Asked(NamedTuple):
     waits: bool
 
 
-class WarmUpsComeToAnEnd(Invariant):
+class WarmupsAreJustified(Invariant):
     """T4, T5: who is to warm a task up has not caught up, as far as the coordinator was told, and says how
     far it is, or may; none does where nobody waits.
 
@@ -329,7 +329,7 @@ class WarmUpsComeToAnEnd(Invariant):
             assert may, f"{group!r}: {task} goes from {owner.member_id} to {member_id}, who is behind"
 
 
-class WarmUpsMoveEpochs(Invariant):
+class CaughtUpWarmupsBumpEpochs(Invariant):
     """T5, T13: a warm-up that is heard to have caught up moves the epoch, and it is told why; what is in vain
     does as well. That something warms up is no reason by itself."""
 
