@@ -1,10 +1,10 @@
-"""AddOffsetsToTxn: the partition that has a group's offsets takes part in the transaction."""
+"""AddOffsetsToTxn: add the partition that holds a group's committed offsets to a transaction."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.transaction_requests import ask
+from konvene.broker.handlers.transaction_requests import submit_to_transaction_coordinator
 from konvene.errors import Errors
 from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 def handle(
     transactions: TransactionCoordinators, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> Answer[AddOffsetsToTxnResponse]:
-    return ask(transactions, request.transactional_id, request, context, _refused)
+    return submit_to_transaction_coordinator(
+        transactions, request.transactional_id, request, context, _error_response
+    )
 
 
-def _refused(error: Errors) -> AddOffsetsToTxnResponse:
+def _error_response(error: Errors) -> AddOffsetsToTxnResponse:
     return AddOffsetsToTxnResponse(error_code=error)

@@ -1,15 +1,15 @@
-"""AddPartitionsToTxn: partitions take part in a transaction from now on, or are held against it.
+"""AddPartitionsToTxn: add partitions to transactions, or verify that they have been added (KIP-890).
 
-Clients send it up to version 3, for one transaction; brokers since, for several at once, each of which has
-its own coordinator.
+Up to version 3 clients send the request, for one transaction. Since version 4 brokers send it, for several
+transactions, each of which has its own coordinator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.transaction_requests import ask
+from konvene.broker.handlers.transaction_requests import submit_to_transaction_coordinator
 from konvene.errors import Errors
 from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.messages.add_partitions_to_txn import (
@@ -21,14 +21,19 @@ from konvene.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from konvene.runtime.deferred import Answer, Deferred
+from konvene.runtime.deferred import Answer, Deferred, value_of
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.runtime.coordinator import RequestContext
 
-FIRST_BETWEEN_BROKERS = 4
+FIRST_VERSION_FOR_BROKERS = 4
+
+Topics = tuple[AddPartitionsToTxnTopic, ...]
+TopicResults = tuple[AddPartitionsToTxnTopicResult, ...]
+PartitionErrors = dict[tuple[str, int], Errors]
+"""Errors by topic name and partition index."""
 
 
 def handle(
@@ -37,89 +42,95 @@ def handle(
     request: AddPartitionsToTxnRequest,
     context: RequestContext,
 ) -> Answer[AddPartitionsToTxnResponse]:
-    if context.api_version >= FIRST_BETWEEN_BROKERS:
-        return _of_a_broker(catalogue, transactions, request, context)
+    if context.api_version >= FIRST_VERSION_FOR_BROKERS:
+        return _handle_batch(catalogue, transactions, request, context)
 
-    def refused(error: Errors) -> AddPartitionsToTxnResponse:
-        return AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=_all(request.v3_and_below_topics, error)
-        )
+    topics = request.v3_and_below_topics
 
-    wrong = _wrong(catalogue, request.v3_and_below_topics, of_client=True)
-    if wrong:
-        results = _some(request.v3_and_below_topics, wrong)
+    def error_response(error: Errors) -> AddPartitionsToTxnResponse:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_same_error(topics, error))
+
+    invalid = _invalid_partitions(catalogue, topics, from_client=True)
+    if invalid:
+        results = _not_attempted(topics, invalid)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-    return ask(transactions, request.v3_and_below_transactional_id, request, context, refused)
+    return submit_to_transaction_coordinator(
+        transactions, request.v3_and_below_transactional_id, request, context, error_response
+    )
 
 
-async def _of_a_broker(
+async def _handle_batch(
     catalogue: ClusterCatalogue,
     transactions: TransactionCoordinators,
     request: AddPartitionsToTxnRequest,
     context: RequestContext,
 ) -> AddPartitionsToTxnResponse:
     results: list[AddPartitionsToTxnResult] = []
-    for asked in request.transactions:
-        wrong = _wrong(catalogue, asked.topics, of_client=False)
-        if wrong:
-            told = _some(asked.topics, wrong)
+    for transaction in request.transactions:
+        invalid = _invalid_partitions(catalogue, transaction.topics, from_client=False)
+        if invalid:
+            topic_results = _not_attempted(transaction.topics, invalid)
             results.append(
-                AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=told)
+                AddPartitionsToTxnResult(
+                    transactional_id=transaction.transactional_id, topic_results=topic_results
+                )
             )
             continue
-        answer = enlist(transactions, asked, context)
-        results += (await answer if isinstance(answer, Deferred) else answer).results_by_transaction
+        response = submit_for_transaction(transactions, transaction, context)
+        results += (await value_of(response)).results_by_transaction
     return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
 
 
-def enlist(
-    transactions: TransactionCoordinators, asked: AddPartitionsToTxnTransaction, context: RequestContext
-) -> Any:
-    """Ask the coordinator of one transaction, in the words of brokers."""
+def submit_for_transaction(
+    transactions: TransactionCoordinators,
+    transaction: AddPartitionsToTxnTransaction,
+    context: RequestContext,
+) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
+    """Submit one transaction of a broker's request to its coordinator."""
 
-    def refused(error: Errors) -> AddPartitionsToTxnResponse:
-        told = AddPartitionsToTxnResult(
-            transactional_id=asked.transactional_id, topic_results=_all(asked.topics, error)
+    def error_response(error: Errors) -> AddPartitionsToTxnResponse:
+        result = AddPartitionsToTxnResult(
+            transactional_id=transaction.transactional_id,
+            topic_results=_same_error(transaction.topics, error),
         )
-        return AddPartitionsToTxnResponse(results_by_transaction=(told,))
+        return AddPartitionsToTxnResponse(results_by_transaction=(result,))
 
-    request = AddPartitionsToTxnRequest(transactions=(asked,))
-    return ask(transactions, asked.transactional_id, request, context, refused)
+    request = AddPartitionsToTxnRequest(transactions=(transaction,))
+    return submit_to_transaction_coordinator(
+        transactions, transaction.transactional_id, request, context, error_response
+    )
 
 
-def _wrong(
-    catalogue: ClusterCatalogue, topics: tuple[AddPartitionsToTxnTopic, ...], *, of_client: bool
-) -> dict[tuple[str, int], Errors]:
-    """Partitions that cannot take part, and why. One of them, and no other is attempted."""
-    wrong: dict[tuple[str, int], Errors] = {}
+def _invalid_partitions(catalogue: ClusterCatalogue, topics: Topics, *, from_client: bool) -> PartitionErrors:
+    """Return the partitions that cannot be added. If there is one, none of the request is attempted."""
+    errors: PartitionErrors = {}
     for topic in topics:
         for index in topic.partitions:
-            if of_client and topic.name in INTERNAL_TOPICS:
-                wrong[topic.name, index] = Errors.TOPIC_AUTHORIZATION_FAILED
+            if from_client and topic.name in INTERNAL_TOPICS:
+                errors[topic.name, index] = Errors.TOPIC_AUTHORIZATION_FAILED
             elif not catalogue.topics.has(topic.name, index):
-                wrong[topic.name, index] = Errors.UNKNOWN_TOPIC_OR_PARTITION
-    return wrong
+                errors[topic.name, index] = Errors.UNKNOWN_TOPIC_OR_PARTITION
+    return errors
 
 
-Topics = tuple[AddPartitionsToTxnTopic, ...]
-Results = tuple[AddPartitionsToTxnTopicResult, ...]
+def _same_error(topics: Topics, error: Errors) -> TopicResults:
+    return _topic_results(topics, lambda topic, index: error)
 
 
-def _all(topics: Topics, error: Errors) -> Results:
-    return _told(topics, lambda topic, index: error)
+def _not_attempted(topics: Topics, errors: PartitionErrors) -> TopicResults:
+    """Return the errors of the invalid partitions, and OPERATION_NOT_ATTEMPTED for the others."""
+    return _topic_results(
+        topics, lambda topic, index: errors.get((topic, index), Errors.OPERATION_NOT_ATTEMPTED)
+    )
 
 
-def _some(topics: Topics, wrong: dict[tuple[str, int], Errors]) -> Results:
-    return _told(topics, lambda topic, index: wrong.get((topic, index), Errors.OPERATION_NOT_ATTEMPTED))
-
-
-def _told(topics: Topics, error: Callable[[str, int], Errors]) -> Results:
+def _topic_results(topics: Topics, error_of: Callable[[str, int], Errors]) -> TopicResults:
     return tuple(
         AddPartitionsToTxnTopicResult(
             name=topic.name,
             results_by_partition=tuple(
                 AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=error(topic.name, index)
+                    partition_index=index, partition_error_code=error_of(topic.name, index)
                 )
                 for index in topic.partitions
             ),

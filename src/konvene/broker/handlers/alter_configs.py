@@ -1,4 +1,4 @@
-"""AlterConfigs: what is given replaces all that was set; the catalogue decides."""
+"""AlterConfigs: replace all settings of resources. The catalogue decides."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 async def handle(
     catalogue: ClusterCatalogue, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
-    answer = await catalogue.submit(request, context)
-    if isinstance(answer, Errors):
+    result = await catalogue.submit(request, context)
+    if isinstance(result, Errors):
         return AlterConfigsResponse(
             responses=tuple(
                 AlterConfigsResourceResponse(
-                    error_code=answer,
+                    error_code=result,
                     error_message=None,
                     resource_type=r.resource_type,
                     resource_name=r.resource_name,
@@ -32,5 +32,5 @@ async def handle(
                 for r in request.resources
             )
         )
-    assert isinstance(answer, AlterConfigsResponse)
-    return answer
+    assert isinstance(result, AlterConfigsResponse)
+    return result

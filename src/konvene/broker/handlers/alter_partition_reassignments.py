@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: a partition may be moved to where it is, and nowhere else."""
+"""AlterPartitionReassignments: accept an assignment to this node, the only one, and reject all others."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ def handle(
         error_message=None,
         responses=tuple(
             ReassignableTopicResponse(
-                name=t.name, partitions=tuple(_reassign(catalogue, t.name, p) for p in t.partitions)
+                name=t.name, partitions=tuple(_partition_response(catalogue, t.name, p) for p in t.partitions)
             )
             for t in request.topics
         ),
     )
 
 
-def _reassign(
-    catalogue: ClusterCatalogue, topic: str, wanted: ReassignablePartition
+def _partition_response(
+    catalogue: ClusterCatalogue, topic: str, partition: ReassignablePartition
 ) -> ReassignablePartitionResponse:
-    error, why = _what_is_wrong(catalogue, topic, wanted)
+    error, message = _validate(catalogue, topic, partition)
     return ReassignablePartitionResponse(
-        partition_index=wanted.partition_index, error_code=error, error_message=why
+        partition_index=partition.partition_index, error_code=error, error_message=message
     )
 
 
-def _what_is_wrong(
-    catalogue: ClusterCatalogue, topic: str, wanted: ReassignablePartition
+def _validate(
+    catalogue: ClusterCatalogue, topic: str, partition: ReassignablePartition
 ) -> tuple[Errors, str | None]:
-    index, replicas = wanted.partition_index, wanted.replicas
+    index, replicas = partition.partition_index, partition.replicas
     if topic not in catalogue.topics.by_name:
         return Errors.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."
     if not catalogue.topics.has(topic, index):
         return Errors.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}."
     if replicas is None:
         return Errors.NO_REASSIGNMENT_IN_PROGRESS, None
-    assigned = "The manual partition assignment includes"
+    prefix = "The manual partition assignment includes"
     if not replicas:
-        return Errors.INVALID_REPLICA_ASSIGNMENT, f"{assigned} an empty replica list."
+        return Errors.INVALID_REPLICA_ASSIGNMENT, f"{prefix} an empty replica list."
     for replica in sorted(replicas):
         if replica != catalogue.node_id:
-            why = f"{assigned} broker {replica}, but no such broker is registered."
-            return Errors.INVALID_REPLICA_ASSIGNMENT, why
+            message = f"{prefix} broker {replica}, but no such broker is registered."
+            return Errors.INVALID_REPLICA_ASSIGNMENT, message
     if len(replicas) > 1:
-        return Errors.INVALID_REPLICA_ASSIGNMENT, f"{assigned} the broker {catalogue.node_id} more than once."
+        return Errors.INVALID_REPLICA_ASSIGNMENT, f"{prefix} the broker {catalogue.node_id} more than once."
     return Errors.NONE, None

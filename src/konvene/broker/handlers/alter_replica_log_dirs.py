@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: every replica is in the one directory already, which is the only one to name."""
+"""AlterReplicaLogDirs: accept the only log directory, which holds all replicas; reject others."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def handle(
     request: AlterReplicaLogDirsRequest,
     context: RequestContext,
 ) -> AlterReplicaLogDirsResponse:
-    answers: dict[str, dict[int, Errors]] = defaultdict(dict)
-    for wanted in request.dirs:
-        here = Path(wanted.path).is_absolute() and Path(wanted.path) == Path(log_dir(directory))
-        for topic in wanted.topics:
+    errors_by_topic: dict[str, dict[int, Errors]] = defaultdict(dict)
+    for target in request.dirs:
+        is_log_dir = Path(target.path).is_absolute() and Path(target.path) == Path(log_dir(directory))
+        for topic in target.topics:
             for index in topic.partitions:
-                answers[topic.name][index] = (
-                    _stay(partitions, topic.name, index) if here else Errors.LOG_DIR_NOT_FOUND
+                errors_by_topic[topic.name][index] = (
+                    _replica_error(partitions, topic.name, index) if is_log_dir else Errors.LOG_DIR_NOT_FOUND
                 )
     return AlterReplicaLogDirsResponse(
         results=tuple(
@@ -44,12 +44,12 @@ def handle(
                     for index, error in errors.items()
                 ),
             )
-            for name, errors in answers.items()
+            for name, errors in errors_by_topic.items()
         )
     )
 
 
-def _stay(partitions: Partitions, topic: str, index: int) -> Errors:
+def _replica_error(partitions: Partitions, topic: str, index: int) -> Errors:
     if partitions.get(topic, index) is not None:
         return Errors.NONE
     return partitions.why_not(topic, index, Errors.UNKNOWN_TOPIC_OR_PARTITION)

@@ -1,15 +1,15 @@
-"""AlterShareGroupOffsets: where an empty share group begins to read.
+"""AlterShareGroupOffsets: set the start offsets of an empty share group.
 
-Topics that the client may not read, or that are not there, are told so first; the group's coordinator decides
-about the others.
+Topics that the client may not read are rejected here and come first in the response. The group's coordinator
+decides about the others.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import share_groups_are_on
-from konvene.broker.handlers.share_group_limit import NO_ROOM, has_room
+from konvene.broker.handlers.group_requests import share_groups_enabled
+from konvene.broker.handlers.share_group_limit import LIMIT_REACHED, may_create_group
 from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
 from konvene.errors import MESSAGES, Errors
 from konvene.messages.alter_share_group_offsets import (
@@ -37,40 +37,40 @@ async def handle(
     *,
     authorize: Authorizer = allow_all,
 ) -> AlterShareGroupOffsetsResponse:
-    if not share_groups_are_on(catalogue):
-        return _refused(Errors.UNSUPPORTED_VERSION)
+    if not share_groups_enabled(catalogue):
+        return _error_response(Errors.UNSUPPORTED_VERSION)
     if not authorize(context, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
-        return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
+        return _error_response(Errors.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
-        return _refused(Errors.INVALID_GROUP_ID)
-    hidden = {
+        return _error_response(Errors.INVALID_GROUP_ID)
+    denied = {
         topic.topic_name
         for topic in request.topics
         if not authorize(context, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
     }
     coordinator = groups.of(request.group_id)
     if coordinator is None:
-        return _refused(Errors.NOT_COORDINATOR)
-    if not has_room(settings, groups, request.group_id):
-        return _refused(Errors.GROUP_MAX_SIZE_REACHED, NO_ROOM)
-    seen = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in hidden))
-    answer = await share_state_work.alter(coordinator, seen, context)
-    if isinstance(answer, Errors):
-        return _refused(answer)
-    if not hidden or answer.error_code:
-        return answer
-    return answer.replace(responses=(*_hidden(catalogue, request, hidden), *answer.responses))
+        return _error_response(Errors.NOT_COORDINATOR)
+    if not may_create_group(settings, groups, request.group_id):
+        return _error_response(Errors.GROUP_MAX_SIZE_REACHED, LIMIT_REACHED)
+    permitted = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in denied))
+    response = await share_state_work.alter(coordinator, permitted, context)
+    if isinstance(response, Errors):
+        return _error_response(response)
+    if not denied or response.error_code:
+        return response
+    return response.replace(responses=(*_denied_topics(catalogue, request, denied), *response.responses))
 
 
-def _hidden(
-    catalogue: ClusterCatalogue, request: AlterShareGroupOffsetsRequest, hidden: set[str]
+def _denied_topics(
+    catalogue: ClusterCatalogue, request: AlterShareGroupOffsetsRequest, denied: set[str]
 ) -> list[AlterShareGroupOffsetsResponseTopic]:
-    known = catalogue.topics.by_name
-    answers = []
+    topics_by_name = catalogue.topics.by_name
+    results = []
     for topic in request.topics:
-        if topic.topic_name not in hidden:
+        if topic.topic_name not in denied:
             continue
-        told = AlterShareGroupOffsetsResponseTopic(
+        result = AlterShareGroupOffsetsResponseTopic(
             topic_name=topic.topic_name,
             partitions=tuple(
                 AlterShareGroupOffsetsResponsePartition(
@@ -81,11 +81,11 @@ def _hidden(
                 for p in topic.partitions
             ),
         )
-        if topic.topic_name in known:
-            told = told.replace(topic_id=known[topic.topic_name].id)
-        answers.append(told)
-    return answers
+        if topic.topic_name in topics_by_name:
+            result = result.replace(topic_id=topics_by_name[topic.topic_name].id)
+        results.append(result)
+    return results
 
 
-def _refused(error: Errors, why: str | None = None) -> AlterShareGroupOffsetsResponse:
-    return AlterShareGroupOffsetsResponse(error_code=error, error_message=why or MESSAGES.get(error))
+def _error_response(error: Errors, message: str | None = None) -> AlterShareGroupOffsetsResponse:
+    return AlterShareGroupOffsetsResponse(error_code=error, error_message=message or MESSAGES.get(error))

@@ -1,4 +1,4 @@
-"""ApiVersions: what the table of handlers says. The connection remembers the answer as bytes."""
+"""ApiVersions: list the supported API versions and features. The connection caches the encoded response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from konvene.broker.net.supported_apis import SupportedApis
     from konvene.runtime.coordinator import RequestContext
 
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_SOFTWARE = 3
 
 
@@ -25,7 +25,7 @@ def handle(
 ) -> ApiVersionsResponse:
     if context.api_version >= FIRST_VERSION_WITH_SOFTWARE:
         name, version = request.client_software_name, request.client_software_version
-        if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
+        if not _SOFTWARE_PATTERN.fullmatch(name) or not _SOFTWARE_PATTERN.fullmatch(version):
             return ApiVersionsResponse(error_code=Errors.INVALID_REQUEST)
     if request.cluster_id is not None and request.cluster_id != catalogue.cluster_id:
         return ApiVersionsResponse(error_code=Errors.REBOOTSTRAP_REQUIRED)

@@ -1,6 +1,6 @@
-"""What a client may do, as Describe calls tell it: without an authorizer, everything.
+"""Authorized operations in Describe and Metadata responses: without an authorizer, all of the resource.
 
-A set of operations is a number with a bit for each of Kafka's ACL operations that the resource knows.
+A set of operations is a bit field. Bit n stands for Kafka's ACL operation with code n.
 """
 
 from __future__ import annotations
@@ -18,4 +18,5 @@ GROUP_OPERATIONS = _bits(READ, DESCRIBE, DELETE, DESCRIBE_CONFIGS, ALTER_CONFIGS
 CLUSTER_OPERATIONS = _bits(
     CREATE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE, ALTER, DESCRIBE
 )
-NOT_ASKED = -(1 << 31)
+NOT_REQUESTED = -(1 << 31)
+"""Value of the field where the request does not ask for authorized operations."""

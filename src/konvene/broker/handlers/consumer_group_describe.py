@@ -1,12 +1,12 @@
-"""ConsumerGroupDescribe: each group by its own coordinator (`group_descriptions`)."""
+"""ConsumerGroupDescribe: describe consumer groups, each by its own coordinator (`describe_modern_groups`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from konvene.broker.groups.describe_heartbeats import with_extension
-from konvene.broker.handlers.describe_modern_groups import Kind, described_groups, disabled
-from konvene.broker.handlers.group_requests import consumer_groups_are_on
+from konvene.broker.handlers.describe_modern_groups import DescribeSpec, describe_groups, disabled_response
+from konvene.broker.handlers.group_requests import consumer_groups_enabled
 from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -32,29 +32,29 @@ async def handle(
     *,
     authorize: Authorizer = allow_all,
 ) -> ConsumerGroupDescribeResponse:
-    if not consumer_groups_are_on(settings, catalogue):
-        response: ConsumerGroupDescribeResponse = disabled(KIND, request)
+    if not consumer_groups_enabled(settings, catalogue):
+        response: ConsumerGroupDescribeResponse = disabled_response(SPEC, request)
         return response
-    described = await described_groups(KIND, groups, request, context, authorize)
+    described = await describe_groups(SPEC, groups, request, context, authorize)
     return ConsumerGroupDescribeResponse(
         groups=tuple(with_extension(settings, heartbeat_purgatory, groups, request, described))
     )
 
 
 def _topics(group: DescribedGroup) -> list[str]:
-    """The topics of which members have partitions, or are to have them."""
-    named = {
+    """Return the topics of the members' current and target assignments."""
+    topics = {
         topic.topic_name
         for member in group.members
         for assignment in (member.assignment, member.target_assignment)
         for topic in assignment.topic_partitions
     }
-    return sorted(named)
+    return sorted(topics)
 
 
-KIND = Kind(
+SPEC = DescribeSpec(
     response=ConsumerGroupDescribeResponse,
     group=DescribedGroup,
     topics=_topics,
-    hidden="The group has described topic(s) that the client is not authorized to describe.",
+    denied_message="The group has described topic(s) that the client is not authorized to describe.",
 )

@@ -1,14 +1,14 @@
-"""ConsumerGroupHeartbeat: the group's coordinator decides, and words its refusals itself.
+"""ConsumerGroupHeartbeat: admit the heartbeat of a consumer group member and submit it to the coordinator.
 
-What is decided here is who may ask at all: the protocol has to be on, and a client that may not see one of
-the topics that it names is told so, as by Kafka.
+A heartbeat is admitted if the consumer protocol is enabled and the client is authorized for the group and for
+every topic that the request names, as in Kafka. The coordinator builds all other error responses.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import ask, consumer_groups_are_on
+from konvene.broker.handlers.group_requests import consumer_groups_enabled, submit_to_group_coordinator
 from konvene.broker.net.authorizer import Authorizer, allow_all, denied
 from konvene.errors import Errors
 from konvene.messages.consumer_group_heartbeat import (
@@ -37,19 +37,19 @@ def handle(
     *,
     authorize: Authorizer = allow_all,
 ) -> Answer[ConsumerGroupHeartbeatResponse]:
-    if not consumer_groups_are_on(settings, catalogue):
-        return _refused(Errors.UNSUPPORTED_VERSION)
+    if not consumer_groups_enabled(settings, catalogue):
+        return _error_response(Errors.UNSUPPORTED_VERSION)
     if authorize is not allow_all:
         for resource in denied(catalogue.topics, CONSUMER_GROUP_HEARTBEAT, request, context, authorize):
-            return _refused(resource.authorization_failed)
+            return _error_response(resource.authorization_failed)
     if not request.member_id:
         context = context._replace(fresh_ids=environment.fresh_ids(1))
     if request.member_epoch >= 0:
         groups.heartbeat_received(
             request.group_id, request.member_id or context.fresh_ids[0], context.connection
         )
-    return ask(groups, request.group_id, request, context, _refused)
+    return submit_to_group_coordinator(groups, request.group_id, request, context, _error_response)
 
 
-def _refused(error: Errors) -> ConsumerGroupHeartbeatResponse:
+def _error_response(error: Errors) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=error)

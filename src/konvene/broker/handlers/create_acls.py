@@ -1,4 +1,4 @@
-"""CreateAcls: an access rule without an authorizer would protect nothing, so none is taken."""
+"""CreateAcls: reject all ACLs with SECURITY_DISABLED, since there is no authorizer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    refused = AclCreationResult(
+    disabled = AclCreationResult(
         error_code=Errors.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )
-    return CreateAclsResponse(results=(refused,) * len(request.creations))
+    return CreateAclsResponse(results=(disabled,) * len(request.creations))

@@ -1,4 +1,4 @@
-"""CreatePartitions: the catalogue decides; the answer comes when the new partitions have their logs."""
+"""CreatePartitions: add partitions to topics. The catalogue decides and responds once their logs exist."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 async def handle(
     catalogue: ClusterCatalogue, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    answer = await catalogue.submit(request, context)
-    if isinstance(answer, Errors):
+    result = await catalogue.submit(request, context)
+    if isinstance(result, Errors):
         return CreatePartitionsResponse(
-            results=tuple(CreatePartitionsTopicResult(name=t.name, error_code=answer) for t in request.topics)
+            results=tuple(CreatePartitionsTopicResult(name=t.name, error_code=result) for t in request.topics)
         )
-    assert isinstance(answer, CreatePartitionsResponse)
-    return answer
+    assert isinstance(result, CreatePartitionsResponse)
+    return result

@@ -1,4 +1,4 @@
-"""CreateTopics: the catalogue decides; the answer comes when the partitions have their logs."""
+"""CreateTopics: create topics. The catalogue decides and responds once the partitions' logs exist."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ async def handle(
     request: CreateTopicsRequest,
     context: RequestContext,
 ) -> CreateTopicsResponse:
-    fresh = context._replace(fresh_ids=environment.fresh_ids(len(request.topics)))
-    answer = await catalogue.submit(request, fresh)
-    if isinstance(answer, Errors):
+    with_ids = context._replace(fresh_ids=environment.fresh_ids(len(request.topics)))
+    result = await catalogue.submit(request, with_ids)
+    if isinstance(result, Errors):
         return CreateTopicsResponse(
-            topics=tuple(CreatableTopicResult(name=t.name, error_code=answer) for t in request.topics)
+            topics=tuple(CreatableTopicResult(name=t.name, error_code=result) for t in request.topics)
         )
-    assert isinstance(answer, CreateTopicsResponse)
-    return answer
+    assert isinstance(result, CreateTopicsResponse)
+    return result

@@ -1,4 +1,4 @@
-"""Delegation tokens: only a connection that has proved who it is may have to do with them, and none has."""
+"""Delegation token APIs: respond with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, since no client authenticates."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from konvene.messages.renew_delegation_token import RenewDelegationTokenRequest,
 if TYPE_CHECKING:
     from konvene.runtime.coordinator import RequestContext
 
-NO = Errors.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-NEVER = -1
+NOT_ALLOWED = Errors.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+NO_TIMESTAMP = -1
 
 
 def handle_create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
     return CreateDelegationTokenResponse(
-        error_code=NO,
+        error_code=NOT_ALLOWED,
         principal_type="User",
         principal_name="ANONYMOUS",
         token_requester_principal_type="User" if context.api_version >= 3 else "",
         token_requester_principal_name="ANONYMOUS" if context.api_version >= 3 else "",
-        issue_timestamp_ms=NEVER,
-        expiry_timestamp_ms=NEVER,
-        max_timestamp_ms=NEVER,
+        issue_timestamp_ms=NO_TIMESTAMP,
+        expiry_timestamp_ms=NO_TIMESTAMP,
+        max_timestamp_ms=NO_TIMESTAMP,
     )
 
 
 def handle_renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
-    return RenewDelegationTokenResponse(error_code=NO, expiry_timestamp_ms=NEVER)
+    return RenewDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=NO_TIMESTAMP)
 
 
 def handle_expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
-    return ExpireDelegationTokenResponse(error_code=NO, expiry_timestamp_ms=NEVER)
+    return ExpireDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=NO_TIMESTAMP)
 
 
 def handle_describe_delegation_token(
     request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
-    return DescribeDelegationTokenResponse(error_code=NO)
+    return DescribeDelegationTokenResponse(error_code=NOT_ALLOWED)

@@ -1,4 +1,4 @@
-"""DeleteAcls: without an authorizer there are no access rules to remove."""
+"""DeleteAcls: reject all filters with SECURITY_DISABLED, since there is no authorizer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    refused = DeleteAclsFilterResult(
+    disabled = DeleteAclsFilterResult(
         error_code=Errors.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )
-    return DeleteAclsResponse(filter_results=(refused,) * len(request.filters))
+    return DeleteAclsResponse(filter_results=(disabled,) * len(request.filters))

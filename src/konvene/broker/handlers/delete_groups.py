@@ -1,4 +1,4 @@
-"""DeleteGroups: each group by its own coordinator."""
+"""DeleteGroups: delete groups, each by its own coordinator."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ async def handle(
 ) -> DeleteGroupsResponse:
     results: list[DeletableGroupResult] = []
     for group_id in dict.fromkeys(request.groups_names):
-        answer = await _deleted(groups, share_state_work, group_id, context)
-        if isinstance(answer, Errors):
-            results.append(DeletableGroupResult(group_id=group_id, error_code=answer))
+        result = await _delete(groups, share_state_work, group_id, context)
+        if isinstance(result, Errors):
+            results.append(DeletableGroupResult(group_id=group_id, error_code=result))
             continue
-        assert isinstance(answer, DeleteGroupsResponse)
-        results += answer.results
+        assert isinstance(result, DeleteGroupsResponse)
+        results += result.results
     return DeleteGroupsResponse(results=tuple(results))
 
 
-async def _deleted(
+async def _delete(
     groups: GroupCoordinators, share_state_work: ShareStateWork, group_id: str, context: RequestContext
 ) -> Any:
-    """A share group goes when the share coordinator has forgotten all of it."""
+    """Delete a group, a share group's state first. Return a response or an error."""
     coordinator = groups.of(group_id)
     if coordinator is None:
         return Errors.NOT_COORDINATOR

@@ -1,4 +1,4 @@
-"""DeleteRecords: the start of partitions moves forward; what lies before it is not read any more."""
+"""DeleteRecords: advance the log start offset of partitions, deleting the records below it."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def handle(
 
 
 def _delete(
-    partitions: Partitions, topic: str, wanted: DeleteRecordsPartition
+    partitions: Partitions, topic: str, request: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
-    index = wanted.partition_index
+    index = request.partition_index
     try:
         if topic in INTERNAL_TOPICS:
             raise Refused(Errors.INVALID_TOPIC_EXCEPTION)
@@ -46,8 +46,10 @@ def _delete(
         if partition is None:
             missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
             raise Refused(partitions.why_not(topic, index, missing))
-        offset = partition.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
+        offset = partition.high_watermark if request.offset == HIGH_WATERMARK else request.offset
         start = partition.delete_before(offset)
-    except Refused as refused:
-        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=refused.error)
+    except Refused as rejected:
+        return DeleteRecordsPartitionResult(
+            partition_index=index, low_watermark=-1, error_code=rejected.error
+        )
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=start)

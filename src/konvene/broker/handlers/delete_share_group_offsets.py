@@ -1,13 +1,14 @@
-"""DeleteShareGroupOffsets: an empty share group forgets topics, whole.
+"""DeleteShareGroupOffsets: delete the offsets of whole topics from an empty share group.
 
-Topics that the client may not read are told so first; the group's coordinator decides about the others.
+Topics that the client may not read are rejected here and come first in the response. The group's coordinator
+decides about the others.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import share_groups_are_on
+from konvene.broker.handlers.group_requests import share_groups_enabled
 from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
 from konvene.errors import MESSAGES, Errors
 from konvene.messages.delete_share_group_offsets import (
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from konvene.broker.shares.background_work import ShareStateWork
     from konvene.runtime.coordinator import RequestContext
 
-HIDDEN = Errors.TOPIC_AUTHORIZATION_FAILED
+TOPIC_DENIED = Errors.TOPIC_AUTHORIZATION_FAILED
 
 
 async def handle(
@@ -34,34 +35,34 @@ async def handle(
     *,
     authorize: Authorizer = allow_all,
 ) -> DeleteShareGroupOffsetsResponse:
-    if not share_groups_are_on(catalogue):
-        return _refused(Errors.UNSUPPORTED_VERSION)
+    if not share_groups_enabled(catalogue):
+        return _error_response(Errors.UNSUPPORTED_VERSION)
     if not authorize(context, Operation.DELETE, Resource(ResourceType.GROUP, request.group_id)):
-        return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
+        return _error_response(Errors.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id.strip():
-        return _refused(Errors.INVALID_GROUP_ID)
+        return _error_response(Errors.INVALID_GROUP_ID)
     coordinator = groups.of(request.group_id)
     if coordinator is None:
-        return _refused(Errors.NOT_COORDINATOR)
-    hidden = {
+        return _error_response(Errors.NOT_COORDINATOR)
+    denied = {
         topic.topic_name: None
         for topic in request.topics
         if not authorize(context, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
     }
-    seen = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in hidden))
-    answer = await share_state_work.delete_offsets(coordinator, seen, context)
-    if isinstance(answer, Errors):
-        return _refused(answer)
-    if not hidden or answer.error_code:
-        return answer
-    told = tuple(
+    permitted = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in denied))
+    response = await share_state_work.delete_offsets(coordinator, permitted, context)
+    if isinstance(response, Errors):
+        return _error_response(response)
+    if not denied or response.error_code:
+        return response
+    denied_results = tuple(
         DeleteShareGroupOffsetsResponseTopic(
-            topic_name=name, error_code=HIDDEN, error_message=MESSAGES[HIDDEN]
+            topic_name=name, error_code=TOPIC_DENIED, error_message=MESSAGES[TOPIC_DENIED]
         )
-        for name in hidden
+        for name in denied
     )
-    return answer.replace(responses=(*told, *answer.responses))
+    return response.replace(responses=(*denied_results, *response.responses))
 
 
-def _refused(error: Errors) -> DeleteShareGroupOffsetsResponse:
+def _error_response(error: Errors) -> DeleteShareGroupOffsetsResponse:
     return DeleteShareGroupOffsetsResponse(error_code=error, error_message=MESSAGES.get(error))

@@ -1,10 +1,15 @@
-"""DeleteShareGroupState: forget share partitions."""
+"""DeleteShareGroupState: delete the state of share partitions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.share_state_requests import ask, has_an_empty_topic, is_empty
+from konvene.broker.handlers.share_state_requests import (
+    has_empty_topic,
+    is_empty,
+    submit_each_partition,
+    topic_results,
+)
 from konvene.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
@@ -21,20 +26,9 @@ if TYPE_CHECKING:
 async def handle(
     share_coordinators: ShareCoordinators, request: DeleteShareGroupStateRequest, context: RequestContext
 ) -> DeleteShareGroupStateResponse:
-    if is_empty(request) or has_an_empty_topic(request):
+    if is_empty(request) or has_empty_topic(request):
         return DeleteShareGroupStateResponse()
-    results = await ask(
+    results = await submit_each_partition(
         share_coordinators, request, "delete share group state", lambda key, partition: Delete(key)
     )
-    return DeleteShareGroupStateResponse(
-        results=tuple(
-            DeleteStateResult(
-                topic_id=topic_id,
-                partitions=tuple(
-                    PartitionResult(partition=index, error_code=told.error, error_message=told.message)
-                    for index, told in of_topic.items()
-                ),
-            )
-            for topic_id, of_topic in results.items()
-        )
-    )
+    return DeleteShareGroupStateResponse(results=topic_results(results, DeleteStateResult, PartitionResult))

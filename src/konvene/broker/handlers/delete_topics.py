@@ -1,4 +1,4 @@
-"""DeleteTopics: the catalogue decides; the logs are gone when the answer comes."""
+"""DeleteTopics: delete topics. The catalogue decides and responds once their logs are deleted."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 async def handle(
     catalogue: ClusterCatalogue, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
-    answer = await catalogue.submit(request, context)
-    if isinstance(answer, Errors):
-        asked = [(t.name, t.topic_id) for t in request.topics]
-        named = [DeletableTopicResult(name=name, error_code=answer) for name in request.topic_names]
-        told = [DeletableTopicResult(name=name, topic_id=id_, error_code=answer) for name, id_ in asked]
-        return DeleteTopicsResponse(responses=(*named, *told))
-    assert isinstance(answer, DeleteTopicsResponse)
-    return answer
+    result = await catalogue.submit(request, context)
+    if isinstance(result, Errors):
+        # Up to version 5 topics are requested as `topic_names`, since then as `topics`.
+        by_name = [DeletableTopicResult(name=name, error_code=result) for name in request.topic_names]
+        by_name_or_id = [
+            DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=result)
+            for topic in request.topics
+        ]
+        return DeleteTopicsResponse(responses=(*by_name, *by_name_or_id))
+    assert isinstance(result, DeleteTopicsResponse)
+    return result

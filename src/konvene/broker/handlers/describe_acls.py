@@ -1,4 +1,4 @@
-"""DescribeAcls: there are no access rules, because there is no authorizer to read them."""
+"""DescribeAcls: respond with SECURITY_DISABLED, since there is no authorizer."""
 
 from __future__ import annotations
 

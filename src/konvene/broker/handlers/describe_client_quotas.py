@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: there are none; a filter that makes no sense is refused all the same."""
+"""DescribeClientQuotas: validate the filter and return no entries, since quotas are not supported."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
 
-class _Odd(Exception):
-    """A filter that cannot be meant."""
+class _InvalidFilter(Exception):
+    """The filter is invalid or not supported."""
 
     def __init__(self, message: str, error: Errors = Errors.INVALID_REQUEST) -> None:
         super().__init__(message)
@@ -29,38 +29,40 @@ class _Odd(Exception):
 def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> DescribeClientQuotasResponse:
     try:
         _check(request.components)
-    except _Odd as odd:
-        return DescribeClientQuotasResponse(error_code=odd.error, error_message=str(odd), entries=None)
+    except _InvalidFilter as invalid:
+        return DescribeClientQuotasResponse(
+            error_code=invalid.error, error_message=str(invalid), entries=None
+        )
     return DescribeClientQuotasResponse()
 
 
 def _check(components: tuple[ComponentData, ...]) -> None:
     seen: set[str] = set()
     for component in components:
-        kind = component.entity_type
-        if not kind:
-            raise _Odd("Invalid empty entity type.")
-        if kind in seen:
-            raise _Odd(f"Entity type {kind} cannot appear more than once in the filter.")
-        if kind not in (USER, CLIENT_ID, IP):
-            raise _Odd(f"Unsupported entity type {kind}", Errors.UNSUPPORTED_VERSION)
+        entity_type = component.entity_type
+        if not entity_type:
+            raise _InvalidFilter("Invalid empty entity type.")
+        if entity_type in seen:
+            raise _InvalidFilter(f"Entity type {entity_type} cannot appear more than once in the filter.")
+        if entity_type not in (USER, CLIENT_ID, IP):
+            raise _InvalidFilter(f"Unsupported entity type {entity_type}", Errors.UNSUPPORTED_VERSION)
         _check_match(component)
-        seen.add(kind)
+        seen.add(entity_type)
     if IP in seen and len(seen) > 1:
-        raise _Odd(
+        raise _InvalidFilter(
             "Invalid entity filter component combination. IP filter component should not be used with user or"
             " clientId filter component."
         )
 
 
 def _check_match(component: ComponentData) -> None:
-    given = component.match is not None
+    has_match = component.match is not None
     if component.match_type == EXACT:
-        if not given:
-            raise _Odd("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+        if not has_match:
+            raise _InvalidFilter("Request specified MATCH_TYPE_EXACT, but set match string to null.")
     elif component.match_type in (DEFAULT, SPECIFIED):
-        if given:
+        if has_match:
             name = "DEFAULT" if component.match_type == DEFAULT else "SPECIFIED"
-            raise _Odd(f"Request specified MATCH_TYPE_{name}, but also specified a match string.")
+            raise _InvalidFilter(f"Request specified MATCH_TYPE_{name}, but also specified a match string.")
     else:
-        raise _Odd(f"Unknown match type {component.match_type}")
+        raise _InvalidFilter(f"Unknown match type {component.match_type}")

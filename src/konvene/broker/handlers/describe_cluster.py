@@ -1,10 +1,10 @@
-"""DescribeCluster: this node, as the only broker."""
+"""DescribeCluster: describe the cluster, whose only broker is this node."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from konvene.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
 from konvene.errors import Errors
 from konvene.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -44,6 +44,6 @@ def handle(
             ),
         ),
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )

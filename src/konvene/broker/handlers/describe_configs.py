@@ -1,4 +1,4 @@
-"""DescribeConfigs: settings with their sources and synonyms."""
+"""DescribeConfigs: describe the settings of resources with their sources and synonyms."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def handle(
 ) -> DescribeConfigsResponse:
     results = []
     for resource in request.resources:
-        error, why = Errors.NONE, None
+        error, message = Errors.NONE, None
         entries: tuple[Described, ...] = ()
         try:
             entries = _entries(settings, catalogue, resource)
-        except ClusterError as refused:
-            error, why = refused.error, refused.message
+        except ClusterError as rejected:
+            error, message = rejected.error, rejected.message
         results.append(
             DescribeConfigsResult(
                 error_code=error,
-                error_message=why,
+                error_message=message,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
-                configs=tuple(_told(e, request) for e in entries),
+                configs=tuple(_config(entry, request) for entry in entries),
             )
         )
     return DescribeConfigsResponse(results=tuple(results))
@@ -59,7 +59,7 @@ def handle(
 def _entries(
     settings: BrokerSettings, catalogue: ClusterCatalogue, resource: DescribeConfigsResource
 ) -> tuple[Described, ...]:
-    # An empty list of keys asks for all of them, as a null list does.
+    # An empty list of keys selects all keys, like null.
     name, keys = resource.resource_name, resource.configuration_keys or None
     match resource.resource_type:
         case ResourceType.TOPIC:
@@ -102,7 +102,7 @@ def _broker(
     return describe_broker(settings.config, keys)
 
 
-def _told(entry: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _config(entry: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=entry.name,

@@ -1,4 +1,4 @@
-"""DescribeGroups: each group by its own coordinator."""
+"""DescribeGroups: describe classic groups, each by its own coordinator."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ async def handle(
     described: list[DescribedGroup] = []
     for group_id in request.groups:
         coordinator = groups.of(group_id)
-        answer = (
+        result = (
             await coordinator.submit(DescribeGroupsRequest(groups=(group_id,)), context)
             if coordinator is not None
             else Errors.NOT_COORDINATOR
         )
-        if isinstance(answer, Errors):
-            described.append(DescribedGroup(group_id=group_id, error_code=answer))
+        if isinstance(result, Errors):
+            described.append(DescribedGroup(group_id=group_id, error_code=result))
             continue
-        assert isinstance(answer, DescribeGroupsResponse)
-        described += answer.groups
+        assert isinstance(result, DescribeGroupsResponse)
+        described += result.groups
     if request.include_authorized_operations:
         described = [
             g.replace(authorized_operations=GROUP_OPERATIONS) if g.error_code == Errors.NONE else g

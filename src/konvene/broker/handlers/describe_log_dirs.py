@@ -1,6 +1,6 @@
-"""DescribeLogDirs: the one directory, what it holds, how much room its disk has.
+"""DescribeLogDirs: describe the only log directory: the size of its partitions, and the space of its disk.
 
-A partition that is not there is left out. A directory that failed says so and nothing else.
+Partitions that do not exist are left out. If the directory has failed, the response has its error only.
 """
 
 from __future__ import annotations
@@ -37,21 +37,20 @@ def handle(
     if directory.health.failure is not None:
         failed = DescribeLogDirsResult(error_code=Errors.KAFKA_STORAGE_ERROR, log_dir=path)
         return DescribeLogDirsResponse(results=(failed,))
-    asked = None
+    requested = None
     if request.topics is not None:
-        asked = {(t.topic, index) for t in request.topics for index in t.partitions}
+        requested = {(t.topic, index) for t in request.topics for index in t.partitions}
     topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     for partition in partitions:
-        if asked is None or (partition.topic, partition.index) in asked:
-            told = DescribeLogDirsPartition(
-                partition_index=partition.index, partition_size=partition.log.size
+        if requested is None or (partition.topic, partition.index) in requested:
+            topics[partition.topic].append(
+                DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size)
             )
-            topics[partition.topic].append(told)
-    total, usable = _room(path)
+    total, usable = _disk_space(path)
     result = DescribeLogDirsResult(
         log_dir=path,
         topics=tuple(
-            DescribeLogDirsTopic(name=name, partitions=tuple(found)) for name, found in topics.items()
+            DescribeLogDirsTopic(name=name, partitions=tuple(described)) for name, described in topics.items()
         ),
         total_bytes=total,
         usable_bytes=usable,
@@ -61,12 +60,12 @@ def handle(
 
 
 def log_dir(directory: LogDirectory) -> str:
-    """The directory as its absolute path."""
+    """Return the absolute path of the log directory."""
     return str(Path(directory.path).absolute())
 
 
-def _room(path: str) -> tuple[int, int]:
-    """Bytes of the whole disk and of what is free on it; -1 where there is no disk to ask."""
+def _disk_space(path: str) -> tuple[int, int]:
+    """Return the total and free bytes of the disk; -1 if they cannot be determined."""
     try:
         disk = shutil.disk_usage(path)
     except OSError:

@@ -1,7 +1,7 @@
-"""How groups of the newer protocols are described: each by its own coordinator.
+"""Describing consumer, share and streams groups, each by its own coordinator.
 
-A group is not shown to who may not see it, nor to who may not see a topic of it. What is particular to a kind
-of group is a `Kind`: its messages, its topics, and Kafka's words.
+The client has to be authorized to describe the group and all topics in its description. A `DescribeSpec`
+holds what is specific to one group type: its messages, its topics, and Kafka's error message.
 """
 
 from __future__ import annotations
@@ -18,30 +18,35 @@ if TYPE_CHECKING:
     from konvene.runtime.coordinator import RequestContext
 
 
-class Kind(NamedTuple):
-    """One kind of group."""
+class DescribeSpec(NamedTuple):
+    """What is specific to one group type."""
 
     response: type[Any]
+    """Class of the response message."""
     group: type[Any]
+    """Class of a described group in the response."""
     topics: Callable[[Any], list[str]]
-    """Of a described group, all that are named in it."""
-    hidden: str
-    """To who may not see one of them."""
+    """Returns the names of all topics in a described group."""
+    denied_message: str
+    """Error message if the client may not describe one of the topics."""
 
 
-def disabled(kind: Kind, request: Any) -> Any:
-    """Return the response for a cluster in which groups of this kind are switched off."""
-    groups = [_error(kind, group_id, Errors.UNSUPPORTED_VERSION) for group_id in request.group_ids]
-    return kind.response(groups=tuple(groups))
+def disabled_response(spec: DescribeSpec, request: Any) -> Any:
+    """Return the response of a cluster in which this group type is disabled."""
+    groups = [_error(spec, group_id, Errors.UNSUPPORTED_VERSION) for group_id in request.group_ids]
+    return spec.response(groups=tuple(groups))
 
 
-async def described_groups(
-    kind: Kind, groups: GroupCoordinators, request: Any, context: RequestContext, authorize: Authorizer
+async def describe_groups(
+    spec: DescribeSpec,
+    groups: GroupCoordinators,
+    request: Any,
+    context: RequestContext,
+    authorize: Authorizer,
 ) -> list[Any]:
     """Describe each requested group by its own coordinator."""
     described = [
-        await _described(kind, groups, request, group_id, context, authorize)
-        for group_id in request.group_ids
+        await _describe(spec, groups, request, group_id, context, authorize) for group_id in request.group_ids
     ]
     if request.include_authorized_operations:
         described = [
@@ -51,8 +56,8 @@ async def described_groups(
     return described
 
 
-async def _described(
-    kind: Kind,
+async def _describe(
+    spec: DescribeSpec,
     groups: GroupCoordinators,
     request: Any,
     group_id: str,
@@ -60,21 +65,21 @@ async def _described(
     authorize: Authorizer,
 ) -> Any:
     if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id)):
-        return _error(kind, group_id, Errors.GROUP_AUTHORIZATION_FAILED)
+        return _error(spec, group_id, Errors.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
-        return _error(kind, group_id, Errors.INVALID_GROUP_ID)
+        return _error(spec, group_id, Errors.INVALID_GROUP_ID)
     coordinator = groups.of(group_id)
     if coordinator is None:
-        return _error(kind, group_id, Errors.NOT_COORDINATOR)
-    answer = await coordinator.submit(request.replace(group_ids=(group_id,)), context)
-    if isinstance(answer, Errors):
-        return _error(kind, group_id, answer)
-    (group,) = answer.groups
-    for topic in kind.topics(group) if authorize is not allow_all else ():
+        return _error(spec, group_id, Errors.NOT_COORDINATOR)
+    response = await coordinator.submit(request.replace(group_ids=(group_id,)), context)
+    if isinstance(response, Errors):
+        return _error(spec, group_id, response)
+    (group,) = response.groups
+    for topic in spec.topics(group) if authorize is not allow_all else ():
         if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
-            return _error(kind, group_id, Errors.TOPIC_AUTHORIZATION_FAILED, kind.hidden)
+            return _error(spec, group_id, Errors.TOPIC_AUTHORIZATION_FAILED, spec.denied_message)
     return group
 
 
-def _error(kind: Kind, group_id: str, error: Errors, why: str | None = None) -> Any:
-    return kind.group(group_id=group_id, error_code=error, error_message=why)
+def _error(spec: DescribeSpec, group_id: str, error: Errors, message: str | None = None) -> Any:
+    return spec.group(group_id=group_id, error_code=error, error_message=message)

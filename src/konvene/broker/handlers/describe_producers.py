@@ -1,4 +1,4 @@
-"""DescribeProducers: who has written to a partition with a producer id, and whose transaction is open."""
+"""DescribeProducers: list the active producers of partitions and their ongoing transactions."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def handle(
     )
 
 
-def _topic(catalogue: ClusterCatalogue, partitions: Partitions, asked: TopicRequest) -> TopicResponse:
-    error, why = Errors.NONE, invalid_name_message(asked.name)
-    if why is not None:
+def _topic(catalogue: ClusterCatalogue, partitions: Partitions, request: TopicRequest) -> TopicResponse:
+    error, message = Errors.NONE, invalid_name_message(request.name)
+    if message is not None:
         error = Errors.INVALID_TOPIC_EXCEPTION
-    elif asked.name not in catalogue.topics.by_name:
-        error, why = Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION]
+    elif request.name not in catalogue.topics.by_name:
+        error, message = Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION]
     if error is not Errors.NONE:
-        failed = tuple(
-            PartitionResponse(partition_index=index, error_code=error, error_message=why)
-            for index in asked.partition_indexes
+        errors = tuple(
+            PartitionResponse(partition_index=index, error_code=error, error_message=message)
+            for index in request.partition_indexes
         )
-        return TopicResponse(name=asked.name, partitions=failed)
-    told = tuple(_partition(partitions, asked.name, index) for index in asked.partition_indexes)
-    return TopicResponse(name=asked.name, partitions=told)
+        return TopicResponse(name=request.name, partitions=errors)
+    described = tuple(_partition(partitions, request.name, index) for index in request.partition_indexes)
+    return TopicResponse(name=request.name, partitions=described)
 
 
 def _partition(partitions: Partitions, topic: str, index: int) -> PartitionResponse:

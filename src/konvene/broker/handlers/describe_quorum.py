@@ -1,4 +1,4 @@
-"""DescribeQuorum: the cluster's own log has one voter, which leads and is always caught up."""
+"""DescribeQuorum: describe the quorum of the metadata log, whose only voter is this node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from konvene.runtime.environment import Environment
 
 FIRST_VERSION_WITH_NODES = 2
-THE_ONLY = (TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(PartitionData(partition_index=0),)),)
+METADATA_PARTITION = (
+    TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(PartitionData(partition_index=0),)),
+)
 
 
 def handle(
@@ -33,8 +35,8 @@ def handle(
     request: DescribeQuorumRequest,
     context: RequestContext,
 ) -> DescribeQuorumResponse:
-    if request.topics != THE_ONLY:
-        return DescribeQuorumResponse(topics=tuple(_not_here(topic) for topic in request.topics))
+    if request.topics != METADATA_PARTITION:
+        return DescribeQuorumResponse(topics=tuple(_unknown_topic(topic) for topic in request.topics))
     now_ms = environment.wall_clock_ms()
     end = catalogue.end_offset
     voter = ReplicaState(
@@ -57,7 +59,7 @@ def _node(catalogue: ClusterCatalogue) -> Node:
     return Node(node_id=catalogue.node_id, listeners=(Listener(name="PLAINTEXT", host=host, port=port),))
 
 
-def _not_here(topic: TopicData) -> ResponseTopicData:
+def _unknown_topic(topic: TopicData) -> ResponseTopicData:
     return ResponseTopicData(
         topic_name=topic.topic_name,
         partitions=tuple(

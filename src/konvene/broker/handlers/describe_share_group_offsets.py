@@ -1,15 +1,15 @@
-"""DescribeShareGroupOffsets: where a share group stands, and how many records are left to it.
+"""DescribeShareGroupOffsets: describe the start offsets and lag of share groups.
 
-Read from the share coordinator, without a word to who delivers: what members have acquired is left as well.
-What nobody knows has offset -1, and no error. The records that are left are those from the start offset to
-the end of the partition, less those behind the start offset that are done with.
+Offsets come from the share coordinator, not from the share partitions' leaders, so acquired records count as
+lag. An unknown offset is -1, without an error. The lag is the number of records from the start offset to the
+end of the partition, less those above the start offset whose delivery is complete.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from konvene.broker.handlers.group_requests import share_groups_are_on
+from konvene.broker.handlers.group_requests import share_groups_enabled
 from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
 from konvene.broker.shares import describe_in_flight
 from konvene.codec.uuid import ZERO_UUID
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from konvene.runtime.coordinator import RequestContext
 
 UNKNOWN = -1
-HIDDEN = Errors.TOPIC_AUTHORIZATION_FAILED
+TOPIC_DENIED = Errors.TOPIC_AUTHORIZATION_FAILED
 
 
 async def handle(
@@ -51,149 +51,121 @@ async def handle(
     *,
     authorize: Authorizer = allow_all,
 ) -> DescribeShareGroupOffsetsResponse:
-    with_extension = describe_in_flight.wanted(request)
-    described = [
-        await _group(
-            catalogue,
-            partitions,
-            groups,
-            share_coordinators,
-            share_partitions,
-            group,
-            context,
-            authorize,
-            with_extension,
-        )
-        for group in request.groups
-    ]
+    describer = _Describer(
+        catalogue,
+        partitions,
+        groups,
+        share_coordinators,
+        share_partitions if describe_in_flight.wanted(request) else None,
+        context,
+        authorize,
+    )
+    described = [await describer.describe_group(group) for group in request.groups]
     return DescribeShareGroupOffsetsResponse(groups=tuple(described))
 
 
-async def _group(
-    catalogue: ClusterCatalogue,
-    partitions: Partitions,
-    groups: GroupCoordinators,
-    share_coordinators: ShareCoordinators,
-    share_partitions: SharePartitions,
-    group: DescribeShareGroupOffsetsRequestGroup,
-    context: RequestContext,
-    authorize: Authorizer,
-    with_extension: bool,
-) -> DescribeShareGroupOffsetsResponseGroup:
-    if not share_groups_are_on(catalogue):
-        return _refused(group.group_id, Errors.UNSUPPORTED_VERSION)
-    if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)):
-        return _refused(group.group_id, Errors.GROUP_AUTHORIZATION_FAILED)
-    topics = group.topics
-    if topics is None:
-        found = await _initialized(groups, group.group_id, context)
-        if isinstance(found, Errors):
-            return _refused(group.group_id, found)
-        topics = _by_topic(catalogue, found)
-        topics = tuple(t for t in topics if _is_seen(authorize, context, t.topic_name))
-    read: list[DescribeShareGroupOffsetsResponseTopic] = []
-    absent: list[DescribeShareGroupOffsetsResponseTopic] = []
-    hidden: list[DescribeShareGroupOffsetsResponseTopic] = []
-    for topic in topics:
-        if not _is_seen(authorize, context, topic.topic_name):
-            hidden.append(_not_told(topic, HIDDEN))
-        elif topic.topic_name not in catalogue.topics.by_name:
-            absent.append(_not_told(topic, Errors.NONE))
-        else:
-            read.append(
-                await _topic(
-                    catalogue,
-                    partitions,
-                    share_coordinators,
-                    share_partitions,
-                    group.group_id,
-                    topic,
-                    with_extension,
-                )
+class _Describer(NamedTuple):
+    """Describes groups with the services and the context of one request."""
+
+    catalogue: ClusterCatalogue
+    partitions: Partitions
+    groups: GroupCoordinators
+    share_coordinators: ShareCoordinators
+    share_partitions: SharePartitions | None
+    """The leaders' state, if the client requests counts of records in flight."""
+    context: RequestContext
+    authorize: Authorizer
+
+    async def describe_group(
+        self, group: DescribeShareGroupOffsetsRequestGroup
+    ) -> DescribeShareGroupOffsetsResponseGroup:
+        """Describe the requested topics, or all initialized ones: first found, then missing, then denied."""
+        if not share_groups_enabled(self.catalogue):
+            return _error_response(group.group_id, Errors.UNSUPPORTED_VERSION)
+        if not self.authorize(self.context, Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)):
+            return _error_response(group.group_id, Errors.GROUP_AUTHORIZATION_FAILED)
+        topics = group.topics
+        if topics is None:
+            initialized = await self._initialized_partitions(group.group_id)
+            if isinstance(initialized, Errors):
+                return _error_response(group.group_id, initialized)
+            by_topic = _by_topic(self.catalogue, initialized)
+            topics = tuple(topic for topic in by_topic if self._may_describe(topic.topic_name))
+        found: list[DescribeShareGroupOffsetsResponseTopic] = []
+        missing: list[DescribeShareGroupOffsetsResponseTopic] = []
+        denied: list[DescribeShareGroupOffsetsResponseTopic] = []
+        for topic in topics:
+            if not self._may_describe(topic.topic_name):
+                denied.append(_unknown_offsets(topic, TOPIC_DENIED))
+            elif topic.topic_name not in self.catalogue.topics.by_name:
+                missing.append(_unknown_offsets(topic, Errors.NONE))
+            else:
+                found.append(await self._describe_topic(group.group_id, topic))
+        return DescribeShareGroupOffsetsResponseGroup(
+            group_id=group.group_id, topics=(*found, *missing, *denied)
+        )
+
+    def _may_describe(self, topic: str) -> bool:
+        return self.authorize(self.context, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic))
+
+    async def _initialized_partitions(self, group_id: str) -> tuple[SharePartitionKey, ...] | Errors:
+        coordinator = self.groups.of(group_id)
+        if coordinator is None:
+            return Errors.NOT_COORDINATOR
+        result: tuple[SharePartitionKey, ...] | Errors
+        result = await coordinator.submit(InitializedPartitions(group_id), self.context)
+        return result
+
+    async def _describe_topic(
+        self, group_id: str, topic: DescribeShareGroupOffsetsRequestTopic
+    ) -> DescribeShareGroupOffsetsResponseTopic:
+        topic_id = self.catalogue.topics.by_name[topic.topic_name].id
+        keys = [SharePartitionKey(group_id, topic_id, partition) for partition in topic.partitions]
+        described = [await self._describe_partition(topic.topic_name, key) for key in keys]
+        return DescribeShareGroupOffsetsResponseTopic(
+            topic_name=topic.topic_name, topic_id=topic_id, partitions=tuple(described)
+        )
+
+    async def _describe_partition(
+        self, topic: str, key: SharePartitionKey
+    ) -> DescribeShareGroupOffsetsResponsePartition:
+        summary = await self.share_coordinators.submit(ReadSummary(key, 0))
+        response = DescribeShareGroupOffsetsResponsePartition(
+            partition_index=key.partition, start_offset=UNKNOWN
+        )
+        if summary.error is not Errors.NONE:
+            return response
+        response = response.replace(start_offset=summary.start_offset, leader_epoch=summary.leader_epoch)
+        if self.share_partitions is not None:
+            response = response.replace(unknown_tags=describe_in_flight.note(self.share_partitions, key))
+        if UNKNOWN in (summary.start_offset, summary.delivery_complete_count):
+            return response
+        partition = self.partitions.get(topic, key.partition)
+        if partition is None:
+            error = self.partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+            return DescribeShareGroupOffsetsResponsePartition(
+                partition_index=key.partition, error_code=error, error_message=MESSAGES.get(error)
             )
-    return DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=(*read, *absent, *hidden))
-
-
-def _is_seen(authorize: Authorizer, context: RequestContext, topic: str) -> bool:
-    return authorize(context, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic))
-
-
-async def _initialized(
-    groups: GroupCoordinators, group_id: str, context: RequestContext
-) -> tuple[SharePartitionKey, ...] | Errors:
-    coordinator = groups.of(group_id)
-    if coordinator is None:
-        return Errors.NOT_COORDINATOR
-    found: tuple[SharePartitionKey, ...] | Errors
-    found = await coordinator.submit(InitializedPartitions(group_id), context)
-    return found
+        lag = partition.log.end_offset - summary.start_offset - summary.delivery_complete_count
+        return response.replace(lag=lag)
 
 
 def _by_topic(
     catalogue: ClusterCatalogue, keys: Iterable[SharePartitionKey]
 ) -> tuple[DescribeShareGroupOffsetsRequestTopic, ...]:
-    """The topics that there are, with these partitions."""
-    known = catalogue.topics.by_id
+    """Group share partitions by topic, leaving out topics that no longer exist."""
+    topics_by_id = catalogue.topics.by_id
     partitions: dict[str, list[int]] = {}
     for key in keys:
-        if key.topic_id in known:
-            partitions.setdefault(known[key.topic_id].name, []).append(key.partition)
+        if key.topic_id in topics_by_id:
+            partitions.setdefault(topics_by_id[key.topic_id].name, []).append(key.partition)
     return tuple(
-        DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=tuple(some))
-        for name, some in partitions.items()
+        DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=tuple(indexes))
+        for name, indexes in partitions.items()
     )
 
 
-async def _topic(
-    catalogue: ClusterCatalogue,
-    partitions: Partitions,
-    share_coordinators: ShareCoordinators,
-    share_partitions: SharePartitions,
-    group_id: str,
-    topic: DescribeShareGroupOffsetsRequestTopic,
-    with_extension: bool,
-) -> DescribeShareGroupOffsetsResponseTopic:
-    topic_id = catalogue.topics.by_name[topic.topic_name].id
-    keys = [SharePartitionKey(group_id, topic_id, partition) for partition in topic.partitions]
-    described = [
-        await _partition(
-            partitions, share_coordinators, share_partitions, topic.topic_name, key, with_extension
-        )
-        for key in keys
-    ]
-    return DescribeShareGroupOffsetsResponseTopic(
-        topic_name=topic.topic_name, topic_id=topic_id, partitions=tuple(described)
-    )
-
-
-async def _partition(
-    partitions: Partitions,
-    share_coordinators: ShareCoordinators,
-    share_partitions: SharePartitions,
-    topic: str,
-    key: SharePartitionKey,
-    with_extension: bool,
-) -> DescribeShareGroupOffsetsResponsePartition:
-    known = await share_coordinators.submit(ReadSummary(key, 0))
-    told = DescribeShareGroupOffsetsResponsePartition(partition_index=key.partition, start_offset=UNKNOWN)
-    if known.error is not Errors.NONE:
-        return told
-    told = told.replace(start_offset=known.start_offset, leader_epoch=known.leader_epoch)
-    if with_extension:
-        told = told.replace(unknown_tags=describe_in_flight.note(share_partitions, key))
-    if UNKNOWN in (known.start_offset, known.delivery_complete_count):
-        return told
-    partition = partitions.get(topic, key.partition)
-    if partition is None:
-        error = partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION)
-        return DescribeShareGroupOffsetsResponsePartition(
-            partition_index=key.partition, error_code=error, error_message=MESSAGES.get(error)
-        )
-    left = partition.log.end_offset - known.start_offset - known.delivery_complete_count
-    return told.replace(lag=left)
-
-
-def _not_told(
+def _unknown_offsets(
     topic: DescribeShareGroupOffsetsRequestTopic, error: Errors
 ) -> DescribeShareGroupOffsetsResponseTopic:
     message = MESSAGES.get(error)
@@ -209,5 +181,5 @@ def _not_told(
     )
 
 
-def _refused(group_id: str, error: Errors) -> DescribeShareGroupOffsetsResponseGroup:
+def _error_response(group_id: str, error: Errors) -> DescribeShareGroupOffsetsResponseGroup:
     return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=error)

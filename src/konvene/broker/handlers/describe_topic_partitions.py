@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics in the order of their names, so many partitions at a time."""
+"""DescribeTopicPartitions: describe topics in the order of their names, one page of partitions at a time."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ def handle(
     request: DescribeTopicPartitionsRequest,
     context: RequestContext,
 ) -> DescribeTopicPartitionsResponse:
-    most: int = settings.config["max.request.partition.size.limit"]
-    left = max(min(request.response_partition_limit, most), 1)
+    broker_limit: int = settings.config["max.request.partition.size.limit"]
+    remaining = max(min(request.response_partition_limit, broker_limit), 1)
     names = sorted({t.name for t in request.topics} or catalogue.topics.by_name)
-    first = 0
+    cursor_index = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
-        first = max(request.cursor.partition_index, 0)
-    told = []
+        cursor_index = max(request.cursor.partition_index, 0)
+    topics = []
     for name in names:
-        start = first if request.cursor is not None and name == request.cursor.topic_name else 0
+        start = cursor_index if request.cursor is not None and name == request.cursor.topic_name else 0
         topic = catalogue.topics.by_name.get(name)
         if topic is None:
-            wrong = invalid_name_message(name) is not None
-            error = Errors.INVALID_TOPIC_EXCEPTION if wrong else Errors.UNKNOWN_TOPIC_OR_PARTITION
-            told.append(
+            is_invalid = invalid_name_message(name) is not None
+            error = Errors.INVALID_TOPIC_EXCEPTION if is_invalid else Errors.UNKNOWN_TOPIC_OR_PARTITION
+            topics.append(
                 DescribeTopicPartitionsResponseTopic(
                     error_code=error, name=name, topic_authorized_operations=TOPIC_OPERATIONS
                 )
             )
             continue
-        if left == 0:
-            return _response(told, Cursor(topic_name=name, partition_index=start))
-        stop = min(start + left, topic.partitions)
-        told.append(_topic(catalogue, topic, range(start, stop)))
-        left -= stop - start
+        if remaining == 0:
+            return _response(topics, Cursor(topic_name=name, partition_index=start))
+        stop = min(start + remaining, topic.partitions)
+        topics.append(_topic(catalogue, topic, range(start, stop)))
+        remaining -= stop - start
         if stop < topic.partitions:
-            return _response(told, Cursor(topic_name=name, partition_index=stop))
-    return _response(told, None)
+            return _response(topics, Cursor(topic_name=name, partition_index=stop))
+    return _response(topics, None)
 
 
 def _response(

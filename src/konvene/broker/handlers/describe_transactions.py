@@ -1,10 +1,10 @@
-"""DescribeTransactions: of each transactional id how its transaction stands."""
+"""DescribeTransactions: describe the state of transactions, each by its own coordinator."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.transaction_requests import ask
+from konvene.broker.handlers.transaction_requests import submit_to_transaction_coordinator
 from konvene.errors import Errors
 from konvene.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -24,11 +24,18 @@ async def handle(
     states: list[TransactionState] = []
     for transactional_id in request.transactional_ids:
 
-        def refused(error: Errors, transactional_id: str = transactional_id) -> DescribeTransactionsResponse:
+        def error_response(
+            error: Errors, transactional_id: str = transactional_id
+        ) -> DescribeTransactionsResponse:
             state = TransactionState(transactional_id=transactional_id, error_code=error)
             return DescribeTransactionsResponse(transaction_states=(state,))
 
-        asked = DescribeTransactionsRequest(transactional_ids=(transactional_id,))
-        answer = ask(transactions, transactional_id, asked, context, refused)
-        states += (await value_of(answer)).transaction_states
+        response = submit_to_transaction_coordinator(
+            transactions,
+            transactional_id,
+            DescribeTransactionsRequest(transactional_ids=(transactional_id,)),
+            context,
+            error_response,
+        )
+        states += (await value_of(response)).transaction_states
     return DescribeTransactionsResponse(transaction_states=tuple(states))

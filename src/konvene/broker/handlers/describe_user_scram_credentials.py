@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: nobody has any."""
+"""DescribeUserScramCredentials: respond with RESOURCE_NOT_FOUND for each user; there are no credentials."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    named = Counter(user.name for user in request.users or ())
+    counts = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
-        results=tuple(_result(user, times) for user, times in named.items())
+        results=tuple(_result(user, count) for user, count in counts.items())
     )
 
 
-def _result(user: str, times: int) -> DescribeUserScramCredentialsResult:
-    if times > 1:
+def _result(user: str, count: int) -> DescribeUserScramCredentialsResult:
+    if count > 1:
         return DescribeUserScramCredentialsResult(
             user=user,
             error_code=Errors.DUPLICATE_RESOURCE,

@@ -1,4 +1,4 @@
-"""ElectLeaders: the one node leads everything already, so no election is needed."""
+"""ElectLeaders: respond with ELECTION_NOT_NEEDED, since this node leads every partition."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def handle(
     catalogue: ClusterCatalogue, request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
     if request.topic_partitions is None:
-        # Of all partitions only those are told where something was done.
-        nothing = tuple(ReplicaElectionResult(topic=name) for name in catalogue.topics.by_name)
-        return ElectLeadersResponse(replica_election_results=nothing)
-    known = request.election_type in (PREFERRED, UNCLEAN)
+        # Without requested partitions Kafka omits those for which no election was needed.
+        results = tuple(ReplicaElectionResult(topic=name) for name in catalogue.topics.by_name)
+        return ElectLeadersResponse(replica_election_results=results)
+    is_valid = request.election_type in (PREFERRED, UNCLEAN)
     return ElectLeadersResponse(
-        # Before version 1 there is no error for the whole, and no other kind of election to name either.
-        error_code=Errors.NONE if known else Errors.INVALID_REQUEST,
+        # Version 0 has neither a top-level error code nor an election type: its election is always valid.
+        error_code=Errors.NONE if is_valid else Errors.INVALID_REQUEST,
         replica_election_results=tuple(
             ReplicaElectionResult(
                 topic=t.topic,
                 partition_result=tuple(
                     _elect(catalogue, t.topic, index)
-                    if known
+                    if is_valid
                     else _result(
                         index, Errors.INVALID_REQUEST, f"Unknown election type {request.election_type}"
                     )
@@ -55,5 +55,5 @@ def _elect(catalogue: ClusterCatalogue, topic: str, index: int) -> PartitionResu
     return _result(index, Errors.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 
 
-def _result(index: int, error: Errors, why: str) -> PartitionResult:
-    return PartitionResult(partition_id=index, error_code=error, error_message=why)
+def _result(index: int, error: Errors, message: str) -> PartitionResult:
+    return PartitionResult(partition_id=index, error_code=error, error_message=message)

@@ -1,10 +1,14 @@
-"""EndTxn: answered when the decision is durable. The markers follow; the next transaction waits for them."""
+"""EndTxn: commit or abort a transaction.
+
+The coordinator responds once its decision is durable. The markers are written afterwards; the producer's next
+transaction waits for them.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.transaction_requests import ask
+from konvene.broker.handlers.transaction_requests import submit_with_producer_id
 from konvene.errors import Errors
 from konvene.messages.end_txn import EndTxnRequest, EndTxnResponse
 
@@ -17,8 +21,8 @@ if TYPE_CHECKING:
 def handle(
     transactions: TransactionCoordinators, request: EndTxnRequest, context: RequestContext
 ) -> Answer[EndTxnResponse]:
-    return ask(transactions, request.transactional_id, request, context, _refused)
+    return submit_with_producer_id(transactions, request.transactional_id, request, context, _error_response)
 
 
-def _refused(error: Errors) -> EndTxnResponse:
+def _error_response(error: Errors) -> EndTxnResponse:
     return EndTxnResponse(error_code=error)

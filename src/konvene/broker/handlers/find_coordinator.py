@@ -1,7 +1,7 @@
-"""FindCoordinator: it is this node, once the topic of that kind of coordinator is there.
+"""FindCoordinator: return this node, once the internal topic of the requested coordinators exists.
 
-Whoever asks first has the topic made. A share coordinator is asked for by the name of a share partition, and
-for what cannot be one nothing is made.
+The first request creates the topic. The key of a share coordinator names a share partition; an invalid key
+creates nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_KEYS = 4
 FIRST_VERSION_WITH_SHARE = 6
 
-REFUSALS = (Errors.COORDINATOR_NOT_AVAILABLE, Errors.INVALID_REQUEST)
+KEY_ERRORS = (Errors.COORDINATOR_NOT_AVAILABLE, Errors.INVALID_REQUEST)
 
-JAVA_BLANKS = "".join(map(chr, range(33)))
-_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
+JAVA_WHITESPACE = "".join(map(chr, range(33)))
+"""Characters that Java's `String.trim` removes."""
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 _NUMBER = re.compile(r"([+-]?)0*(\d{1,10})")
-"""As Java reads a number: any digits that Unicode has."""
+"""An integer as Java parses it: with any Unicode digits."""
 
 
 def handle(
@@ -41,37 +42,34 @@ def handle(
     request: FindCoordinatorRequest,
     context: RequestContext,
 ) -> Answer[FindCoordinatorResponse]:
-    kind = _kind(groups, share_coordinators, transactions, request.key_type, context)
+    coordinators = _coordinators(groups, share_coordinators, transactions, request.key_type, context)
     if (
-        kind is None
-        or kind.ready
-        or not any(_can_be(request.key_type, key) for key in _keys(request, context))
+        coordinators is None
+        or coordinators.ready
+        or not any(_is_valid_key(request.key_type, key) for key in _keys(request, context))
     ):
-        return _answer(catalogue, groups, share_coordinators, transactions, request, context)
-    return _make_ready(catalogue, groups, share_coordinators, transactions, kind, request, context)
+        return _response(catalogue, coordinators, request, context)
+    return _create_and_respond(catalogue, coordinators, request, context)
 
 
-async def _make_ready(
+async def _create_and_respond(
     catalogue: ClusterCatalogue,
-    groups: GroupCoordinators,
-    share_coordinators: ShareCoordinators,
-    transactions: TransactionCoordinators,
-    kind: Coordinators,
+    coordinators: Coordinators,
     request: FindCoordinatorRequest,
     context: RequestContext,
 ) -> FindCoordinatorResponse:
-    await kind.make_ready()
-    return _answer(catalogue, groups, share_coordinators, transactions, request, context)
+    await coordinators.make_ready()
+    return _response(catalogue, coordinators, request, context)
 
 
-def _kind(
+def _coordinators(
     groups: GroupCoordinators,
     share_coordinators: ShareCoordinators,
     transactions: TransactionCoordinators,
     key_type: int,
     context: RequestContext,
 ) -> Coordinators | None:
-    """The coordinators that are asked for; None where there is no such kind."""
+    """Return the coordinators of a key type; None if the type is unknown."""
     if key_type == GROUP:
         return groups
     if key_type == TRANSACTION:
@@ -85,48 +83,46 @@ def _keys(request: FindCoordinatorRequest, context: RequestContext) -> tuple[str
     return request.coordinator_keys if context.api_version >= FIRST_VERSION_WITH_KEYS else (request.key,)
 
 
-def _can_be(key_type: int, key: str) -> bool:
-    """Whether it can be a key of that kind."""
+def _is_valid_key(key_type: int, key: str) -> bool:
     return key_type != SHARE or is_share_key(key)
 
 
 def is_share_key(key: str) -> bool:
-    """Whether it names a share partition: a group, the id of a topic, a number. The group may have colons."""
+    """Return whether a key names a share partition: `group:topic-id:partition`. The group may have colons."""
     parts = key.split(":")
     while parts and not parts[-1]:
         parts.pop()
-    if len(parts) < 3 or not ":".join(parts[:-2]).strip(JAVA_BLANKS):
+    if len(parts) < 3 or not ":".join(parts[:-2]).strip(JAVA_WHITESPACE):
         return False
     number = _NUMBER.fullmatch(parts[-1])
-    if number is None or not _ID.fullmatch(parts[-2]):
+    if number is None or not _TOPIC_ID.fullmatch(parts[-2]):
         return False
     return -(1 << 31) <= int("".join(number.groups())) < 1 << 31
 
 
-def _answer(
+def _response(
     catalogue: ClusterCatalogue,
-    groups: GroupCoordinators,
-    share_coordinators: ShareCoordinators,
-    transactions: TransactionCoordinators,
+    coordinators: Coordinators | None,
     request: FindCoordinatorRequest,
     context: RequestContext,
 ) -> FindCoordinatorResponse:
     host, port = catalogue.advertised
-    kind = _kind(groups, share_coordinators, transactions, request.key_type, context)
     if context.api_version >= FIRST_VERSION_WITH_KEYS:
-        # Of what goes wrong only a kind that is none is put into words.
-        why = MESSAGES[Errors.INVALID_REQUEST] if request.key_type not in (GROUP, TRANSACTION, SHARE) else ""
-        found = {
-            error: Coordinator(node_id=-1, port=-1, error_code=error, error_message=why) for error in REFUSALS
+        # Kafka sends an error message only for an unknown key type.
+        is_known_type = request.key_type in (GROUP, TRANSACTION, SHARE)
+        message = "" if is_known_type else MESSAGES[Errors.INVALID_REQUEST]
+        results = {
+            error: Coordinator(node_id=-1, port=-1, error_code=error, error_message=message)
+            for error in KEY_ERRORS
         }
-        found[Errors.NONE] = Coordinator(node_id=catalogue.node_id, host=host, port=port)
+        results[Errors.NONE] = Coordinator(node_id=catalogue.node_id, host=host, port=port)
         return FindCoordinatorResponse(
             coordinators=tuple(
-                found[_error(kind, request.key_type, key)].replace(key=key)
+                results[_error(coordinators, request.key_type, key)].replace(key=key)
                 for key in request.coordinator_keys
             )
         )
-    error = _error(kind, request.key_type, request.key)
+    error = _error(coordinators, request.key_type, request.key)
     if error is Errors.NONE:
         return FindCoordinatorResponse(
             error_message=error.name, node_id=catalogue.node_id, host=host, port=port
@@ -134,7 +130,7 @@ def _answer(
     return FindCoordinatorResponse(error_code=error, error_message=MESSAGES[error], node_id=-1, port=-1)
 
 
-def _error(kind: Coordinators | None, key_type: int, key: str) -> Errors:
-    if kind is None or not _can_be(key_type, key):
+def _error(coordinators: Coordinators | None, key_type: int, key: str) -> Errors:
+    if coordinators is None or not _is_valid_key(key_type, key):
         return Errors.INVALID_REQUEST
-    return Errors.NONE if kind.ready else Errors.COORDINATOR_NOT_AVAILABLE
+    return Errors.NONE if coordinators.ready else Errors.COORDINATOR_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-"""How the group APIs ask the coordinator of a group, and turn its refusal into their response."""
+"""Submitting requests to the coordinator of a group, and mapping its errors to responses."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="Struct")
 
 
-def consumer_groups_are_on(settings: BrokerSettings, catalogue: ClusterCatalogue) -> bool:
-    """Whether the settings list the protocol and the feature is at a level that has it."""
-    return _is_on(settings, catalogue, "consumer", GROUP_VERSION)
+def consumer_groups_enabled(settings: BrokerSettings, catalogue: ClusterCatalogue) -> bool:
+    """Return whether the settings list the consumer protocol and `group.version` has it."""
+    return _is_enabled(settings, catalogue, "consumer", GROUP_VERSION)
 
 
-def streams_groups_are_on(settings: BrokerSettings, catalogue: ClusterCatalogue) -> bool:
-    """The same for streams groups."""
-    return _is_on(settings, catalogue, "streams", STREAMS_VERSION)
+def streams_groups_enabled(settings: BrokerSettings, catalogue: ClusterCatalogue) -> bool:
+    """Return whether the settings list the streams protocol and `streams.version` has it."""
+    return _is_enabled(settings, catalogue, "streams", STREAMS_VERSION)
 
 
-def share_groups_are_on(catalogue: ClusterCatalogue) -> bool:
-    """Whether the feature is at a level that has them. No list of protocols counts here, as in Kafka."""
+def share_groups_enabled(catalogue: ClusterCatalogue) -> bool:
+    """Return whether `share.version` has share groups. As in Kafka, the list of protocols does not matter."""
     return catalogue.feature_level(SHARE_VERSION) >= 1
 
 
-def _is_on(settings: BrokerSettings, catalogue: ClusterCatalogue, protocol: str, feature: str) -> bool:
+def _is_enabled(settings: BrokerSettings, catalogue: ClusterCatalogue, protocol: str, feature: str) -> bool:
     return (
         protocol in settings.config["group.coordinator.rebalance.protocols"]
         and catalogue.feature_level(feature) >= 1
     )
 
 
-def ask(
+def submit_to_group_coordinator(
     groups: GroupCoordinators,
     group_id: str,
     request: Struct,
     context: RequestContext,
-    refused: Callable[[Errors], R],
+    error_response: Callable[[Errors], R],
 ) -> R | Deferred[R]:
-    """The coordinator's response, or what `refused` makes of its error."""
+    """Return the coordinator's response, or `error_response` of its error."""
     coordinator = groups.of(group_id)
     if coordinator is None:
-        return refused(Errors.NOT_COORDINATOR)
-    answer: Deferred[R | Errors] = coordinator.submit(request, context)
+        return error_response(Errors.NOT_COORDINATOR)
+    result: Deferred[R | Errors] = coordinator.submit(request, context)
 
     def response_of(value: R | Errors) -> R:
-        return refused(value) if isinstance(value, Errors) else value
+        return error_response(value) if isinstance(value, Errors) else value
 
-    return then(answer, response_of)
+    return then(result, response_of)

@@ -1,10 +1,10 @@
-"""Heartbeat."""
+"""Heartbeat: renew the session of a classic group member."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import ask
+from konvene.broker.handlers.group_requests import submit_to_group_coordinator
 from konvene.errors import Errors
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def handle(
     groups: GroupCoordinators, request: HeartbeatRequest, context: RequestContext
 ) -> Answer[HeartbeatResponse]:
-    return ask(groups, request.group_id, request, context, _refused)
+    return submit_to_group_coordinator(groups, request.group_id, request, context, _error_response)
 
 
-def _refused(error: Errors) -> HeartbeatResponse:
-    """While the group is being loaded nobody needs to know: the member is taken to be alive."""
+def _error_response(error: Errors) -> HeartbeatResponse:
+    """Return an error as a response. While the group is loading, the heartbeat succeeds, as in Kafka."""
     if error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
         error = Errors.NONE
     return HeartbeatResponse(error_code=error)

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: the catalogue decides; the answer comes when the settings are in force."""
+"""IncrementalAlterConfigs: change single settings. The catalogue responds once they are in effect."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 async def handle(
     catalogue: ClusterCatalogue, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    answer = await catalogue.submit(request, context)
-    if isinstance(answer, Errors):
+    result = await catalogue.submit(request, context)
+    if isinstance(result, Errors):
         return IncrementalAlterConfigsResponse(
             responses=tuple(
                 AlterConfigsResourceResponse(
-                    error_code=answer,
+                    error_code=result,
                     error_message=None,
                     resource_type=r.resource_type,
                     resource_name=r.resource_name,
@@ -32,5 +32,5 @@ async def handle(
                 for r in request.resources
             )
         )
-    assert isinstance(answer, IncrementalAlterConfigsResponse)
-    return answer
+    assert isinstance(result, IncrementalAlterConfigsResponse)
+    return result

@@ -1,11 +1,14 @@
-"""InitProducerId: a fresh id for an idempotent producer, whatever id it had before; with a transactional id
-it is the coordinator's word, which ends what an older instance left open and fences that instance."""
+"""InitProducerId: allocate a producer id.
+
+An idempotent producer always gets a new id. With a transactional id the coordinator decides: it aborts the
+transaction that an older instance of the producer left open, and fences that instance.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.transaction_requests import ask
+from konvene.broker.handlers.transaction_requests import submit_with_producer_id
 from konvene.codec.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from konvene.errors import Errors
 from konvene.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -24,18 +27,18 @@ def handle(
     context: RequestContext,
 ) -> Answer[InitProducerIdResponse]:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-        return _refused(Errors.INVALID_REQUEST)
+        return _error_response(Errors.INVALID_REQUEST)
     if request.transactional_id is None:
-        return _fresh(producer_ids)
-    return ask(transactions, request.transactional_id, request, context, _refused)
+        return _allocate(producer_ids)
+    return submit_with_producer_id(transactions, request.transactional_id, request, context, _error_response)
 
 
-async def _fresh(producer_ids: ProducerIds) -> InitProducerIdResponse:
+async def _allocate(producer_ids: ProducerIds) -> InitProducerIdResponse:
     producer_id = await producer_ids.next_id()
     if producer_id is None:
-        return _refused(Errors.COORDINATOR_NOT_AVAILABLE)
+        return _error_response(Errors.COORDINATOR_NOT_AVAILABLE)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
-def _refused(error: Errors) -> InitProducerIdResponse:
+def _error_response(error: Errors) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_epoch=-1)

@@ -1,10 +1,10 @@
-"""InitializeShareGroupState: begin with share partitions, or begin anew."""
+"""InitializeShareGroupState: initialize share partitions, or reset them to another start offset."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.share_state_requests import ask, is_empty
+from konvene.broker.handlers.share_state_requests import is_empty, submit_each_partition, topic_results
 from konvene.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
@@ -23,21 +23,12 @@ async def handle(
 ) -> InitializeShareGroupStateResponse:
     if is_empty(request):
         return InitializeShareGroupStateResponse()
-    results = await ask(
+    results = await submit_each_partition(
         share_coordinators,
         request,
         "initialize share group state",
         lambda key, partition: Initialize(key, partition.state_epoch, partition.start_offset),
     )
     return InitializeShareGroupStateResponse(
-        results=tuple(
-            InitializeStateResult(
-                topic_id=topic_id,
-                partitions=tuple(
-                    PartitionResult(partition=index, error_code=told.error, error_message=told.message)
-                    for index, told in of_topic.items()
-                ),
-            )
-            for topic_id, of_topic in results.items()
-        )
+        results=topic_results(results, InitializeStateResult, PartitionResult)
     )

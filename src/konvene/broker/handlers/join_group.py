@@ -1,10 +1,10 @@
-"""JoinGroup: the answer comes when the generation is made."""
+"""JoinGroup: join a classic group. The coordinator responds when the rebalance completes the join phase."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import ask
+from konvene.broker.handlers.group_requests import submit_to_group_coordinator
 from konvene.errors import Errors
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from konvene.runtime.deferred import Answer, then
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 
-WITH_MEMBER_ID = frozenset(
+ERRORS_WITH_MEMBER_ID = frozenset(
     {
         Errors.INVALID_GROUP_ID,
         Errors.INVALID_SESSION_TIMEOUT,
@@ -24,24 +24,24 @@ WITH_MEMBER_ID = frozenset(
         Errors.FENCED_INSTANCE_ID,
     }
 )
-"""Refusals that are told to the member that asked; the others are told to whom it may concern."""
+"""Errors whose response repeats the member id of the request; with others it is empty."""
 
 
 def handle(
     environment: Environment, groups: GroupCoordinators, request: JoinGroupRequest, context: RequestContext
 ) -> Answer[JoinGroupResponse]:
-    fresh = context._replace(fresh_ids=(str(environment.fresh_uuid()),))
+    with_member_id = context._replace(fresh_ids=(str(environment.fresh_uuid()),))
 
-    def refused(error: Errors) -> JoinGroupResponse:
-        member_id = request.member_id if error in WITH_MEMBER_ID else ""
+    def error_response(error: Errors) -> JoinGroupResponse:
+        member_id = request.member_id if error in ERRORS_WITH_MEMBER_ID else ""
         return JoinGroupResponse(member_id=member_id, error_code=error, protocol_name=None)
 
-    answer = ask(groups, request.group_id, request, fresh, refused)
+    response = submit_to_group_coordinator(groups, request.group_id, request, with_member_id, error_response)
     if context.api_version >= FIRST_VERSION_WITH_NULL_PROTOCOL:
-        return answer
-    return then(answer, _older)
+        return response
+    return then(response, _with_protocol_name)
 
 
-def _older(response: Any) -> Any:
-    """Older clients cannot read that there is no protocol."""
+def _with_protocol_name(response: JoinGroupResponse) -> JoinGroupResponse:
+    """Replace a null protocol name by an empty one, for versions in which it is not nullable."""
     return response if response.protocol_name is not None else response.replace(protocol_name="")

@@ -1,10 +1,10 @@
-"""LeaveGroup."""
+"""LeaveGroup: remove members from a classic group."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import ask
+from konvene.broker.handlers.group_requests import submit_to_group_coordinator
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 if TYPE_CHECKING:
@@ -16,4 +16,6 @@ if TYPE_CHECKING:
 def handle(
     groups: GroupCoordinators, request: LeaveGroupRequest, context: RequestContext
 ) -> Answer[LeaveGroupResponse]:
-    return ask(groups, request.group_id, request, context, lambda error: LeaveGroupResponse(error_code=error))
+    return submit_to_group_coordinator(
+        groups, request.group_id, request, context, lambda error: LeaveGroupResponse(error_code=error)
+    )

@@ -1,6 +1,6 @@
-"""ListConfigResources: the resources that have settings, in the order of Kafka's answer.
+"""ListConfigResources: list the resources that have settings, in the order of Kafka's response.
 
-Version 0 knew client metrics only; nothing here subscribes to any, so there are those that were set.
+Version 0 lists client metrics only. The broker collects none, so these are the configured subscriptions.
 """
 
 from __future__ import annotations
@@ -34,24 +34,26 @@ _LISTED = (
 def handle(
     catalogue: ClusterCatalogue, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    known = set(_LISTED) if context.api_version >= FIRST_VERSION_WITH_TYPES else {ResourceType.CLIENT_METRICS}
-    asked = set(request.resource_types) or known
-    if not asked <= known:
+    supported = (
+        set(_LISTED) if context.api_version >= FIRST_VERSION_WITH_TYPES else {ResourceType.CLIENT_METRICS}
+    )
+    requested = set(request.resource_types) or supported
+    if not requested <= supported:
         return ListConfigResourcesResponse(error_code=Errors.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
         config_resources=tuple(
-            ConfigResource(resource_name=name, resource_type=kind)
-            for kind in _LISTED
-            if kind in asked
-            for name in _names(catalogue, kind)
+            ConfigResource(resource_name=name, resource_type=resource_type)
+            for resource_type in _LISTED
+            if resource_type in requested
+            for name in _names(catalogue, resource_type)
         )
     )
 
 
-def _names(catalogue: ClusterCatalogue, kind: int) -> Iterable[str]:
+def _names(catalogue: ClusterCatalogue, resource_type: int) -> Iterable[str]:
     """Return the names of the resources of one type, in the order of Kafka's response."""
-    if kind == ResourceType.TOPIC:
+    if resource_type == ResourceType.TOPIC:
         return catalogue.topics.by_name
-    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+    if resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return (str(catalogue.node_id),)
-    return sorted(name for of, name in catalogue.state.configs if of == kind)
+    return sorted(name for type_, name in catalogue.state.configs if type_ == resource_type)

@@ -1,4 +1,4 @@
-"""ListGroups: what all coordinators of this broker have."""
+"""ListGroups: list the groups of all coordinators of this broker."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ async def handle(
 ) -> ListGroupsResponse:
     listed: list[ListedGroup] = []
     for coordinator in groups.all():
-        answer = await coordinator.submit(request, context)
-        if isinstance(answer, Errors):
-            return ListGroupsResponse(error_code=answer)
-        assert isinstance(answer, ListGroupsResponse)
-        listed += answer.groups
+        result = await coordinator.submit(request, context)
+        if isinstance(result, Errors):
+            return ListGroupsResponse(error_code=result)
+        assert isinstance(result, ListGroupsResponse)
+        listed += result.groups
     return ListGroupsResponse(groups=tuple(listed))

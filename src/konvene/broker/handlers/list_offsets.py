@@ -1,6 +1,6 @@
-"""ListOffsets: the offset at a timestamp, or at one of the places that have a negative number.
+"""ListOffsets: look up the offset of a timestamp, or of a special timestamp such as "latest".
 
-A reader of committed data is told of nothing behind the last stable offset.
+With isolation level READ_COMMITTED, no offset is above the last stable offset.
 """
 
 from __future__ import annotations
@@ -25,61 +25,62 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_EPOCH = 4
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
-LAST_PLACE = EARLIEST_PENDING_UPLOAD
+LOWEST_TIMESTAMP = EARLIEST_PENDING_UPLOAD
 READ_COMMITTED = 1
-_FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+"""Request versions since which the special timestamps are supported."""
 
 
 def handle(
     partitions: Partitions, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
     topics = []
-    named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    counts = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     committed = request.isolation_level == READ_COMMITTED
     for t in request.topics:
-        answers = []
-        # A partition that is named twice is answered once.
+        results = []
+        # A partition that is requested twice has one result.
         for p in {p.partition_index: p for p in t.partitions}.values():
             partition = partitions.get(t.name, p.partition_index)
             try:
-                if named[t.name, p.partition_index] > 1:
+                if counts[t.name, p.partition_index] > 1:
                     raise Refused(Errors.INVALID_REQUEST)
-                if context.api_version < _FIRST_VERSIONS.get(p.timestamp, 0) or p.timestamp < LAST_PLACE:
+                if context.api_version < FIRST_VERSIONS.get(p.timestamp, 0) or p.timestamp < LOWEST_TIMESTAMP:
                     raise Refused(Errors.UNSUPPORTED_VERSION)
                 if partition is None:
                     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
                     raise Refused(partitions.why_not(t.name, p.partition_index, missing))
                 partition.check_leader_epoch(p.current_leader_epoch)
-                answers.append(_find(partition, p, context.api_version, committed=committed))
-            except Refused as refused:
-                answers.append(
-                    ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=refused.error)
+                results.append(_lookup(partition, p, context.api_version, committed=committed))
+            except Refused as rejected:
+                results.append(
+                    ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=rejected.error)
                 )
-        topics.append(ListOffsetsTopicResponse(name=t.name, partitions=tuple(answers)))
+        topics.append(ListOffsetsTopicResponse(name=t.name, partitions=tuple(results)))
     return ListOffsetsResponse(topics=tuple(topics))
 
 
-def _find(
-    partition: Partition, wanted: ListOffsetsPartition, version: int, *, committed: bool
+def _lookup(
+    partition: Partition, partition_request: ListOffsetsPartition, version: int, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
-    asked = wanted.timestamp
+    requested = partition_request.timestamp
     end = partition.high_watermark
     if committed:
         end = partition.log.last_stable_offset(end)
     timestamp, offset = -1, -1
-    if asked == LATEST:
+    if requested == LATEST:
         offset = end
-    elif asked in (EARLIEST, EARLIEST_LOCAL):
+    elif requested in (EARLIEST, EARLIEST_LOCAL):
         offset = partition.start_offset
-    elif asked == MAX_TIMESTAMP:
+    elif requested == MAX_TIMESTAMP:
         timestamp, offset = partition.latest_timestamp() or (-1, -1)
-    elif asked >= 0:
-        timestamp, offset = partition.at_timestamp(asked) or (-1, -1)
-    # Nothing is tiered here, so the two places that speak of tiers are nowhere.
+    elif requested >= 0:
+        timestamp, offset = partition.at_timestamp(requested) or (-1, -1)
+    # There is no tiered storage, so LATEST_TIERED and EARLIEST_PENDING_UPLOAD have no offset.
     if timestamp != -1 and offset >= end:
         timestamp, offset = -1, -1
     return ListOffsetsPartitionResponse(
-        partition_index=wanted.partition_index,
+        partition_index=partition_request.partition_index,
         timestamp=timestamp,
         offset=offset,
         leader_epoch=partition.leader_epoch if offset != -1 and version >= FIRST_VERSION_WITH_EPOCH else -1,

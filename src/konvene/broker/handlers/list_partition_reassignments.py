@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: with one node no partition is ever on its way to another."""
+"""ListPartitionReassignments: return none, since the cluster has one node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListTransactions: what all coordinators of this broker have."""
+"""ListTransactions: list the transactions of all coordinators of this broker."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ async def handle(
     context: RequestContext,
 ) -> ListTransactionsResponse:
     if not transactions.all():
-        return _of_nobody(settings, request)
+        return _empty_response(settings, request)
     states: list[TransactionState] = []
     unknown: dict[str, None] = {}
     for coordinator in transactions.all():
-        answer = await coordinator.submit(request, context)
-        if isinstance(answer, Errors):
-            return ListTransactionsResponse(error_code=answer)
-        assert isinstance(answer, ListTransactionsResponse)
-        if answer.error_code:
-            return answer
-        states += answer.transaction_states
-        unknown.update(dict.fromkeys(answer.unknown_state_filters))
+        result = await coordinator.submit(request, context)
+        if isinstance(result, Errors):
+            return ListTransactionsResponse(error_code=result)
+        assert isinstance(result, ListTransactionsResponse)
+        if result.error_code:
+            return result
+        states += result.transaction_states
+        unknown.update(dict.fromkeys(result.unknown_state_filters))
     return ListTransactionsResponse(unknown_state_filters=tuple(unknown), transaction_states=tuple(states))
 
 
-def _of_nobody(settings: BrokerSettings, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """Where no transaction was ever begun: what is wrong with the request is told all the same."""
+def _empty_response(settings: BrokerSettings, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """Return the response of an empty coordinator, which validates the filters of the request."""
     try:
         (reply,) = TransactionShard().handle(request, Context(0, settings.config)).replies
-    except Refusal as refused:
-        return ListTransactionsResponse(error_code=refused.error)
+    except Refusal as refusal:
+        return ListTransactionsResponse(error_code=refusal.error)
     assert isinstance(reply.response, ListTransactionsResponse)
     return reply.response

@@ -1,10 +1,10 @@
-"""Metadata: brokers and topics. Missing topics may be created first (`auto.create.topics.enable`)."""
+"""Metadata: describe brokers and topics, after creating missing topics (`auto.create.topics.enable`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from konvene.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from konvene.cluster.names import invalid_name_message
 from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import Errors
@@ -44,10 +44,10 @@ def handle(
         names = [t.name for t in requested if t.name is not None and t.topic_id == ZERO_UUID]
         missing = [name for name in names if name not in catalogue.topics.by_name]
         if missing:
-            return _create_then_answer(
+            return _create_and_respond(
                 settings, catalogue, topic_creator, partitions, request, context, requested, missing
             )
-    return _answer(settings, catalogue, partitions, request, context, requested)
+    return _response(settings, catalogue, partitions, request, context, requested)
 
 
 def _requested_topics(request: MetadataRequest, version: int) -> tuple[MetadataRequestTopic, ...] | None:
@@ -59,7 +59,7 @@ def _requested_topics(request: MetadataRequest, version: int) -> tuple[MetadataR
     return by_id or requested
 
 
-async def _create_then_answer(
+async def _create_and_respond(
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
     topic_creator: TopicCreator,
@@ -70,10 +70,10 @@ async def _create_then_answer(
     names: list[str],
 ) -> MetadataResponse:
     await topic_creator.create_missing([name for name in names if invalid_name_message(name) is None])
-    return _answer(settings, catalogue, partitions, request, context, requested)
+    return _response(settings, catalogue, partitions, request, context, requested)
 
 
-def _answer(
+def _response(
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
     partitions: Partitions,
@@ -81,7 +81,7 @@ def _answer(
     context: RequestContext,
     requested: tuple[MetadataRequestTopic, ...] | None,
 ) -> MetadataResponse:
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
     if requested is None:
         topics = tuple(
             _topic(catalogue, partitions, topic, operations) for topic in catalogue.topics.by_name.values()
@@ -101,7 +101,7 @@ def _answer(
         controller_id=catalogue.node_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 
@@ -113,9 +113,8 @@ def _requested_topic(
     operations: int,
     version: int,
 ) -> MetadataResponseTopic:
-    if (
-        requested.topic_id != ZERO_UUID or requested.name is None
-    ):  # Java's client asks by id under an empty name
+    # The Java client requests a topic by id with an empty name.
+    if requested.topic_id != ZERO_UUID or requested.name is None:
         topic = catalogue.topics.by_id.get(requested.topic_id)
         if topic is None:
             return MetadataResponseTopic(
@@ -127,8 +126,8 @@ def _requested_topic(
     topic = catalogue.topics.by_name.get(requested.name)
     if topic is not None:
         return _topic(catalogue, partitions, topic, operations)
-    wrong = invalid_name_message(requested.name) is not None
-    error = Errors.INVALID_TOPIC_EXCEPTION if wrong else Errors.UNKNOWN_TOPIC_OR_PARTITION
+    is_invalid = invalid_name_message(requested.name) is not None
+    error = Errors.INVALID_TOPIC_EXCEPTION if is_invalid else Errors.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataResponseTopic(
         error_code=error, name=requested.name, topic_id=ZERO_UUID, topic_authorized_operations=operations
     )
@@ -152,7 +151,7 @@ def _topic(
 def _partition(
     catalogue: ClusterCatalogue, partitions: Partitions, topic: str, index: int, epoch: int
 ) -> MetadataResponsePartition:
-    """A partition that this node leads, unless its log is damaged: then nobody does."""
+    """Describe a partition, which this node leads. Without a usable log it has no leader."""
     node = (catalogue.node_id,)
     if (topic, index) in partitions.offline:
         return MetadataResponsePartition(

@@ -1,10 +1,13 @@
-"""OffsetCommit: refused as a whole, every partition is told so, but for those that do not exist."""
+"""OffsetCommit: commit offsets of a group.
+
+An error of the coordinator is returned for each partition, except for those that do not exist.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import ask
+from konvene.broker.handlers.group_requests import submit_to_group_coordinator
 from konvene.errors import Errors
 from konvene.groups.offsets.commit import resolve_topic
 from konvene.messages.offset_commit import (
@@ -29,27 +32,29 @@ def handle(
     request: OffsetCommitRequest,
     context: RequestContext,
 ) -> Answer[OffsetCommitResponse]:
-    def refused(error: Errors) -> OffsetCommitResponse:
-        topics = tuple(_refused(catalogue.topics, t, context.api_version, error) for t in request.topics)
+    def error_response(error: Errors) -> OffsetCommitResponse:
+        topics = tuple(
+            _topic_response(catalogue.topics, t, context.api_version, error) for t in request.topics
+        )
         return OffsetCommitResponse(topics=topics)
 
-    return ask(groups, request.group_id, request, context, refused)
+    return submit_to_group_coordinator(groups, request.group_id, request, context, error_response)
 
 
-def _refused(
+def _topic_response(
     topics: Topics, topic: OffsetCommitRequestTopic, version: int, error: Errors
 ) -> OffsetCommitResponseTopic:
-    known, missing = resolve_topic(topics, topic, version)
-    there = 0
-    if known is not None:
-        there, missing = known.partitions, Errors.UNKNOWN_TOPIC_OR_PARTITION
+    found, missing_error = resolve_topic(topics, topic, version)
+    partition_count = 0
+    if found is not None:
+        partition_count, missing_error = found.partitions, Errors.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetCommitResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=tuple(
             OffsetCommitResponsePartition(
                 partition_index=p.partition_index,
-                error_code=error if 0 <= p.partition_index < there else missing,
+                error_code=error if 0 <= p.partition_index < partition_count else missing_error,
             )
             for p in topic.partitions
         ),

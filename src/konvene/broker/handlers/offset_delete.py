@@ -1,10 +1,10 @@
-"""OffsetDelete."""
+"""OffsetDelete: delete committed offsets of a group."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import ask
+from konvene.broker.handlers.group_requests import submit_to_group_coordinator
 from konvene.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 if TYPE_CHECKING:
@@ -16,6 +16,6 @@ if TYPE_CHECKING:
 def handle(
     groups: GroupCoordinators, request: OffsetDeleteRequest, context: RequestContext
 ) -> Answer[OffsetDeleteResponse]:
-    return ask(
+    return submit_to_group_coordinator(
         groups, request.group_id, request, context, lambda error: OffsetDeleteResponse(error_code=error)
     )

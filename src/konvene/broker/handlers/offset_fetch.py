@@ -1,10 +1,13 @@
-"""OffsetFetch: of one group before version 8, of several since. The coordinator only knows the latter."""
+"""OffsetFetch: return the committed offsets of one group, or since version 8 of several.
+
+Coordinators receive the current form of the request; older requests and their responses are converted.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import ask
+from konvene.broker.handlers.group_requests import submit_to_group_coordinator
 from konvene.errors import Errors
 from konvene.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -17,7 +20,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from konvene.runtime.deferred import Answer, Deferred, then
+from konvene.runtime.deferred import Answer, Deferred, then, value_of
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
@@ -34,22 +37,26 @@ def handle(
         if len(request.groups) == 1:
             return _fetch(groups, request.groups[0], request.require_stable, context)
         return _fetch_all(groups, request, context)
-    asked = None
+    topics = None
     if request.topics is not None:
-        asked = tuple(
+        topics = tuple(
             OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes)
             for t in request.topics
         )
-    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=asked)
-    return then(_fetch(groups, group, request.require_stable, context), _older)
+    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    return then(_fetch(groups, group, request.require_stable, context), _single_group_response)
 
 
 def _fetch(
     groups: GroupCoordinators, group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
 ) -> OffsetFetchResponse | Deferred[OffsetFetchResponse]:
     request = OffsetFetchRequest(groups=(group,), require_stable=require_stable)
-    return ask(
-        groups, group.group_id, request, context, lambda error: _refused(group, error, context.api_version)
+    return submit_to_group_coordinator(
+        groups,
+        group.group_id,
+        request,
+        context,
+        lambda error: _error_response(group, error, context.api_version),
     )
 
 
@@ -58,14 +65,13 @@ async def _fetch_all(
 ) -> OffsetFetchResponse:
     fetched: list[OffsetFetchResponseGroup] = []
     for group in request.groups:
-        answer = _fetch(groups, group, request.require_stable, context)
-        response = await answer if isinstance(answer, Deferred) else answer
+        response = await value_of(_fetch(groups, group, request.require_stable, context))
         fetched += response.groups
     return OffsetFetchResponse(groups=tuple(fetched))
 
 
-def _refused(group: OffsetFetchRequestGroup, error: Errors, version: int) -> OffsetFetchResponse:
-    """The group's error; before version 2 there is only the partitions' to say it with."""
+def _error_response(group: OffsetFetchRequestGroup, error: Errors, version: int) -> OffsetFetchResponse:
+    """Return an error of the group. Versions below 2 only have error codes of partitions."""
     topics: tuple[OffsetFetchResponseTopics, ...] = ()
     if version < FIRST_VERSION_WITH_ERROR:
         topics = tuple(
@@ -80,12 +86,12 @@ def _refused(group: OffsetFetchRequestGroup, error: Errors, version: int) -> Off
             )
             for t in group.topics or ()
         )
-    told = OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
-    return OffsetFetchResponse(groups=(told,))
+    result = OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
+    return OffsetFetchResponse(groups=(result,))
 
 
-def _older(response: OffsetFetchResponse) -> OffsetFetchResponse:
-    """The one group in the words of the versions before 8."""
+def _single_group_response(response: OffsetFetchResponse) -> OffsetFetchResponse:
+    """Convert the response to the form of versions below 8."""
     group = response.groups[0]
     return OffsetFetchResponse(
         error_code=group.error_code,

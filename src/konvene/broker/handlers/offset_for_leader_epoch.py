@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where the log of a leader's epoch ends, for clients that check where they stand."""
+"""OffsetForLeaderEpoch: return the end offset of a leader epoch, for clients that validate positions."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def handle(
     return OffsetForLeaderEpochResponse(
         topics=tuple(
             OffsetForLeaderTopicResult(
-                topic=t.topic, partitions=tuple(_end(partitions, t.topic, p) for p in t.partitions)
+                topic=t.topic, partitions=tuple(_epoch_end(partitions, t.topic, p) for p in t.partitions)
             )
             for t in request.topics
         )
     )
 
 
-def _end(partitions: Partitions, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _epoch_end(partitions: Partitions, topic: str, request: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = partitions.get(topic, wanted.partition)
+        partition = partitions.get(topic, request.partition)
         if partition is None:
             missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-            raise Refused(partitions.why_not(topic, wanted.partition, missing))
-        partition.check_leader_epoch(wanted.current_leader_epoch)
-        epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
-    except Refused as refused:
-        return EpochEndOffset(partition=wanted.partition, error_code=refused.error)
-    return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
+            raise Refused(partitions.why_not(topic, request.partition, missing))
+        partition.check_leader_epoch(request.current_leader_epoch)
+        epoch, end_offset = partition.end_of_epoch(request.leader_epoch)
+    except Refused as rejected:
+        return EpochEndOffset(partition=request.partition, error_code=rejected.error)
+    return EpochEndOffset(partition=request.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -94,7 +94,7 @@ def handle(
         found, refused = _find_all(catalogue, partitions, wanted, context)
         ours = _transaction(settings, transactions, request, context, found)
     except Refused as error:
-        answers = {key: _refused(key, error.error, error.message) for key, _ in wanted}
+        answers = {key: _error_response(key, error.error, error.message) for key, _ in wanted}
         return _finish(request, answers, {})
     state: _State = found, refused, {}, {}
     if ours is not None and ours.unknown:
@@ -195,7 +195,7 @@ def _find_all(
         try:
             found[key] = _find(catalogue, partitions, key, data, context)
         except Refused as error:
-            refused[key] = _refused(key, error.error)
+            refused[key] = _error_response(key, error.error)
     return found, refused
 
 
@@ -219,7 +219,7 @@ class _Transaction:
     def refused(self, partition: Partition, key: Key) -> PartitionProduceResponse | None:
         """What is told where the coordinator does not have the partition in the transaction."""
         error = self.errors.get((partition.topic, partition.index))
-        return None if error is None else _refused(key, *verification.as_told(error, self.generation))
+        return None if error is None else _error_response(key, *verification.as_told(error, self.generation))
 
     def append(self, partition: Partition, batch: Buffer, key: Key) -> PartitionProduceResponse:
         """Append a batch to a partition that takes part in the transaction."""
@@ -227,7 +227,7 @@ class _Transaction:
         begins = False
         if is_transactional(batch) and not verification.is_open(partition, self.writer):
             if not verification.still(self._transactions, self.writer, place):
-                return _refused(key, *verification.as_told(Errors.INVALID_TXN_STATE, self.generation))
+                return _error_response(key, *verification.as_told(Errors.INVALID_TXN_STATE, self.generation))
             begins = self.generation is Generation.ADD_PARTITION
         return _append(partition, batch, key, begins=begins)
 
@@ -283,9 +283,9 @@ def _write(
         if unenlisted is not None:
             answers[key] = unenlisted
         elif request.acks not in (NO_ACKS, 1, ALL_ACKS):
-            answers[key] = _refused(key, Errors.INVALID_REQUIRED_ACKS)
+            answers[key] = _error_response(key, Errors.INVALID_REQUIRED_ACKS)
         elif partition.topic in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
-            answers[key] = _refused(key, Errors.INVALID_TOPIC_EXCEPTION)
+            answers[key] = _error_response(key, Errors.INVALID_TOPIC_EXCEPTION)
         else:
             append = _append if ours is None else ours.append
             answers[key] = append(partition, batch, key)
@@ -369,7 +369,7 @@ async def _when_durable(
         try:
             await asyncio.shield(syncing)
         except LogError as error:
-            answers[key] = _refused(key, Errors(error.code))
+            answers[key] = _error_response(key, Errors(error.code))
     return _response(answers)
 
 
@@ -399,5 +399,5 @@ def _response(answers: dict[Key, PartitionProduceResponse]) -> ProduceResponse:
     )
 
 
-def _refused(key: Key, error: Errors, message: str | None = None) -> PartitionProduceResponse:
+def _error_response(key: Key, error: Errors, message: str | None = None) -> PartitionProduceResponse:
     return PartitionProduceResponse(index=key[2], error_code=error, base_offset=-1, error_message=message)

@@ -1,17 +1,23 @@
-"""ReadShareGroupState: a leader takes share partitions over."""
+"""ReadShareGroupState: read the state of share partitions for the leader that takes them over."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
-from konvene.broker.handlers.share_state_requests import ask, has_an_empty_topic, is_empty
+from konvene.broker.handlers.share_state_requests import (
+    has_empty_topic,
+    is_empty,
+    submit_each_partition,
+    topic_results,
+)
 from konvene.messages.read_share_group_state import (
     PartitionResult,
     ReadShareGroupStateRequest,
     ReadShareGroupStateResponse,
     ReadStateResult,
+    StateBatch,
 )
-from konvene.share_state.requests import Read
+from konvene.share_state.requests import Read, StateAnswer
 
 if TYPE_CHECKING:
     from konvene.broker.shares.state_coordinators import ShareCoordinators
@@ -21,31 +27,25 @@ if TYPE_CHECKING:
 async def handle(
     share_coordinators: ShareCoordinators, request: ReadShareGroupStateRequest, context: RequestContext
 ) -> ReadShareGroupStateResponse:
-    if is_empty(request) or has_an_empty_topic(request):
+    if is_empty(request) or has_empty_topic(request):
         return ReadShareGroupStateResponse()
-    results = await ask(
+    results = await submit_each_partition(
         share_coordinators,
         request,
         "read share group state",
         lambda key, partition: Read(key, partition.leader_epoch),
     )
     return ReadShareGroupStateResponse(
-        results=tuple(
-            ReadStateResult(
-                topic_id=topic_id,
-                partitions=tuple(_result(index, told) for index, told in of_topic.items()),
-            )
-            for topic_id, of_topic in results.items()
-        )
+        results=topic_results(results, ReadStateResult, PartitionResult, _partition_result)
     )
 
 
-def _result(index: int, told: Any) -> PartitionResult:
-    if told.error:
-        return PartitionResult(partition=index, error_code=told.error, error_message=told.message)
+def _partition_result(index: int, state: StateAnswer) -> PartitionResult:
+    # Encoded by attribute: the coordinator's batches have the fields of the message's.
+    batches = cast("tuple[StateBatch, ...]", state.batches)
     return PartitionResult(
         partition=index,
-        state_epoch=told.state_epoch,
-        start_offset=told.start_offset,
-        state_batches=told.batches,
+        state_epoch=state.state_epoch,
+        start_offset=state.start_offset,
+        state_batches=batches,
     )

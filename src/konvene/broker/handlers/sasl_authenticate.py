@@ -1,4 +1,4 @@
-"""SaslAuthenticate: a connection that is open here counts as authenticated, so this comes too late."""
+"""SaslAuthenticate: respond with ILLEGAL_SASL_STATE, since no listener uses SASL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SaslHandshake: a connection that is open here has nobody to prove to who it is."""
+"""SaslHandshake: respond with ILLEGAL_SASL_STATE, since no listener uses SASL."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.share_requests import (
-    MOVED,
-    Acknowledging,
-    Refused,
-    check,
+    LEADER_CHANGED_ERRORS,
+    PendingAcknowledgements,
+    RequestRejected,
+    check_request,
     leader_epoch,
     lock_timeout_ms,
 )
@@ -40,12 +40,12 @@ def handle(
     context: RequestContext,
 ) -> Answer[ShareAcknowledgeResponse]:
     try:
-        check(catalogue, request)
+        check_request(catalogue, request)
         assert request.group_id is not None and request.member_id is not None
         share_partitions.sessions.acknowledge(
             request.group_id, request.member_id, request.share_session_epoch
         )
-    except (Refused, SessionError) as refused:
+    except (RequestRejected, SessionError) as refused:
         return ShareAcknowledgeResponse(error_code=refused.error)
     return _Answer(settings, catalogue, share_partitions, request, context).deferred
 
@@ -66,7 +66,7 @@ class _Answer:
         self.settings, self.catalogue, self.share_partitions = settings, catalogue, share_partitions
         self.request = request
         self.deferred: Deferred[ShareAcknowledgeResponse] = Deferred()
-        self.acknowledging = Acknowledging(self._done)
+        self.acknowledging = PendingAcknowledgements(self._done)
         places: list[tuple[TopicIdPartition, Any]] = [
             ((topic.topic_id, partition.partition_index), partition.acknowledgement_batches)
             for topic in request.topics
@@ -80,7 +80,7 @@ class _Answer:
         if request.share_session_epoch == FINAL_EPOCH:
             self.share_partitions.release(request.group_id, request.member_id)
         results = self.acknowledging.results
-        moved = any(error in MOVED for error, _ in results.values())
+        moved = any(error in LEADER_CHANGED_ERRORS for error, _ in results.values())
         topics = tuple(
             ShareAcknowledgeTopicResponse(
                 topic_id=topic_id,
@@ -102,7 +102,7 @@ class _Answer:
     def _partition(self, place: TopicIdPartition, told: Told) -> PartitionData:
         error, message = told
         data = PartitionData(partition_index=place[1], error_code=error, error_message=message)
-        if error not in MOVED:
+        if error not in LEADER_CHANGED_ERRORS:
             return data
         leader = LeaderIdAndEpoch(
             leader_id=self.catalogue.node_id, leader_epoch=leader_epoch(self.catalogue, place)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from konvene.broker.handlers.share_requests import (
     FIRST_VERSION_WITH_RENEW,
-    MOVED,
-    Acknowledging,
-    Refused,
-    check,
+    LEADER_CHANGED_ERRORS,
+    PendingAcknowledgements,
+    RequestRejected,
+    check_request,
     leader_epoch,
     lock_timeout_ms,
 )
@@ -63,10 +63,10 @@ def handle(
     context: RequestContext,
 ) -> Answer[ShareFetchResponse]:
     try:
-        check(catalogue, request)
+        check_request(catalogue, request)
         _check_renewal(request, context)
         return _Fetch(loop, settings, catalogue, share_partitions, request, context).deferred
-    except Refused as refused:
+    except RequestRejected as refused:
         return ShareFetchResponse(error_code=refused.error)
     except SessionError as refused:
         answer = ShareFetchResponse(error_code=refused.error)
@@ -78,11 +78,11 @@ def handle(
 
 
 def _check_renewal(request: ShareFetchRequest, context: RequestContext) -> None:
-    """A request that renews locks fetches nothing (KIP-1222). Raises `Refused`."""
+    """A request that renews locks fetches nothing (KIP-1222). Raises `RequestRejected`."""
     if context.api_version < FIRST_VERSION_WITH_RENEW or not request.is_renew_ack:
         return
     if request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms:
-        raise Refused(Errors.INVALID_REQUEST)
+        raise RequestRejected(Errors.INVALID_REQUEST)
 
 
 class _Found(NamedTuple):
@@ -142,7 +142,7 @@ class _Fetch:
         self.alarm: Any = None
         self.is_fetched = False
         self.written = not said
-        self.acknowledging = Acknowledging(self._acknowledged)
+        self.acknowledging = PendingAcknowledgements(self._acknowledged)
         if said:
             self.acknowledging.take(catalogue, share_partitions, request, context, said)
         renews = context.api_version >= FIRST_VERSION_WITH_RENEW and request.is_renew_ack
@@ -282,7 +282,7 @@ class _Fetch:
         moved = False
         for place in dict.fromkeys((*found, *acknowledged)):
             one = self.found[place] if place in found else _Found()
-            moved = moved or one.told[0] in MOVED
+            moved = moved or one.told[0] in LEADER_CHANGED_ERRORS
             topics.setdefault(place[0], []).append(self._partition(place, one, acknowledged.get(place, FINE)))
         host, port = catalogue.advertised
         self.deferred.resolve(
@@ -313,7 +313,7 @@ class _Fetch:
                 for first, last, count in found.acquired
             ),
         )
-        if error not in MOVED:
+        if error not in LEADER_CHANGED_ERRORS:
             return data
         leader = LeaderIdAndEpoch(
             leader_id=self.catalogue.node_id, leader_epoch=leader_epoch(self.catalogue, place)

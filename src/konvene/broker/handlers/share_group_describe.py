@@ -1,12 +1,12 @@
-"""ShareGroupDescribe: each group by its own coordinator (`group_descriptions`)."""
+"""ShareGroupDescribe: describe share groups, each by its own coordinator (`describe_modern_groups`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from konvene.broker.groups.describe_heartbeats import with_extension
-from konvene.broker.handlers.describe_modern_groups import Kind, described_groups, disabled
-from konvene.broker.handlers.group_requests import share_groups_are_on
+from konvene.broker.handlers.describe_modern_groups import DescribeSpec, describe_groups, disabled_response
+from konvene.broker.handlers.group_requests import share_groups_enabled
 from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.messages.share_group_describe import (
     DescribedGroup,
@@ -32,23 +32,23 @@ async def handle(
     *,
     authorize: Authorizer = allow_all,
 ) -> ShareGroupDescribeResponse:
-    if not share_groups_are_on(catalogue):
-        response: ShareGroupDescribeResponse = disabled(KIND, request)
+    if not share_groups_enabled(catalogue):
+        response: ShareGroupDescribeResponse = disabled_response(SPEC, request)
         return response
-    described = await described_groups(KIND, groups, request, context, authorize)
+    described = await describe_groups(SPEC, groups, request, context, authorize)
     return ShareGroupDescribeResponse(
         groups=tuple(with_extension(settings, heartbeat_purgatory, groups, request, described))
     )
 
 
 def _topics(group: DescribedGroup) -> list[str]:
-    """The topics of which members have partitions."""
+    """Return the topics of the members' assignments."""
     return sorted({t.topic_name for member in group.members for t in member.assignment.topic_partitions})
 
 
-KIND = Kind(
+SPEC = DescribeSpec(
     response=ShareGroupDescribeResponse,
     group=DescribedGroup,
     topics=_topics,
-    hidden="The group has described topic(s) that the client is not authorized to describe.",
+    denied_message="The group has described topic(s) that the client is not authorized to describe.",
 )

@@ -1,7 +1,7 @@
-"""Whether there may be one more share group (`group.share.max.groups`), for the requests that make one.
+"""The limit of share groups (`group.share.max.groups`), for the requests that create a group.
 
-These are the heartbeat of a first member, and AlterShareGroupOffsets, which makes a group that is not there.
-Kafka 4.4 has no such limit any more.
+These are the heartbeat of a first member, and AlterShareGroupOffsets, which creates a missing group.
+Kafka 4.4 no longer has this limit.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.settings import BrokerSettings
 
-NO_ROOM: Final = "There are as many share groups as there may be."
+LIMIT_REACHED: Final = "The maximum number of share groups (group.share.max.groups) is reached."
 
 
-def has_room(settings: BrokerSettings, groups: GroupCoordinators, group_id: str) -> bool:
-    """Whether the group is there already, or one more may be."""
-    most: int = settings.config["group.share.max.groups"]
-    if not most:
+def may_create_group(settings: BrokerSettings, groups: GroupCoordinators, group_id: str) -> bool:
+    """Return whether the group exists or one more share group may be created."""
+    limit: int = settings.config["group.share.max.groups"]
+    if not limit:
         return True
     shards = [c.core for c in groups.all() if isinstance(c.core, GroupShard)]
-    there = [
+    group_ids = [
         name for shard in shards for name, group in shard.groups.items() if isinstance(group, ShareGroup)
     ]
-    return group_id in there or len(there) < most
+    return group_id in group_ids or len(group_ids) < limit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from konvene.broker.handlers.group_requests import share_groups_are_on
+from konvene.broker.handlers.group_requests import share_groups_enabled
 from konvene.broker.shares.share_partition import FINE, Told
 from konvene.delivery.contract import Acknowledged, AcknowledgeType
 from konvene.delivery.sessions import TopicIdPartition
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 LONGEST_MEMBER_ID = 36
 FIRST_VERSION_WITH_RENEW = 2
 
-UNKNOWN: Told = (Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION])
+UNKNOWN_PARTITION: Told = (Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION])
 
-MOVED = frozenset((Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH))
+LEADER_CHANGED_ERRORS = frozenset((Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH))
 """With these a member is told who leads."""
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
     """The whole request is answered with this error."""
 
     def __init__(self, error: Errors) -> None:
@@ -47,12 +47,12 @@ class Batch(Protocol):
     def acknowledge_types(self) -> tuple[int, ...]: ...
 
 
-def check(catalogue: ClusterCatalogue, request: Any) -> None:
-    """What is asked of both requests before anything else. Raises `Refused`."""
-    if not share_groups_are_on(catalogue):
-        raise Refused(Errors.UNSUPPORTED_VERSION)
+def check_request(catalogue: ClusterCatalogue, request: Any) -> None:
+    """What is asked of both requests before anything else. Raises `RequestRejected`."""
+    if not share_groups_enabled(catalogue):
+        raise RequestRejected(Errors.UNSUPPORTED_VERSION)
     if request.group_id is None or not request.member_id or len(request.member_id) > LONGEST_MEMBER_ID:
-        raise Refused(Errors.INVALID_REQUEST)
+        raise RequestRejected(Errors.INVALID_REQUEST)
 
 
 def lock_timeout_ms(settings: BrokerSettings, group_id: str) -> int:
@@ -67,7 +67,7 @@ def leader_epoch(catalogue: ClusterCatalogue, place: TopicIdPartition) -> int:
     return catalogue.state.leader_epoch(topic.name) if topic is not None else -1
 
 
-class Acknowledging:
+class PendingAcknowledgements:
     """The acknowledgements of one request. `done` is called when the last of them is written."""
 
     __slots__ = ("_done", "_missing", "results")
@@ -97,7 +97,7 @@ class Acknowledging:
             topic = catalogue.topics.by_id.get(place[0])
             if topic is None:
                 self.results[place] = (Errors.UNKNOWN_TOPIC_ID, None)
-            elif not is_sound(batches, renews=renews, is_renew_ack=renews and request.is_renew_ack):
+            elif not are_valid_batches(batches, renews=renews, is_renew_ack=renews and request.is_renew_ack):
                 self.results[place] = (Errors.INVALID_REQUEST, None)
             elif not 0 <= place[1] < topic.partitions:
                 self.results[place] = (Errors.UNKNOWN_TOPIC_OR_PARTITION, None)
@@ -107,7 +107,7 @@ class Acknowledging:
                 is_said = True
                 served = share_partitions.served.get(SharePartitionKey(group_id, *place))
                 if served is None:
-                    self.results[place] = UNKNOWN
+                    self.results[place] = UNKNOWN_PARTITION
                     continue
                 acks = [Acknowledged(b.first_offset, b.last_offset, b.acknowledge_types) for b in batches]
                 self._wait(place, served.acknowledge(member_id, acks))
@@ -129,7 +129,7 @@ class Acknowledging:
             self._done()
 
 
-def is_sound(batches: Iterable[Batch], *, renews: bool, is_renew_ack: bool) -> bool:
+def are_valid_batches(batches: Iterable[Batch], *, renews: bool, is_renew_ack: bool) -> bool:
     """Whether they rise, and each says one thing of all of its offsets or one of each."""
     last_type = AcknowledgeType.RENEW if renews else AcknowledgeType.REJECT
     before = -1

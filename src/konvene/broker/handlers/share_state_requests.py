@@ -1,16 +1,15 @@
-"""How the APIs of share state ask the share coordinator: one share partition at a time.
+"""Submitting the share state APIs to the share coordinators, one share partition at a time.
 
-On this node everybody who needs it asks `broker.shares.state_coordinators` without a request, and waits for
-a coordinator
-that is not ready. Who comes over the wire is another broker, or somebody who looks: told so at once, as by
-Kafka, and in its words.
+Services of this node use `broker.shares.state_coordinators` directly, and wait for a coordinator that is not
+ready. A request over the wire comes from another broker or an inspecting client, and fails at once, with
+Kafka's messages.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import MESSAGES, Errors
@@ -20,47 +19,75 @@ if TYPE_CHECKING:
     from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.runtime.deferred import Deferred
 
-MANY = 200
-"""After so many others have their turn."""
+T = TypeVar("T")
+P = TypeVar("P")
+
+YIELD_INTERVAL = 200
+"""Number of partitions after which other tasks may run."""
 
 Results = dict[Uuid, dict[int, Any]]
+"""Results by topic id and partition: what the coordinator returned, or `Failed`."""
 
 
 def is_empty(request: Any) -> bool:
-    """Whether there is nothing to ask: Kafka answers with nothing, whatever else the request says."""
+    """Return whether a request has no group or no topics. Kafka's response is empty then."""
     return not request.group_id or not request.topics
 
 
-def has_an_empty_topic(request: Any) -> bool:
+def has_empty_topic(request: Any) -> bool:
     return any(not topic.partitions for topic in request.topics)
 
 
 class Failed(NamedTuple):
-    """The answer of a coordinator that could not decide."""
+    """The result for a share partition whose coordinator rejected the request."""
 
     error: Errors
     message: str
 
 
-async def ask(
+async def submit_each_partition(
     share_coordinators: ShareCoordinators,
     request: Any,
-    verb: str,
-    question: Callable[[SharePartitionKey, Any], Any],
+    operation: str,
+    partition_request: Callable[[SharePartitionKey, Any], Any],
 ) -> Results:
-    """The answers, by topic and partition: what is named twice is asked twice, and answered once."""
-    waiting: list[tuple[Uuid, int, Deferred[Any]]] = []
+    """Submit a request for each partition and return the results. A repeated partition has one result.
+
+    `operation` completes the error message "Unable to ..."."""
+    submitted: list[tuple[Uuid, int, Deferred[Any]]] = []
     for topic in request.topics:
         for partition in topic.partitions:
             key = SharePartitionKey(request.group_id, topic.topic_id, partition.partition)
-            answer = share_coordinators.submit_once(question(key, partition))
-            waiting.append((topic.topic_id, partition.partition, answer))
-            if len(waiting) % MANY == 0:
+            pending = share_coordinators.submit_once(partition_request(key, partition))
+            submitted.append((topic.topic_id, partition.partition, pending))
+            if len(submitted) % YIELD_INTERVAL == 0:
                 await asyncio.sleep(0)
     results: Results = {}
-    for topic_id, index, answer in waiting:
-        told = await answer
-        if isinstance(told, Errors):
-            told = Failed(told, f"Unable to {verb}: {MESSAGES.get(told, told.name)}")
-        results.setdefault(topic_id, {})[index] = told
+    for topic_id, index, pending in submitted:
+        result = await pending
+        if isinstance(result, Errors):
+            result = Failed(result, f"Unable to {operation}: {MESSAGES.get(result, result.name)}")
+        results.setdefault(topic_id, {})[index] = result
     return results
+
+
+def topic_results(
+    results: Results,
+    topic_type: Callable[..., T],
+    partition_type: Callable[..., P],
+    success: Callable[[int, Any], P] | None = None,
+) -> tuple[T, ...]:
+    """Build the `results` of a response from the messages of an API.
+
+    `success` builds the message of a partition from its index and result if the request succeeded. Without it
+    the message has the index only."""
+
+    def build(index: int, result: Any) -> P:
+        if result.error:
+            return partition_type(partition=index, error_code=result.error, error_message=result.message)
+        return partition_type(partition=index) if success is None else success(index, result)
+
+    return tuple(
+        topic_type(topic_id=topic_id, partitions=tuple(build(*item) for item in partitions.items()))
+        for topic_id, partitions in results.items()
+    )

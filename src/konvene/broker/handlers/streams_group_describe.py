@@ -1,12 +1,12 @@
-"""StreamsGroupDescribe: each group by its own coordinator (`group_descriptions`)."""
+"""StreamsGroupDescribe: describe streams groups, each by its own coordinator (`describe_modern_groups`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from konvene.broker.groups.describe_pending_tasks import with_owed
-from konvene.broker.handlers.describe_modern_groups import Kind, described_groups, disabled
-from konvene.broker.handlers.group_requests import streams_groups_are_on
+from konvene.broker.handlers.describe_modern_groups import DescribeSpec, describe_groups, disabled_response
+from konvene.broker.handlers.group_requests import streams_groups_enabled
 from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.messages.streams_group_describe import (
     DescribedGroup,
@@ -30,25 +30,26 @@ async def handle(
     *,
     authorize: Authorizer = allow_all,
 ) -> StreamsGroupDescribeResponse:
-    if not streams_groups_are_on(settings, catalogue):
-        response: StreamsGroupDescribeResponse = disabled(KIND, request)
+    if not streams_groups_enabled(settings, catalogue):
+        response: StreamsGroupDescribeResponse = disabled_response(SPEC, request)
         return response
-    described = await described_groups(KIND, groups, request, context, authorize)
+    described = await describe_groups(SPEC, groups, request, context, authorize)
     return StreamsGroupDescribeResponse(groups=tuple(with_owed(settings, groups, request, described)))
 
 
 def _topics(group: DescribedGroup) -> list[str]:
-    """The topics that the application uses."""
-    named: set[str] = set()
-    for each in (group.topology.subtopologies or ()) if group.topology is not None else ():
-        named.update(each.source_topics, each.repartition_sink_topics)
-        named.update(topic.name for topic in (*each.repartition_source_topics, *each.state_changelog_topics))
-    return sorted(named)
+    """Return the source, repartition and changelog topics of the topology."""
+    topics: set[str] = set()
+    for subtopology in (group.topology.subtopologies or ()) if group.topology is not None else ():
+        topics.update(subtopology.source_topics, subtopology.repartition_sink_topics)
+        internal = (*subtopology.repartition_source_topics, *subtopology.state_changelog_topics)
+        topics.update(topic.name for topic in internal)
+    return sorted(topics)
 
 
-KIND = Kind(
+SPEC = DescribeSpec(
     response=StreamsGroupDescribeResponse,
     group=DescribedGroup,
     topics=_topics,
-    hidden="The described group uses topics that the client is not authorized to describe.",
+    denied_message="The described group uses topics that the client is not authorized to describe.",
 )

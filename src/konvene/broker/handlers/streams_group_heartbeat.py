@@ -1,14 +1,15 @@
-"""StreamsGroupHeartbeat: the group's coordinator decides, and words its refusals itself.
+"""StreamsGroupHeartbeat: admit the heartbeat of a streams group member and submit it to the coordinator.
 
-What is decided here is who may ask at all: the protocol has to be on, a topology may not name topics of the
-broker's own or what is no name of a topic, and a client that may not see one of its topics is told so.
+A heartbeat is admitted if the streams protocol is enabled, the topology has valid topic names and no internal
+topics of the broker, and the client is authorized for the group and for every topic of the topology. The
+coordinator builds all other error responses.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import ask, streams_groups_are_on
+from konvene.broker.handlers.group_requests import streams_groups_enabled, submit_to_group_coordinator
 from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
 from konvene.errors import Errors
 from konvene.groups.streams.validate import check_names, named_topics
@@ -35,22 +36,22 @@ def handle(
     *,
     authorize: Authorizer = allow_all,
 ) -> Answer[StreamsGroupHeartbeatResponse]:
-    if not streams_groups_are_on(settings, catalogue):
-        return _refused(Errors.UNSUPPORTED_VERSION)
+    if not streams_groups_enabled(settings, catalogue):
+        return _error_response(Errors.UNSUPPORTED_VERSION)
     if not authorize(context, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
-        return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
+        return _error_response(Errors.GROUP_AUTHORIZATION_FAILED)
     if request.topology is not None:
         try:
             check_names(request)
-        except GroupError as refused:
-            return _refused(refused.error, refused.message)
+        except GroupError as rejected:
+            return _error_response(rejected.error, rejected.message)
         for topic in named_topics(request) if authorize is not allow_all else ():
             if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
-                return _refused(Errors.TOPIC_AUTHORIZATION_FAILED)
+                return _error_response(Errors.TOPIC_AUTHORIZATION_FAILED)
     if request.member_epoch >= 0:
         groups.heartbeat_received(request.group_id, request.member_id, context.connection)
-    return ask(groups, request.group_id, request, context, _refused)
+    return submit_to_group_coordinator(groups, request.group_id, request, context, _error_response)
 
 
-def _refused(error: Errors, why: str | None = None) -> StreamsGroupHeartbeatResponse:
-    return StreamsGroupHeartbeatResponse(error_code=error, error_message=why)
+def _error_response(error: Errors, message: str | None = None) -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(error_code=error, error_message=message)

@@ -1,10 +1,10 @@
-"""StreamsGroupTopologyDescriptionUpdate: the group's coordinator decides, and words its refusals itself."""
+"""StreamsGroupTopologyDescriptionUpdate: submit a member's topology description to the coordinator."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import ask, streams_groups_are_on
+from konvene.broker.handlers.group_requests import streams_groups_enabled, submit_to_group_coordinator
 from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
 from konvene.errors import Errors
 from konvene.messages.streams_group_topology_description_update import (
@@ -29,12 +29,12 @@ def handle(
     *,
     authorize: Authorizer = allow_all,
 ) -> Answer[StreamsGroupTopologyDescriptionUpdateResponse]:
-    if not streams_groups_are_on(settings, catalogue):
-        return _refused(Errors.UNSUPPORTED_VERSION)
+    if not streams_groups_enabled(settings, catalogue):
+        return _error_response(Errors.UNSUPPORTED_VERSION)
     if not authorize(context, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
-        return _refused(Errors.GROUP_AUTHORIZATION_FAILED)
-    return ask(groups, request.group_id, request, context, _refused)
+        return _error_response(Errors.GROUP_AUTHORIZATION_FAILED)
+    return submit_to_group_coordinator(groups, request.group_id, request, context, _error_response)
 
 
-def _refused(error: Errors) -> StreamsGroupTopologyDescriptionUpdateResponse:
+def _error_response(error: Errors) -> StreamsGroupTopologyDescriptionUpdateResponse:
     return StreamsGroupTopologyDescriptionUpdateResponse(error_code=error)

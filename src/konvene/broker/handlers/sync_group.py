@@ -1,12 +1,14 @@
-"""SyncGroup: the answer comes when the leader's assignment is stored.
+"""SyncGroup: distribute the assignment of a classic group.
 
-Since version 5 a request names its group's protocol; one that does not is refused."""
+The coordinator responds when the leader's assignment is durable. Since version 5 a request without the
+group's protocol type and name is rejected.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.group_requests import ask
+from konvene.broker.handlers.group_requests import submit_to_group_coordinator
 from konvene.errors import Errors
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -27,4 +29,6 @@ def handle(
         request.protocol_name,
     ):
         return SyncGroupResponse(error_code=Errors.INCONSISTENT_GROUP_PROTOCOL)
-    return ask(groups, request.group_id, request, context, lambda error: SyncGroupResponse(error_code=error))
+    return submit_to_group_coordinator(
+        groups, request.group_id, request, context, lambda error: SyncGroupResponse(error_code=error)
+    )

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions and PushTelemetry: a client's own metrics, of which none are wanted."""
+"""GetTelemetrySubscriptions and PushTelemetry (KIP-714): subscribe to no metrics, discard pushed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the transaction APIs ask the coordinator of an id, and turn its refusal into their response."""
+"""Submitting requests to the coordinator of a transactional id, and mapping its errors to responses."""
 
 from __future__ import annotations
 
@@ -6,50 +6,64 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from konvene.errors import Errors
-from konvene.runtime.deferred import Answer, then
+from konvene.runtime.deferred import Answer, Deferred, then
 
 if TYPE_CHECKING:
     from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.codec.schema import Struct
+    from konvene.messages.end_txn import EndTxnRequest
+    from konvene.messages.init_producer_id import InitProducerIdRequest
     from konvene.runtime.coordinator import RequestContext
 
 R = TypeVar("R", bound="Struct")
 
 
-def ask(
+def submit_to_transaction_coordinator(
     transactions: TransactionCoordinators,
     transactional_id: str,
     request: Struct,
     context: RequestContext,
-    refused: Callable[[Errors], R],
-) -> Answer[R]:
-    """The coordinator's response, or what `refused` makes of its error.
+    error_response: Callable[[Errors], R],
+) -> R | Deferred[R]:
+    """Return the coordinator's response, or `error_response` of its error.
 
-    Where the decision needs a producer id that nobody has, one is fetched first."""
+    For requests that never need an unused producer id; see `submit_with_producer_id` for the others."""
     if not transactional_id:
-        return refused(Errors.INVALID_REQUEST)
+        return error_response(Errors.INVALID_REQUEST)
     coordinator = transactions.of(transactional_id)
     if coordinator is None:
-        return refused(Errors.NOT_COORDINATOR)
-    shard = transactions.shard_of(transactional_id)
+        return error_response(Errors.NOT_COORDINATOR)
+    return then(coordinator.submit(request, context), _or_error(error_response))
+
+
+def submit_with_producer_id(
+    transactions: TransactionCoordinators,
+    transactional_id: str,
+    request: InitProducerIdRequest | EndTxnRequest,
+    context: RequestContext,
+    error_response: Callable[[Errors], R],
+) -> Answer[R]:
+    """As `submit_to_transaction_coordinator`, but first allocate a producer id if the decision needs one."""
+    shard = transactions.shard_of(transactional_id) if transactional_id else None
     if shard is not None and shard.needs_producer_id(request, context.api_version):
-        return _with_fresh_id(transactions, transactional_id, request, context, refused)
-    return then(coordinator.submit(request, context), _or(refused))
+        return _allocate_and_submit(transactions, transactional_id, request, context, error_response)
+    return submit_to_transaction_coordinator(transactions, transactional_id, request, context, error_response)
 
 
-async def _with_fresh_id(
+async def _allocate_and_submit(
     transactions: TransactionCoordinators,
     transactional_id: str,
     request: Struct,
     context: RequestContext,
-    refused: Callable[[Errors], R],
+    error_response: Callable[[Errors], R],
 ) -> R:
     producer_id = await transactions.next_producer_id()
     coordinator = transactions.of(transactional_id)
     if producer_id is None or coordinator is None:
-        return refused(Errors.COORDINATOR_NOT_AVAILABLE)
-    return _or(refused)(await coordinator.submit(request, context._replace(fresh_producer_id=producer_id)))
+        return error_response(Errors.COORDINATOR_NOT_AVAILABLE)
+    with_id = context._replace(fresh_producer_id=producer_id)
+    return _or_error(error_response)(await coordinator.submit(request, with_id))
 
 
-def _or(refused: Callable[[Errors], R]) -> Callable[[R | Errors], R]:
-    return lambda value: refused(value) if isinstance(value, Errors) else value
+def _or_error(error_response: Callable[[Errors], R]) -> Callable[[R | Errors], R]:
+    return lambda value: error_response(value) if isinstance(value, Errors) else value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.handlers.group_requests import ask
+from konvene.broker.handlers.group_requests import submit_to_group_coordinator
 from konvene.broker.transactions import verification
 from konvene.broker.transactions.verification import Generation, Places, Writer
 from konvene.errors import Errors
@@ -49,7 +49,7 @@ def handle(
     context: RequestContext,
 ) -> Answer[TxnOffsetCommitResponse]:
     def refused(error: Errors) -> TxnOffsetCommitResponse:
-        return _refused(catalogue, request, context, error)
+        return _error_response(catalogue, request, context, error)
 
     if not request.group_id:
         return refused(Errors.INVALID_GROUP_ID)
@@ -65,7 +65,7 @@ def handle(
     writer = Writer(request.transactional_id, request.producer_id, request.producer_epoch)
     generation = _generation(context)
     if verification.is_open(partition, writer) or not _is_verified(settings, generation):
-        return ask(groups, request.group_id, request, context, refused)
+        return submit_to_group_coordinator(groups, request.group_id, request, context, refused)
     if verification.is_fenced(partition, writer):
         return refused(Errors.INVALID_PRODUCER_EPOCH)
     place = OFFSETS_TOPIC, index
@@ -77,7 +77,7 @@ def handle(
             error = Errors.INVALID_TXN_STATE
         if error is not Errors.NONE:
             return refused(_as_told(error, generation))
-        return ask(groups, request.group_id, request, context, refused)
+        return submit_to_group_coordinator(groups, request.group_id, request, context, refused)
 
     return enlisted(errors) if isinstance(errors, dict) else _when_known(errors, enlisted)
 
@@ -121,7 +121,7 @@ def _has_any(catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, conte
     return False
 
 
-def _refused(
+def _error_response(
     catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, context: RequestContext, error: Errors
 ) -> TxnOffsetCommitResponse:
     """The same for every partition, but for those that do not exist."""

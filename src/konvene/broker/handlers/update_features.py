@@ -1,4 +1,4 @@
-"""UpdateFeatures: the catalogue decides; the answer comes when ApiVersions tells the new levels."""
+"""UpdateFeatures: change feature levels. The catalogue decides and responds once ApiVersions has them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 async def handle(
     catalogue: ClusterCatalogue, request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:
-    answer = await catalogue.submit(request, context)
-    if isinstance(answer, Errors):
-        return UpdateFeaturesResponse(error_code=answer, error_message=None)
-    assert isinstance(answer, UpdateFeaturesResponse)
-    return answer
+    result = await catalogue.submit(request, context)
+    if isinstance(result, Errors):
+        return UpdateFeaturesResponse(error_code=result, error_message=None)
+    assert isinstance(result, UpdateFeaturesResponse)
+    return result

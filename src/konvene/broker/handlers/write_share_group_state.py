@@ -1,10 +1,15 @@
-"""WriteShareGroupState: what became of records."""
+"""WriteShareGroupState: persist the delivery results of share partitions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.share_state_requests import ask, has_an_empty_topic, is_empty
+from konvene.broker.handlers.share_state_requests import (
+    has_empty_topic,
+    is_empty,
+    submit_each_partition,
+    topic_results,
+)
 from konvene.messages.write_share_group_state import (
     PartitionData,
     PartitionResult,
@@ -22,32 +27,21 @@ if TYPE_CHECKING:
 async def handle(
     share_coordinators: ShareCoordinators, request: WriteShareGroupStateRequest, context: RequestContext
 ) -> WriteShareGroupStateResponse:
-    if is_empty(request) or has_an_empty_topic(request):
+    if is_empty(request) or has_empty_topic(request):
         return WriteShareGroupStateResponse()
-    results = await ask(share_coordinators, request, "write share group state", _write)
-    return WriteShareGroupStateResponse(
-        results=tuple(
-            WriteStateResult(
-                topic_id=topic_id,
-                partitions=tuple(
-                    PartitionResult(partition=index, error_code=told.error, error_message=told.message)
-                    for index, told in of_topic.items()
-                ),
-            )
-            for topic_id, of_topic in results.items()
-        )
-    )
+    results = await submit_each_partition(share_coordinators, request, "write share group state", _write)
+    return WriteShareGroupStateResponse(results=topic_results(results, WriteStateResult, PartitionResult))
 
 
-def _write(key: SharePartitionKey, told: PartitionData) -> Write:
+def _write(key: SharePartitionKey, data: PartitionData) -> Write:
     return Write(
         key,
-        told.state_epoch,
-        told.leader_epoch,
-        told.start_offset,
-        told.delivery_complete_count,
+        data.state_epoch,
+        data.leader_epoch,
+        data.start_offset,
+        data.delivery_complete_count,
         tuple(
             StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
-            for batch in told.state_batches
+            for batch in data.state_batches
         ),
     )

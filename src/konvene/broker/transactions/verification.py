@@ -14,7 +14,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from konvene.broker.handlers.add_partitions_to_txn import enlist
+from konvene.broker.handlers.add_partitions_to_txn import submit_for_transaction
 from konvene.broker.storage.partitions import Partition
 from konvene.errors import Errors
 from konvene.messages.add_partitions_to_txn import (
@@ -99,7 +99,7 @@ def ask(
     if not transactions.ready:
         return dict.fromkeys(places, int(Errors.COORDINATOR_NOT_AVAILABLE))
     asked = _asked(writer, places, verify_only=generation is not Generation.ADD_PARTITION)
-    answer = enlist(transactions, asked, BROKER)
+    answer = submit_for_transaction(transactions, asked, BROKER)
     if isinstance(answer, AddPartitionsToTxnResponse):
         errors = _errors(answer)
         if asked.verify_only or Errors.CONCURRENT_TRANSACTIONS not in errors.values():
@@ -122,7 +122,7 @@ async def _until_known(
         if asked.verify_only or left_ms <= 0 or not ending:
             return errors
         await transactions.completed(asked.transactional_id, left_ms)
-        answer = enlist(transactions, asked, BROKER)
+        answer = submit_for_transaction(transactions, asked, BROKER)
 
 
 def _asked(
