@@ -335,7 +335,9 @@ def test_the_limit_holds_for_groups_that_are_made_by_altering_offsets(tmp_path: 
         assert (await client.ask(moves(orders={0: 2}))).error_code == Errors.NONE
         refused = await client.ask(moves(orders={0: 2}).replace(group_id="two"))
         assert (refused.error_code, refused.responses) == (Errors.GROUP_MAX_SIZE_REACHED, ())
-        assert refused.error_message == "The maximum number of share groups (group.share.max.groups) is reached."
+        assert (
+            refused.error_message == "The maximum number of share groups (group.share.max.groups) is reached."
+        )
         groups = (await client.ask(ListGroupsRequest())).groups
         assert [(g.group_id, g.group_type, g.group_state) for g in groups] == [("g", "share", "Empty")]
         assert (await client.ask(moves(orders={0: 1}))).error_code == Errors.NONE
