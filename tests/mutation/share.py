@@ -202,8 +202,8 @@ GROUPS_THAT_SHARE = (
     Mutant(
         "written-is-not-waited-for", "broker/shares/share_partition.py", ("SH6",),
         "A member is told that its acknowledgement is kept before it is.",
-        "            self._write(change, answer)\n        return answer\n",
-        "            self._write(change, None)\n            answer.resolve(FINE)\n        return answer\n",
+        "            self._write(change, result)\n        return result\n",
+        "            self._write(change, None)\n            result.resolve(SUCCESS)\n        return result\n",
         level=7,
     ),
     Mutant(

@@ -17,7 +17,7 @@ from tests.broker.running import running
 from tests.groups.asking import Cast, commit_request, fetch_request, join_request
 from tests.runtime.test_coordinator import CONFIG, TOPICS, V9, Journal, commit
 
-from konvene.broker.groups.record_serde import GROUP_SPEECH
+from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.broker.handlers import list_groups
 from konvene.codec.batches import BatchHeader, batches, build_simple
 from konvene.errors import Errors
@@ -39,7 +39,7 @@ def coordinator_on(journal: Any) -> Coordinator:
     return Coordinator(
         "test-0",
         GroupShard,
-        GROUP_SPEECH,
+        GROUP_SERDE,
         Ports(
             journal=journal,
             config=lambda: CONFIG,
@@ -145,7 +145,7 @@ def test_bug_02_simple_group_did_not_survive_compaction() -> None:
         for batch in compacted(log, len(log), tombstones):
             data = build_simple(list(batch.pairs), 1, base_offset=0) if batch.pairs else b""
             for header, view in batches(data):
-                for _, _, record in GROUP_SPEECH.read(view, header):
+                for _, _, record in GROUP_SERDE.read(view, header):
                     shard.replay(record)
         assert all_offsets(shard) == all_offsets(cast.life.shard)
         assert shard.groups["g"].state is State.STABLE

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from konvene.broker.groups.record_serde import GROUP_SPEECH
+from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.codec.batches import BatchHeader, batches, build_simple
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
@@ -93,7 +93,7 @@ def run(test: Callable[[Journal, Coordinator, list[ExplainedRebalance]], Awaitab
         coordinator = Coordinator(
             "test-0",
             GroupShard,
-            GROUP_SPEECH,
+            GROUP_SERDE,
             Ports(
                 journal=journal,
                 config=lambda: CONFIG,

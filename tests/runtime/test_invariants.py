@@ -20,7 +20,7 @@ from tests.groups.asking import Cast, commit_request, fetch_request, join_reques
 from tests.hash_seeds import told_by_processes
 from tests.runtime.test_coordinator import CONFIG, TOPICS, V9, Journal, commit
 
-from konvene.broker.groups.record_serde import GROUP_SPEECH
+from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.errors import Errors
 from konvene.groups.classic.group import State
 from konvene.groups.shard import GroupShard
@@ -61,7 +61,7 @@ class Play:
         return Coordinator(
             "test-0",
             GroupShard,
-            GROUP_SPEECH,
+            GROUP_SERDE,
             Ports(
                 journal=self.journal,
                 config=lambda: CONFIG,
@@ -159,7 +159,7 @@ class Play:
             return
         again = GroupShard()  # G1, G3: in memory is what the log says, cut or not.
         for header, batch in self.journal.read_back():
-            for _, _, record in GROUP_SPEECH.read(batch, header):
+            for _, _, record in GROUP_SERDE.read(batch, header):
                 again.replay(record)
         live = self.coordinator.core
         assert isinstance(live, GroupShard)

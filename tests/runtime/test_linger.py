@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.runtime.test_coordinator import CONFIG, TOPICS, Journal, commit
 
-from konvene.broker.groups.record_serde import GROUP_SPEECH
+from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
@@ -69,7 +69,7 @@ def run(test: Callable[[Journal, Coordinator, Alarms], Awaitable[None]]) -> None
         coordinator = Coordinator(
             "test-0",
             Shard,
-            GROUP_SPEECH,
+            GROUP_SERDE,
             Ports(
                 journal=journal,
                 config=lambda: CONFIG,

@@ -63,7 +63,7 @@ def test_deliveries_are_counted(tmp_path: Path) -> None:
             assert page[ours + "delivered_records_total", GROUP] == 4
             assert page[ours + "redelivered_records_total", GROUP] == 1
             assert page[ours + "archived_records_total", GROUP] == 1
-            asking.broker.share_partitions.member_gone(GROUP, one.member_id)
+            asking.broker.share_partitions.member_removed(GROUP, one.member_id)
             asking.broker.share_partitions.group_empty(GROUP)
         assert (ours + "in_flight_records", GROUP) not in page
 

@@ -34,7 +34,7 @@ STORAGE = {Errors.COORDINATOR_NOT_AVAILABLE, Errors.COORDINATOR_LOAD_IN_PROGRESS
 
 @pytest.fixture(autouse=True)
 def nobody_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_coordinators, "AGAIN_S", 0.002)
+    monkeypatch.setattr(state_coordinators, "RETRY_S", 0.002)
 
 
 class Heard(Told):

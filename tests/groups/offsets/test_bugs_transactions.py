@@ -24,7 +24,7 @@ from tests.groups.offsets.transacting import (
 )
 
 from konvene.broker.broker import Broker
-from konvene.broker.groups.record_serde import GROUP_SPEECH
+from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.broker.handlers import create_topics
 from konvene.broker.services import bind
 from konvene.codec import batches as rb
@@ -189,7 +189,7 @@ async def serving(journal: TransactionalJournal) -> Coordinator:
     coordinator = Coordinator(
         "test-0",
         GroupShard,
-        GROUP_SPEECH,
+        GROUP_SERDE,
         Ports(
             journal=journal,
             config=lambda: CONFIG,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.log.cleaner.logs import CONFIG, NOW, T0, last_values, opened, put, run, task_for
 
-from konvene.broker.groups.record_serde import GROUP_SPEECH
+from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.codec.batches import build_simple, read_header
 from konvene.groups.shard import GroupShard
 from konvene.log.cleaner.cleaning import clean
@@ -46,7 +46,7 @@ def test_kafka_9065_a_gap_before_the_end_of_the_log_ends_the_loading() -> None:
 def commit(log: PartitionLog, producer: int, partition: int, offset: int) -> None:
     record = OffsetCommitted("g", "orders", partition, Committed(offset))
     log.append_built(
-        [GROUP_SPEECH.encode(record)], 0, NOW, producer_id=producer, producer_epoch=0, transactional=True
+        [GROUP_SERDE.encode(record)], 0, NOW, producer_id=producer, producer_epoch=0, transactional=True
     )
 
 
@@ -57,7 +57,7 @@ def ended(log: PartitionLog, producer: int) -> None:
 def loaded(log: PartitionLog) -> dict[int, int]:
     shard = GroupShard()
     for header, batch in log.batches_from():
-        for _, _, record in GROUP_SPEECH.read(batch, header):
+        for _, _, record in GROUP_SERDE.read(batch, header):
             shard.replay(record)
     return {p: told.offset for p, told in shard.offsets["g"]["orders"].items()}
 
@@ -97,7 +97,7 @@ def test_redpanda_24637_offsets_of_transactions_are_cleaned_once_these_have_ende
 
 def test_kafka_17306_tombstones_for_what_was_never_there_load() -> None:
     """KAFKA-17306: of a group that is gone the cleaner may leave the tombstones alone, in any order."""
-    of = GROUP_SPEECH.encode
+    of = GROUP_SERDE.encode
     written = [OffsetCommitted("gone", "orders", p, Committed(p)) for p in range(3)]
     removed = [OffsetCommitted("gone", "orders", p, None) for p in (2, 0, 1)]
     kept = OffsetCommitted("stays", "orders", 0, Committed(7))
@@ -109,6 +109,6 @@ def test_kafka_17306_tombstones_for_what_was_never_there_load() -> None:
         left = cleaned(log, begin=begin)
         shard = GroupShard()
         for batch in left[begin:] + left[:begin]:
-            for _, _, record in GROUP_SPEECH.read(memoryview(batch), read_header(batch)):
+            for _, _, record in GROUP_SERDE.read(memoryview(batch), read_header(batch)):
                 shard.replay(record)
         assert shard.offsets["stays"]["orders"][0].offset == 7

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from konvene.broker.transactions.coordinators import TRANSACTION_SPEECH
+from konvene.broker.transactions.coordinators import TRANSACTION_SERDE
 from konvene.codec.batches import batches, read_header
 from konvene.sim.world.cleaner import cleaned
 from konvene.sim.world.compaction import observable_state, read_bytes
@@ -44,7 +44,7 @@ def groups(log: Sequence[bytes]) -> Any:
 def transactions(log: Sequence[bytes]) -> Any:
     shard = TransactionShard()
     for batch in log:
-        for _, _, record in TRANSACTION_SPEECH.read(memoryview(batch), read_header(batch)):
+        for _, _, record in TRANSACTION_SERDE.read(memoryview(batch), read_header(batch)):
             shard.replay(record)
     return shard.transactions
 

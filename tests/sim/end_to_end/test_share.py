@@ -94,7 +94,7 @@ def test_what_is_answered_before_it_is_written_is_noticed(monkeypatch: pytest.Mo
 
 
 def test_locks_that_never_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SharePartitionServer, "_set_alarm", lambda self: None)
+    monkeypatch.setattr(SharePartitionServer, "_set_timer", lambda self: None)
     monkeypatch.setattr(share_clients, "_habits", lambda chance: Habits(stalls=0.5))
     assert broken(fault_free=True) == "BooksAreKept"
 

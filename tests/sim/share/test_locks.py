@@ -56,7 +56,7 @@ def test_a_shorter_lock_ends_before_a_longer_one_that_is_older() -> None:
     world, served = _served(15_000)
     assert _take(served, "m1") == [0]
     world.set("group.share.record.lock.duration.ms", "1000")
-    served.forget_terms()
+    served.invalidate_terms()
     assert _take(served, "m2") == [4]
     world.run_for(1_100)
     assert _take(served, "m3") == [4]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from konvene.broker.groups.assignors import load_assignors, offered_task_assignors
 from konvene.broker.groups.background_work import GroupWork
 from konvene.broker.groups.internal_topic_warnings import InternalTopicWarnings
-from konvene.broker.groups.record_serde import GROUP_SPEECH
+from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.codec.uuid import Uuid
 from konvene.groups.heartbeat_intervals import RESPONSIVE, heartbeat_interval_ms
 from konvene.groups.modern.leave import Disconnected
@@ -102,7 +102,7 @@ class GroupCoordinators(Coordinators):
         return Coordinator(
             f"{OFFSETS_TOPIC}-{index}",
             GroupShard if node.meter is None else node.meter.make_shard,
-            GROUP_SPEECH,
+            GROUP_SERDE,
             replace(
                 node.coordinator_ports(partition, self.wrap_journal),
                 group_configs=lambda: node.settings.group_configs,

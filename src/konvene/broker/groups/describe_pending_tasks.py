@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from konvene.groups.assignors.tasks.contract import Tasks
 
 
-def with_owed(
+def with_streams_notes(
     settings: BrokerSettings,
     groups: GroupCoordinators,
     request: StreamsGroupDescribeRequest,

@@ -161,4 +161,4 @@ def _layout(size: int, gap: int, names: int, between: int, metadata: int, tags: 
     return Struct(f">{size}s{gap}s{names}si{between}shqi{metadata}sq{tags}s")
 
 
-GROUP_SPEECH = RecordSerde(encode_group_record, read)
+GROUP_SERDE = RecordSerde(encode_group_record, read)

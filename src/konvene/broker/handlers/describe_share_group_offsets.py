@@ -56,7 +56,7 @@ async def handle(
         partitions,
         groups,
         share_coordinators,
-        share_partitions if describe_in_flight.wanted(request) else None,
+        share_partitions if describe_in_flight.is_requested(request) else None,
         context,
         authorize,
     )
@@ -137,7 +137,9 @@ class _Describer(NamedTuple):
             return response
         response = response.replace(start_offset=summary.start_offset, leader_epoch=summary.leader_epoch)
         if self.share_partitions is not None:
-            response = response.replace(unknown_tags=describe_in_flight.note(self.share_partitions, key))
+            response = response.replace(
+                unknown_tags=describe_in_flight.in_flight_tag(self.share_partitions, key)
+            )
         if UNKNOWN in (summary.start_offset, summary.delivery_complete_count):
             return response
         partition = self.partitions.get(topic, key.partition)

@@ -298,7 +298,7 @@ class _Watch:
         end = partition.high_watermark
         return partition.log.last_stable_offset(end) if self.wait.reader.committed else end
 
-    def look(self) -> None:
+    def try_complete(self) -> None:
         wait = self.wait
         if not wait.deferred.done and self._is_enough():
             wait.finish()

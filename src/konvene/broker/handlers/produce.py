@@ -10,9 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING
 
-from konvene.broker.storage.partitions import Partition, Refused, is_transactional, the_batch
+from konvene.broker.storage.partitions import Partition, Refused, is_transactional, single_batch
 from konvene.broker.transactions import verification
-from konvene.broker.transactions.verification import Generation, Places, Writer
+from konvene.broker.transactions.verification import (
+    PartitionErrors,
+    SupportedOperation,
+    TransactionalProducer,
+)
 from konvene.codec.batches import read_header
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
@@ -98,7 +102,7 @@ def handle(
         return _finish(request, answers, {})
     state: _State = found, refused, {}, {}
     if ours is not None and ours.unknown:
-        errors = verification.ask(
+        errors = verification.verify_or_add(
             loop, settings, transactions, ours.writer, list(ours.unknown), ours.generation
         )
         if not isinstance(errors, dict):
@@ -129,7 +133,7 @@ async def _enlisted(
     ours: _Transaction,
     context: RequestContext,
     state: _State,
-    errors: Awaitable[Places],
+    errors: Awaitable[PartitionErrors],
 ) -> Produced:
     """The coordinator's answer is waited for."""
     ours.learn(await errors)
@@ -204,7 +208,12 @@ class _Transaction:
 
     __slots__ = ("_transactions", "errors", "generation", "unknown", "writer")
 
-    def __init__(self, transactions: TransactionCoordinators, writer: Writer, generation: Generation) -> None:
+    def __init__(
+        self,
+        transactions: TransactionCoordinators,
+        writer: TransactionalProducer,
+        generation: SupportedOperation,
+    ) -> None:
         self._transactions = transactions
         self.writer = writer
         self.generation = generation
@@ -212,23 +221,29 @@ class _Transaction:
         """Partitions in which it has no record yet."""
         self.errors: dict[tuple[str, int], int] = {}
 
-    def learn(self, errors: Places) -> None:
+    def learn(self, errors: PartitionErrors) -> None:
         """What the coordinator said of partitions in which the transaction has nothing yet."""
         self.errors.update((place, error) for place, error in errors.items() if error)
 
     def refused(self, partition: Partition, key: Key) -> PartitionProduceResponse | None:
         """What is told where the coordinator does not have the partition in the transaction."""
         error = self.errors.get((partition.topic, partition.index))
-        return None if error is None else _error_response(key, *verification.as_told(error, self.generation))
+        return (
+            None
+            if error is None
+            else _error_response(key, *verification.producer_error(error, self.generation))
+        )
 
     def append(self, partition: Partition, batch: Buffer, key: Key) -> PartitionProduceResponse:
         """Append a batch to a partition that takes part in the transaction."""
         place = partition.topic, partition.index
         begins = False
         if is_transactional(batch) and not verification.is_open(partition, self.writer):
-            if not verification.still(self._transactions, self.writer, place):
-                return _error_response(key, *verification.as_told(Errors.INVALID_TXN_STATE, self.generation))
-            begins = self.generation is Generation.ADD_PARTITION
+            if not verification.is_still_open(self._transactions, self.writer, place):
+                return _error_response(
+                    key, *verification.producer_error(Errors.INVALID_TXN_STATE, self.generation)
+                )
+            begins = self.generation is SupportedOperation.ADD_PARTITION
         return _append(partition, batch, key, begins=begins)
 
 
@@ -242,13 +257,13 @@ def _transaction(
     """Whose transaction the request is about, and what of it is not known. Raises `Refused`."""
     if request.transactional_id is None:
         return None
-    generation = Generation.DEFAULT_ERROR
+    generation = SupportedOperation.DEFAULT_ERROR
     if context.api_version >= FIRST_VERSION_THAT_ENLISTS:
-        generation = Generation.ADD_PARTITION
+        generation = SupportedOperation.ADD_PARTITION
     elif context.api_version >= FIRST_VERSION_WITH_GENERIC_ERROR:
-        generation = Generation.GENERIC_ERROR_SUPPORTED
+        generation = SupportedOperation.GENERIC_ERROR_SUPPORTED
     verifies = settings.config["transaction.partition.verification.enable"]
-    if generation is not Generation.ADD_PARTITION and not verifies:
+    if generation is not SupportedOperation.ADD_PARTITION and not verifies:
         return None
     ours: _Transaction | None = None
     for partition, batch in found.values():
@@ -257,7 +272,7 @@ def _transaction(
         header = read_header(batch)
         if not header.has_producer_id:
             continue
-        writer = Writer(request.transactional_id, header.producer_id, header.producer_epoch)
+        writer = TransactionalProducer(request.transactional_id, header.producer_id, header.producer_epoch)
         if ours is None:
             ours = _Transaction(transactions, writer, generation)
         elif writer != ours.writer:
@@ -321,7 +336,7 @@ def _find(
     partition = partitions.get(name, index)
     if partition is None:
         raise Refused(partitions.why_not(name, index, missing))
-    return partition, the_batch(data, zstd=context.api_version >= FIRST_VERSION_WITH_ZSTD)
+    return partition, single_batch(data, zstd=context.api_version >= FIRST_VERSION_WITH_ZSTD)
 
 
 def _append(

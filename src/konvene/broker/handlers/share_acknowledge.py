@@ -13,7 +13,7 @@ from konvene.broker.handlers.share_requests import (
     leader_epoch,
     lock_timeout_ms,
 )
-from konvene.broker.shares.share_partition import Told
+from konvene.broker.shares.share_partition import PartitionResult
 from konvene.delivery.sessions import FINAL_EPOCH, SessionError, TopicIdPartition
 from konvene.messages.share_acknowledge import (
     LeaderIdAndEpoch,
@@ -99,7 +99,7 @@ class _Answer:
             )
         )
 
-    def _partition(self, place: TopicIdPartition, told: Told) -> PartitionData:
+    def _partition(self, place: TopicIdPartition, told: PartitionResult) -> PartitionData:
         error, message = told
         data = PartitionData(partition_index=place[1], error_code=error, error_message=message)
         if error not in LEADER_CHANGED_ERRORS:

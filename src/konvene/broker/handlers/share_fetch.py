@@ -24,7 +24,7 @@ from konvene.broker.handlers.share_requests import (
     lock_timeout_ms,
 )
 from konvene.broker.net.fetch_sessions import MAX_INT
-from konvene.broker.shares.share_partition import FINE, SharePartitionServer, Told
+from konvene.broker.shares.share_partition import SUCCESS, PartitionResult, SharePartitionServer
 from konvene.codec.errors import CodecError
 from konvene.codec.uuid import Uuid
 from konvene.delivery.contract import Acquired, AcquireMode
@@ -88,7 +88,7 @@ def _check_renewal(request: ShareFetchRequest, context: RequestContext) -> None:
 class _Found(NamedTuple):
     """What a fetch has for one partition."""
 
-    told: Told = FINE
+    told: PartitionResult = SUCCESS
     acquired: tuple[Acquired, ...] = ()
     records: bytes | memoryview = b""
 
@@ -211,7 +211,7 @@ class _Fetch:
         for place, one in ready:
             here = found[place] = self._acquire(one, left, max_bytes) if left > 0 else _Found()
             left -= sum(last - first + 1 for first, last, _ in here.acquired)
-            is_something = is_something or bool(here.acquired) or here.told is not FINE
+            is_something = is_something or bool(here.acquired) or here.told is not SUCCESS
         if is_something or enough == 0:
             self.found.update(found)
         return is_something
@@ -226,9 +226,9 @@ class _Fetch:
         except CodecError as error:
             log.error("%s cannot be read: %s", one, error)
             return _Found((Errors.CORRUPT_MESSAGE, str(error)))
-        return _Found(FINE, tuple(acquired), read[0] if len(read) == 1 else b"".join(read))
+        return _Found(SUCCESS, tuple(acquired), read[0] if len(read) == 1 else b"".join(read))
 
-    def look(self, watch: _Watch) -> None:
+    def try_complete(self, watch: _Watch) -> None:
         """A partition has news."""
         if self.is_fetched:
             return
@@ -283,7 +283,9 @@ class _Fetch:
         for place in dict.fromkeys((*found, *acknowledged)):
             one = self.found[place] if place in found else _Found()
             moved = moved or one.told[0] in LEADER_CHANGED_ERRORS
-            topics.setdefault(place[0], []).append(self._partition(place, one, acknowledged.get(place, FINE)))
+            topics.setdefault(place[0], []).append(
+                self._partition(place, one, acknowledged.get(place, SUCCESS))
+            )
         host, port = catalogue.advertised
         self.deferred.resolve(
             ShareFetchResponse(
@@ -299,7 +301,9 @@ class _Fetch:
             )
         )
 
-    def _partition(self, place: TopicIdPartition, found: _Found, acknowledged: Told) -> PartitionData:
+    def _partition(
+        self, place: TopicIdPartition, found: _Found, acknowledged: PartitionResult
+    ) -> PartitionData:
         error, message = found.told
         data = PartitionData(
             partition_index=place[1],
@@ -339,5 +343,5 @@ class _Watch:
     def __init__(self, fetch: _Fetch, place: TopicIdPartition, served: SharePartitionServer) -> None:
         self.fetch, self.place, self.served = fetch, place, served
 
-    def look(self) -> None:
-        self.fetch.look(self)
+    def try_complete(self) -> None:
+        self.fetch.try_complete(self)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from konvene.broker.handlers.group_requests import share_groups_enabled
-from konvene.broker.shares.share_partition import FINE, Told
+from konvene.broker.shares.share_partition import SUCCESS, PartitionResult
 from konvene.delivery.contract import Acknowledged, AcknowledgeType
 from konvene.delivery.sessions import TopicIdPartition
 from konvene.errors import MESSAGES, Errors
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 LONGEST_MEMBER_ID = 36
 FIRST_VERSION_WITH_RENEW = 2
 
-UNKNOWN_PARTITION: Told = (Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION])
+UNKNOWN_PARTITION: PartitionResult = (
+    Errors.UNKNOWN_TOPIC_OR_PARTITION,
+    MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION],
+)
 
 LEADER_CHANGED_ERRORS = frozenset((Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH))
 """With these a member is told who leads."""
@@ -73,7 +76,7 @@ class PendingAcknowledgements:
     __slots__ = ("_done", "_missing", "results")
 
     def __init__(self, done: Callable[[], None]) -> None:
-        self.results: dict[TopicIdPartition, Told] = {}
+        self.results: dict[TopicIdPartition, PartitionResult] = {}
         self._missing = 1  # The taking itself: nothing is done before all partitions were taken.
         self._done = done
 
@@ -112,14 +115,14 @@ class PendingAcknowledgements:
                 acks = [Acknowledged(b.first_offset, b.last_offset, b.acknowledge_types) for b in batches]
                 self._wait(place, served.acknowledge(member_id, acks))
         if is_said:
-            self.results.update(dict.fromkeys(unsaid, FINE))
+            self.results.update(dict.fromkeys(unsaid, SUCCESS))
         self._one_less()
 
-    def _wait(self, place: TopicIdPartition, answer: Deferred[Told]) -> None:
+    def _wait(self, place: TopicIdPartition, answer: Deferred[PartitionResult]) -> None:
         self._missing += 1
         answer.listen(lambda told: self._answered(place, told))
 
-    def _answered(self, place: TopicIdPartition, told: Told) -> None:
+    def _answered(self, place: TopicIdPartition, told: PartitionResult) -> None:
         self.results[place] = told
         self._one_less()
 

@@ -58,7 +58,7 @@ async def submit_each_partition(
     for topic in request.topics:
         for partition in topic.partitions:
             key = SharePartitionKey(request.group_id, topic.topic_id, partition.partition)
-            pending = share_coordinators.submit_once(partition_request(key, partition))
+            pending = share_coordinators.submit_without_retry(partition_request(key, partition))
             submitted.append((topic.topic_id, partition.partition, pending))
             if len(submitted) % YIELD_INTERVAL == 0:
                 await asyncio.sleep(0)

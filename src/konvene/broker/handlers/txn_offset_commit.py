@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.broker.handlers.group_requests import submit_to_group_coordinator
 from konvene.broker.transactions import verification
-from konvene.broker.transactions.verification import Generation, Places, Writer
+from konvene.broker.transactions.verification import (
+    PartitionErrors,
+    SupportedOperation,
+    TransactionalProducer,
+)
 from konvene.errors import Errors
 from konvene.groups.offsets.transactional import resolve_topic
 from konvene.internal_topics import OFFSETS_TOPIC
@@ -62,18 +66,18 @@ def handle(
     partition = partitions.get(OFFSETS_TOPIC, index)
     if partition is None:
         return refused(Errors.NOT_COORDINATOR)
-    writer = Writer(request.transactional_id, request.producer_id, request.producer_epoch)
+    writer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
     generation = _generation(context)
     if verification.is_open(partition, writer) or not _is_verified(settings, generation):
         return submit_to_group_coordinator(groups, request.group_id, request, context, refused)
     if verification.is_fenced(partition, writer):
         return refused(Errors.INVALID_PRODUCER_EPOCH)
     place = OFFSETS_TOPIC, index
-    errors = verification.ask(loop, settings, transactions, writer, [place], generation)
+    errors = verification.verify_or_add(loop, settings, transactions, writer, [place], generation)
 
-    def enlisted(errors: Places) -> Any:
+    def enlisted(errors: PartitionErrors) -> Any:
         error = Errors(errors[place])
-        if error is Errors.NONE and not verification.still(transactions, writer, place):
+        if error is Errors.NONE and not verification.is_still_open(transactions, writer, place):
             error = Errors.INVALID_TXN_STATE
         if error is not Errors.NONE:
             return refused(_as_told(error, generation))
@@ -82,30 +86,30 @@ def handle(
     return enlisted(errors) if isinstance(errors, dict) else _when_known(errors, enlisted)
 
 
-async def _when_known(errors: Awaitable[Places], enlisted: Callable[[Places], Any]) -> Any:
+async def _when_known(errors: Awaitable[PartitionErrors], enlisted: Callable[[PartitionErrors], Any]) -> Any:
     answer = enlisted(await errors)
     return await answer if isinstance(answer, Deferred) else answer
 
 
-def _is_verified(settings: BrokerSettings, generation: Generation) -> bool:
-    if generation is Generation.ADD_PARTITION:
+def _is_verified(settings: BrokerSettings, generation: SupportedOperation) -> bool:
+    if generation is SupportedOperation.ADD_PARTITION:
         return True
     return bool(settings.config["transaction.partition.verification.enable"])
 
 
-def _generation(context: RequestContext) -> Generation:
+def _generation(context: RequestContext) -> SupportedOperation:
     if context.api_version >= FIRST_VERSION_THAT_ENLISTS:
-        return Generation.ADD_PARTITION
+        return SupportedOperation.ADD_PARTITION
     if context.api_version >= FIRST_VERSION_WITH_GENERIC_ERROR:
-        return Generation.GENERIC_ERROR_SUPPORTED
-    return Generation.DEFAULT_ERROR
+        return SupportedOperation.GENERIC_ERROR_SUPPORTED
+    return SupportedOperation.DEFAULT_ERROR
 
 
-def _as_told(error: Errors, generation: Generation) -> Errors:
+def _as_told(error: Errors, generation: SupportedOperation) -> Errors:
     """The error of the transaction's coordinator as a group's coordinator tells it."""
     if error is Errors.PRODUCER_FENCED:
         return Errors.INVALID_PRODUCER_EPOCH
-    if error is Errors.TRANSACTION_ABORTABLE and generation is Generation.DEFAULT_ERROR:
+    if error is Errors.TRANSACTION_ABORTABLE and generation is SupportedOperation.DEFAULT_ERROR:
         return Errors.INVALID_TXN_STATE
     if error in (Errors.NETWORK_EXCEPTION, Errors.COORDINATOR_LOAD_IN_PROGRESS):
         return Errors.COORDINATOR_LOAD_IN_PROGRESS

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 Answers = dict[SharePartitionKey, Answer]
 
-OVERTAKEN = Answer(
+SUPERSEDED = Answer(
     Errors.COORDINATOR_NOT_AVAILABLE, "Something else was asked of the share partition meanwhile."
 )
 """What an administrator is told who altered offsets that are others by now."""
@@ -97,7 +97,7 @@ class ShareStateWork:
         def heard(answers: Answers) -> None:
             # A coordinator that has loaded its log anew asks again.
             if coordinator.core is core:
-                coordinator.inform(initialized(wanted.group_id, answers, overtaken))
+                coordinator.inform(initialization_result(wanted.group_id, answers, overtaken))
 
         self._ask_all(wanted.requests, overtaken).listen(heard)
 
@@ -112,7 +112,7 @@ class ShareStateWork:
         self._ask_all(wanted.requests).listen(heard)
 
     def _member_gone(self, coordinator: Coordinator, who: tuple[str, str]) -> None:
-        self._share_partitions.member_gone(*who)
+        self._share_partitions.member_removed(*who)
 
     def _member_left(self, coordinator: Coordinator, who: tuple[str, str]) -> None:
         self._share_partitions.member_left(*who)
@@ -137,7 +137,7 @@ class ShareStateWork:
 
         def heard(answers: Answers) -> None:
             # At once: a heartbeat in between would have begun with the share partitions once more.
-            news = initialized(request.group_id, answers, overtaken)
+            news = initialization_result(request.group_id, answers, overtaken)
             coordinator.submit(news, context).listen(lambda told: written.resolve((answers, told)))
 
         self._ask_all(wanted.requests, overtaken).listen(heard)
@@ -145,8 +145,8 @@ class ShareStateWork:
         if isinstance(told, Errors):
             return told
         stale = {key.topic_id for key in overtaken}
-        in_vain = {key: OVERTAKEN for key in answers if key.topic_id in stale}
-        return _altered(wanted.response, answers | in_vain)
+        in_vain = {key: SUPERSEDED for key in answers if key.topic_id in stale}
+        return with_alter_errors(wanted.response, answers | in_vain)
 
     async def delete_offsets(
         self, coordinator: Coordinator, request: DeleteShareGroupOffsetsRequest, context: RequestContext
@@ -245,7 +245,7 @@ def topics_without_error(answers: Answers) -> tuple[Any, ...]:
     return tuple(topic for topic in dict.fromkeys(key.topic_id for key in answers) if topic not in bad)
 
 
-def initialized(
+def initialization_result(
     group_id: str, answers: Answers, overtaken: Collection[SharePartitionKey] = ()
 ) -> StateInitialized:
     """A topic begins whole or not at all: else the rest of it would not begin where it should. Of a topic of
@@ -260,7 +260,9 @@ def initialized(
     )
 
 
-def _altered(response: AlterShareGroupOffsetsResponse, answers: Answers) -> AlterShareGroupOffsetsResponse:
+def with_alter_errors(
+    response: AlterShareGroupOffsetsResponse, answers: Answers
+) -> AlterShareGroupOffsetsResponse:
     """The response, with the errors of partitions that the share coordinator refused."""
     refused = {
         (key.topic_id, key.partition): answer

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.sharing")
 
-ENABLED = "errors.deadletterqueue.group.enable"
-MOST_COPIED = 16 * 1024 * 1024
+ENABLE_CONFIG = "errors.deadletterqueue.group.enable"
+MAX_COPIED_BATCH_BYTES = 16 * 1024 * 1024
 """Bytes of one batch of source records that are unpacked to be copied; of a larger one only headers go."""
-HEADERS_ONLY = 100
+OVERHEAD_BYTES = 100
 """Bytes that a copy takes beside the key and value, about."""
 
 
-class NoQueue(Exception):
+class DeadLetterTopicUnusable(Exception):
     """The group's dead letter topic cannot be used."""
 
 
@@ -70,32 +70,32 @@ class DeadLetters:
                 self._copy(queue, served, letter)
                 if queue.syncs:
                     await queue.sync()
-            except (NoQueue, Refused, LogError, CodecError) as error:
+            except (DeadLetterTopicUnusable, Refused, LogError, CodecError) as error:
                 self.failed[served.key.group_id] += 1
                 log.error("%s: offsets %d to %d are archived without a copy in a dead letter topic: %s",
                           served.key, letter.first_offset, letter.last_offset, error)  # fmt: skip
-            served.archived(letter)
+            served.dead_letter_done(letter)
 
     async def _queue(self, served: SharePartitionServer) -> Partition:
-        """The partition that the copies go to. Raises `NoQueue`."""
+        """The partition that the copies go to. Raises `DeadLetterTopicUnusable`."""
         node, group_id = self._node, served.key.group_id
         name: str = node.settings.group_configs.of(group_id)["errors.deadletterqueue.topic.name"]
         if not name or name.startswith("__"):
-            raise NoQueue(f"the group's errors.deadletterqueue.topic.name is {name!r}")
+            raise DeadLetterTopicUnusable(f"the group's errors.deadletterqueue.topic.name is {name!r}")
         prefix: str = node.settings.config["errors.deadletterqueue.topic.name.prefix"]
         if prefix and not name.startswith(prefix):
-            raise NoQueue(f"the topic {name!r} does not start with {prefix!r}")
+            raise DeadLetterTopicUnusable(f"the topic {name!r} does not start with {prefix!r}")
         if name not in node.catalogue.topics.by_name:
             if not node.settings.config["errors.deadletterqueue.auto.create.topics.enable"]:
-                raise NoQueue(f"there is no topic {name!r}, and the broker may not create it")
+                raise DeadLetterTopicUnusable(f"there is no topic {name!r}, and the broker may not create it")
             await self._create(name)
         elif not self._is_for_dead_letters(name):
-            raise NoQueue(f"the topic {name!r} does not have {ENABLED}")
+            raise DeadLetterTopicUnusable(f"the topic {name!r} does not have {ENABLE_CONFIG}")
         topic = node.catalogue.topics.by_name.get(name)
         index = served.key.partition % topic.partitions if topic is not None else 0
         queue = node.partitions.get(name, index)
         if queue is None:
-            raise NoQueue(f"{name}-{index} is not there")
+            raise DeadLetterTopicUnusable(f"{name}-{index} is not there")
         return queue
 
     def _is_for_dead_letters(self, topic: str) -> bool:
@@ -104,7 +104,7 @@ class DeadLetters:
 
     async def _create(self, name: str) -> None:
         configs = (
-            CreatableTopicConfig(name=ENABLED, value="true"),
+            CreatableTopicConfig(name=ENABLE_CONFIG, value="true"),
             CreatableTopicConfig(name="message.timestamp.type", value="CreateTime"),
         )
         topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, configs=configs)
@@ -117,7 +117,7 @@ class DeadLetters:
         batch: list[Record] = []
         size = 0
         for copy in self._copies(served, letter):
-            more = len(copy.key or b"") + len(copy.value or b"") + HEADERS_ONLY
+            more = len(copy.key or b"") + len(copy.value or b"") + OVERHEAD_BYTES
             more += sum(len(name) + len(value or b"") for name, value in copy.headers)
             if batch and size + more > most:
                 self._write(queue, served, batch)
@@ -154,7 +154,7 @@ class DeadLetters:
             if header.is_control:
                 continue
             try:
-                for record in records(view, header, limit=MOST_COPIED):
+                for record in records(view, header, limit=MAX_COPIED_BATCH_BYTES):
                     found[record.offset] = record
             except CodecError as error:
                 log.warning("%r: the batch at %d is not copied: %s", partition, header.base_offset, error)

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 Tags = tuple[tuple[int, bytes], ...]
 
 
-def wanted(request: Any) -> bool:
+def is_requested(request: Any) -> bool:
     """Whether the request has the tag."""
     return any(tag == IN_FLIGHT_EXTENSION for tag, _ in request.unknown_tags)
 
 
-def note(share_partitions: SharePartitions, key: SharePartitionKey) -> Tags:
+def in_flight_tag(share_partitions: SharePartitions, key: SharePartitionKey) -> Tags:
     """The tagged field for a share partition."""
     now_ms = share_partitions.now_ms
     notes = InFlightExtension(records=tuple(_note(one, now_ms) for one in share_partitions.in_flight(key)))

@@ -1,10 +1,11 @@
-"""One share partition on this node: who has which records, the log they come from, the keeper of its state.
+"""Serves one share partition: its delivery state, the log that it reads, the coordinator that stores it.
 
-What the core decides counts at once, and whoever asked is answered when it is written (`share_states`). A
-partition is read from the coordinator's log when it is first asked for; until then fetches wait. A write that
-tells that another state has taken its place (`GONE`) ends it: it is made anew when it is asked for again.
+A decision of the core takes effect at once; the request is answered when the state is written (KIP-932,
+`state_coordinators`). A share partition is loaded from the share coordinator on first use, and fetches wait
+meanwhile. A write that is rejected because another state has replaced this one (`STALE_STATE_ERRORS`) closes
+the share partition; the next fetch loads it anew.
 
-There is one timer for all locks: it is set for the first one that ends, and set again when it has rung.
+All acquisition locks share one timer: it is set for the lock that expires first.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.sharing")
 
-A_RECORD = 1024
-"""Bytes that a fetch reads first for each record that it may have; then twice as many, and so on."""
-MOST_AT_FIRST = 64 * 1024
+BYTES_PER_RECORD = 1024
+"""A fetch first reads this many bytes for each record that it may acquire, then twice as many, and so on."""
+MAX_FIRST_READ_BYTES = 64 * 1024
 
 SHARE_GROUPS, DEAD_LETTERS = 1, 2
-"""The levels of `share.version` from which on there are share groups, and their dead letter queues."""
+"""The levels of `share.version` that enable share groups and their dead letter queues."""
 
-GONE = frozenset(
+STALE_STATE_ERRORS = frozenset(
     (
         Errors.FENCED_STATE_EPOCH,
         Errors.FENCED_LEADER_EPOCH,
@@ -59,13 +60,14 @@ GONE = frozenset(
         Errors.NOT_LEADER_OR_FOLLOWER,
     )
 )
-"""What a keeper answers who has another state by now, or none."""
+"""Errors of the share coordinator if it has a newer state of the share partition, or none."""
 
-Told = tuple[Errors, str | None]
-FINE: Told = (Errors.NONE, None)
+PartitionResult = tuple[Errors, str | None]
+"""Error and message of one share partition in a response."""
+SUCCESS: PartitionResult = (Errors.NONE, None)
 
 
-MEANS = {
+CLIENT_ERRORS = {
     Errors.NONE: Errors.NONE,
     Errors.NOT_COORDINATOR: Errors.COORDINATOR_NOT_AVAILABLE,
     Errors.COORDINATOR_NOT_AVAILABLE: Errors.COORDINATOR_NOT_AVAILABLE,
@@ -75,26 +77,28 @@ MEANS = {
     Errors.GROUP_ID_NOT_FOUND: Errors.GROUP_ID_NOT_FOUND,
     Errors.UNKNOWN_TOPIC_OR_PARTITION: Errors.UNKNOWN_TOPIC_OR_PARTITION,
 }
-"""What members hear where the keeper says this; of everything else UNKNOWN_SERVER_ERROR, as from Kafka."""
+"""Errors of the share coordinator and those that members receive; as in Kafka, others are
+UNKNOWN_SERVER_ERROR."""
 
 
-def told(answer: Answer | StateAnswer) -> Told:
-    """A keeper's answer in the words that a member hears."""
-    return MEANS.get(answer.error, Errors.UNKNOWN_SERVER_ERROR), answer.message
+def client_result(answer: Answer | StateAnswer) -> PartitionResult:
+    """Translate an answer of the share coordinator into the error and message that a member receives."""
+    return CLIENT_ERRORS.get(answer.error, Errors.UNKNOWN_SERVER_ERROR), answer.message
 
 
-class Waiting(Protocol):
-    """A fetch that wants to know when there may be records for it."""
+class DelayedFetch(Protocol):
+    """A fetch that waits for records."""
 
-    def look(self) -> None: ...
+    def try_complete(self) -> None:
+        """Complete the fetch if there are enough records now."""
 
 
 class SharePartitionServer:
-    """One share partition. `failed` is what fetches are told once it cannot be served; None while it can."""
+    """One share partition. `failed` is the result of fetches once it is closed; None before."""
 
     __slots__ = (
-        "_alarm", "_began_s", "_dead_letters", "_drop", "_node", "_rings_ms", "_share_coordinators",
-        "_terms_of", "core", "failed", "key", "loaded", "partition", "topic", "waiting", "was_loaded",
+        "_began_s", "_dead_letters", "_drop", "_node", "_share_coordinators", "_terms_source", "_timer",
+        "_timer_ms", "core", "failed", "key", "loaded", "partition", "topic", "waiting", "was_loaded",
     )  # fmt: skip
 
     def __init__(
@@ -113,32 +117,31 @@ class SharePartitionServer:
         self.key = key
         self.topic = partition.topic
         self.partition = partition
-        self._terms_of: object = None
+        self._terms_source: object = None
         self.core = SharePartition(key, Terms())
         self.loaded = self.was_loaded = False
-        self.failed: Told | None = None
-        self.waiting: dict[Waiting, None] = {}
-        self._alarm: asyncio.TimerHandle | None = None
-        self._rings_ms = 0
+        self.failed: PartitionResult | None = None
+        self.waiting: dict[DelayedFetch, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
         self._began_s = 0.0
-        self._take_terms()
+        self._update_terms()
 
     def __repr__(self) -> str:
         return f"<{self.key}: {'loaded' if self.loaded else self.failed or 'loading'}>"
 
-    # --- its life ---
+    # --- loading and closing ---
 
     def load(self) -> None:
-        """Ask the keeper; fetches wait meanwhile."""
+        """Load the state from the share coordinator; fetches wait meanwhile."""
         self._began_s = self._node.loop.time()
-        asked = self._share_coordinators.submit(Read(self.key, self.partition.leader_epoch))
-        asked.listen(self._load)
+        self._share_coordinators.submit(Read(self.key, self.partition.leader_epoch)).listen(self._load)
 
     def _load(self, answer: StateAnswer) -> None:
         if self.failed is not None:
             return
         if answer.error:
-            self.fail(told(answer))
+            self.fail(client_result(answer))
             return
         try:
             start = answer.start_offset if answer.start_offset >= 0 else self._first_offset()
@@ -154,47 +157,45 @@ class SharePartitionServer:
         self._write_behind(follow)
         if self.core.dead_letters:
             self._dead_letters.send(self, self.core.dead_letters)
-        self.wake()
+        self.complete_waiting()
 
     def _first_offset(self) -> int:
-        """Where a group begins that has not read this partition: `share.auto.offset.reset`."""
-        partition, reset = (
-            self.partition,
-            self._node.settings.group_configs.of(self.key.group_id)["share.auto.offset.reset"],
-        )
+        """Return the start offset of a group that has not read this partition: `share.auto.offset.reset`."""
+        partition = self.partition
+        reset: str = self._node.settings.group_configs.of(self.key.group_id)["share.auto.offset.reset"]
         if reset == "earliest":
             return partition.start_offset
         if reset != "latest":
             ago_ms = duration_ms(reset.partition(":")[2]) or 0
-            found = partition.at_timestamp(self._node.environment.wall_clock_ms() - ago_ms)
-            if found is not None:
-                return found[1]
+            timestamp_and_offset = partition.at_timestamp(self._node.environment.wall_clock_ms() - ago_ms)
+            if timestamp_and_offset is not None:
+                return timestamp_and_offset[1]
         return partition.high_watermark
 
-    def fail(self, why: Told) -> None:
-        """Serve no more; whoever waits hears why."""
+    def fail(self, why: PartitionResult) -> None:
+        """Close the share partition; waiting fetches complete with this error."""
         if self.failed is None:
             self.failed = why
             self.loaded = False
             self._drop(self)
-            if self._alarm is not None:
-                self._alarm.cancel()
-            self.wake()
+            if self._timer is not None:
+                self._timer.cancel()
+            self.complete_waiting()
 
-    def wake(self) -> None:
-        """Let the fetches that wait look again, in the order in which they came."""
+    def complete_waiting(self) -> None:
+        """Try to complete the waiting fetches, in the order in which they arrived."""
         for waiting in list(self.waiting):
-            waiting.look()
+            waiting.try_complete()
 
-    def _take_terms(self) -> None:
+    def _update_terms(self) -> None:
         group_configs = self._node.settings.group_configs
-        if self._terms_of is not group_configs:
-            self._terms_of = group_configs
-            self.core.terms = terms(self._node.settings, self._node.catalogue, self.key.group_id)
+        if self._terms_source is not group_configs:
+            self._terms_source = group_configs
+            self.core.terms = delivery_terms(self._node.settings, self._node.catalogue, self.key.group_id)
 
-    def forget_terms(self) -> None:
-        """What records are delivered by may be something else now."""
-        self._terms_of = None
+    def invalidate_terms(self) -> None:
+        """Read the delivery terms anew before the next decision: settings or features have changed."""
+        self._terms_source = None
 
     # --- reading ---
 
@@ -202,62 +203,62 @@ class SharePartitionServer:
     def can_acquire(self) -> bool:
         return self.loaded and self.core.can_acquire
 
-    def upto(self) -> int:
-        """Where the records end that the group may see."""
+    def readable_end(self) -> int:
+        """Return the end offset of the records that the group may read."""
         end = self.partition.high_watermark
         return self.partition.log.last_stable_offset(end) if self.core.terms.read_committed else end
 
     def acquire(
         self, member_id: str, mode: AcquireMode, max_records: int, batch_size: int, max_bytes: int
     ) -> tuple[list[Acquired], list[bytes | memoryview]]:
-        """Give a member what it may have, with the batches that hold it. Raises `LogError` or `CodecError`;
-        then it was given nothing.
+        """Acquire records for a member; return them and the batches that hold them.
 
-        What was read and is for nobody (markers, aborted records) is passed over, and more is read."""
-        self._take_terms()
+        Markers and aborted records are skipped, and more is read. Raises `LogError` or `CodecError` if
+        nothing was acquired."""
+        self._update_terms()
         acquired: list[Acquired] = []
-        found: list[bytes | memoryview] = []
-        count, left, size = 0, max_bytes, min(max_records * A_RECORD, MOST_AT_FIRST)
+        data_parts: list[bytes | memoryview] = []
+        count, left, size = 0, max_bytes, min(max_records * BYTES_PER_RECORD, MAX_FIRST_READ_BYTES)
         while count < max_records and left > 0 and self.can_acquire:
             offset = self.core.next_fetch_offset
             try:
-                data = self._read(offset, min(size, left), first=not found)
+                data = self._read(offset, min(size, left), first=not data_parts)
                 read = list(batches(data))
             except (LogError, CodecError):
-                if found:
-                    break  # What it was given before is the member's. Its next fetch is told.
+                if data_parts:
+                    break  # Return what was acquired before; the next fetch gets the error.
                 raise
             if not read:
                 break
             more = self._acquire(member_id, offset, read, mode, max_records - count, batch_size)
             if more:
                 count += sum(last - first + 1 for first, last, _ in more)
-                kept = _holding(data, read, more[0].first_offset, more[-1].last_offset)
-                found.append(kept)
+                kept = _batches_between(data, read, more[0].first_offset, more[-1].last_offset)
+                data_parts.append(kept)
                 acquired += more
                 left -= len(kept)
                 if self.core.next_fetch_offset < read[-1][0].next_offset:
-                    break  # What is left of it is for another fetch, as records in their last attempts are.
+                    break  # The rest is for another fetch, such as records in their last delivery attempt.
             elif self.core.next_fetch_offset == offset:
                 break
             size *= 2
-        self._set_alarm()
-        return acquired, found
+        self._set_timer()
+        return acquired, data_parts
 
     def size_ahead(self, enough: int) -> int:
-        """Bytes that could be read for the group now; no more are counted than are enough."""
+        """Return how many bytes could be read for the group now; counting stops at `enough`."""
         offset = self.core.next_fetch_offset
         try:
-            return len(self.partition.log.read(offset, enough, upto=self.upto()))
+            return len(self.partition.log.read(offset, enough, upto=self.readable_end()))
         except LogError:
             return enough
 
     def _read(self, offset: int, max_bytes: int, *, first: bool) -> bytes:
         log = self.partition.log
         try:
-            return log.read(offset, max_bytes, upto=self.upto(), min_one=first)
+            return log.read(offset, max_bytes, upto=self.readable_end(), min_one=first)
         except OffsetOutOfRange:
-            # The log's start has moved: the group begins there, and the member asks again.
+            # The log start has moved: the group continues there, and the member fetches again.
             if self.core.start_offset < log.start_offset:
                 self._write_behind(self.core.log_start_moved(log.start_offset))
             return b""
@@ -274,8 +275,8 @@ class SharePartitionServer:
         aborted: list[tuple[int, int]] = []
         partition_log = self.partition.log
         if self.core.terms.read_committed and partition_log.aborted:
-            gone = partition_log.aborted_transactions(offset, read[-1][0].next_offset)
-            aborted = [(a.producer_id, a.first_offset) for a in gone]
+            transactions = partition_log.aborted_transactions(offset, read[-1][0].next_offset)
+            aborted = [(entry.producer_id, entry.first_offset) for entry in transactions]
         acquired, change = self.core.acquire(
             member_id,
             [header for header, _ in read],
@@ -291,39 +292,39 @@ class SharePartitionServer:
 
     # --- acknowledging ---
 
-    def acknowledge(self, member_id: str, acks: list[Acknowledged]) -> Deferred[Told]:
-        """Take what a member says; resolved when it is written."""
-        answer: Deferred[Told] = Deferred()
+    def acknowledge(self, member_id: str, acks: list[Acknowledged]) -> Deferred[PartitionResult]:
+        """Apply a member's acknowledgements; resolved when the state is written."""
+        result: Deferred[PartitionResult] = Deferred()
         if not self.loaded:
-            answer.resolve(self.failed or (Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
-            return answer
-        self._take_terms()
+            result.resolve(self.failed or (Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
+            return result
+        self._update_terms()
         try:
             change = self.core.acknowledge(member_id, acks, self._now_ms())
         except DeliveryError as refused:
-            answer.resolve((refused.error, refused.message))
-            return answer
-        self._set_alarm()
+            result.resolve((refused.error, refused.message))
+            return result
+        self._set_timer()
         if change is None:
-            answer.resolve(FINE)
+            result.resolve(SUCCESS)
         else:
-            self._write(change, answer)
-        return answer
+            self._write(change, result)
+        return result
 
     def release(self, member_id: str) -> None:
-        """The member is gone, or has closed its session: others may have what it held."""
+        """Release the records of a member that left or closed its session."""
         if self.loaded:
             self._write_behind(self.core.release(member_id))
-            self.wake()
+            self.complete_waiting()
 
     # --- writing ---
 
     def _write_behind(self, change: Change | None) -> None:
-        """Write what nobody waits for."""
+        """Write a change for which no request waits."""
         if change is not None:
             self._write(change, None)
 
-    def _write(self, change: Change, waiter: Deferred[Told] | None) -> None:
+    def _write(self, change: Change, waiter: Deferred[PartitionResult] | None) -> None:
         if not change.batches and change.start_offset < 0:
             self._written(change, waiter, Answer())
             return
@@ -334,49 +335,49 @@ class SharePartitionServer:
         )  # fmt: skip
         self._share_coordinators.submit(request).listen(lambda answer: self._written(change, waiter, answer))
 
-    def _written(self, change: Change, waiter: Deferred[Told] | None, answer: Answer) -> None:
+    def _written(self, change: Change, waiter: Deferred[PartitionResult] | None, answer: Answer) -> None:
         follow = self.core.finished(change, answer.error)
-        if answer.error in GONE:
-            self.fail(told(answer))
+        if answer.error in STALE_STATE_ERRORS:
+            self.fail(client_result(answer))
         elif self.failed is None:
             if not answer.error and change.dead_letters:
                 self._dead_letters.send(self, change.dead_letters)
             self._write_behind(follow)
         if waiter is not None:
-            waiter.resolve(told(answer))
-        self.wake()
+            waiter.resolve(client_result(answer))
+        self.complete_waiting()
 
-    def archived(self, letter: DeadLetter) -> None:
-        """The copies of a dead letter are made, or cannot be: the records are done."""
+    def dead_letter_done(self, letter: DeadLetter) -> None:
+        """Archive the records of a dead letter whose copies were written, or cannot be."""
         if self.failed is None:
             self._write_behind(self.core.archived(letter))
 
     # --- locks ---
 
     def _now_ms(self) -> int:
-        """Rounded: a timer that rings when it should is not a moment early."""
+        """Return the loop's time, rounded so that a timer that fires on time is not a moment early."""
         return round(self._node.loop.time() * 1000)
 
-    def _set_alarm(self) -> None:
+    def _set_timer(self) -> None:
         ends = self.core.lock_end_ms
-        if ends is None or (self._alarm is not None and self._rings_ms <= ends):
+        if ends is None or (self._timer is not None and self._timer_ms <= ends):
             return
-        if self._alarm is not None:
-            self._alarm.cancel()  # Locks are shorter by now than they were.
-        self._rings_ms = ends
-        self._alarm = self._node.loop.call_at(ends / 1000, self._ring)
+        if self._timer is not None:
+            self._timer.cancel()  # The lock duration has become shorter.
+        self._timer_ms = ends
+        self._timer = self._node.loop.call_at(ends / 1000, self._expire_locks)
 
-    def _ring(self) -> None:
-        self._alarm = None
+    def _expire_locks(self) -> None:
+        self._timer = None
         if not self.loaded:
             return
         self._write_behind(self.core.expire(self._now_ms()))
-        self._set_alarm()
-        self.wake()
+        self._set_timer()
+        self.complete_waiting()
 
 
-def terms(settings: BrokerSettings, catalogue: ClusterCatalogue, group_id: str) -> Terms:
-    """What a group's settings say of how its records are delivered."""
+def delivery_terms(settings: BrokerSettings, catalogue: ClusterCatalogue, group_id: str) -> Terms:
+    """Return the delivery terms of a group from its settings."""
     configs = settings.group_configs.of(group_id)
     return Terms(
         lock_ms=configs["share.record.lock.duration.ms"],
@@ -389,16 +390,16 @@ def terms(settings: BrokerSettings, catalogue: ClusterCatalogue, group_id: str) 
     )
 
 
-def _holding(
+def _batches_between(
     data: bytes, read: list[tuple[BatchHeader, memoryview]], first: int, last: int
 ) -> bytes | memoryview:
-    """The batches from the one with the first offset to the one with the last."""
-    begin, end, at = 0, len(data), 0
+    """Return the part of `data` from the batch with offset `first` to the batch with offset `last`."""
+    begin, end, position = 0, len(data), 0
     for header, view in read:
         if header.last_offset < first:
-            begin = at + len(view)
+            begin = position + len(view)
         if header.base_offset > last:
-            end = at
+            end = position
             break
-        at += len(view)
+        position += len(view)
     return data if begin == 0 and end == len(data) else memoryview(data)[begin:end]

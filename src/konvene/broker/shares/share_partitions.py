@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from konvene.broker.shares.dead_letters import DeadLetters
-from konvene.broker.shares.share_partition import SHARE_GROUPS, SharePartitionServer, Told
+from konvene.broker.shares.share_partition import SHARE_GROUPS, PartitionResult, SharePartitionServer
 from konvene.cluster.features import SHARE_VERSION
 from konvene.codec.uuid import Uuid
 from konvene.delivery.contract import InFlight
@@ -46,7 +46,7 @@ class SharePartitions:
 
     # --- fetches and acknowledgements ---
 
-    def serve(self, key: SharePartitionKey, topic: str) -> SharePartitionServer | Told:
+    def serve(self, key: SharePartitionKey, topic: str) -> SharePartitionServer | PartitionResult:
         """Return the share partition, loading it on first use, or the error if there is none."""
         served = self.served.get(key)
         if served is not None:
@@ -103,7 +103,7 @@ class SharePartitions:
         """Release the records of a member that left, after `LEAVE_GRACE_S` if it has a share session."""
         session = self.sessions.get(group_id, member_id)
         if session is None:
-            self.member_gone(group_id, member_id)
+            self.member_removed(group_id, member_id)
         else:
             self._node.loop.call_later(LEAVE_GRACE_S, self._end_leave_grace, session, session.epoch)
 
@@ -111,9 +111,9 @@ class SharePartitions:
         """Release the records unless the member is back: with a new session or a request in the old one."""
         now = self.sessions.get(*session.member)
         if now is None or (now is session and now.epoch == epoch):
-            self.member_gone(*session.member)
+            self.member_removed(*session.member)
 
-    def member_gone(self, group_id: str, member_id: str) -> None:
+    def member_removed(self, group_id: str, member_id: str) -> None:
         """Release all records of a member that was removed from its group."""
         self.sessions.remove(group_id, member_id)
         for served in self.of_group(group_id):
@@ -150,7 +150,7 @@ class SharePartitions:
     def features_changed(self) -> None:
         """Share groups may have been switched off, or their dead letter topics."""
         for served in self.served.values():
-            served.forget_terms()
+            served.invalidate_terms()
         if self._node.catalogue.feature_level(SHARE_VERSION) < SHARE_GROUPS and (
             self.served or self.sessions
         ):

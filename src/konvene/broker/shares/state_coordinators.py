@@ -57,10 +57,10 @@ log = logging.getLogger("konvene.share_states")
 
 BROKER = RequestContext(client_id="broker")
 
-AGAIN_S = 0.05
+RETRY_S = 0.05
 """When a request is asked again whose coordinator was not ready."""
 
-MOST_INDEXES = 20_000
+MAX_CACHED_INDEXES = 20_000
 """Of so many share partitions it is remembered which coordinator has them. Those that strangers name are not
 among them."""
 
@@ -68,7 +68,7 @@ NOT_READY = frozenset(
     (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR)
 )
 
-ANSWERS: dict[type, type[Any]] = {
+ERROR_ANSWERS: dict[type, type[Any]] = {
     Initialize: Answer,
     Read: StateAnswer,
     Write: Answer,
@@ -93,10 +93,10 @@ def _read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, An
             yield entry.offset, entry.timestamp, kept
 
 
-SHARE_STATE_SPEECH = RecordSerde(_encode, _read)
+SHARE_STATE_SERDE = RecordSerde(_encode, _read)
 
 
-class Asked:
+class PendingRequest:
     """A request and who waits for its answer. Its coordinator may be unready until the deadline."""
 
     __slots__ = ("answer", "began_s", "deadline", "request")
@@ -118,7 +118,7 @@ class ShareCoordinators(Coordinators):
         super().__init__(SHARE_STATE_TOPIC, node.loop, node.topic_creator)
         self._node = node
         self._indexes: dict[SharePartitionKey, int] = {}
-        self._waiting: dict[SharePartitionKey, deque[Asked]] = {}
+        self._waiting: dict[SharePartitionKey, deque[PendingRequest]] = {}
         self._again: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -133,14 +133,14 @@ class ShareCoordinators(Coordinators):
     def submit(self, request: Request) -> Deferred[Any]:
         """What the coordinator of its share partition answers: a value of `share_state.requests`."""
         meter = self._node.meter
-        asked = Asked(request, 0.0 if meter is None else meter.now_s)
+        asked = PendingRequest(request, 0.0 if meter is None else meter.now_s)
         if self._coordinators and request.key not in self._waiting:
             self._ask(asked)
         else:
             self._wait(asked)
         return asked.answer
 
-    def submit_once(self, request: Request) -> Deferred[Any]:
+    def submit_without_retry(self, request: Request) -> Deferred[Any]:
         """The same for somebody who asks again by himself: the answer, or what is the matter (`Errors`)."""
         coordinator = self.of(str(request.key))
         if coordinator is None:
@@ -159,12 +159,12 @@ class ShareCoordinators(Coordinators):
     def _of(self, key: SharePartitionKey) -> Coordinator | None:
         index = self._indexes.get(key)
         if index is None:
-            if len(self._indexes) >= MOST_INDEXES:
+            if len(self._indexes) >= MAX_CACHED_INDEXES:
                 self._indexes.clear()
             index = self._indexes[key] = self.index_of(str(key))
         return self._coordinators[index]
 
-    def _ask(self, asked: Asked) -> None:
+    def _ask(self, asked: PendingRequest) -> None:
         coordinator = self._of(asked.request.key)
         if coordinator is None or coordinator.state == "failed":
             # Its log is damaged, or the disk is gone: that does not change by waiting.
@@ -172,7 +172,7 @@ class ShareCoordinators(Coordinators):
         else:
             coordinator.submit(asked.request, BROKER).listen(partial(self._answered, asked))
 
-    def _answered(self, asked: Asked, told: Any) -> None:
+    def _answered(self, asked: PendingRequest, told: Any) -> None:
         if not isinstance(told, Errors):
             meter = self._node.meter
             if meter is not None and type(asked.request) is Write:
@@ -185,12 +185,12 @@ class ShareCoordinators(Coordinators):
         else:
             self._wait(asked)
 
-    def _tell(self, asked: Asked, error: Errors) -> None:
-        asked.answer.resolve(ANSWERS[type(asked.request)](error, MESSAGES.get(error)))
+    def _tell(self, asked: PendingRequest, error: Errors) -> None:
+        asked.answer.resolve(ERROR_ANSWERS[type(asked.request)](error, MESSAGES.get(error)))
 
     # --- waiting ---
 
-    def _wait(self, asked: Asked) -> None:
+    def _wait(self, asked: PendingRequest) -> None:
         loop = self._node.loop
         if self._closed:
             self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)
@@ -203,7 +203,7 @@ class ShareCoordinators(Coordinators):
             self._making = loop.create_task(self._make_ready())
             self._making.add_done_callback(self._made)
         if self._again is None:
-            self._again = loop.call_later(AGAIN_S, self._look)
+            self._again = loop.call_later(RETRY_S, self._look)
 
     def _made(self, making: asyncio.Task[None]) -> None:
         """If nothing came of it, it is tried again when somebody looks the next time."""
@@ -241,7 +241,7 @@ class ShareCoordinators(Coordinators):
         return Coordinator(
             f"{SHARE_STATE_TOPIC}-{index}",
             self._make_shard,
-            SHARE_STATE_SPEECH,
+            SHARE_STATE_SERDE,
             replace(
                 node.coordinator_ports(partition, self.wrap_journal),
                 perform=lambda effect: self._perform(index, effect),

@@ -45,10 +45,10 @@ class Refused(Exception):
         self.record_errors = record_errors
 
 
-class Waiting(Protocol):
+class DelayedFetch(Protocol):
     """Somebody who wants to know when a partition has grown."""
 
-    def look(self) -> None: ...
+    def try_complete(self) -> None: ...
 
 
 class LogMeter(Protocol):
@@ -91,7 +91,7 @@ class Partition:
         self._syncs = syncs
         self._shows_synced = syncs and topic not in INTERNAL_TOPICS
         self.synced_ms = environment.wall_clock_ms()
-        self.waiting: dict[Waiting, None] = {}
+        self.waiting: dict[DelayedFetch, None] = {}
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -140,7 +140,7 @@ class Partition:
     # --- writing ---
 
     def produce(self, data: bytes | memoryview, *, sequence_zero: bool = False) -> Appended:
-        """Check and append a producer's batch (`the_batch`). Raises `Refused`."""
+        """Check and append a producer's batch (`single_batch`). Raises `Refused`."""
         try:
             done = self.log.append_as_leader(
                 data, self.leader_epoch, self._wall_clock_ms(), sequence_zero=sequence_zero
@@ -191,7 +191,7 @@ class Partition:
     def _grown(self) -> None:
         if self.waiting:
             for waiting in list(self.waiting):
-                waiting.look()
+                waiting.try_complete()
 
     async def sync(self) -> None:
         """Make what is written durable. Raises `LogError`."""
@@ -249,7 +249,7 @@ class Partition:
         return _pair(self.log.max_timestamp())
 
 
-def the_batch(data: bytes | memoryview, *, zstd: bool) -> bytes | memoryview:
+def single_batch(data: bytes | memoryview, *, zstd: bool) -> bytes | memoryview:
     """The one batch that a Produce may bring to a partition. Raises `Refused`.
 
     As Kafka finds it: a batch that is cut is none, so what is cut behind the first one is passed over.
@@ -376,5 +376,5 @@ class Partitions:
         partition = self._all.pop((topic, index), None)
         if partition is not None:
             for waiting in list(partition.waiting):
-                waiting.look()
+                waiting.try_complete()
         return partition

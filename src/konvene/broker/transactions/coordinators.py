@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.transactions")
 
-TRANSACTION_SPEECH = RecordSerde(encode_transaction_record, one_by_one(decode_transaction_record))
+TRANSACTION_SERDE = RecordSerde(encode_transaction_record, one_by_one(decode_transaction_record))
 
-AGAIN_S = 0.05
+RETRY_S = 0.05
 """When a marker is tried again whose partition was not ready."""
 
 NOT_READY = frozenset(
@@ -82,7 +82,7 @@ class TransactionCoordinators(Coordinators):
         return Coordinator(
             f"{TRANSACTION_TOPIC}-{index}",
             TransactionShard,
-            TRANSACTION_SPEECH,
+            TRANSACTION_SERDE,
             replace(
                 node.coordinator_ports(partition, self.wrap_journal),
                 features=lambda: node.catalogue.state.features,
@@ -263,4 +263,4 @@ class Delivery:
     def _later(self, place: TopicPartition) -> None:
         self._failed.append(place)
         if self._again is None and not self._stopped:
-            self._again = self._node.loop.call_later(AGAIN_S, self._write_again)
+            self._again = self._node.loop.call_later(RETRY_S, self._write_again)

@@ -1,12 +1,12 @@
-"""Whether what is to be written to a partition belongs to a transaction that is open, and that it is told so.
+"""Verification that a write to a partition belongs to an open transaction (KIP-890).
 
-The first record that a producer's transaction has in a partition is held against the coordinator (KIP-890): a
-client of the older generation has added the partition before, which is verified; one of the newer is enlisted
-by its write. Whoever has a transaction open in the partition's log was let in before.
+The first record of a producer's transaction in a partition is checked with the transaction coordinator. A
+client of the older protocol has added the partition before, which is verified. A client of the newer protocol
+adds it by its write. A write whose transaction is open in the partition's log already needs no check.
 
-A partition that was enlisted can be written to only when the coordinator's answer is there, and by then the
-transaction may be over: so it is looked at once more in the moment of the append (`still`), which in one
-process is all that it takes to never leave a record behind a marker.
+When the coordinator's answer arrives, the transaction may have ended. So the transaction is checked once more
+at the moment of the append (`is_still_open`). Within one process that is enough to never leave a record
+behind a marker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from konvene.broker.transactions.coordinators import TransactionCoordinators
 
 BROKER = RequestContext(api_version=5, client_id="broker")
-"""How brokers ask a coordinator to add partitions."""
+"""Context of a broker's own AddPartitionsToTxn request."""
 
 UNVERIFIED = "Unable to verify the partition has been added to the transaction. Underlying error: "
 NOT_ADDED = "Partition was not added to the transaction"
@@ -47,119 +47,128 @@ RETRIABLE = frozenset(
 )
 
 
-Places = dict[tuple[str, int], int]
-"""Topic and partition, and the error code of each."""
+TopicPartition = tuple[str, int]
+
+PartitionErrors = dict[TopicPartition, int]
+"""Error code by topic and partition."""
 
 
-class Generation(Enum):
-    """What a client can be told, by the version of its request."""
+class SupportedOperation(Enum):
+    """What a client supports, by the version of its request: Kafka's `TransactionSupportedOperation`."""
 
     DEFAULT_ERROR = 0
     GENERIC_ERROR_SUPPORTED = 1
     ADD_PARTITION = 2
 
 
-class Writer(NamedTuple):
-    """Whose transaction it is."""
+class TransactionalProducer(NamedTuple):
+    """A transactional id and the producer that writes in its transaction."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
 
 
-def is_open(partition: Partition, writer: Writer) -> bool:
-    """Whether the writer's transaction has records in the partition already."""
-    known = partition.log.producers.by_id.get(writer.producer_id)
-    return known is not None and known.transaction_start is not None and known.epoch == writer.producer_epoch
+def is_open(partition: Partition, producer: TransactionalProducer) -> bool:
+    """Return True if the producer's transaction already has records in the partition."""
+    state = partition.log.producers.by_id.get(producer.producer_id)
+    return (
+        state is not None and state.transaction_start is not None and state.epoch == producer.producer_epoch
+    )
 
 
-def is_fenced(partition: Partition, writer: Writer) -> bool:
-    """Whether the partition has seen a later epoch of this producer."""
-    known = partition.log.producers.by_id.get(writer.producer_id)
-    return known is not None and writer.producer_epoch < known.epoch
+def is_fenced(partition: Partition, producer: TransactionalProducer) -> bool:
+    """Return True if the partition has records of a later epoch of this producer."""
+    state = partition.log.producers.by_id.get(producer.producer_id)
+    return state is not None and producer.producer_epoch < state.epoch
 
 
-def still(transactions: TransactionCoordinators, writer: Writer, place: tuple[str, int]) -> bool:
-    """Whether the transaction is open with the partition in it, at this very moment."""
-    shard = transactions.shard_of(writer.transactional_id)
-    return shard is not None and shard.is_enlisted(*writer, *place)
+def is_still_open(
+    transactions: TransactionCoordinators, producer: TransactionalProducer, partition: TopicPartition
+) -> bool:
+    """Return True if the transaction is open at this moment and includes the partition."""
+    shard = transactions.shard_of(producer.transactional_id)
+    return shard is not None and shard.is_enlisted(*producer, *partition)
 
 
-def ask(
+def verify_or_add(
     loop: asyncio.AbstractEventLoop,
     settings: BrokerSettings,
     transactions: TransactionCoordinators,
-    writer: Writer,
-    places: list[tuple[str, int]],
-    generation: Generation,
+    producer: TransactionalProducer,
+    partitions: list[TopicPartition],
+    supported: SupportedOperation,
 ) -> Any:
-    """Have partitions verified, or added by the newer generation: `Places`, at once or something to await.
+    """Verify that partitions are in the transaction, or add them if the client supports ADD_PARTITION.
 
-    While the last transaction of the producer is being completed, it is waited for."""
+    Return `PartitionErrors` or an awaitable of them. While the producer's previous transaction is being
+    completed, adding is retried for `add.partitions.to.txn.retry.backoff.max.ms` at most."""
     if not transactions.ready:
-        return dict.fromkeys(places, int(Errors.COORDINATOR_NOT_AVAILABLE))
-    asked = _asked(writer, places, verify_only=generation is not Generation.ADD_PARTITION)
-    answer = submit_for_transaction(transactions, asked, BROKER)
+        return dict.fromkeys(partitions, int(Errors.COORDINATOR_NOT_AVAILABLE))
+    verify_only = supported is not SupportedOperation.ADD_PARTITION
+    transaction = _transaction(producer, partitions, verify_only=verify_only)
+    answer = submit_for_transaction(transactions, transaction, BROKER)
     if isinstance(answer, AddPartitionsToTxnResponse):
         errors = _errors(answer)
-        if asked.verify_only or Errors.CONCURRENT_TRANSACTIONS not in errors.values():
+        if verify_only or Errors.CONCURRENT_TRANSACTIONS not in errors.values():
             return errors
-    return _until_known(loop, settings, transactions, asked, answer)
+    return _retry_while_concurrent(loop, settings, transactions, transaction, answer)
 
 
-async def _until_known(
+async def _retry_while_concurrent(
     loop: asyncio.AbstractEventLoop,
     settings: BrokerSettings,
     transactions: TransactionCoordinators,
-    asked: AddPartitionsToTxnTransaction,
+    transaction: AddPartitionsToTxnTransaction,
     answer: Any,
-) -> Places:
-    until = loop.time() + settings.config["add.partitions.to.txn.retry.backoff.max.ms"] / 1000
+) -> PartitionErrors:
+    deadline_s = loop.time() + settings.config["add.partitions.to.txn.retry.backoff.max.ms"] / 1000
     while True:
         errors = _errors(await answer if isinstance(answer, Deferred) else answer)
-        left_ms = int((until - loop.time()) * 1000)
-        ending = Errors.CONCURRENT_TRANSACTIONS in errors.values()
-        if asked.verify_only or left_ms <= 0 or not ending:
+        left_ms = int((deadline_s - loop.time()) * 1000)
+        is_concurrent = Errors.CONCURRENT_TRANSACTIONS in errors.values()
+        if transaction.verify_only or left_ms <= 0 or not is_concurrent:
             return errors
-        await transactions.completed(asked.transactional_id, left_ms)
-        answer = submit_for_transaction(transactions, asked, BROKER)
+        await transactions.completed(transaction.transactional_id, left_ms)
+        answer = submit_for_transaction(transactions, transaction, BROKER)
 
 
-def _asked(
-    writer: Writer, places: list[tuple[str, int]], *, verify_only: bool
+def _transaction(
+    producer: TransactionalProducer, partitions: list[TopicPartition], *, verify_only: bool
 ) -> AddPartitionsToTxnTransaction:
     topics: dict[str, list[int]] = {}
-    for topic, index in places:
+    for topic, index in partitions:
         topics.setdefault(topic, []).append(index)
     return AddPartitionsToTxnTransaction(
-        transactional_id=writer.transactional_id,
-        producer_id=writer.producer_id,
-        producer_epoch=writer.producer_epoch,
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
         verify_only=verify_only,
         topics=tuple(
-            AddPartitionsToTxnTopic(name=topic, partitions=tuple(found)) for topic, found in topics.items()
+            AddPartitionsToTxnTopic(name=topic, partitions=tuple(indexes))
+            for topic, indexes in topics.items()
         ),
     )
 
 
-def _errors(response: AddPartitionsToTxnResponse) -> Places:
+def _errors(response: AddPartitionsToTxnResponse) -> PartitionErrors:
     return {
-        (topic.name, told.partition_index): told.partition_error_code
+        (topic.name, result.partition_index): result.partition_error_code
         for topic in response.results_by_transaction[0].topic_results
-        for told in topic.results_by_partition
+        for result in topic.results_by_partition
     }
 
 
-def as_told(error: int, generation: Generation) -> tuple[Errors, str | None]:
-    """The coordinator's error as a producer knows it, and what Kafka says to it."""
-    found = Errors(error)
-    if found is Errors.PRODUCER_FENCED:
+def producer_error(error: int, supported: SupportedOperation) -> tuple[Errors, str | None]:
+    """Return the error and message of a Produce response for an error of the coordinator, as Kafka does."""
+    cause = Errors(error)
+    if cause is Errors.PRODUCER_FENCED:
         return Errors.INVALID_PRODUCER_EPOCH, None
-    if found is Errors.TRANSACTION_ABORTABLE and generation is Generation.DEFAULT_ERROR:
-        found = Errors.INVALID_TXN_STATE
-    if found is Errors.INVALID_TXN_STATE:
-        return found, NOT_ADDED
-    waits = found is Errors.CONCURRENT_TRANSACTIONS and generation is not Generation.ADD_PARTITION
-    if found in RETRIABLE or waits:
-        return Errors.NOT_ENOUGH_REPLICAS, UNVERIFIED + found.name
-    return found, None
+    if cause is Errors.TRANSACTION_ABORTABLE and supported is SupportedOperation.DEFAULT_ERROR:
+        cause = Errors.INVALID_TXN_STATE
+    if cause is Errors.INVALID_TXN_STATE:
+        return cause, NOT_ADDED
+    may_retry = cause is Errors.CONCURRENT_TRANSACTIONS and supported is not SupportedOperation.ADD_PARTITION
+    if cause in RETRIABLE or may_retry:
+        return Errors.NOT_ENOUGH_REPLICAS, UNVERIFIED + cause.name
+    return cause, None

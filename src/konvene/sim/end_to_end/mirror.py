@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from konvene.broker.groups.record_serde import GROUP_SPEECH
+from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.client.net.cluster import TopicPartition
 from konvene.codec.batches import BatchHeader, check, read_header, records
 from konvene.codec.errors import CodecError
@@ -106,7 +106,7 @@ class Shadow:
 
     def catch_up(self) -> GroupShard:
         for header, batch in self._reader.new_batches():
-            for _, _, record in GROUP_SPEECH.read(batch, header):
+            for _, _, record in GROUP_SERDE.read(batch, header):
                 self.shard.replay(record)
             self.end_offset = header.next_offset
         return self.shard

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from konvene.broker.node_services import NodeServices
 from konvene.broker.shares.share_partition import SharePartitionServer
 from konvene.broker.shares.share_partitions import SharePartitions
-from konvene.broker.shares.state_coordinators import SHARE_STATE_SPEECH, ShareCoordinators
+from konvene.broker.shares.state_coordinators import SHARE_STATE_SERDE, ShareCoordinators
 from konvene.client.net.cluster import TopicPartition
 from konvene.client.share.consumer import ShareRecord
 from konvene.codec.batches import read_end_marker, records
@@ -352,7 +352,7 @@ class NobodyWaitsInVain(Invariant):
         if self.run.was_paused(BROKER, now - LATE_S) or self.run.disk_has_failed:
             return
         for served in serving(self.run):
-            if not served.can_acquire or served.core.next_fetch_offset >= served.upto():
+            if not served.can_acquire or served.core.next_fetch_offset >= served.readable_end():
                 continue
             for watch in served.waiting:
                 fetch: Any = getattr(watch, "fetch", None)
@@ -362,7 +362,7 @@ class NobodyWaitsInVain(Invariant):
                 if now - since > LATE_S:
                     self.broken(
                         f"{fetch.member_id} waits since {since:.3f} s for {served.key}, where there is"
-                        f" {served.core.next_fetch_offset} of {served.upto()}: {served.core!r}"
+                        f" {served.core.next_fetch_offset} of {served.readable_end()}: {served.core!r}"
                     )
 
 
@@ -397,7 +397,7 @@ class ShareStateIsItsLog(Invariant):
                 self._shadows[index] = reader, ShareStateShard(coordinator.core.updates_per_snapshot)
             reader, shadow = self._shadows[index]
             for header, batch in reader.new_batches():
-                for _, _, record in SHARE_STATE_SPEECH.read(batch, header):
+                for _, _, record in SHARE_STATE_SERDE.read(batch, header):
                     shadow.replay(record)
             live, replayed = coordinator.core.states, shadow.states
             for key in sorted(live.keys() | replayed.keys()):

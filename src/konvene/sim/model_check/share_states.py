@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from konvene.broker.shares.background_work import initialized, topics_without_error
+from konvene.broker.shares.background_work import initialization_result, topics_without_error
 from konvene.errors import Errors
 from konvene.groups.share.work import StateDeleted
 from konvene.messages.delete_groups import DeleteGroupsRequest
@@ -62,7 +62,7 @@ class Job(NamedTuple):
         """Return what the group coordinator receives as completion or next request; None if nothing."""
         answers = {r.key: a for r, a in zip(self.requests, self.answers, strict=True) if a is not None}
         if self.kind in (INITIALIZE, ALTER):
-            return initialized(group_id, answers, self.overtaken)
+            return initialization_result(group_id, answers, self.overtaken)
         if self.kind == DELETE_GROUP:
             failed = any(answer.error for answer in answers.values())
             return None if failed else DeleteGroupsRequest(groups_names=(group_id,))

@@ -12,7 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.shares.background_work import _altered, initialized, topics_without_error
+from konvene.broker.shares.background_work import (
+    initialization_result,
+    topics_without_error,
+    with_alter_errors,
+)
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.groups.share.work import BeginDeletion, StateDeleted
@@ -71,13 +75,13 @@ class Administration:
             asked.listen(lambda answers: done(wanted, answers))
 
         def done(wanted: Any, answers: Any) -> None:
-            news = initialized(self.request.group_id, answers, overtaken)
+            news = initialization_result(self.request.group_id, answers, overtaken)
             self._ask(news, lambda _: finished(wanted, answers))
 
         def finished(wanted: Any, answers: Any) -> None:
             if not overtaken:
-                self._is_altered(wanted.requests, _altered(wanted.response, answers))
-            self.told(_altered(wanted.response, answers))
+                self._is_altered(wanted.requests, with_alter_errors(wanted.response, answers))
+            self.told(with_alter_errors(wanted.response, answers))
 
         self._ask(self.request, begun)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 
-from konvene.broker.shares.share_partition import Waiting
+from konvene.broker.shares.share_partition import DelayedFetch
 from konvene.codec.batches import Record, build, end_marker
 from konvene.log.errors import OffsetOutOfRange
 from konvene.log.producers import AbortedTransaction
@@ -113,7 +113,7 @@ class ReadPartition:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.log = ReadLog()
-        self.waiting: dict[Waiting, None] = {}
+        self.waiting: dict[DelayedFetch, None] = {}
 
     def __repr__(self) -> str:
         return f"<{self.topic}: {self.log!r}>"
@@ -145,4 +145,4 @@ class ReadPartition:
 
     def _wake(self) -> None:
         for waiting in list(self.waiting):
-            waiting.look()
+            waiting.try_complete()

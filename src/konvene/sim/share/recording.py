@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from konvene.broker.node_services import NodeServices
-from konvene.broker.shares.share_partition import SharePartitionServer, Told
+from konvene.broker.shares.share_partition import PartitionResult, SharePartitionServer
 from konvene.broker.shares.share_partitions import SharePartitions
 from konvene.broker.shares.state_coordinators import ShareCoordinators
 from konvene.broker.storage.partitions import Partition
@@ -113,12 +113,12 @@ class WatchedServed(SharePartitionServer):
 
     __slots__ = ()
 
-    def acknowledge(self, member_id: str, acks: list[Acknowledged]) -> Deferred[Told]:
-        core, answer = self.core, Deferred[Told]()
+    def acknowledge(self, member_id: str, acks: list[Acknowledged]) -> Deferred[PartitionResult]:
+        core, answer = self.core, Deferred[PartitionResult]()
         assert isinstance(core, WatchedPartition)
         book, start = core.book, core.start_offset
 
-        def told(what: Told) -> None:
+        def told(what: PartitionResult) -> None:
             book.told(member_id, acks, start, what[0])
             answer.resolve(what)
 
@@ -142,8 +142,8 @@ class WatchedSharing(SharePartitions):
         self._book_of = book_of
         self._gone = gone
 
-    def member_gone(self, group_id: str, member_id: str) -> None:
-        super().member_gone(group_id, member_id)
+    def member_removed(self, group_id: str, member_id: str) -> None:
+        super().member_removed(group_id, member_id)
         self._gone(group_id, member_id)
 
     def _make_server(self, key: SharePartitionKey, partition: Partition) -> SharePartitionServer:

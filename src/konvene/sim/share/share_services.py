@@ -79,7 +79,7 @@ class _DeadLetters:
     def send(self, served: SharePartitionServer, letters: Iterable[DeadLetter]) -> None:
         for letter in letters:
             takes_ms = self._node.world.latency_ms("work.ms")
-            self._loop.call_later(takes_ms / 1000, served.archived, letter)
+            self._loop.call_later(takes_ms / 1000, served.dead_letter_done, letter)
 
 
 class _Catalogue:

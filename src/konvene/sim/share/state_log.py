@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from konvene.broker.shares.state_coordinators import SHARE_STATE_SPEECH
+from konvene.broker.shares.state_coordinators import SHARE_STATE_SERDE as BROKER_SERDE
 from konvene.codec.batches import BatchHeader
 from konvene.records.share_state import ShareSnapshotKey
 from konvene.runtime.ports import RecordSerde
@@ -77,4 +77,4 @@ def _read(numbered: Any, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
         yield offset, batch.timestamp_ms, kept
 
 
-SHARE_STATE_SERDE = RecordSerde(SHARE_STATE_SPEECH.encode, _read)
+SHARE_STATE_SERDE = RecordSerde(BROKER_SERDE.encode, _read)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.groups.record_serde import GROUP_SPEECH
+from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.codec.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, build_simple, end_marker, read_header
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.shard import GroupShard
@@ -192,7 +192,7 @@ def read_bytes(batches: Sequence[bytes]) -> GroupShard:
     """Return the shard that a coordinator loads from these batches."""
     shard = GroupShard()
     for batch in batches:
-        for _, _, record in GROUP_SPEECH.read(memoryview(batch), read_header(batch)):
+        for _, _, record in GROUP_SERDE.read(memoryview(batch), read_header(batch)):
             shard.replay(record)
     return shard
 
