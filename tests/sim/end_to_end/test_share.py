@@ -112,8 +112,8 @@ def test_a_start_that_passes_over_what_is_held_is_noticed(monkeypatch: pytest.Mo
     assert broken() == "NothingIsLost"
 
 
-def test_fetches_that_nobody_wakes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SharePartitionServer, "wake", lambda self: None)
+def test_waiting_fetches_that_are_never_completed_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SharePartitionServer, "complete_waiting", lambda self: None)
     patient = Habits(explicit=True, terms=FetchTerms(max_wait_ms=5_000), weights=(1, 4, 0, 0))
     monkeypatch.setattr(share_clients, "_habits", lambda chance: patient)
     assert broken(fault_free=True) == "NobodyWaitsInVain"
