@@ -172,7 +172,7 @@ def test_nothing_is_played_after_a_violation(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Decision, "audit_generation", lambda step, state: None)
     told = run_file("\n".join([*STABLE, "list"]) + "\n\nlist\n")
-    assert "broken EveryGenerationHasATrace: nobody was told why there is <classic g Stable" in told
+    assert "broken EveryGenerationHasATrace: no trace explains <classic g Stable" in told
     assert "ListGroups" not in told
     scenario = Scenario()
     scenario.run(STABLE)

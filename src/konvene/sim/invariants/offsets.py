@@ -26,7 +26,7 @@ from konvene.groups.streams.topology.expressions import expand_expressions
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
 from konvene.records.commits import Committed, OffsetCommitted
 from konvene.records.transactional import InTransaction, TransactionEnded
-from konvene.sim.invariants.classic.generations import hears
+from konvene.sim.invariants.classic.generations import accepts_earlier_epoch
 from konvene.sim.invariants.classic.state import SETTLED, is_member
 from konvene.sim.journal import Batch
 from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Invariant, OffsetKey
@@ -65,7 +65,7 @@ class OnlyMembersCommit(Invariant):
         known = said.group_id in event.before.groups
         alone = generation < 0 and (not known or group.state is State.EMPTY)
         member = known and is_member(group, said.member_id, said.group_instance_id)
-        is_heard = generation == group.generation or hears(group, generation)
+        is_heard = generation == group.generation or accepts_earlier_epoch(group, generation)
         current = member and is_heard and group.state is not State.COMPLETING_REBALANCE
         may = alone or current
         who = f"{said.member_id!r} in generation {generation} of {group!r}"
@@ -84,7 +84,9 @@ class OnlyMembersCommit(Invariant):
         known = said.group_id in event.before.groups
         alone = generation < 0 and (not known or unnamed or group.state is State.EMPTY)
         member = known and is_member(group, said.member_id, said.group_instance_id)
-        may = alone or (member and (generation == group.generation or hears(group, generation)))
+        may = alone or (
+            member and (generation == group.generation or accepts_earlier_epoch(group, generation))
+        )
         who = f"{said.member_id!r} in generation {generation} of {group!r}"
         assert (event.error is Errors.NONE) == may, f"{who} may commit: {may}; answered {event.error!r}"
 

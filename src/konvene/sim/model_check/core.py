@@ -247,12 +247,12 @@ class _Bench:
                 held = full_view(self.core).offsets
                 invariant.books = {key: entry_of(committed) for key, committed in held.items()}
             elif type(invariant) is AssignmentsComeFromTheLeader and stored:
-                invariant.given[GROUP, stored.generation] = {
+                invariant.assigned[GROUP, stored.generation] = {
                     f"instance {instance_name(i)}" if i else self._name(m): bits(given)
                     for i, m, given in before.given
                 }
             elif type(invariant) is EveryGenerationHasATrace and stored and before.told:
-                invariant.told.add((GROUP, stored.generation))
+                invariant.traced.add((GROUP, stored.generation))
 
     # --- the three steps ---
 
@@ -417,9 +417,9 @@ def _remembered(invariants: list[Invariant], told: ClassicGroup | None) -> dict[
     was_told = told.generation == 0  # The first one there is no cause for.
     for invariant in invariants:
         if type(invariant) is AssignmentsComeFromTheLeader:
-            given = invariant.given.get((GROUP, told.generation), {})
+            given = invariant.assigned.get((GROUP, told.generation), {})
         elif type(invariant) is EveryGenerationHasATrace:
-            was_told |= (GROUP, told.generation) in invariant.told
+            was_told |= (GROUP, told.generation) in invariant.traced
     found = []
     for who, what in given.items():
         instance = instance_number(who.removeprefix("instance ")) if who.startswith("instance ") else 0

@@ -1,6 +1,6 @@
-"""Invariants of the generations of classic groups: that they rise, end, are told and explained.
+"""Invariants of the generations of classic groups: their numbers, fencing, assignments, duration and size.
 
-Time is the agenda's, as in `classic`.
+Time is that of the event queue.
 """
 
 from __future__ import annotations
@@ -11,241 +11,251 @@ from konvene.groups.classic.group import ClassicGroup, State
 from konvene.messages.join_group import JoinGroupResponse
 from konvene.messages.sync_group import SyncGroupResponse
 from konvene.runtime.coordinator import TIMER_RETRY_MS
-from konvene.sim.invariants.classic.state import SETTLED, classic, is_member, who_is
+from konvene.sim.invariants.classic.state import SETTLED, classic_groups, identity_of, is_member
 from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Invariant
 
 KINDS = ("classic", "static", "migration", "streams-migration")
 
-MADE_BY_A_REBALANCE = (State.COMPLETING_REBALANCE, State.EMPTY)
-"""The states into which a group comes when its rebalance completes: with members, and without any."""
+COMPLETED_REBALANCE_STATES = (State.COMPLETING_REBALANCE, State.EMPTY)
+"""The states that follow PreparingRebalance: with members, and without any."""
 
 
 class GenerationsIncrease(Invariant):
-    """C1: the generation rises by one with each rebalance that completes; one leader, who is a member."""
+    """C1: the generation increases by one with each completed rebalance; it has one leader, which is a
+    member."""
 
     def after(self, event: Event) -> None:
         if not event.changed:
             return
-        for name, group in classic(event):
+        for name, group in classic_groups(event):
             old = event.before.groups.get(name)
             if isinstance(old, ClassicGroup) and old is not group:
-                step = group.generation - old.generation
-                assert step in (0, 1), f"{old!r} became {group!r}"
-                made = group.state in MADE_BY_A_REBALANCE and group.state is not old.state
-                assert step or not made, f"{old!r} became {group!r}, in the same generation"
-        for _, answer in event.answered:
+                increase = group.generation - old.generation
+                assert increase in (0, 1), f"{old!r} became {group!r}"
+                completed = group.state in COMPLETED_REBALANCE_STATES and group.state is not old.state
+                assert increase or not completed, f"{old!r} became {group!r} in the same generation"
+        for _, response in event.answered:
             if (
-                type(answer) is JoinGroupResponse
-                and not answer.error_code
+                type(response) is JoinGroupResponse
+                and not response.error_code
                 and not event.concerns_modern_group
             ):
-                self._answered(event, answer)
+                self._check_response(event, response)
 
-    def _answered(self, event: Event, answer: JoinGroupResponse) -> None:
+    def _check_response(self, event: Event, response: JoinGroupResponse) -> None:
         group = event.group_after if event.request is not None else event.after.group(event.key[1])
-        told = (answer.generation_id, answer.protocol_name)
-        assert told == (group.generation, group.protocol), f"{group!r}, but {answer.member_id} is told {told}"
-        assert answer.member_id in group.members, f"{answer.member_id} is told of {group!r} and is no member"
-        replaced = event.version < 9 and group.state is State.STABLE
-        if not replaced:
-            leads = answer.member_id == group.leader
-            assert answer.leader == group.leader, f"{group!r} is led by {group.leader}, not {answer.leader}"
-            listed = [m.member_id for m in answer.members]
-            assert listed == (list(group.members) if leads else []), f"{answer.member_id} hears of {listed}"
+        member_id, returned = response.member_id, (response.generation_id, response.protocol_name)
+        current = (group.generation, group.protocol)
+        assert returned == current, f"{group!r}: {member_id} gets generation and protocol {returned}"
+        assert member_id in group.members, f"{group!r}: {member_id} gets a generation, but is no member"
+        rejoined_static = event.version < 9 and group.state is State.STABLE
+        if not rejoined_static:
+            expected = list(group.members) if member_id == group.leader else []
+            assert response.leader == group.leader, f"{group!r} is led by {group.leader}: {response.leader}"
+            listed = [m.member_id for m in response.members]
+            assert listed == expected, f"{group!r}: {member_id} gets the members {listed}"
 
 
 class OtherGenerationsAreFenced(Invariant):
-    """C2: a member's SyncGroup, Heartbeat or OffsetCommit with another generation: ILLEGAL_GENERATION. An
-    earlier one is heard by a group that was a streams group until now, while its first rebalance lasts."""
+    """C2: a member's SyncGroup, Heartbeat or OffsetCommit of another generation is answered with
+    ILLEGAL_GENERATION. A group that was a streams group until now accepts earlier epochs during its first
+    rebalance."""
 
     def after(self, event: Event) -> None:
         if not event.is_classic_request("SyncGroup", "Heartbeat", "OffsetCommit"):
             return
-        said, group, error = event.request, event.group_before, event.error
+        request, group, error = event.request, event.group_before, event.error
         commits = event.api == "OffsetCommit"
-        generation = said.generation_id_or_member_epoch if commits else said.generation_id
-        if not is_member(group, said.member_id, said.group_instance_id):
-            known = said.group_id in event.before.groups
-            assert error is not Errors.ILLEGAL_GENERATION or not known, f"{said.member_id} is no member"
-        elif generation != group.generation and not hears(group, generation):
+        generation = request.generation_id_or_member_epoch if commits else request.generation_id
+        if not is_member(group, request.member_id, request.group_instance_id):
+            exists = request.group_id in event.before.groups
+            assert error is not Errors.ILLEGAL_GENERATION or not exists, (
+                f"{request.member_id} is no member of {group!r}: {error!r}"
+            )
+        elif generation != group.generation and not accepts_earlier_epoch(group, generation):
             assert error is Errors.ILLEGAL_GENERATION, f"{group!r}, generation {generation}: {error!r}"
         else:
             assert error is not Errors.ILLEGAL_GENERATION, f"{group!r}, generation {generation}: {error!r}"
 
 
-def hears(group: ClassicGroup, generation: int) -> bool:
-    is_due = group.accepts_earlier_epochs and group.state is State.PREPARING_REBALANCE
-    return is_due and 0 < generation < group.generation
+def accepts_earlier_epoch(group: ClassicGroup, generation: int) -> bool:
+    """Return True if the group was a streams group until now and accepts the earlier member epoch."""
+    in_first_rebalance = group.accepts_earlier_epochs and group.state is State.PREPARING_REBALANCE
+    return in_first_rebalance and 0 < generation < group.generation
 
 
 class NonMembersAreRejected(Invariant):
-    """C2: a SyncGroup or Heartbeat of who is no member of the group is refused; a Heartbeat that is not
-    refused says whether a rebalance is under way."""
+    """C2: a SyncGroup or Heartbeat of a non-member is rejected; an accepted Heartbeat reports whether a
+    rebalance is in progress."""
 
     def after(self, event: Event) -> None:
         if not event.is_classic_request("SyncGroup", "Heartbeat"):
             return
-        said, group = event.request, event.group_before
-        if not is_member(group, said.member_id, said.group_instance_id):
-            assert event.outcome is None, f"{said.member_id} is no member of {group!r} and was heard"
+        request, group = event.request, event.group_before
+        if not is_member(group, request.member_id, request.group_instance_id):
+            assert event.outcome is None, f"{request.member_id} is no member of {group!r}, but was accepted"
         elif event.api == "Heartbeat" and event.outcome is not None:
-            under_way = group.state is State.PREPARING_REBALANCE
-            expected = Errors.REBALANCE_IN_PROGRESS if under_way else Errors.NONE
+            rebalancing = group.state is State.PREPARING_REBALANCE
+            expected = Errors.REBALANCE_IN_PROGRESS if rebalancing else Errors.NONE
             assert event.error is expected, f"{group!r}: a heartbeat is answered {event.error!r}"
 
 
 class AssignmentsComeFromTheLeader(Invariant):
-    """C3: a member of a stable group holds, and is told, the bytes that the leader gave for its member id."""
+    """C3: a member of a stable group has, and receives, the bytes that the leader assigned to its member
+    id."""
 
     def __init__(self) -> None:
-        self.given: dict[tuple[str, int], dict[str, bytes]] = {}
+        self.assigned: dict[tuple[str, int], dict[str, bytes]] = {}
+        """By group and generation: the assignments of the leader, by identity of the member."""
 
     def after(self, event: Event) -> None:
         if event.kind == "loaded" and event.before is EMPTY_VIEW:
-            self._believe(event)
+            for name, group in classic_groups(event):  # The log of another process: accepted as it is.
+                self._record_current(name, group)
         if not (event.changed or event.is_complete):
             return
         if event.batch is not None and event.is_classic_request("SyncGroup"):
-            self._write(event)
-        for name, group in downgraded(event):
-            self.given[name, group.generation] = {who_is(m): m.assignment for m in group.members.values()}
-        for name, group in classic(event):
+            self._record_leader_assignments(event)
+        for name, group in downgraded_groups(event):
+            self._record_current(name, group)
+        for name, group in classic_groups(event):
             if group.state is not State.STABLE:
                 continue
             if event.kind != "audit" and group is event.before.groups.get(name):
                 continue
-            given = self.given.get((name, group.generation))
-            assert given is not None, f"{group!r} is stable, and no leader gave anything"
+            assigned = self.assigned.get((name, group.generation))
+            assert assigned is not None, f"{group!r} is stable, but no leader sent assignments"
             for member in group.members.values():
-                gave = given.get(who_is(member))
-                holds = member.assignment
-                assert holds == gave, f"{group!r}: {member.member_id} holds {holds!r}, was given {gave!r}"
-        for _, answer in event.answered:
+                expected, current = assigned.get(identity_of(member)), member.assignment
+                assert current == expected, (
+                    f"{group!r}: {member.member_id} has {current!r}, was assigned {expected!r}"
+                )
+        for _, response in event.answered:
             if (
-                type(answer) is SyncGroupResponse
-                and not answer.error_code
+                type(response) is SyncGroupResponse
+                and not response.error_code
                 and not event.concerns_modern_group
             ):
-                self._answered(event, answer)
+                self._check_response(event, response)
 
-    def _believe(self, event: Event) -> None:
-        """What was in a log that somebody else wrote."""
-        for name, group in classic(event):
-            members = group.members.values()
-            self.given[name, group.generation] = {who_is(m): m.assignment for m in members}
+    def _record_current(self, name: str, group: ClassicGroup) -> None:
+        members = group.members.values()
+        self.assigned[name, group.generation] = {identity_of(m): m.assignment for m in members}
 
-    def _write(self, event: Event) -> None:
-        said, group = event.request, event.group_before
-        assert said.member_id == group.leader, f"{said.member_id} assigned, {group.leader} leads"
-        told = {a.member_id: a.assignment for a in said.assignments}
-        self.given[group.group_id, group.generation] = {
-            who_is(m): told.get(m.member_id, b"") for m in group.members.values()
+    def _record_leader_assignments(self, event: Event) -> None:
+        request, group = event.request, event.group_before
+        assert request.member_id == group.leader, f"{request.member_id} assigned, {group.leader} leads"
+        sent = {a.member_id: a.assignment for a in request.assignments}
+        self.assigned[group.group_id, group.generation] = {
+            identity_of(m): sent.get(m.member_id, b"") for m in group.members.values()
         }
 
-    def _answered(self, event: Event, answer: SyncGroupResponse) -> None:
-        group = event.group_after
+    def _check_response(self, event: Event, response: SyncGroupResponse) -> None:
+        group, assignment = event.group_after, response.assignment
         assert group.state is State.STABLE, f"{group!r}: a SyncGroup is answered"
-        given = self.given[group.group_id, group.generation]
-        assert answer.assignment in given.values(), f"{group!r}: nobody was given {answer.assignment!r}"
-        if answer is event.answer:
+        assigned = self.assigned[group.group_id, group.generation]
+        assert assignment in assigned.values(), f"{group!r}: no member was assigned {assignment!r}"
+        if response is event.answer:
             member = group.members.get(event.request.member_id)
-            holds = member.assignment if member is not None else None
-            assert answer.assignment == holds, f"{event.request.member_id} is told another's assignment"
+            current = member.assignment if member is not None else None
+            assert assignment == current, f"{event.request.member_id} receives another member's assignment"
 
 
 class RebalancesEnd(Invariant):
-    """C4: PreparingRebalance ends within the longest rebalance timeout of the members, CompletingRebalance
-    likewise; the first rebalance of a group waits for its initial delay, and for no longer than that again.
+    """C4: PreparingRebalance and CompletingRebalance each end within the longest rebalance timeout of the
+    members. The first rebalance of a group waits for its initial delay, and at most once more for it.
 
-    Where nobody came but static members, it goes on until their sessions end."""
+    A rebalance that no member has joined goes on until the sessions of its static members expire."""
 
     def __init__(self) -> None:
-        self.since: dict[str, tuple[State, int, int]] = {}
-        """Of a group under way: its state, since when, and how long it may last."""
+        self.started: dict[str, tuple[State, int, int]] = {}
+        """By rebalancing group: its state, when that began, and the longest time that it may last."""
 
     def after(self, event: Event) -> None:
+        now_ms = event.runtime.event_queue.now_ms
         if event.kind == "timer" and event.outcome is None and len(event.key) > 1:
-            known = self.since.get(event.key[1])
-            if known is not None:  # What was decided did not fit: it rings again.
-                self.since[event.key[1]] = (
-                    known[0],
-                    event.runtime.event_queue.now_ms,
-                    known[2] + TIMER_RETRY_MS,
-                )
+            started = self.started.get(event.key[1])
+            if started is not None:  # The decision exceeded a batch: the timer expires again.
+                state, _, max_ms = started
+                self.started[event.key[1]] = state, now_ms, max_ms + TIMER_RETRY_MS
         if not (event.changed or event.is_complete):
             return
         if event.kind == "loaded":
-            self.since.clear()
-        for name, group in [*classic(event), *downgraded(event)]:
+            self.started.clear()
+        for name, group in [*classic_groups(event), *downgraded_groups(event)]:
             if group.state in SETTLED:
-                # A stable group may still wait for members to ask for what they were given.
-                self.since.pop(name, None)
+                # Members of a stable group may still have to send SyncGroup.
+                self.started.pop(name, None)
             else:
-                self._under_way(event, name, group)
+                self._check_rebalance(event, name, group)
         for name in event.before.groups:
             if not isinstance(event.after.groups.get(name), ClassicGroup):
-                self.since.pop(name, None)
+                self.started.pop(name, None)
 
-    def _under_way(self, event: Event, name: str, group: ClassicGroup) -> None:
-        now_ms, known = event.runtime.event_queue.now_ms, self.since.get(name)
+    def _check_rebalance(self, event: Event, name: str, group: ClassicGroup) -> None:
+        now_ms, started = event.runtime.event_queue.now_ms, self.started.get(name)
         delay_ms = max(event.runtime.config["group.initial.rebalance.delay.ms"], SHORTEST_INITIAL_DELAY_MS)
-        longest = max(group.rebalance_timeout_ms, 0)
+        timeout_ms = max(group.rebalance_timeout_ms, 0)
         if group.was_empty and group.state is State.PREPARING_REBALANCE:
-            # Where the setting changes while the first rebalance waits, one delay follows another.
-            longest = max(longest, delay_ms) + delay_ms
+            # If the setting changes during the initial delay, one delay follows another.
+            timeout_ms = max(timeout_ms, delay_ms) + delay_ms
         before = event.before.group(name)
-        waits_on = event.key == ("join", name) and not before.waiting  # Nobody to make a generation of.
-        moved = known is None or known[0] is not group.state
-        if known is None or moved or group.generation != before.generation or waits_on:
-            known = group.state, now_ms, 0
-        state, since_ms, most_ms = known
-        most_ms = max(most_ms, longest)
-        self.since[name] = state, since_ms, most_ms
-        kind = "join" if state is State.PREPARING_REBALANCE else "sync"
-        due_ms = event.runtime.due_ms((kind, name))
-        assert due_ms is not None, f"{group!r} has no end: it waits without a timer"
-        lasts = now_ms - since_ms + due_ms
-        assert lasts <= most_ms, f"{group!r} lasts for {lasts} ms, and may for {most_ms}"
+        restarted = event.key == ("join", name) and not before.waiting  # No member has joined.
+        changed = started is None or started[0] is not group.state
+        if started is None or changed or group.generation != before.generation or restarted:
+            started = group.state, now_ms, 0
+        state, since_ms, max_ms = started
+        max_ms = max(max_ms, timeout_ms)
+        self.started[name] = state, since_ms, max_ms
+        timer = "join" if state is State.PREPARING_REBALANCE else "sync"
+        due_ms = event.runtime.due_ms((timer, name))
+        assert due_ms is not None, f"{group!r} has no {timer} timer"
+        duration_ms = now_ms - since_ms + due_ms
+        assert duration_ms <= max_ms, f"{group!r} lasts {duration_ms} ms, more than {max_ms}"
 
 
 class GroupSizeIsLimited(Invariant):
-    """C5: no more members are let in than `group.max.size`. Static ones that stayed away count when back."""
+    """C5: a group accepts at most `group.max.size` members. Absent static members count when they return."""
 
     def after(self, event: Event) -> None:
         if not event.is_classic_request("JoinGroup"):
             return
-        most, before, group = event.runtime.config["group.max.size"], event.group_before, event.group_after
+        max_size = event.runtime.config["group.max.size"]
+        before, group = event.group_before, event.group_after
         if before.state in (State.COMPLETING_REBALANCE, State.STABLE):
             size = len(group.members)
-            assert size <= max(most, len(before.members)), f"{group!r} is larger than {most}"
-        assert group.waiting <= max(most, before.waiting), f"{group!r}: {group.waiting} were let in"
+            assert size <= max(max_size, len(before.members)), f"{group!r} has more than {max_size} members"
+        assert group.waiting <= max(max_size, before.waiting), (
+            f"{group!r}: {group.waiting} members joined, the maximum is {max_size}"
+        )
         if event.error is Errors.GROUP_MAX_SIZE_REACHED:
-            full = max(len(before.members), before.waiting) >= most
-            assert full, f"{before!r} has room, {most} may be in"
+            full = max(len(before.members), before.waiting) >= max_size
+            assert full, f"{before!r} rejects a member, but the maximum is {max_size}"
 
 
 class EveryGenerationHasATrace(Invariant):
-    """Ours: a generation that is over has its story, with at least one cause."""
+    """Ours: a completed generation has a rebalance trace with at least one cause."""
 
     def __init__(self) -> None:
-        self.told: set[tuple[str, int]] = set()
+        self.traced: set[tuple[str, int]] = set()
 
     def after(self, event: Event) -> None:
         if not (event.changed or event.is_complete):
             return
         if event.kind == "loaded" and event.before is EMPTY_VIEW:
-            self.told.update((name, group.generation) for name, group in classic(event))
-        self.told.update((name, group.generation) for name, group in downgraded(event))
+            self.traced.update((name, group.generation) for name, group in classic_groups(event))
+        self.traced.update((name, group.generation) for name, group in downgraded_groups(event))
         for rebalance in event.outcome.why if event.outcome is not None else ():
-            assert rebalance.value.causes, f"{rebalance.group_id} moved to {rebalance.value.epoch}: no cause"
-            self.told.add((rebalance.group_id, rebalance.value.epoch))
-        for name, group in classic(event):
+            trace = rebalance.value
+            assert trace.causes, f"{rebalance.group_id} moved to {trace.epoch} without a cause"
+            self.traced.add((rebalance.group_id, trace.epoch))
+        for name, group in classic_groups(event):
             if group.state in SETTLED and group.generation:
-                assert (name, group.generation) in self.told, f"nobody was told why there is {group!r}"
+                assert (name, group.generation) in self.traced, f"no trace explains {group!r}"
 
 
-def downgraded(event: Event) -> list[tuple[str, ClassicGroup]]:
-    """Groups whose coordinator assigned until now: their members begin with what they were meant to have."""
+def downgraded_groups(event: Event) -> list[tuple[str, ClassicGroup]]:
+    """Return the groups that became classic groups with this event, with the assignments of their members."""
     return [
         (name, group)
         for name, group in event.after.groups.items()

@@ -1,7 +1,7 @@
-"""Invariants of classic groups: their record, their timers, their waiting rooms, their sessions.
+"""Invariants of the state of classic groups: records, timers, pending requests, counters and sessions.
 
-A group is looked at when it changed, and all of them at every look. Time is the agenda's: the wall clock may
-step, and no session and no rebalance is longer or shorter for it.
+A group is checked when it changed, and all groups at every audit. Time is that of the event queue: a step of
+the wall clock makes no session and no rebalance longer or shorter.
 """
 
 from __future__ import annotations
@@ -19,170 +19,187 @@ from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Invar
 KINDS = ("classic", "static", "migration", "streams-migration")
 
 SETTLED = (State.STABLE, State.EMPTY)
-"""The states that a record tells of. In the others a group is on its way; the log still has the last one."""
+"""States that are written to the log. During a rebalance the log still holds the last generation."""
 
 NEW_MEMBER_MS = 5 * 60 * 1000
-"""For how long a new member may wait for its first generation."""
+"""Session timeout of a new member until its first generation."""
 
-REQUESTS_THAT_WAIT = ("JoinGroupRequest", "SyncGroupRequest")
+REBALANCE_DUE = -2
+"""State timestamp of a record that makes the group rebalance when it is loaded."""
+
+HELD_REQUESTS = ("JoinGroupRequest", "SyncGroupRequest")
+"""Requests whose response a group may hold."""
+
+SESSION_APIS = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit")
+"""Requests that restart a member's session."""
 
 
 # --- G: the log and the state machine --------------------------------------------------------------
 
 
 class SettledGroupsAreStored(Invariant):
-    """G1: a group that is stable or empty is in the log as it is; one on its way was there in a generation
-    that is not a later one."""
+    """G1: the log holds a stable or empty group as it is; of a group in a rebalance it holds no later
+    generation than the current one."""
 
     def after(self, event: Event) -> None:
         if not (event.changed or event.is_complete):
             return
-        stored = event.runtime.shadow.groups
-        for name, group in classic(event):
-            told = stored.get(name)
-            assert isinstance(told, ClassicGroup), f"{group!r} is not in the log"
+        shadow = event.runtime.shadow.groups
+        for name, group in classic_groups(event):
+            stored = shadow.get(name)
+            assert isinstance(stored, ClassicGroup), f"{group!r} is not in the log"
             if group.state in SETTLED:
-                live, log = durable_part(group), durable_part(told)
-                assert live == log, f"{group!r}: live {live}, in the log {log}"
+                live, logged = durable_part(group), durable_part(stored)
+                assert live == logged, f"{group!r}: live {live}, in the log {logged}"
             else:
-                assert told.generation <= group.generation, f"{group!r} is behind the log's {told!r}"
+                assert stored.generation <= group.generation, f"{group!r} is older than the logged {stored!r}"
 
 
 class SettledGroupsAreRestored(Invariant):
-    """G1, G3: a settled group is loaded as it was when the last shard ended; a group that is too large for a
-    limit that shrank begins a rebalance, and so does one that became a classic one while somebody left it, as
-    its record says; and nobody else does."""
+    """G1, G3: a settled group is loaded as it was when the last shard ended. A loaded group rebalances only
+    if it exceeds the maximum size, or if its record requires that: it became a classic group while a member
+    left."""
 
     def after(self, event: Event) -> None:
         if event.kind != "loaded":
             return
-        most = event.runtime.config["group.max.size"]
-        for _, group in classic(event):
-            is_due = bool(group.members) and group.group_id in _due(event)
-            rebalances = len(group.members) > most or is_due
-            assert (group.state in SETTLED) != rebalances, f"loaded as {group!r}; the limit is {most}"
+        max_size = event.runtime.config["group.max.size"]
+        for _, group in classic_groups(event):
+            is_due = bool(group.members) and group.group_id in _groups_due_to_rebalance(event)
+            rebalances = len(group.members) > max_size or is_due
+            assert (group.state in SETTLED) != rebalances, f"loaded as {group!r}; the maximum is {max_size}"
         if event.before is EMPTY_VIEW or event.lost:
             return
         for name, group in event.before.groups.items():
-            again = event.after.groups.get(name)
-            if isinstance(group, ClassicGroup) and group.state in SETTLED and _is_settled(again):
-                was, loaded = durable_part(group), durable_part(again)
-                assert loaded == was, f"{name} was {was}, loaded it is {loaded}"
+            restored = event.after.groups.get(name)
+            if isinstance(group, ClassicGroup) and group.state in SETTLED and _is_settled(restored):
+                before, loaded = durable_part(group), durable_part(restored)
+                assert loaded == before, f"{name} was {before}, but is loaded as {loaded}"
 
 
-def _due(event: Event) -> set[str]:
-    """The groups whose last record says that a rebalance has yet to begin."""
-    told: dict[str, Any] = {}
+def _groups_due_to_rebalance(event: Event) -> set[str]:
+    """Return the groups whose last record makes them rebalance when loaded."""
+    last: dict[str, Any] = {}
     for batch in event.runtime.log.batches:
         for record in batch.records:
             key: Any = getattr(record, "key", None)
             if isinstance(key, GroupMetadataKey):
-                told[key.group] = record.value
-    return {name for name, value in told.items() if value is not None and value.current_state_timestamp == -2}
+                last[key.group] = record.value
+    return {
+        name
+        for name, value in last.items()
+        if value is not None and value.current_state_timestamp == REBALANCE_DUE
+    }
 
 
 class TimersMatchState(Invariant):
-    """G11: timers are those that the state asks for: no leak, none forgotten, none late."""
+    """G11: exactly the timers that the state requires are armed: none leaked, none missing, none overdue."""
 
     def after(self, event: Event) -> None:
         runtime = event.runtime
         armed = runtime.coordinator.deadlines
         if event.is_complete:
-            self._all(event, armed)
+            self._check_all(event, armed)
         elif event.changed:
-            for name, group in classic(event):
-                wanted, allowed = timers_of(group)
-                forgotten = wanted - armed.keys()
-                assert not forgotten, f"timers were forgotten: {sorted(forgotten)}"
-                old = event.before.groups.get(name)
-                if old is not None and old is not group:
-                    leaked = (_timers(old) - wanted - allowed) & armed.keys()
-                    assert not leaked, f"timers outlived their reason: {sorted(leaked)}"
-            for name, old in event.before.groups.items():
-                if name not in event.after.groups:
-                    leaked = _timers(old) & armed.keys()
-                    assert not leaked, f"timers outlived group {name}: {sorted(leaked)}"
+            self._check_changed(event, armed)
         elif event.kind == "timer" and len(event.key) > 1:
-            rung = runtime.core.groups.get(event.key[1])
-            if isinstance(rung, ClassicGroup):
-                forgotten = timers_of(rung)[0] - armed.keys()
-                assert not forgotten, f"{event.key} rang for nothing and is not armed again: {forgotten}"
+            group = runtime.core.groups.get(event.key[1])
+            if isinstance(group, ClassicGroup):
+                missing = timers_of(group)[0] - armed.keys()
+                assert not missing, f"{event.key} expired without effect and was not armed again: {missing}"
 
-    def _all(self, event: Event, armed: Any) -> None:
-        wanted: set[Any] = set()
+    def _check_changed(self, event: Event, armed: Any) -> None:
+        for name, group in classic_groups(event):
+            required, allowed = timers_of(group)
+            missing = required - armed.keys()
+            assert not missing, f"timers are not armed: {sorted(missing)}"
+            old = event.before.groups.get(name)
+            if old is not None and old is not group:
+                leaked = (_possible_timers(old) - required - allowed) & armed.keys()
+                assert not leaked, f"timers are still armed: {sorted(leaked)}"
+        for name, old in event.before.groups.items():
+            if name not in event.after.groups:
+                leaked = _possible_timers(old) & armed.keys()
+                assert not leaked, f"timers of the deleted group {name} are still armed: {sorted(leaked)}"
+
+    def _check_all(self, event: Event, armed: Any) -> None:
+        required: set[Any] = set()
         allowed: set[Any] = set()
-        for _, group in classic(event):
-            needs, may = timers_of(group)
-            wanted |= needs
-            allowed |= may
-        forgotten = wanted - armed.keys()
-        assert not forgotten, f"timers were forgotten: {sorted(forgotten)}"
+        for _, group in classic_groups(event):
+            required_by_group, allowed_by_group = timers_of(group)
+            required |= required_by_group
+            allowed |= allowed_by_group
+        missing = required - armed.keys()
+        assert not missing, f"timers are not armed: {sorted(missing)}"
         groups = event.after.groups
         leaked = sorted(
             key
-            for key in armed.keys() - wanted - allowed
+            for key in armed.keys() - required - allowed
             if len(key) > 1 and isinstance(groups.get(key[1], ClassicGroup("")), ClassicGroup)
         )
-        assert not leaked, f"timers without a reason: {leaked}"
+        assert not leaked, f"timers are armed that no group requires: {leaked}"
         next_ms = event.runtime.event_queue.next_ms()
         if next_ms is None or next_ms > event.runtime.event_queue.now_ms:
-            late = sorted(key for key in armed if (event.runtime.due_ms(key) or 0) < 0)
-            assert not late, f"timers did not ring in time: {late}"
+            overdue = sorted(key for key in armed if (event.runtime.due_ms(key) or 0) < 0)
+            assert not overdue, f"timers are overdue: {overdue}"
 
 
 class CountersMatchMembers(Invariant):
-    """G11: what a group counts of itself is what can be counted."""
+    """G11: the counters and indexes of a group equal those counted from its members."""
 
     def after(self, event: Event) -> None:
         if event.changed or event.is_complete:
-            for name, group in classic(event):
+            for name, group in classic_groups(event):
                 if event.kind in ("audit", "loaded") or group is not event.before.groups.get(name):
-                    self._look(group)
+                    self._check_group(group)
 
-    def _look(self, group: ClassicGroup) -> None:
+    def _check_group(self, group: ClassicGroup) -> None:
         members, state = group.members, group.state
-        waiting = sum(m.join_waiter is not None for m in members.values())
-        assert group.waiting == waiting, f"{group!r} counts {group.waiting} who wait, there are {waiting}"
-        names = Counter(name for m in members.values() for name, _ in m.protocols)
-        assert group.protocol_counts == names, f"{group!r} counts {group.protocol_counts}, not {names}"
-        strangers = group.pending_syncs - members.keys()
-        assert not strangers, f"{group!r} waits for SyncGroups of {sorted(strangers)}, who are no members"
-        both = group.pending_joins & members.keys()
-        assert not both, f"{group!r}: {sorted(both)} are members and are waited for to become some"
-        assert (group.leader in members) == bool(members), f"{group!r} is led by {group.leader}"
+        joining = sum(m.join_waiter is not None for m in members.values())
+        assert group.waiting == joining, f"{group!r} counts {group.waiting} pending joins of {joining}"
+        counts = Counter(name for m in members.values() for name, _ in m.protocols)
+        assert group.protocol_counts == counts, f"{group!r} counts {group.protocol_counts}, not {counts}"
+        unknown = group.pending_syncs - members.keys()
+        assert not unknown, f"{group!r} waits for SyncGroups of {sorted(unknown)}, which are not members"
+        joined = group.pending_joins & members.keys()
+        assert not joined, f"{group!r}: the members {sorted(joined)} are also pending joins"
+        assert (group.leader in members) == bool(members), f"{group!r} has the leader {group.leader}"
         wrong = [key for key, m in members.items() if key != m.member_id]
-        assert not wrong, f"{group!r} keeps members under other names: {wrong}"
-        assert state is not State.DEAD, f"{group!r} is kept"
+        assert not wrong, f"{group!r} has members under other ids than theirs: {wrong}"
+        assert state is not State.DEAD, f"{group!r} still exists"
         assert state is not State.EMPTY or not members, f"{group!r} has members"
         types = {m.protocol_type for m in members.values()}
         assert types <= {group.protocol_type}, (
-            f"{group!r} is of {group.protocol_type}, its members of {types}"
+            f"{group!r} has the protocol type {group.protocol_type}, its members {types}"
         )
         if members:
             common = len(members) in group.protocol_counts.values()
             assert common, f"{group!r}: the members have no protocol in common: {group.protocol_counts}"
         if state is State.STABLE or state is State.COMPLETING_REBALANCE:
-            assert members, f"{group!r} has nobody"
+            assert members, f"{group!r} has no members"
             new = [key for key, m in members.items() if m.is_new]
-            assert not new, f"{group!r}: {new} are in a generation, and are taken for new"
-            wanted = group.protocol is not None and group.protocol_counts[group.protocol] == len(members)
-            assert wanted, f"{group!r} has chosen {group.protocol}, of {group.protocol_counts}"
+            assert not new, f"{group!r}: {new} are in a generation, but marked as new"
+            supported = group.protocol is not None and group.protocol_counts[group.protocol] == len(members)
+            assert supported, f"{group!r} uses {group.protocol}, of {group.protocol_counts}"
         else:
             assert not group.pending_syncs, f"{group!r} waits for {sorted(group.pending_syncs)}"
 
 
 class PendingRequestsAreTracked(Invariant):
-    """G12: who has no answer waits in a group's waiting room, where it is its turn, and nobody does twice."""
+    """G12: each JoinGroup or SyncGroup without a response is held by exactly one group, in the state that
+    holds such requests; no other request is held."""
 
     def after(self, event: Event) -> None:
         if event.is_complete:
-            waiters = [waiter for _, group in classic(event) for waiter in _waiters(group)]
-            asked = event.runtime.undecided.items()
-            wait = [waiter for waiter, request in asked if type(request).__name__ in REQUESTS_THAT_WAIT]
-            assert sorted(waiters) == sorted(wait), f"{sorted(wait)} wait, in waiting rooms {sorted(waiters)}"
+            held = sorted(waiter for _, group in classic_groups(event) for waiter in _waiters(group))
+            undecided = event.runtime.undecided.items()
+            pending = sorted(
+                waiter for waiter, request in undecided if type(request).__name__ in HELD_REQUESTS
+            )
+            assert held == pending, f"{pending} are pending, the groups hold {held}"
             return
         if event.kind == "request" and event.api not in ("JoinGroup", "SyncGroup"):
-            assert event.answer is not None, f"{event.api} is not answered"
+            assert event.answer is not None, f"{event.api} has no response"
         if not event.changed:
             return
         before = {w for g in event.before.groups.values() for w in _waiters(g)}
@@ -190,139 +207,153 @@ class PendingRequestsAreTracked(Invariant):
         if event.kind == "request":
             before.add(event.waiter)
         expected = before.difference([waiter for waiter, _ in event.answered])
-        assert len(after) == len(expected), f"{sorted(after)} wait, {sorted(expected)} have no answer"
-        assert expected.issuperset(after), f"{sorted(after)} wait, {sorted(expected)} have no answer"
+        assert len(after) == len(expected), f"{sorted(after)} are held, {sorted(expected)} have no response"
+        assert expected.issuperset(after), f"{sorted(after)} are held, {sorted(expected)} have no response"
 
 
-# --- L: who is silent ------------------------------------------------------------------------------
+# --- L: sessions -----------------------------------------------------------------------------------
 
 
 class SilentMembersExpire(Invariant):
-    """L4: a member of which nothing was heard for its session timeout is gone, and so is who was handed a
-    member id and did not come back with it. Who waits for an answer is there."""
+    """L4: a member that sends nothing for its session timeout is removed, and so is a member id that was
+    handed out and not used. The session of a member with a pending request does not expire."""
 
     def __init__(self) -> None:
-        self.heard: dict[tuple[str, str], tuple[int, int]] = {}
-        """By group and member id: when it was heard, and for how long it may be silent then."""
+        self.last_seen: dict[tuple[str, str], tuple[int, int]] = {}
+        """By group and member id: time of the last request, and for how long the member may be silent."""
 
     def after(self, event: Event) -> None:
         now_ms = event.runtime.event_queue.now_ms
         if event.kind == "loaded":
-            self.heard.clear()
+            self.last_seen.clear()
         if event.kind == "timer" and event.outcome is None and event.key[0] == "session":
-            # What was decided did not fit: it rings again. Members of consumer groups are not looked at here.
-            known = self.heard.get(event.key[1:])
-            if known is not None:
-                self.heard[event.key[1:]] = now_ms, known[1] + TIMER_RETRY_MS
+            # The decision exceeded a batch: the timer expires again. Members of modern groups are not listed.
+            seen = self.last_seen.get(event.key[1:])
+            if seen is not None:
+                self.last_seen[event.key[1:]] = now_ms, seen[1] + TIMER_RETRY_MS
         if event.kind == "timer" and event.changed and event.key[0] == "session":
-            self._ended(event)
-        if event.kind == "request" and event.outcome is not None and event.api in HEARS:
-            said, group = event.request, event.group_after
-            member = group.members.get(said.member_id)
-            # A SyncGroup of a stable group is answered from what is there, and moves no session.
-            hears = event.api != "SyncGroup" or event.group_before.state is not State.STABLE
-            if member is not None and hears:
-                self.heard[group.group_id, said.member_id] = now_ms, _may_be_silent_ms(member)
+            self._check_expired(event)
+        if event.kind == "request" and event.outcome is not None and event.api in SESSION_APIS:
+            self._record_request(event, now_ms)
         if event.changed or event.is_complete:
-            for name, group in classic(event):
-                self._group(event, name, group, now_ms)
-            self._became_classic(event, now_ms)
-            for name, old in event.before.groups.items():
-                if not isinstance(old, ClassicGroup):
-                    continue
-                gone = event.after.groups.get(name)
-                if not isinstance(gone, ClassicGroup):
-                    gone = None
-                for member_id in (*old.members, *sorted(old.pending_joins)):
-                    kept = gone is not None and (member_id in gone.members or member_id in gone.pending_joins)
-                    if not kept:
-                        self.heard.pop((name, member_id), None)
+            for name, group in classic_groups(event):
+                self._check_group(event, name, group, now_ms)
+            self._record_conversion(event, now_ms)
+            self._forget_removed(event)
 
-    def _became_classic(self, event: Event, now_ms: int) -> None:
-        """Who was handed an id by what made its group a classic one."""
+    def _record_request(self, event: Event, now_ms: int) -> None:
+        request, group = event.request, event.group_after
+        member = group.members.get(request.member_id)
+        # A stable group answers a SyncGroup from its state, which restarts no session.
+        restarts = event.api != "SyncGroup" or event.group_before.state is not State.STABLE
+        if member is not None and restarts:
+            self.last_seen[group.group_id, request.member_id] = now_ms, _max_silence_ms(member)
+
+    def _record_conversion(self, event: Event, now_ms: int) -> None:
+        """Record the member ids handed out by a JoinGroup that converted its group to a classic one."""
         if event.is_complete or not event.is_request("JoinGroup"):
             return
         name = event.request.group_id
         group = event.after.groups.get(name)
         if isinstance(group, ClassicGroup) and isinstance(event.before.groups.get(name), MODERN_GROUP_TYPES):
             for member_id in group.pending_joins:
-                self.heard[name, member_id] = now_ms, event.request.session_timeout_ms
+                self.last_seen[name, member_id] = now_ms, event.request.session_timeout_ms
 
-    def _ended(self, event: Event) -> None:
-        """Who cannot send heartbeats because it waits is not silent; only a new one waits for so long."""
+    def _forget_removed(self, event: Event) -> None:
+        for name, old in event.before.groups.items():
+            if not isinstance(old, ClassicGroup):
+                continue
+            group = event.after.groups.get(name)
+            if not isinstance(group, ClassicGroup):
+                group = None
+            for member_id in (*old.members, *sorted(old.pending_joins)):
+                remains = group is not None and (
+                    member_id in group.members or member_id in group.pending_joins
+                )
+                if not remains:
+                    self.last_seen.pop((name, member_id), None)
+
+    def _check_expired(self, event: Event) -> None:
+        """A member with a pending request cannot send heartbeats; only a new one may expire meanwhile."""
         _, name, member_id = event.key
         member = event.before.group(name).members.get(member_id)
         if member is not None and member_id not in event.after.group(name).members:
-            assert not _waits(member) or member.is_new, (
-                f"{member_id} waits for an answer, and its session ended"
+            assert not _has_pending_request(member) or member.is_new, (
+                f"the session of {member_id} expired while its request was pending"
             )
 
-    def _group(self, event: Event, name: str, group: ClassicGroup, now_ms: int) -> None:
+    def _check_group(self, event: Event, name: str, group: ClassicGroup, now_ms: int) -> None:
         before = event.before.groups.get(name)
         old: dict[str, Member] = {}
-        again = event.kind == "loaded" or before is None or group.generation != before.generation
-        if not again and before is not None:
+        restarted = event.kind == "loaded" or before is None or group.generation != before.generation
+        if not restarted and before is not None:
             old = before.members
         for member_id, member in group.members.items():
-            known = self.heard.get((name, member_id))
-            if known is None or old.get(member_id) is not member:
-                # It changed, so it was answered or came back: its session begins again, or goes on.
-                longest = _may_be_silent_ms(member)
-                if not again and known is not None:
-                    longest = max(longest, known[1])
-                elif not again:  # In another's place, whose session timeout goes on.
-                    longest = max([longest, *(_may_be_silent_ms(m) for m in old.values())])
-                self.heard[name, member_id] = now_ms, longest
+            seen = self.last_seen.get((name, member_id))
+            if seen is None or old.get(member_id) is not member:
+                # The member changed: it was answered or it rejoined. Its session restarts or continues.
+                max_silence_ms = _max_silence_ms(member)
+                if not restarted and seen is not None:
+                    max_silence_ms = max(max_silence_ms, seen[1])
+                elif not restarted:  # A static member with a new id: the session of its old id continues.
+                    max_silence_ms = max([max_silence_ms, *(_max_silence_ms(m) for m in old.values())])
+                self.last_seen[name, member_id] = now_ms, max_silence_ms
                 continue
-            if member.join_waiter is None and member.sync_waiter is None:
-                silent = now_ms - known[0]
-                assert silent <= known[1], f"{group!r}: {member_id} is silent for {silent} ms, and still in"
+            if not _has_pending_request(member):
+                silent_ms = now_ms - seen[0]
+                assert silent_ms <= seen[1], f"{group!r}: {member_id} remains after {silent_ms} ms of silence"
         for member_id in sorted(group.pending_joins):
-            known = self.heard.get((name, member_id))
-            if known is None:
-                told_ms = getattr(event.request, "session_timeout_ms", NEW_MEMBER_MS)
-                known = self.heard[name, member_id] = now_ms, told_ms
-            silent = now_ms - known[0]
-            assert silent <= known[1], f"{group!r}: {member_id} was handed out {silent} ms ago"
+            seen = self.last_seen.get((name, member_id))
+            if seen is None:
+                timeout_ms = getattr(event.request, "session_timeout_ms", NEW_MEMBER_MS)
+                seen = self.last_seen[name, member_id] = now_ms, timeout_ms
+            silent_ms = now_ms - seen[0]
+            assert silent_ms <= seen[1], (
+                f"{group!r}: the member id {member_id} is unused after {silent_ms} ms"
+            )
 
 
 class ResponsesRestartSessions(Invariant):
-    """L4: who is heard by a heartbeat, or is answered after it waited, has its whole session before it; and
-    who is new and waits for its first generation has the longer time of a new member."""
+    """L4: an accepted heartbeat, and the response to a held request, give the member its full session
+    timeout. A new member that waits for its first generation has the longer timeout of new members."""
 
     def after(self, event: Event) -> None:
         if event.outcome is None:
             return
         if event.is_classic_request("Heartbeat"):
             group = event.group_after
-            self._has(event, group, group.members[event.request.member_id])
+            self._check_session(event, group, group.members[event.request.member_id])
         elif event.changed and event.kind != "loaded":
             answered = {waiter for waiter, _ in event.answered}
-            for name, group in classic(event):
+            for name, group in classic_groups(event):
                 old = event.before.group(name)
                 if old is not group:
-                    self._group(event, old, group, answered)
+                    self._check_answered(event, old, group, answered)
 
-    def _group(self, event: Event, old: ClassicGroup, group: ClassicGroup, answered: set[int]) -> None:
+    def _check_answered(
+        self, event: Event, old: ClassicGroup, group: ClassicGroup, answered: set[int]
+    ) -> None:
         for member_id, before in old.members.items():
             member = group.members.get(member_id)
-            if (
-                member is not None
-                and not _waits(member)
-                and {before.join_waiter, before.sync_waiter} & answered
-            ):
-                self._has(event, group, member)
+            if member is None or _has_pending_request(member):
+                continue
+            if {before.join_waiter, before.sync_waiter} & answered:
+                self._check_session(event, group, member)
         if event.is_classic_request("JoinGroup"):
-            known = {who_is(m) for m in old.members.values()}
+            known = {identity_of(m) for m in old.members.values()}
             for member in group.members.values():
-                if member.is_new and who_is(member) not in known:
+                if member.is_new and identity_of(member) not in known:
                     due_ms = event.runtime.due_ms(("session", group.group_id, member.member_id))
-                    assert due_ms == NEW_MEMBER_MS, f"{member.member_id} is new and has {due_ms} ms to wait"
+                    assert due_ms == NEW_MEMBER_MS, (
+                        f"the session of the new member {member.member_id} ends in {due_ms} ms,"
+                        f" not {NEW_MEMBER_MS}"
+                    )
 
-    def _has(self, event: Event, group: ClassicGroup, member: Member) -> None:
+    def _check_session(self, event: Event, group: ClassicGroup, member: Member) -> None:
         due_ms = event.runtime.due_ms(("session", group.group_id, member.member_id))
-        assert due_ms == member.session_timeout_ms, (
-            f"{group!r}: {member.member_id} has {due_ms} ms of its session"
+        timeout_ms = member.session_timeout_ms
+        assert due_ms == timeout_ms, (
+            f"{group!r}: the session of {member.member_id} ends in {due_ms} ms, not {timeout_ms}"
         )
 
 
@@ -330,43 +361,42 @@ class ResponsesRestartSessions(Invariant):
 
 
 class HeartbeatsChangeNothing(Invariant):
-    """Ours: what `cacheable` says of a heartbeat is what deciding it says."""
+    """Ours: an accepted heartbeat changes nothing and is cacheable, with the timers of its decision; no other
+    request is cacheable."""
 
     def after(self, event: Event) -> None:
         if event.kind != "request":
             return
-        same = event.runtime.core.cacheable(event.request, event.context)
+        cacheable = event.runtime.core.cacheable(event.request, event.context)
         if event.concerns_modern_group:
             return
         if event.api != "Heartbeat":
-            assert same is None, f"{event.api} is said to be the same again"
+            assert cacheable is None, f"the response to {event.api} is cacheable"
             return
         assert not event.changed, "a heartbeat changed the group"
         accepted = event.outcome is not None and event.error is Errors.NONE
-        assert (same is not None) == accepted, f"the same again: {same}, answered {event.error!r}"
-        if same is not None and event.outcome is not None:
-            assert same[1] == event.outcome.timers, (
-                f"{same[1]} are the same again, not {event.outcome.timers}"
+        assert (cacheable is not None) == accepted, f"cacheable: {cacheable}, answered {event.error!r}"
+        if cacheable is not None and event.outcome is not None:
+            assert cacheable[1] == event.outcome.timers, (
+                f"{cacheable[1]} are the cached timers, not {event.outcome.timers}"
             )
-            assert event.runtime.core.is_current(same[0]), "what was just accepted does not hold"
+            assert event.runtime.core.is_current(cacheable[0]), "the cacheable response is already outdated"
 
 
-# --- what they all ask -----------------------------------------------------------------------------
-
-HEARS = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit")
+# --- shared by the invariants of classic groups ----------------------------------------------------
 
 
-def classic(event: Event) -> Iterator[tuple[str, ClassicGroup]]:
-    """The classic groups that an event touched, after it. One that was of another kind until now began with
-    what that had: `migration` looks after it."""
+def classic_groups(event: Event) -> Iterator[tuple[str, ClassicGroup]]:
+    """Yield the classic groups that an event touched, after it. A group that the event converted to a classic
+    one is left to the invariants of migrations."""
     for name, group in event.after.groups.items():
-        was_another = not event.is_complete and isinstance(event.before.groups.get(name), MODERN_GROUP_TYPES)
-        if isinstance(group, ClassicGroup) and not was_another:
+        converted = not event.is_complete and isinstance(event.before.groups.get(name), MODERN_GROUP_TYPES)
+        if isinstance(group, ClassicGroup) and not converted:
             yield name, group
 
 
 def is_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> bool:
-    """Whether these are the ids of one member, said independently of the group's own check."""
+    """Return True if both ids are those of one member, independently of the group's own check."""
     member = group.members.get(member_id)
     return member is not None and instance_id in (None, member.instance_id)
 
@@ -375,13 +405,13 @@ def _is_settled(group: Any) -> TypeGuard[ClassicGroup]:
     return isinstance(group, ClassicGroup) and group.state in SETTLED
 
 
-def who_is(member: Member) -> str:
-    """What a member is across changes of its member id."""
+def identity_of(member: Member) -> str:
+    """Return what identifies a member when its member id changes: its instance id, or else the member id."""
     return f"instance {member.instance_id}" if member.instance_id is not None else member.member_id
 
 
 def durable_part(group: ClassicGroup) -> tuple[Any, ...]:
-    """What the log has to say of a group."""
+    """Return the part of a group that the log stores."""
     protocol = group.protocol
     return (
         group.state,
@@ -410,22 +440,22 @@ def durable_part(group: ClassicGroup) -> tuple[Any, ...]:
 
 
 def timers_of(group: ClassicGroup) -> tuple[set[Any], set[Any]]:
-    """The timers that a group needs, and those that it may have."""
+    """Return the timers that a group requires, and those that may also be armed."""
     name = group.group_id
-    wanted: set[Any] = {("session", name, member_id) for member_id in group.pending_joins}
+    required: set[Any] = {("session", name, member_id) for member_id in group.pending_joins}
     allowed: set[Any] = set()
     for member_id, member in group.members.items():
-        waits = member.join_waiter is not None or member.sync_waiter is not None
-        (allowed if waits and not member.is_new else wanted).add(("session", name, member_id))
+        suspended = _has_pending_request(member) and not member.is_new
+        (allowed if suspended else required).add(("session", name, member_id))
     if group.state is State.PREPARING_REBALANCE:
-        wanted.add(("join", name))
+        required.add(("join", name))
     if group.pending_syncs:
-        wanted.add(("sync", name))
-    return wanted, allowed
+        required.add(("sync", name))
+    return required, allowed
 
 
-def _timers(group: Any) -> set[Any]:
-    """All that a group may have had."""
+def _possible_timers(group: Any) -> set[Any]:
+    """Return all timers that a group may have had."""
     if not isinstance(group, ClassicGroup):
         return set()
     name = group.group_id
@@ -434,22 +464,22 @@ def _timers(group: Any) -> set[Any]:
 
 
 def _waiters(group: Any) -> list[int]:
-    """Who waits in a group's waiting room, each where it is its turn."""
-    found: list[int] = []
+    """Return the numbers of the requests that a group holds, each checked against the group's state."""
+    waiters: list[int] = []
     if isinstance(group, ClassicGroup):
         for member in group.members.values():
             if member.join_waiter is not None:
-                assert group.state is State.PREPARING_REBALANCE, f"{group!r}: a JoinGroup waits"
-                found.append(member.join_waiter)
+                assert group.state is State.PREPARING_REBALANCE, f"{group!r} holds a JoinGroup"
+                waiters.append(member.join_waiter)
             if member.sync_waiter is not None:
-                assert group.state is State.COMPLETING_REBALANCE, f"{group!r}: a SyncGroup waits"
-                found.append(member.sync_waiter)
-    return found
+                assert group.state is State.COMPLETING_REBALANCE, f"{group!r} holds a SyncGroup"
+                waiters.append(member.sync_waiter)
+    return waiters
 
 
-def _waits(member: Member) -> bool:
+def _has_pending_request(member: Member) -> bool:
     return member.join_waiter is not None or member.sync_waiter is not None
 
 
-def _may_be_silent_ms(member: Member) -> int:
+def _max_silence_ms(member: Member) -> int:
     return NEW_MEMBER_MS if member.is_new else member.session_timeout_ms
