@@ -30,7 +30,6 @@ from konvene.cli.log.decoding import control_facts, decoder_of
 from konvene.client.consumer import protocol
 from konvene.client.errors import ClientError
 from konvene.client.net.settings import parse_bootstrap
-from konvene.client.net.settings import read_properties as read_client_properties
 from konvene.codec import batches as rb
 from konvene.codec.compile import decode
 from konvene.codec.compression import Compression, compress, decompress
@@ -39,8 +38,6 @@ from konvene.codec.json import from_json, to_json
 from konvene.codec.record_check import check_records
 from konvene.codec.uuid import Uuid
 from konvene.codec.varint import read_unsigned_varint, read_unsigned_varlong, read_varint, read_varlong
-from konvene.configs import ConfigError
-from konvene.configs.properties import read_properties
 from konvene.groups.classic.subscriptions import read_subscription
 from konvene.log import summary
 from konvene.log.config import LogConfig
@@ -51,6 +48,7 @@ from konvene.log.errors import LogError
 from konvene.log.index import BadIndex, OffsetIndex, TimeIndex
 from konvene.log.opening import open_log
 from konvene.log.producers import AbortedTransaction, Producers, read_aborted, write_aborted
+from konvene.properties import UnreadableProperties, parse_properties, properties_mapping
 from konvene.records import coordinator
 from konvene.records.cluster_log import METADATA_RECORDS, decode_cluster_record, encode_cluster_record
 
@@ -322,11 +320,11 @@ DECODERS = [
     Decoder("a checkpoint", a_checkpoint, lambda: [b"0\n2\norders-eu 0 17\n__consumer_offsets 3 5\n"],
             LogError, memory=400),
     Decoder("meta.properties", Identity.decode, lambda: [Identity("c", 1, "d").encode()], memory=400),
-    Decoder("a file of settings", lambda data: read_properties(text(data)),
-            lambda: [b"# one\nnode.id=1\nlog.dirs : /tmp\\\n  /x\nkey\\u0041 v\\t\n"], ConfigError,
+    Decoder("a file of settings", lambda data: parse_properties(text(data)),
+            lambda: [b"# one\nnode.id=1\nlog.dirs : /tmp\\\n  /x\nkey\\u0041 v\\t\n"], UnreadableProperties,
             memory=400),
-    Decoder("a client's settings", lambda data: read_client_properties(text(data)),
-            lambda: [b"bootstrap.servers=a:1,b:2\nx\\u0041=\\ty\n"], (ClientError, ValueError), memory=400),
+    Decoder("a client's settings", lambda data: properties_mapping(text(data), "client.properties"),
+            lambda: [b"bootstrap.servers=a:1,b:2\nx\\u0041=\\ty\n"], UnreadableProperties, memory=400),
     Decoder("addresses", lambda data: parse_bootstrap(text(data)), lambda: [b"a:1,[::1]:2,c.d:65535"],
             ClientError, memory=400),
     Decoder("an id", lambda data: Uuid.parse(text(data)), lambda: [b"AAAAAAAAAAAAAAAAAAAAAQ"], ValueError),

@@ -202,12 +202,14 @@ def _settings(text: str) -> dict[str, str | None]:
 
 
 def _properties(path: Path) -> dict[str, str]:
-    from konvene.client.net.settings import read_properties
+    from konvene.properties import UnreadableProperties, properties_mapping
 
     try:
-        return read_properties(path.read_text("utf-8"))
+        return properties_mapping(path.read_text("utf-8"), str(path))
     except UnicodeDecodeError as error:
         fail(f"{path} is not UTF-8: {error.reason} at byte {error.start}")
+    except UnreadableProperties as error:
+        fail(str(error))
     except OSError as error:
         fail(f"cannot read {path}: {error.strerror}")
 

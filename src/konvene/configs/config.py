@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 from konvene.configs.broker.table import BROKER, LISTENER, PLUGIN_PREFIXES, REMOVED, SINGLE_COPY
 from konvene.configs.checks import conflicts
 from konvene.configs.errors import ConfigError, ConflictingConfigs, ManyConfigErrors, UnknownConfig
-from konvene.configs.properties import Entry, read_properties
 from konvene.configs.setting import Setting, Value
+from konvene.properties import Entry, UnreadableProperties, parse_properties
 
 __all__ = ["CLAMPED", "BrokerConfig", "Origin", "Source", "base_name", "nearest_names"]
 
@@ -199,7 +199,11 @@ def _given(
 ) -> dict[str, Entry]:
     """Return the entries that take effect: the overrides', then the file's."""
     given: dict[str, Entry] = {}
-    for written in read_properties(file_text, file) if file_text else ():
+    try:
+        entries = parse_properties(file_text or "", file)
+    except UnreadableProperties as error:
+        raise ConfigError(str(error)) from error
+    for written in entries:
         entry = _in_kafkas_words(written, notices)
         if entry.key in given:
             twice = f"{entry.key} is set twice; this value counts, not that of {given[entry.key].where}"

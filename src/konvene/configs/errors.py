@@ -15,7 +15,6 @@ __all__ = [
     "ManyConfigErrors",
     "RefusedForBroker",
     "UnknownConfig",
-    "UnreadableProperties",
 ]
 
 INVALID_CONFIG = 40
@@ -47,10 +46,6 @@ class UnknownConfig(ConfigError):
 
 class ConflictingConfigs(ConfigError):
     """Values that are valid one by one but conflict with each other."""
-
-
-class UnreadableProperties(ConfigError):
-    """Text that is not a properties file."""
 
 
 class ManyConfigErrors(ConfigError):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from konvene.client.errors import Misconfigured
-from konvene.client.net.settings import ClientSettings, load_command_config, parse_bootstrap, read_properties
+from konvene.client.net.settings import ClientSettings, load_command_config, parse_bootstrap
 
 
 @pytest.mark.parametrize(
@@ -28,19 +28,6 @@ def test_servers(text: str, servers: list[tuple[str, int]]) -> None:
 def test_what_is_no_server_is_refused(text: str) -> None:
     with pytest.raises(Misconfigured, match="write host:port"):
         parse_bootstrap(text)
-
-
-def test_properties_are_javas() -> None:
-    text = "\n".join(
-        [
-            "# a comment", "! another", "", "a=1", "b : 2", "c 3", "  d\t=  four  five", "e=x\\", "   y",
-            "f\\=g=h", "path=C:\\\\dir", "tab=\\t|", "u=\\u00e9", "empty=", "alone", "last=1", "last=2",
-        ]
-    )  # fmt: skip
-    assert read_properties(text) == {
-        "a": "1", "b": "2", "c": "3", "d": "four  five", "e": "xy", "f=g": "h", "path": "C:\\dir",
-        "tab": "\t|", "u": "é", "empty": "", "alone": "", "last": "2",
-    }  # fmt: skip
 
 
 def test_a_command_config_sets_what_we_follow_and_passes_over_the_rest(tmp_path: Path) -> None:

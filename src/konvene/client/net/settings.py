@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from konvene.client.errors import Misconfigured
+from konvene.properties import UnreadableProperties, properties_mapping
 
-__all__ = ["ClientSettings", "load_command_config", "parse_bootstrap", "read_properties"]
+__all__ = ["ClientSettings", "load_command_config", "parse_bootstrap"]
 
 DEFAULT_PORT = 9092
 
@@ -54,7 +55,10 @@ def load_command_config(path: Path) -> ClientSettings:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise Misconfigured(f"{path} cannot be read: {reason}") from error
-    given = read_properties(text)
+    try:
+        given = properties_mapping(text, str(path))
+    except UnreadableProperties as error:
+        raise Misconfigured(str(error)) from error
     protocol = given.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol != "PLAINTEXT":
         raise Misconfigured(
@@ -72,44 +76,3 @@ def load_command_config(path: Path) -> ClientSettings:
         else:
             raise Misconfigured(f"{path}: {key}={given[key]} is not a number of milliseconds")
     return ClientSettings()._replace(**values)  # type: ignore[arg-type]
-
-
-def read_properties(text: str) -> dict[str, str]:
-    """Parse a Java properties file: comments, continuation lines, all separators and escapes."""
-    found: dict[str, str] = {}
-    logical = ""
-    for raw in text.splitlines():
-        line = raw.lstrip(" \t\f")
-        if not logical and (not line or line[0] in "#!"):
-            continue
-        logical += line
-        if _continues(logical):
-            logical = logical[:-1]
-            continue
-        key, value = _split(logical)
-        found[key] = value
-        logical = ""
-    if logical:
-        key, value = _split(logical)
-        found[key] = value
-    return found
-
-
-def _continues(line: str) -> bool:
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
-
-
-def _split(line: str) -> tuple[str, str]:
-    match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", line, re.DOTALL)
-    assert match is not None  # The pattern matches the empty string.
-    return _unescape(match[1]), _unescape(line[match.end() :])
-
-
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def _unescape(text: str) -> str:
-    def one(match: re.Match[str]) -> str:
-        return chr(int(match[1], 16)) if match[1] else _ESCAPES.get(match[2], match[2])
-
-    return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", one, text, flags=re.DOTALL)

@@ -1,10 +1,9 @@
-r"""Reader of Java's `.properties` text, as `java.util.Properties` reads it.
+r"""Parser of Java's `.properties` files, as `java.util.Properties` reads them.
 
-A line is a comment (first mark `#` or `!`), blank, or a key and a value parted by `=`, `:` or white
-space. A line that ends in an odd number of backslashes goes on in the next, whose leading space is
-dropped; a comment never goes on. In keys and values a backslash escapes: `\t \n \r \f`, `\uXXXX`,
-and any other character stands for itself. Trailing space belongs to the value. The last value of a
-key counts: the reader returns every entry with its place, and leaves that to its caller.
+A line is blank, a comment (its first character is `#` or `!`), or a key and a value separated by `=`, `:` or
+white space. A line that ends in an odd number of backslashes continues on the next line, whose leading white
+space is dropped; comments do not continue. A backslash escapes `\t \n \r \f` and `\uXXXX`; any other escaped
+character stands for itself. Trailing white space belongs to the value.
 """
 
 from __future__ import annotations
@@ -13,14 +12,16 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from konvene.configs.errors import UnreadableProperties
-
-__all__ = ["Entry", "read_properties"]
+__all__ = ["Entry", "UnreadableProperties", "parse_properties", "properties_mapping"]
 
 BLANK: Final = " \t\f"
 NEWLINE: Final = r"\r\n|\r|\n"
 ESCAPE: Final = r"\\(u[0-9A-Fa-f]{4}|.|$)"
 ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class UnreadableProperties(ValueError):
+    """Text that is not a properties file; the message names file and line."""
 
 
 class Entry(NamedTuple):
@@ -31,13 +32,18 @@ class Entry(NamedTuple):
     where: str
 
 
-def read_properties(text: str, file: str = "server.properties") -> tuple[Entry, ...]:
-    """All entries, in order. Raises UnreadableProperties, naming file and line."""
+def parse_properties(text: str, file: str = "server.properties") -> tuple[Entry, ...]:
+    """Return all entries in order, also those of a repeated key. Raises `UnreadableProperties`."""
     return tuple(_entry(logical, line, file) for logical, line in _logical_lines(text))
 
 
+def properties_mapping(text: str, file: str) -> dict[str, str]:
+    """Return the last value of each key. Raises `UnreadableProperties`."""
+    return {entry.key: entry.value for entry in parse_properties(text, file)}
+
+
 def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
-    """Lines with their continuations joined and comments left out."""
+    """Yield each logical line that is no comment, its continuations joined, and its line number."""
     parts: list[str] = []
     start = 0
     for number, natural in enumerate(re.split(NEWLINE, text), 1):
@@ -46,7 +52,7 @@ def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
             if not line or line[0] in "#!":
                 continue
             start = number
-        if _goes_on(line):
+        if _continues(line):
             parts.append(line[:-1])
             continue
         yield "".join([*parts, line]), start
@@ -55,12 +61,12 @@ def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
         yield "".join(parts), start
 
 
-def _goes_on(line: str) -> bool:
+def _continues(line: str) -> bool:
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def _entry(line: str, number: int, file: str) -> Entry:
-    """Part a logical line at the first separator that is not escaped."""
+    """Split a logical line at the first separator that is not escaped."""
     end = 0
     while end < len(line) and line[end] not in "=:" and line[end] not in BLANK:
         end += 2 if line[end] == "\\" else 1
@@ -75,7 +81,7 @@ def _unescape(text: str, where: str) -> str:
     if "\\" not in text:
         return text
     plain = re.sub(ESCAPE, lambda found: _character(found[1], where), text, flags=re.DOTALL)
-    # Two escapes may spell one character beyond the first plane.
+    # Two escapes may be the surrogates of one character.
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
