@@ -92,18 +92,18 @@ def test_a_process_ends_with_its_broker_whatever_it_does(tmp_path: Path) -> None
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as broker:
         assert broker.stdout is not None
         worker = None
-        while worker is None or not _stopped(worker):
+        while worker is None or not _stopped(worker, broker.pid):
             _, worker = json.loads(broker.stdout.readline())
         broker.kill()
     ends_soon(worker)
 
 
-def _stopped(pid: int) -> bool:
-    """Whether it could be stopped when it had begun its work: that is when it is nice."""
+def _stopped(worker: int, broker: int) -> bool:
+    """Stop a worker once it has lowered its priority, which is the last step of its start; False if it ended."""
     try:
-        while os.getpriority(os.PRIO_PROCESS, pid) < NICENESS:
+        while os.getpriority(os.PRIO_PROCESS, worker) < os.getpriority(os.PRIO_PROCESS, broker) + NICENESS:
             time.sleep(0.001)
-        os.kill(pid, signal.SIGSTOP)
+        os.kill(worker, signal.SIGSTOP)
     except ProcessLookupError:
         return False
-    return is_running(pid)
+    return is_running(worker)
