@@ -1,7 +1,8 @@
 # Two commands for a newcomer: `make serve` and `make test`. Each makes its virtual environment first.
 #
 #   make serve ARGS="--port 9092 --ephemeral"    a broker
-#   make test                                    linters, types, and the tests without Java, Spark and a browser
+#   make test                                    linters, types, and the tests without Java, Spark and a browser,
+#                                                with fewer seeds and generated examples
 #   make test-all                                all tests, as CI runs them
 #   make pytest TESTS=tests/groups               one part of the tests
 #   make sim                                     100 seeds of each kind of group
@@ -19,6 +20,7 @@ ARGS ?=
 TESTS ?= tests
 WORKERS ?= 3
 SELECT ?=
+DEPTH ?=
 GROUPS ?= classic,static,mixed,consumer,consumer-static,migration,streams,streams-migration,share,transactional
 SEEDS ?= 0..
 
@@ -28,12 +30,12 @@ serve: $(VENV)/.installed
 	$(BIN)/konvene serve $(ARGS)
 
 test: check
-	$(MAKE) pytest SELECT="not external"
+	$(MAKE) pytest SELECT="not external" DEPTH=--quick
 
 test-all: check pytest
 
 pytest: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=40 -m "$(SELECT)" $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=40 -m "$(SELECT)" $(DEPTH) $(TESTS)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -1,31 +1,38 @@
-"""What holds for all tests: none fails for the time that it takes, on a machine with other things to do.
+"""Order, markers and depth of all tests.
 
-With several workers (pytest-xdist, `--dist loadfile`) a file's tests are one worker's, since they share a
-broker or a JVM, and all who need Spark are one worker's. The longest files begin first, so that in the end
-nobody waits for one of them, and what waits takes turns with what computes: two workers more than there are
-processors then keep a machine of two busy, and leave those who measure time in peace.
+With several workers (pytest-xdist, `--dist loadfile`) one worker runs all tests of a file, since they share
+a broker or a JVM, and one runs all tests that need Spark. The longest files start first. Tests that wait
+alternate with tests that compute: one worker more than there are processors keeps a machine of two cores busy.
+
+`--quick` (`make test`) runs every test, with fewer seeds and generated examples (`tests.depth`).
 """
 
 from __future__ import annotations
 
 import gc
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import depth
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
 
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("full"), max_examples=depth.QUICK_EXAMPLES)
+settings.load_profile("full")
 
 HERE = Path(__file__).parent
 
-ONE_WORKERS = ("pipeline/spark/",)
-"""Folders that are one worker's as a whole."""
+ONE_WORKER = ("pipeline/spark/",)
+"""Folders whose tests one worker runs."""
+
+EACH_ALONE = ("sim/seeds/",)
+"""Folders whose tests share nothing, so that each may run on any worker."""
 
 WAIT = (
     "against/test_held_heartbeats.py",
@@ -121,51 +128,73 @@ COMPUTE = (
     "groups/streams/test_invariants.py",
     "sim/transcript/test_streams_recorder.py",
 )
-"""What takes a worker more than some seconds, the longest first, but Spark, whose threads are many, when the
-shorter of those that measure time is over.
+"""Files that take more than some seconds, the longest first: those that mostly wait, and those that compute.
+A file that is missing here costs a little time; `--durations` lists the slowest tests."""
 
-A file that is missing here costs a little time and nothing else; `--durations` tells."""
-
-OF_OTHERS = ("against/", "browser/", "docs/", "pipeline/spark/", "test_bench.py", "testing/")
-"""Where tests watch programs that are not ours at work, and their time-outs, or what took how long."""
+OTHER_PROGRAMS = ("against/", "browser/", "docs/", "pipeline/spark/", "test_bench.py", "testing/")
+"""Folders whose tests run other programs with time-outs of their own, or measure time."""
 
 EXTERNAL = ("against/", "browser/", "delivery/beside/", "log/cleaner/beside/", "pipeline/spark/")
 """Folders whose tests need Java, a browser or Spark; `make test` leaves them to `make test-all`."""
 
-PLACES = {name: n for n, name in enumerate(WAIT)} | {name: 2 * n + 1.5 for n, name in enumerate(COMPUTE)}
-"""Two that wait, then one that computes."""
+RANKS = {name: n for n, name in enumerate(WAIT)} | {name: 2 * n + 1.5 for n, name in enumerate(COMPUTE)}
+"""Two files that wait, then one that computes."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="fewer seeds and generated examples per test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("quick"):
+        depth.quick = True
+        settings.load_profile("quick")
 
 
 def unit(file: str) -> str:
-    """What a worker takes as a whole: a file, or the folder that it is in."""
-    return next((folder for folder in ONE_WORKERS if file.startswith(folder)), file)
+    """Return what one worker runs as a whole: a file, or the folder that it is in."""
+    return next((folder for folder in ONE_WORKER if file.startswith(folder)), file)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The order in which workers take files; within a file nothing changes.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark and order the tests; within a file the order stays.
 
-    What fails among the programs of others is tried once more: their time-outs are theirs, and a machine that
-    stood still for seconds is no fault of the broker's. Both tries are told; who looks for what fails one
-    time in fifty says `-p no:rerunfailures`."""
-    last = 2 * len(PLACES)
-    items.sort(key=lambda item: PLACES.get(unit(item.path.relative_to(HERE).as_posix()), last))
+    A failed test of another program runs once more, since a machine that stood still for seconds is no fault
+    of the broker. The summary shows both runs. `-p no:rerunfailures` turns this off, to find flaky tests."""
+    if depth.quick:
+        _leave_out_seeds(config, items)
+    last = 2 * len(RANKS)
+    items.sort(key=lambda item: RANKS.get(unit(item.path.relative_to(HERE).as_posix()), last))
     for item in items:
         file = item.path.relative_to(HERE).as_posix()
-        if file.startswith(OF_OTHERS):
+        if file.startswith(OTHER_PROGRAMS):
             item.add_marker(pytest.mark.flaky(reruns=1))
         if file.startswith(EXTERNAL) or item.get_closest_marker("java"):
             item.add_marker(pytest.mark.external)
 
 
+def _leave_out_seeds(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the first seeds of each test with a parameter `seed`, for each value of its other parameters."""
+    seeds: defaultdict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if "seed" in params:
+            others = {name: value for name, value in params.items() if name != "seed"}
+            seeds[item.nodeid.partition("[")[0], repr(others)].append(item)
+    dropped = {id(item) for tests in seeds.values() for item in tests[depth.seeds(len(tests)) :]}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in dropped])
+    items[:] = [item for item in items if id(item) not in dropped]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.stats.get("rerun", ()):
-        terminalreporter.section(f"failed and was tried again: {report.nodeid}", yellow=True)
+        terminalreporter.section(f"failed and ran again: {report.nodeid}", yellow=True)
         terminalreporter.write_line(str(report.longrepr))
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end: the garbage collector need not look through it again and again,
-    nor come as often as in a small program."""
+    """Exempt what was collected from garbage collection, since it lives to the end, and collect less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -179,7 +208,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
     class ByUnit(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return unit(super()._split_scope(nodeid).removeprefix("tests/"))
+            path = nodeid.removeprefix("tests/")
+            return path if path.startswith(EACH_ALONE) else unit(path.partition("::")[0])
 
-    config.option.loadscopereorder = False  # Which would be by the number of tests.
+    config.option.loadscopereorder = False  # It would order by the number of tests.
     return ByUnit(config, log)

@@ -11,7 +11,7 @@ from typing import Any
 from konvene.testing import Konvene
 
 LIBRARIES = ("confluent-kafka", "kafka-python", "aiokafka")
-POLL_MS = 200
+POLL_MS = 1_000
 """kafka-python 3.0 can stand still for good where a poll ends while it looks up its position."""
 SESSION_MS = 10_000
 SHORT_SESSION_MS = 3_000
