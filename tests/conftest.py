@@ -2,7 +2,7 @@
 
 With several workers (pytest-xdist, `--dist loadfile`) one worker runs all tests of a file, since they share
 a broker or a JVM, and one runs all tests that need Spark. The longest files start first. Tests that wait
-alternate with tests that compute: one worker more than there are processors keeps a machine of two cores busy.
+alternate with tests that compute, so that one worker more than there are processors keeps all of them busy.
 
 `--quick` (`make test`) runs every test, with fewer seeds and generated examples (`tests.depth`).
 """
@@ -194,7 +194,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt what was collected from garbage collection, since it lives to the end, and collect less often."""
+    """Exempt the collected tests from garbage collection, and collect garbage less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -209,7 +209,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     class ByUnit(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.removeprefix("tests/")
-            return path if path.startswith(EACH_ALONE) else unit(path.partition("::")[0])
+            file = path.partition("::")[0]
+            return path if file.startswith(EACH_ALONE) else unit(file)
 
     config.option.loadscopereorder = False  # It would order by the number of tests.
     return ByUnit(config, log)
