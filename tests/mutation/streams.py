@@ -322,8 +322,8 @@ WARMUPS = (
     _row(
         "promoted-although-behind", HIGHLY_AVAILABLE, ("T5",),
         "A task goes to who is behind by twice what is acceptable.",
-        "return self.progress.has_caught_up(self.ids[process], self.keys[task], self.acceptable)\n",
-        "return self.progress.has_caught_up(self.ids[process], self.keys[task], 2 * self.acceptable + 50)\n",
+        "return self.progress.has_caught_up(self.process_ids[process], self.task_ids[task], self.acceptable)\n",
+        "return self.progress.has_caught_up(self.process_ids[process], self.task_ids[task], 2 * self.acceptable + 50)\n",
     ),
     _row(
         "caught-up-and-nothing-follows", "groups/streams/warmups.py", ("T5", "T13"),

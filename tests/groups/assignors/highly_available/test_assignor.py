@@ -11,8 +11,8 @@ from tests.groups.assignors.tasks.golden import tasks
 from tests.groups.assignors.tasks.groups import shuffled, without
 
 from konvene.groups.assignors.highly_available.assignor import assign
-from konvene.groups.assignors.highly_available.indexed_group import Group
-from konvene.groups.assignors.highly_available.quotas import Level, shares
+from konvene.groups.assignors.highly_available.indexed_group import IndexedGroup
+from konvene.groups.assignors.highly_available.quotas import Balance, fair_quotas
 from konvene.groups.assignors.tasks.contract import (
     NO_TASKS,
     NOTHING,
@@ -323,14 +323,14 @@ def test_what_has_no_state_moves_at_once_and_has_no_copies() -> None:
 )  # fmt: skip
 def test_shares(count: int, weights: list[int], least: list[int], most: list[int]) -> None:
     """Of who may have one more as many do as tasks are left."""
-    assert shares(count, weights) == (least, most)
+    assert fair_quotas(count, weights) == (least, most)
 
 
 def test_reprs() -> None:
-    level = Level([3, 0, 0], [1, 1, 1])
-    assert repr(level) == "<Level 2 over, 0 under>"
+    level = Balance([3, 0, 0], [1, 1, 1])
+    assert repr(level) == "<Balance 2 over, 0 under>"
     spec = group(a=has("p", (0,)), b=has("q"))
-    assert repr(Group(spec, stateful(2))) == "<Group 2 members of 2 processes, 2 tasks>"
+    assert repr(IndexedGroup(spec, stateful(2))) == "<IndexedGroup 2 members of 2 processes, 2 tasks>"
 
 
 # Racks and tags -----------------------------------------------------------------------------------------

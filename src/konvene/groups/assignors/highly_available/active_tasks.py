@@ -1,23 +1,24 @@
-"""On which process each task is active, and which are to move when their copies have caught up.
+"""The process of each active task, and the tasks that move once their copies have caught up.
 
-First each task is where it can be at once:
+First each task gets a process where it can run at once:
 
-    owner is there         there; unless it says that it is behind, and another process has caught up
-    owner is gone          who has caught up; else who told most; else who has a copy of which nobody knows
-                           how far it is; else, last of all, who has least
-    no state               where it was, or last of all who has least
+    its owner is alive      the owner's process; if the owner reports a lag and another process has caught up,
+                            that one
+    its owner has left      a process that has caught up; else the one with the least known lag or the highest
+                            offset; else one with a copy of unknown progress; else the least loaded one
+    stateless               the owner's process, or the least loaded one
 
-Then tasks with state are shared out evenly among processes (`highly_available_shares`), those without state
-around them. What moves is chosen in this order:
+Then stateful tasks are balanced over processes (`quotas`), and stateless tasks around them. Stateful tasks
+move in this order:
 
-    at once                to who has caught up
-    at once                to processes that cannot be waited for, as they do not say how far they are
-    when caught up         what warms up there already; then the copy that is furthest on; then what is
-                           shortest, of which least is to be restored
+    at once                 to processes that have caught up
+    at once                 to processes without a reporting member, which cannot be waited for
+    after a warm-up         ongoing warm-ups; then to the most advanced copies; then the tasks with the least
+                            to restore
 
-The first two are done. Of the last only so many are begun as may warm up at a time, and the rest is no more
-than a number: how many tasks a process is to have in the end. That number is what tasks without state are
-shared out by, so that they move once, and not again when those with state arrive.
+The assignment has the moves at once, and as many warm-ups as are allowed simultaneously. Moves beyond that
+only count towards the final number of tasks of each process. Stateless tasks are balanced for these final
+numbers, so that they do not move again when the stateful ones arrive.
 """
 
 from __future__ import annotations
@@ -26,101 +27,115 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from math import lcm
 
-from konvene.groups.assignors.highly_available.indexed_group import ABSENT, Group
-from konvene.groups.assignors.highly_available.quotas import Level
+from konvene.groups.assignors.highly_available.indexed_group import ABSENT, IndexedGroup
+from konvene.groups.assignors.highly_available.quotas import Balance
 
-__all__ = ["Actives"]
+__all__ = ["ActiveTasks"]
 
-LOOKED_AT = 32
+MAX_COMPARED = 32
 """Maximum number of equally loaded processes whose racks are compared."""
 
 
-class Actives:
-    """Processes of active tasks in the making."""
+class ActiveTasks:
+    """The processes of active tasks, computed step by step."""
 
-    __slots__ = ("at", "budget", "count", "group", "is_new", "level", "moving", "under_way", "warmups")
+    __slots__ = (
+        "balance",
+        "count",
+        "group",
+        "is_moved",
+        "movable",
+        "ongoing_warmups",
+        "process_of",
+        "warmups",
+        "warmups_left",
+    )
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: IndexedGroup) -> None:
         self.group = group
-        self.at = [ABSENT] * group.count
-        """For each task its process."""
-        self.is_new = [False] * group.count
-        """For each task whether it comes to where it is."""
-        self.count = [0] * len(group.ids)
-        """Tasks with state of each process."""
-        self.budget = group.warmups
-        """So many more may warm up."""
+        self.process_of = [ABSENT] * group.count
+        """By task: its process."""
+        self.is_moved = [False] * group.count
+        """By task: whether it moves to its process in this assignment."""
+        self.count = [0] * len(group.process_ids)
+        """By process: number of its stateful tasks; in the end, after all moves."""
+        self.warmups_left = group.warmups
+        """Number of warm-ups that may still be added."""
         self.warmups: dict[int, int] = {}
-        """By task: the process that is to have it, and warms it up until then."""
-        self._place()
-        self.level = Level(self.count, group.weights)
-        self.moving: list[int] = []
-        """The tasks with state of who has too many."""
-        if not self.level.is_even:
-            self._move_at_once()
-        self._settle()
+        """By task: process that warms it up."""
+        self._place_tasks()
+        self.balance = Balance(self.count, group.weights)
+        self.movable: list[int] = []
+        """Stateful tasks of processes that have more than their quota."""
+        if not self.balance.is_even:
+            self._move_immediately()
+        self._plan_final_counts()
 
-    # Where tasks are now -----------------------------------------------------------------------------
+    # Tasks that can run at once -----------------------------------------------------------------------------
 
-    def _place(self) -> None:
-        group, at, count = self.group, self.at, self.count
-        orphans = []
+    def _place_tasks(self) -> None:
+        group, process_of, count = self.group, self.process_of, self.count
+        unowned = []
         for task, owner in enumerate(group.owner):
             if owner != ABSENT:
-                at[task] = process = group.process_of[owner]
+                process_of[task] = process = group.process_of[owner]
                 if group.stateful[task]:
-                    if len(group.states[task]) > 1 and group.is_behind(owner, task):
-                        self._rescue(task)
-                    count[at[task]] += 1
+                    if len(group.state_processes[task]) > 1 and group.is_behind(owner, task):
+                        self._move_from_lagging_owner(task)
+                    count[process_of[task]] += 1
             elif group.stateful[task]:
-                orphans.append(task)
-        strays = []
-        for task in orphans:
-            process = self._heir(task)
+                unowned.append(task)
+        unassigned = []
+        for task in unowned:
+            process = self._takeover_process(task)
             if process == ABSENT:
-                strays.append(task)
+                unassigned.append(task)
             else:
-                self._put(task, process)
+                self._assign(task, process)
                 count[process] += 1
-        self._spread(strays, count)
+        self._assign_to_least_loaded(unassigned, count)
 
-    def _put(self, task: int, process: int) -> None:
-        self.at[task], self.is_new[task] = process, True
+    def _assign(self, task: int, process: int) -> None:
+        self.process_of[task], self.is_moved[task] = process, True
 
-    def _rescue(self, task: int) -> None:
+    def _move_from_lagging_owner(self, task: int) -> None:
         """Move a task whose owner is behind to a process that has caught up, if there is one."""
-        others = [p for p in self.group.states[task] if p != self.at[task]]
+        others = [p for p in self.group.state_processes[task] if p != self.process_of[task]]
         ready = [p for p in others if self.group.has_caught_up(p, task)]
-        if ready and not self.group.has_caught_up(self.at[task], task):
-            self._put(task, self._best(task, ready))
+        if ready and not self.group.has_caught_up(self.process_of[task], task):
+            self._assign(task, self._best_process(task, ready))
 
-    def _heir(self, task: int) -> int:
+    def _takeover_process(self, task: int) -> int:
         """Return the process for a task without an owner; `ABSENT` if no process has a copy."""
         group = self.group
-        with_state = group.states[task]
+        with_state = group.state_processes[task]
         if with_state:
             ready = [p for p in with_state if group.has_caught_up(p, task)]
             if ready:
-                return self._best(task, ready)
-            furthest = min(group.far(p, task) for p in with_state)
-            return self._best(task, [p for p in with_state if group.far(p, task) == furthest])
-        return self._best(task, [copy.process for copy in group.copies[task]])
+                return self._best_process(task, ready)
+            furthest = min(group.progress_rank(p, task) for p in with_state)
+            most_advanced = [p for p in with_state if group.progress_rank(p, task) == furthest]
+            return self._best_process(task, most_advanced)
+        return self._best_process(task, [copy.process for copy in group.copies[task]])
 
-    def _best(self, task: int, processes: Sequence[int]) -> int:
-        """Of equally good ones, the one with least for each member; then who has a copy in use, and then who
-        is near."""
+    def _best_process(self, task: int, processes: Sequence[int]) -> int:
+        """Return the process with the lowest load per member; at a tie one with a standby or warm-up of the
+        task, then one in a local rack."""
         if len(processes) < 2:
             return processes[0] if processes else ABSENT
         group, unit = self.group, lcm(*(self.group.weights[p] for p in processes))
-        held = {copy.process for copy in group.copies[task]}
+        copy_processes = {copy.process for copy in group.copies[task]}
         return min(
             processes,
             key=lambda p: (
-                self.count[p] * (unit // group.weights[p]), p not in held, not group.is_local(p, task), p,
+                self.count[p] * (unit // group.weights[p]),
+                p not in copy_processes,
+                not group.is_local(p, task),
+                p,
             ),
-        )  # fmt: skip
+        )
 
-    def _spread(self, tasks: Iterable[int], count: list[int]) -> None:
+    def _assign_to_least_loaded(self, tasks: Iterable[int], count: list[int]) -> None:
         """Assign tasks one by one to the least loaded process."""
         group = self.group
         unit = lcm(*set(group.weights))
@@ -132,202 +147,221 @@ class Actives:
             passed = []
             if not group.racks.is_trivial and not group.is_local(process, task):
                 passed.append((key, process))
-                while queue and queue[0][0] == key and len(passed) < LOOKED_AT:
+                while queue and queue[0][0] == key and len(passed) < MAX_COMPARED:
                     passed.append(heappop(queue))
                     if group.is_local(passed[-1][1], task):
                         break
                 if not group.is_local(passed[-1][1], task):
                     passed.reverse()
                 _, process = passed.pop()
-            self._put(task, process)
+            self._assign(task, process)
             count[process] += 1
-            for one in passed:
-                heappush(queue, one)
+            for entry in passed:
+                heappush(queue, entry)
             heappush(queue, (key + load[process], process))
 
-    # What moves at once ------------------------------------------------------------------------------
+    # Immediate moves ---------------------------------------------------------------------------------
 
-    def _move_at_once(self) -> None:
-        group, level, at = self.group, self.level, self.at
-        giving = list(map(level.gives, range(len(group.ids))))
-        taking = list(map(level.takes, range(len(group.ids))))
-        self.moving = [t for t, p in enumerate(at) if giving[p] and group.stateful[t]]
+    def _move_immediately(self) -> None:
+        group, balance, process_of = self.group, self.balance, self.process_of
+        may_give = list(map(balance.may_give, range(len(group.process_ids))))
+        may_take = list(map(balance.may_take, range(len(group.process_ids))))
+        self.movable = [t for t, p in enumerate(process_of) if may_give[p] and group.stateful[t]]
         ready = [
-            (not self.is_new[task], self._is_idle(task, to), not group.is_local(to, task), task, to)
-            for task in self.moving
-            for to in group.states[task]
-            if taking[to] and group.has_caught_up(to, task)
+            (
+                not self.is_moved[task],
+                self._copy_rank(task, target),
+                not group.is_local(target, task),
+                task,
+                target,
+            )
+            for task in self.movable
+            for target in group.state_processes[task]
+            if may_take[target] and group.has_caught_up(target, task)
         ]
-        for *_, task, to in sorted(ready):
-            self._move(task, to)
-        cold = [p for p in range(len(group.ids)) if level.takes(p) and not group.waits[p]]
-        if cold:
-            self._move_cold(cold)
+        for *_, task, target in sorted(ready):
+            self._move_if_useful(task, target)
+        cold_processes = [
+            p for p in range(len(group.process_ids)) if balance.may_take(p) and not group.can_wait[p]
+        ]
+        if cold_processes:
+            self._move_without_warmup(cold_processes)
 
-    def _is_idle(self, task: int, process: int) -> int:
-        """0 for who warms a task up, 1 for who has a standby of it, 2 for who only has its state."""
+    def _copy_rank(self, task: int, process: int) -> int:
+        """Return the rank of a process's copy: 0 for a warm-up, 1 for a standby, 2 for unassigned state."""
         return min(
             (1 - copy.warms_up for copy in self.group.copies[task] if copy.process == process), default=2
         )
 
-    def _move(self, task: int, to: int) -> bool:
-        """If it is still of use."""
-        process = self.at[task]
-        if process == to or not self.level.gives(process) or not self.level.takes(to):
+    def _move_if_useful(self, task: int, target: int) -> bool:
+        """Move a task if that still improves the balance; return whether it moved."""
+        process = self.process_of[task]
+        if process == target or not self.balance.may_give(process) or not self.balance.may_take(target):
             return False
-        self.level.move(process, to)
-        self._put(task, to)
+        self.balance.move(process, target)
+        self._assign(task, target)
         return True
 
-    def _move_cold(self, cold: list[int]) -> None:
-        """To those who cannot be waited for."""
-        group, taking = self.group, set(cold)
-        known = [
-            (not self.is_new[task], group.far(to, task), task, to)
-            for task in self.moving
-            for to in sorted({*group.states[task], *(copy.process for copy in group.copies[task])} & taking)
+    def _move_without_warmup(self, cold_processes: list[int]) -> None:
+        """Move tasks to processes that cannot be waited for, most advanced copies first."""
+        group, targets = self.group, set(cold_processes)
+        candidates = [
+            (not self.is_moved[task], group.progress_rank(target, task), task, target)
+            for task in self.movable
+            for target in sorted(
+                {*group.state_processes[task], *(copy.process for copy in group.copies[task])} & targets
+            )
         ]
-        for *_, task, to in sorted(known):
-            self._move(task, to)
-        rest = [task for task in self.moving if self.level.gives(self.at[task])]
-        self._deal(_by_member(group, rest, self.at, self.is_new), cold)
+        for *_, task, target in sorted(candidates):
+            self._move_if_useful(task, target)
+        remaining = [task for task in self.movable if self.balance.may_give(self.process_of[task])]
+        self._hand_out(
+            _by_owner_round_robin(group, remaining, self.process_of, self.is_moved), cold_processes
+        )
 
-    def _deal(self, tasks: list[int], takers: list[int]) -> None:
-        """To these, as long as they take, first what is near."""
-        group, level = self.group, self.level
-        for near in (True, False):
-            if near and group.racks.is_trivial:
+    def _hand_out(self, tasks: list[int], takers: list[int]) -> None:
+        """Move tasks to these processes until their quotas are reached, rack-local tasks first."""
+        group, balance = self.group, self.balance
+        for local_only in (True, False):
+            if local_only and group.racks.is_trivial:
                 continue
-            left = []
+            others = []
             for task in tasks:
-                if not level.gives(self.at[task]):
+                if not balance.may_give(self.process_of[task]):
                     continue
-                if not level.takes(takers[0]):
-                    takers = [p for p in takers if level.takes(p)]
+                if not balance.may_take(takers[0]):
+                    takers = [p for p in takers if balance.may_take(p)]
                     if not takers:
                         return
-                if not near:
-                    self._move(task, takers[0])
+                if not local_only:
+                    self._move_if_useful(task, takers[0])
                     continue
-                to = next((p for p in takers if level.takes(p) and group.is_local(p, task)), ABSENT)
-                if to == ABSENT:
-                    left.append(task)
+                target = next((p for p in takers if balance.may_take(p) and group.is_local(p, task)), ABSENT)
+                if target == ABSENT:
+                    others.append(task)
                 else:
-                    self._move(task, to)
-            if near:
-                tasks = left
+                    self._move_if_useful(task, target)
+            if local_only:
+                tasks = others
 
-    # What moves later --------------------------------------------------------------------------------
+    # Warm-ups ----------------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """How many each process is to have in the end; keep what is under way, and begin more."""
-        group, at, level = self.group, self.at, self.level
-        self.under_way = under_way = sorted(
-            (group.far(copy.process, task), task, copy.process)
-            for task, row in enumerate(group.copies)
-            for copy in row
-            if copy.warms_up and copy.process != at[task] and group.reports[copy.member]
+    def _plan_final_counts(self) -> None:
+        """Fix the final number of stateful tasks of each process, and continue useful ongoing warm-ups."""
+        group, process_of, balance = self.group, self.process_of, self.balance
+        self.ongoing_warmups = ongoing_warmups = sorted(
+            (group.progress_rank(copy.process, task), task, copy.process)
+            for task, copies in enumerate(group.copies)
+            for copy in copies
+            if copy.warms_up and copy.process != process_of[task] and group.reports[copy.member]
             and not group.has_caught_up(copy.process, task)
         )  # fmt: skip
         expected = list(self.count)
-        for _, task, to in under_way[: self.budget]:
-            if level.gives(at[task]):
-                expected[at[task]] -= 1
-            if level.takes(to):
-                expected[to] += 1
-        if not level.is_even or level.least != level.most:
-            level.settle(expected)
-        final = list(level.least)
-        for _, task, to in under_way:
-            self._warm_up(task, to)
+        for _, task, target in ongoing_warmups[: self.warmups_left]:
+            if balance.may_give(process_of[task]):
+                expected[process_of[task]] -= 1
+            if balance.may_take(target):
+                expected[target] += 1
+        if not balance.is_even or balance.min_quota != balance.max_quota:
+            balance.fix_quotas(expected)
+        final = list(balance.min_quota)
+        for _, task, target in ongoing_warmups:
+            self._start_warmup(task, target)
         self.count = final
 
-    def begin_warmups(self) -> None:
-        """Others than those which are under way."""
-        if not self.budget or self.level.is_even:
+    def start_warmups(self) -> None:
+        """Start new warm-ups, as many as are allowed."""
+        if not self.warmups_left or self.balance.is_even:
             return
-        group, level = self.group, self.level
-        near = [
-            (group.far(to, task), not self.is_new[task], not group.is_local(to, task), task, to)
-            for task in self.moving
-            if level.gives(self.at[task])
-            for to in sorted({*group.states[task], *(copy.process for copy in group.copies[task])})
-            if level.takes(to) and group.waits[to]
+        group, balance = self.group, self.balance
+        candidates = [
+            (
+                group.progress_rank(target, task),
+                not self.is_moved[task],
+                not group.is_local(target, task),
+                task,
+                target,
+            )
+            for task in self.movable
+            if balance.may_give(self.process_of[task])
+            for target in sorted(
+                {*group.state_processes[task], *(copy.process for copy in group.copies[task])}
+            )
+            if balance.may_take(target) and group.can_wait[target]
         ]
-        for *_, task, to in sorted(near):
-            if not self._has_room(task, to):
+        for *_, task, target in sorted(candidates):
+            self._start_warmup(task, target)
+            if not self.warmups_left:
                 break
-        while self.budget:
-            takers = [p for p in range(len(group.ids)) if level.takes(p) and group.waits[p]]
-            if not takers or not self._begin_any(self._emptiest(takers)):
+        while self.warmups_left:
+            takers = [p for p in range(len(group.process_ids)) if balance.may_take(p) and group.can_wait[p]]
+            if not takers or not self._start_shortest_restore(self._least_loaded(takers)):
                 break
 
-    def _has_room(self, task: int, to: int) -> bool:
-        self._warm_up(task, to)
-        return self.budget > 0
-
-    def _warm_up(self, task: int, to: int) -> bool:
-        """If it is of use, and one more may."""
-        process = self.at[task]
+    def _start_warmup(self, task: int, target: int) -> bool:
+        """Start a warm-up if it improves the balance and one more is allowed; return whether it started."""
+        process = self.process_of[task]
         if (
-            not self.budget
+            not self.warmups_left
             or task in self.warmups
-            or process == to
-            or not (self.level.gives(process) and self.level.takes(to))
+            or process == target
+            or not (self.balance.may_give(process) and self.balance.may_take(target))
         ):
             return False
-        self.level.move(process, to)
-        self.warmups[task] = to
-        self.budget -= 1
+        self.balance.move(process, target)
+        self.warmups[task] = target
+        self.warmups_left -= 1
         return True
 
-    def _emptiest(self, takers: list[int]) -> int:
-        weights, count = self.group.weights, self.level.count
+    def _least_loaded(self, takers: list[int]) -> int:
+        weights, count = self.group.weights, self.balance.counts
         unit = lcm(*{weights[p] for p in takers})
         return min(takers, key=lambda p: ((count[p] + 1) * (unit // weights[p]), p))
 
-    def _begin_any(self, to: int) -> bool:
-        """What is restored soonest by who has nothing of it, so that the next one has its turn."""
-        group, level = self.group, self.level
-        some = [t for t in self.moving if t not in self.warmups and level.gives(self.at[t])]
-        order = _by_member(group, some, self.at, self.is_new)
-        local = [task for task in order if group.is_local(to, task)] or order
-        return bool(local) and self._warm_up(min(local, key=group.length), to)
+    def _start_shortest_restore(self, target: int) -> bool:
+        """Warm up the movable task with the least to restore on a process without state of it."""
+        group, balance = self.group, self.balance
+        tasks = [t for t in self.movable if t not in self.warmups and balance.may_give(self.process_of[t])]
+        order = _by_owner_round_robin(group, tasks, self.process_of, self.is_moved)
+        local = [task for task in order if group.is_local(target, task)] or order
+        return bool(local) and self._start_warmup(min(local, key=group.restore_cost), target)
 
-    # Tasks without state -----------------------------------------------------------------------------
+    # Stateless tasks ---------------------------------------------------------------------------------
 
-    def share_stateless(self) -> None:
-        """Around those that have state, where these are to be in the end."""
-        group, at = self.group, self.at
-        total, tasks, strays = list(self.count), [], []
-        for task, process in enumerate(at):
+    def assign_stateless(self) -> None:
+        """Balance stateless tasks around the final numbers of stateful ones."""
+        group, process_of = self.group, self.process_of
+        total, tasks, unassigned = list(self.count), [], []
+        for task, process in enumerate(process_of):
             if not group.stateful[task]:
                 if process == ABSENT:
-                    strays.append(task)
+                    unassigned.append(task)
                 else:
                     total[process] += 1
                 tasks.append(task)
-        self._spread(strays, total)
-        level = self.level = Level(total, group.weights)
-        if level.is_even:
+        self._assign_to_least_loaded(unassigned, total)
+        balance = self.balance = Balance(total, group.weights)
+        if balance.is_even:
             return
-        movable = [task for task in tasks if level.gives(at[task])]
-        takers = [p for p in range(len(group.ids)) if level.takes(p)]
-        self._deal(_by_member(group, movable, at, self.is_new), takers)
+        movable = [task for task in tasks if balance.may_give(process_of[task])]
+        takers = [p for p in range(len(group.process_ids)) if balance.may_take(p)]
+        self._hand_out(_by_owner_round_robin(group, movable, process_of, self.is_moved), takers)
 
 
-def _by_member(group: Group, tasks: Iterable[int], at: Sequence[int], is_new: Sequence[bool]) -> list[int]:
-    """In the order in which members would give them: what comes anyway first, then one from each member in
-    turn, beginning with those that have most."""
-    rows: dict[int, list[int]] = {}
+def _by_owner_round_robin(
+    group: IndexedGroup, tasks: Iterable[int], process_of: Sequence[int], is_moved: Sequence[bool]
+) -> list[int]:
+    """Return the tasks in the order in which they should move: those that move anyway, then one of each owner
+    in turn, beginning with the owners of the most."""
+    by_owner: dict[int, list[int]] = {}
     order = []
     for task in tasks:
-        if is_new[task]:
+        if is_moved[task]:
             order.append(task)
         else:
-            rows.setdefault(group.owner[task], []).append(task)
+            by_owner.setdefault(group.owner[task], []).append(task)
     ranked = []
-    for member, row in rows.items():
-        for nth, task in enumerate(row):
-            ranked.append((nth - len(row), member, task))
+    for member, owned in by_owner.items():
+        for index, task in enumerate(owned):
+            ranked.append((index - len(owned), member, task))
     return order + [task for _, _, task in sorted(ranked)]

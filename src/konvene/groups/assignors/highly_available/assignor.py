@@ -1,41 +1,42 @@
-"""A task with state moves when its copy has caught up, not before (KIP-441, KIP-1071).
+"""The highly available task assignor: stateful tasks move after their copies caught up (KIP-441, KIP-1071).
 
-A member that is given a task without its state restores it first, for hours maybe, and meanwhile nobody
-processes that task. So it stays with whoever has it, while its new process warms it up: it follows the
-changelog, and tells how far it is. When it is near enough to the end, the group's epoch rises, and in the
-next answer it is active. An answer is a step of that, given what is, and never a plan that must be kept:
-whatever changes meanwhile, the next answer begins from what members have then.
+A member that gets a task without its state has to restore it first, possibly for hours, during which the task
+is not processed. Therefore the task stays with its owner while its next process warms it up: it replays the
+changelog and reports its offset. When its lag is acceptable, the group's epoch rises, and the next assignment
+makes it active. Each assignment is one step from the members' current tasks, not part of a stored plan.
 
-    actives     shared out evenly among processes by their members, with state and without (`_actives`)
-    at once     to who has caught up, or cannot be waited for; within a process; or if nobody has the task
-    warm-ups    else. As many in the group as are configured, those that are under way first
-    standbys    as many as are configured, on other processes (`_copies`)
-    members     of a process have as many tasks, give or take one (`_seats`)
+    active tasks   balanced over processes by number of members, stateful and stateless (`active_tasks`)
+    at once        moves to processes that have caught up or cannot be waited for, moves within a process, and
+                   tasks without an owner
+    warm-ups       precede all other moves; as many in the group as are configured, ongoing ones first
+    standbys       the configured number, on other processes (`standbys`)
+    members        of a process differ by at most one task (`members`)
 
-Nobody who is behind is waited for in vain: who dies, or has nothing to report, is given nothing to warm up,
-and a warm-up that is of no use any more ends. One that has caught up ends as well: it is active, or a
-standby, or gone. Where no warm-ups are allowed at all nobody is waited for.
+No warm-up waits forever: members that left or report no offsets get none, and a warm-up ends when it no
+longer improves the balance. One that has caught up becomes active or a standby, or is removed. If warm-ups
+are disabled, all moves are immediate.
 
-An answer that is followed is given again, unless something else changes: the answer to the answer is looked
-for at once, until it is the same. It is another one where a standby that moved makes room for the next.
+The result is stable: with unchanged input apart from the members' tasks, the assignor returns it again. To
+guarantee that, the step is repeated on its own result until nothing changes, since the move of one standby
+may permit the next.
 
-It ends: each move makes actives more even, or standbys while actives stay, and none makes them less so. As
-many answers as there are moves to make are enough, if at least one copy catches up between two of them. A
-copy of which nobody tells the end never does, and holds its place among the warm-ups while that is so.
+The steps terminate: each move improves the balance of active tasks, or that of standbys while active tasks
+stay, and none degrades either. The number of assignments is at most that of the moves, provided that a copy
+catches up between two of them. A copy whose end offset nothing reports never catches up, and occupies a
+warm-up slot.
 
-Not done: how much a task does weighs nothing, and how large its state is only says what warms up first. A
-copy that is nearly there does not give its place to one that would be of more use. With tags, a standby stays
-where it is although a process with other tags has joined.
+Limits: all tasks weigh the same; the size of their state only orders the warm-ups. A warm-up is not replaced
+by a more useful one. With client tags, standbys do not move when a process with other tags joins.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from konvene.groups.assignors.highly_available.active_tasks import Actives
-from konvene.groups.assignors.highly_available.indexed_group import Group
-from konvene.groups.assignors.highly_available.members import seats_of_actives, seats_of_copies
-from konvene.groups.assignors.highly_available.standbys import Copies
+from konvene.groups.assignors.highly_available.active_tasks import ActiveTasks
+from konvene.groups.assignors.highly_available.indexed_group import IndexedGroup
+from konvene.groups.assignors.highly_available.members import members_of_active_tasks, members_of_copies
+from konvene.groups.assignors.highly_available.standbys import Standbys
 from konvene.groups.assignors.tasks.contract import (
     NO_TASKS,
     NOTHING,
@@ -48,12 +49,12 @@ from konvene.groups.assignors.tasks.contract import (
 
 __all__ = ["assign"]
 
-AGAIN: Final = 8
-"""So often the answer to an answer is looked for that does not change."""
+MAX_STEPS: Final = 8
+"""Maximum number of times that the step is repeated on its own result."""
 
 
 def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
-    """Every task to a member, its standbys to others, and warm-ups to who is to have it.
+    """Return the next assignment of active tasks, standbys and warm-ups.
 
     Raises `TaskAssignorError` if there are tasks and no members.
     """
@@ -61,47 +62,50 @@ def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
         return dict.fromkeys(sorted(spec.members), NOTHING)
     if not spec.members:
         raise TaskAssignorError("No process available to assign active tasks.")
-    group = Group(spec, topology)
-    given = _step(group)
-    for _ in range(AGAIN):
-        if all(mine is spec.members[name].assigned for name, mine in given.items()):
+    group = IndexedGroup(spec, topology)
+    assignment = _next_assignment(group)
+    for _ in range(MAX_STEPS):
+        if all(assigned is spec.members[name].assigned for name, assigned in assignment.items()):
             break
-        again = _step(group.followed(given))
-        if all(again[name] is mine for name, mine in given.items()):
+        following = _next_assignment(group.with_assignment(assignment))
+        if all(following[name] is assigned for name, assigned in assignment.items()):
             break
-        given = {name: _as_before(spec.members[name].assigned, mine) for name, mine in again.items()}
-    return given
+        assignment = {
+            name: _reuse_unchanged(spec.members[name].assigned, assigned)
+            for name, assigned in following.items()
+        }
+    return assignment
 
 
-def _step(group: Group) -> GroupAssignment:
-    actives = Actives(group)
-    copies = Copies(group, actives)
-    copies.keep_warmups()
-    actives.begin_warmups()
-    actives.share_stateless()
-    copies.assign()
-    return _answer(group, actives, copies)
+def _next_assignment(group: IndexedGroup) -> GroupAssignment:
+    actives = ActiveTasks(group)
+    standbys = Standbys(group, actives)
+    standbys.keep_warmups()
+    actives.start_warmups()
+    actives.assign_stateless()
+    standbys.assign()
+    return _to_assignment(group, actives, standbys)
 
 
-def _answer(group: Group, actives: Actives, copies: Copies) -> GroupAssignment:
-    """The values that came in where nothing changed, new ones where something did."""
-    active: list[list[int]] = [[] for _ in group.names]
-    for task, member in enumerate(seats_of_actives(group, actives.at)):
-        active[member].append(task)
-    standby, warmup = seats_of_copies(group, copies.on, copies.warmups)
+def _to_assignment(group: IndexedGroup, actives: ActiveTasks, standbys: Standbys) -> GroupAssignment:
+    """Return the assignment by member id, with the input's values where nothing changed."""
+    active: list[list[int]] = [[] for _ in group.member_ids]
+    for task, number in enumerate(members_of_active_tasks(group, actives.process_of)):
+        active[number].append(task)
+    standby, warmup = members_of_copies(group, standbys.processes_of, standbys.warmups)
     return {
-        name: _as_before(of.assigned, MemberAssignment(*map(group.told, rows)))
-        for name, of, *rows in zip(group.names, group.members, active, standby, warmup, strict=True)
+        name: _reuse_unchanged(member.assigned, MemberAssignment(*map(group.to_tasks, roles)))
+        for name, member, *roles in zip(group.member_ids, group.members, active, standby, warmup, strict=True)
     }
 
 
-def _as_before(was: MemberAssignment, now: MemberAssignment) -> MemberAssignment:
-    """The same values where they are the same."""
-    same = now.active == was.active, now.standby == was.standby, now.warmup == was.warmup
-    if all(same):
-        return was
+def _reuse_unchanged(old: MemberAssignment, new: MemberAssignment) -> MemberAssignment:
+    """Return the new assignment, with the old values for unchanged roles."""
+    unchanged = new.active == old.active, new.standby == old.standby, new.warmup == old.warmup
+    if all(unchanged):
+        return old
     return MemberAssignment(
-        was.active if same[0] else now.active or NO_TASKS,
-        was.standby if same[1] else now.standby or NO_TASKS,
-        was.warmup if same[2] else now.warmup or NO_TASKS,
+        old.active if unchanged[0] else new.active or NO_TASKS,
+        old.standby if unchanged[1] else new.standby or NO_TASKS,
+        old.warmup if unchanged[2] else new.warmup or NO_TASKS,
     )

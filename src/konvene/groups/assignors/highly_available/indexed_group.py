@@ -1,12 +1,11 @@
-"""A group in numbers: its tasks, members and processes, who has what, and how far copies are.
+"""A streams group as arrays: tasks, members and processes by number, current owners, and progress of copies.
 
-Tasks are numbered by subtopology and partition, members and processes by name, so that the order of numbers
-is the same in whatever order maps came. What is not there is left out; of two that have the same active task,
-or a copy of it in one process, the first one counts.
+Tasks are numbered in the order of subtopology and partition, members and processes in the order of their ids,
+so numbers do not depend on the order of the input mappings. Assigned tasks that do not exist are left out. If
+two members have the same active task, or a copy of it in one process, the first one counts.
 
-Nothing is decided here, but for one thing: whether the active member of a task is itself behind is measured
-by its own two numbers. Its offset and its end are of one moment; others told their ends sooner or later, and
-beside these whoever is busy looks as if it were behind.
+Whether the owner of a task lags is measured by the offset and the end offset of its own report, which were
+taken at the same time. End offsets that others reported later would make any busy owner appear to lag.
 """
 
 from __future__ import annotations
@@ -20,95 +19,97 @@ from konvene.groups.assignors.tasks.contract import GroupAssignment, GroupSpec, 
 from konvene.groups.assignors.tasks.lags import UNKNOWN, Progress, Task
 from konvene.groups.assignors.tasks.racks import Racks
 
-__all__ = ["ABSENT", "Copy", "Group"]
+__all__ = ["ABSENT", "Copy", "IndexedGroup"]
 
 ABSENT: Final = -1
 
 
 class Copy(NamedTuple):
-    """Who has a copy of a task that is not active."""
+    """A standby or warm-up of a task."""
 
     process: int
     member: int
     warms_up: bool
 
 
-class Group:
-    """What is given, in numbers."""
+class IndexedGroup:
+    """The input of the assignor, indexed by number."""
 
     __slots__ = (
-        "acceptable", "copies", "count", "first", "ids", "keys", "members", "members_of", "names", "owner",
-        "process_of", "progress", "racks", "reports", "sizes", "standbys", "stateful", "states", "waits",
-        "warmups", "weights",
+        "acceptable", "can_wait", "copies", "count", "first_task", "member_ids", "members", "members_of",
+        "owner", "process_ids", "process_of", "progress", "racks", "reports", "standbys", "state_processes",
+        "stateful", "task_counts", "task_ids", "warmups", "weights",
     )  # fmt: skip
 
     def __init__(self, spec: GroupSpec, topology: TopologyDescriber) -> None:
-        self.names = sorted(spec.members)
-        self.members = [spec.members[name] for name in self.names]
-        self.ids = sorted({of.process_id for of in self.members})
-        number = {name: at for at, name in enumerate(self.ids)}
+        self.member_ids = sorted(spec.members)
+        self.members = [spec.members[name] for name in self.member_ids]
+        self.process_ids = sorted({of.process_id for of in self.members})
+        number = {name: at for at, name in enumerate(self.process_ids)}
         self.process_of = [number[of.process_id] for of in self.members]
-        self.members_of: list[list[int]] = [[] for _ in self.ids]
+        self.members_of: list[list[int]] = [[] for _ in self.process_ids]
         for member, process in enumerate(self.process_of):
             self.members_of[process].append(member)
         self.weights = [len(some) for some in self.members_of]
-        self.standbys = min(spec.configs.num_standby_replicas, max(0, len(self.ids) - 1))
+        self.standbys = min(spec.configs.num_standby_replicas, max(0, len(self.process_ids) - 1))
         self.warmups = spec.configs.num_warmup_replicas
         self.acceptable = spec.configs.acceptable_recovery_lag
         self.reports = [of.reports_offsets for of in self.members]
-        self.waits = [self.warmups > 0 and any(self.reports[m] for m in some) for some in self.members_of]
-        """For each process whether a task can be kept from it until its copy has caught up."""
-        self.sizes: dict[str, int] = {}
-        """How many tasks each subtopology has, in the order of ids."""
-        self.first: dict[str, int] = {}
-        """The number of its first one."""
+        self.can_wait = [self.warmups > 0 and any(self.reports[m] for m in some) for some in self.members_of]
+        """By process: whether a task can wait for its copy to catch up, because a member reports offsets."""
+        self.task_counts: dict[str, int] = {}
+        """Number of tasks by subtopology, in the order of ids."""
+        self.first_task: dict[str, int] = {}
+        """Number of a subtopology's first task."""
         self.stateful: list[bool] = []
-        self.keys: list[Task] = []
+        self.task_ids: list[Task] = []
         for name in sorted(topology.subtopologies):
             size = topology.max_num_input_partitions(name)
-            self.sizes[name], self.first[name] = size, len(self.keys)
+            self.task_counts[name], self.first_task[name] = size, len(self.task_ids)
             self.stateful += [topology.is_stateful(name)] * size
-            self.keys += [(name, partition) for partition in range(size)]
-        self.count = len(self.keys)
+            self.task_ids += [(name, partition) for partition in range(size)]
+        self.count = len(self.task_ids)
         self.racks = Racks.of(spec, topology)
         self.progress = Progress.of(self.members)
-        self.states: list[list[int]] = [[] for _ in range(self.count)]
-        """The processes that have reported an offset of each task."""
-        self._read_states(number)
-        self._read_assigned()
+        self.state_processes: list[list[int]] = [[] for _ in range(self.count)]
+        """By task: processes that reported an offset of it, so they have state on disk."""
+        self._index_states(number)
+        self._index_assigned()
 
-    def followed(self, given: GroupAssignment) -> Group:
-        """The same group when everybody has what it is given here, and has told nothing since."""
+    def with_assignment(self, assignment: GroupAssignment) -> IndexedGroup:
+        """Return the group after its members adopted this assignment, with unchanged reports."""
         later = copy(self)
         later.members = [
-            replace(of, assigned=given[name]) for name, of in zip(self.names, self.members, strict=True)
+            replace(member, assigned=assignment[name])
+            for name, member in zip(self.member_ids, self.members, strict=True)
         ]
-        later._read_assigned()
+        later._index_assigned()
         return later
 
     def __repr__(self) -> str:
-        return f"<Group {len(self.names)} members of {len(self.ids)} processes, {self.count} tasks>"
+        sizes = f"{len(self.member_ids)} members of {len(self.process_ids)} processes, {self.count} tasks"
+        return f"<IndexedGroup {sizes}>"
 
-    def _read_assigned(self) -> None:
+    def _index_assigned(self) -> None:
         self.owner = [ABSENT] * self.count
-        """For each task the member that is active now."""
+        """By task: member that has the active task now, or `ABSENT`."""
         self.copies: list[Sequence[Copy]] = [()] * self.count
-        """For each task who has a standby or a warm-up of it now, of other processes than the active one."""
+        """By task: its current standbys and warm-ups on other processes than that of the owner."""
         for member, of in enumerate(self.members):
-            for task in self.numbers(of.assigned.active):
+            for task in self.task_numbers(of.assigned.active):
                 if self.owner[task] == ABSENT:
                     self.owner[task] = member
         for member, of in enumerate(self.members):
             if of.assigned.standby:
-                self._read_copies(member, of.assigned.standby, warms_up=False)
+                self._index_copies(member, of.assigned.standby, warms_up=False)
             if of.assigned.warmup:
-                self._read_copies(member, of.assigned.warmup, warms_up=True)
+                self._index_copies(member, of.assigned.warmup, warms_up=True)
 
-    def _read_copies(self, member: int, told: Tasks, *, warms_up: bool) -> None:
+    def _index_copies(self, member: int, tasks: Tasks, *, warms_up: bool) -> None:
         owner, copies, process_of = self.owner, self.copies, self.process_of
         process = process_of[member]
         mine = (Copy(process, member, warms_up),)
-        for task in self.numbers(told):
+        for task in self.task_numbers(tasks):
             active, row = owner[task], copies[task]
             if self.stateful[task] and (active == ABSENT or process_of[active] != process):
                 if not row:
@@ -116,45 +117,47 @@ class Group:
                 elif all(other.process != process for other in row):
                     copies[task] = (*row, *mine)
 
-    def _read_states(self, number: Mapping[str, int]) -> None:
-        for name in self.ids:
+    def _index_states(self, number: Mapping[str, int]) -> None:
+        for name in self.process_ids:
             process = number[name]
             for subtopology, partition in self.progress.offsets.get(name, ()):
-                if 0 <= partition < self.sizes.get(subtopology, 0):
-                    task = self.first[subtopology] + partition
+                if 0 <= partition < self.task_counts.get(subtopology, 0):
+                    task = self.first_task[subtopology] + partition
                     if self.stateful[task]:
-                        self.states[task].append(process)
+                        self.state_processes[task].append(process)
 
-    def numbers(self, told: Tasks) -> Iterator[int]:
+    def task_numbers(self, tasks: Tasks) -> Iterator[int]:
         """Yield the numbers of the existing tasks in an assignment."""
-        for name, partitions in told.items():
-            size, first = self.sizes.get(name, 0), self.first.get(name, 0)
+        for name, partitions in tasks.items():
+            size, first = self.task_counts.get(name, 0), self.first_task.get(name, 0)
             for partition in partitions:
                 if 0 <= partition < size:
                     yield first + partition
 
     def has_caught_up(self, process: int, task: int) -> bool:
-        """Whether the copy of a process is known to be near enough to the end."""
-        return self.progress.has_caught_up(self.ids[process], self.keys[task], self.acceptable)
+        """Return whether the copy of a process is known to have at most the acceptable lag."""
+        return self.progress.has_caught_up(self.process_ids[process], self.task_ids[task], self.acceptable)
 
-    def far(self, process: int, task: int) -> tuple[int, int]:
-        """How far the copy of a process is; less is further. Known lags come first, then offsets, then
-        nothing."""
-        name, key = self.ids[process], self.keys[task]
+    def progress_rank(self, process: int, task: int) -> tuple[int, int]:
+        """Return a sort key for the progress of a process's copy, the most advanced first.
+
+        Known lags come before copies of which only the offset is known, and these before unreported ones."""
+        name, key = self.process_ids[process], self.task_ids[task]
         lag = self.progress.lag(name, key)
         if lag is not None:
             return (0, lag)
         offset = self.progress.offset(name, key)
         return (1, -offset) if offset is not None else (2, 0)
 
-    def length(self, task: int) -> int:
-        """How much there is to restore of a task, in steps that count; where nobody knows, more than of any
-        other. Who told an end sooner or later than others makes no difference."""
-        return self.progress.ends.get(self.keys[task], UNKNOWN) // (self.acceptable + 1)
+    def restore_cost(self, task: int) -> int:
+        """Return how much of a task there is to restore, in units of the acceptable lag; unknown is the most.
+
+        The coarse unit hides that end offsets were reported at different times."""
+        return self.progress.ends.get(self.task_ids[task], UNKNOWN) // (self.acceptable + 1)
 
     def is_behind(self, member: int, task: int) -> bool:
-        """Return whether an active member reports a lag itself."""
-        of, (name, partition) = self.members[member], self.keys[task]
+        """Return whether a member's own report shows more than the acceptable lag for its task."""
+        of, (name, partition) = self.members[member], self.task_ids[task]
         end = of.task_end_offsets.get(name, {}).get(partition)
         if end is None:
             return False
@@ -162,17 +165,17 @@ class Group:
         return offset is not None and 0 <= offset < end - self.acceptable
 
     def is_local(self, process: int, task: int) -> bool:
-        """Whether some member of a process is in a rack that has all that a task reads."""
+        """Return whether a member of the process is in a rack that has all partitions that the task reads."""
         if self.racks.is_trivial:
             return True
-        key = self.keys[task]
-        return any(self.racks.is_local(self.names[member], key) for member in self.members_of[process])
+        key = self.task_ids[task]
+        return any(self.racks.is_local(self.member_ids[member], key) for member in self.members_of[process])
 
-    def told(self, tasks: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """Tasks by subtopology; they come in rising order."""
+    def to_tasks(self, numbers: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """Return the tasks with these ascending numbers, by subtopology."""
         found: dict[str, list[int]] = {}
-        for task in tasks:
-            name, partition = self.keys[task]
+        for task in numbers:
+            name, partition = self.task_ids[task]
             if name in found:
                 found[name].append(partition)
             else:

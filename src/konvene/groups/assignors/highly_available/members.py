@@ -1,10 +1,12 @@
-"""Which member of a process has which of its tasks.
+"""Distribution of a process's tasks among its members.
 
-Members of a process share a disk, so that a task may go from one to another at once. It does so only where
-one has two more than another: of those with state first, then of all together, among which only those without
-state move. Copies stay with the member that has them, or had the task; new ones go to who has fewest.
+Members of a process share a disk, so a task may move from one to another at once. It moves only if one member
+has two tasks more than another: stateful tasks are balanced first; then all tasks together, by moves of
+stateless ones. A copy stays with the member that has it or had the active task; a new one goes to the member
+with the fewest.
 
-A warm-up is only for members that report: of others nobody would hear that it has caught up.
+Only members that report offsets get warm-ups: of the others the coordinator would never learn that a copy has
+caught up.
 """
 
 from __future__ import annotations
@@ -12,96 +14,98 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heapreplace
 
-from konvene.groups.assignors.highly_available.indexed_group import ABSENT, Group
-from konvene.groups.assignors.highly_available.quotas import Level
+from konvene.groups.assignors.highly_available.indexed_group import ABSENT, IndexedGroup
+from konvene.groups.assignors.highly_available.quotas import Balance
 
-__all__ = ["seats_of_actives", "seats_of_copies"]
+__all__ = ["members_of_active_tasks", "members_of_copies"]
 
 
-def seats_of_actives(group: Group, at: Sequence[int]) -> list[int]:
-    """For each task a member of the process that it is at."""
-    seats = [ABSENT] * group.count
-    several: dict[int, tuple[list[int], list[int]]] = {}
-    for task, process in enumerate(at):
+def members_of_active_tasks(group: IndexedGroup, processes: Sequence[int]) -> list[int]:
+    """Return the member of each task, given its process."""
+    member_of = [ABSENT] * group.count
+    by_process: dict[int, tuple[list[int], list[int]]] = {}
+    for task, process in enumerate(processes):
         if group.weights[process] == 1:
-            seats[task] = group.members_of[process][0]
+            member_of[task] = group.members_of[process][0]
         else:
-            several.setdefault(process, ([], []))[not group.stateful[task]].append(task)
-    for process, kinds in several.items():
+            by_process.setdefault(process, ([], []))[not group.stateful[task]].append(task)
+    for process, by_statefulness in by_process.items():
         members = group.members_of[process]
-        count = [0] * len(members)
-        for tasks in kinds:
-            _seat(group, process, tasks, count, seats)
-    return seats
+        counts = [0] * len(members)
+        for tasks in by_statefulness:
+            _assign_in_process(group, process, tasks, counts, member_of)
+    return member_of
 
 
-def _seat(group: Group, process: int, tasks: list[int], count: list[int], seats: list[int]) -> None:
-    """These beside those that were counted before, which stay."""
+def _assign_in_process(
+    group: IndexedGroup, process: int, tasks: list[int], counts: list[int], member_of: list[int]
+) -> None:
+    """Assign tasks to the members of a process, in addition to those in `counts`, which do not move."""
     members = group.members_of[process]
-    number = {member: at for at, member in enumerate(members)}
-    new, strays = [], []
+    index_of = {member: i for i, member in enumerate(members)}
+    moved_in, unowned = [], []
     for task in tasks:
-        seat = number.get(group.owner[task], ABSENT)
-        if seat == ABSENT:
-            new.append(task)
-            seat = next((number[c.member] for c in group.copies[task] if c.process == process), ABSENT)
-        if seat == ABSENT:
-            strays.append(task)
+        index = index_of.get(group.owner[task], ABSENT)
+        if index == ABSENT:
+            moved_in.append(task)
+            index = next((index_of[c.member] for c in group.copies[task] if c.process == process), ABSENT)
+        if index == ABSENT:
+            unowned.append(task)
         else:
-            seats[task] = members[seat]
-            count[seat] += 1
-    queue = [(n, at) for at, n in enumerate(count)]
+            member_of[task] = members[index]
+            counts[index] += 1
+    queue = [(load, i) for i, load in enumerate(counts)]
     heapify(queue)
-    for task in strays:
-        n, at = queue[0]
-        heapreplace(queue, (n + 1, at))
-        seats[task] = members[at]
-        count[at] += 1
-    level = Level(count, [1] * len(members))
-    if level.is_even:
+    for task in unowned:
+        load, i = queue[0]
+        heapreplace(queue, (load + 1, i))
+        member_of[task] = members[i]
+        counts[i] += 1
+    balance = Balance(counts, [1] * len(members))
+    if balance.is_even:
         return
-    is_new = set(new)
-    takers = [at for at in range(len(members)) if level.takes(at)]
-    for task in new + [task for task in tasks if task not in is_new]:
-        giver = number[seats[task]]
-        if level.gives(giver):
-            while takers and not level.takes(takers[-1]):
+    moved = set(moved_in)
+    takers = [i for i in range(len(members)) if balance.may_take(i)]
+    for task in moved_in + [task for task in tasks if task not in moved]:
+        source = index_of[member_of[task]]
+        if balance.may_give(source):
+            while takers and not balance.may_take(takers[-1]):
                 takers.pop()
             if not takers:
                 break
-            level.move(giver, takers[-1])
-            seats[task] = members[takers[-1]]
+            balance.move(source, takers[-1])
+            member_of[task] = members[takers[-1]]
 
 
-def seats_of_copies(
-    group: Group, on: Sequence[Sequence[int]], warmups: Mapping[int, int]
+def members_of_copies(
+    group: IndexedGroup, standby_processes: Sequence[Sequence[int]], warmups: Mapping[int, int]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """For each member the tasks of which it has a standby, and those that it warms up."""
-    standbys: list[list[int]] = [[] for _ in group.names]
-    warm: list[list[int]] = [[] for _ in group.names]
-    count = [0] * len(group.names)
-    later: list[tuple[int, int, bool]] = []
-    for task, processes in enumerate(on):
-        to = warmups.get(task, ABSENT)
-        for process in (*processes, to) if to != ABSENT else processes:
-            member = _as_before(group, task, process, process == to)
+    """Return the standby tasks and the warm-up tasks of each member, given their processes."""
+    standby_tasks: list[list[int]] = [[] for _ in group.member_ids]
+    warmup_tasks: list[list[int]] = [[] for _ in group.member_ids]
+    counts = [0] * len(group.member_ids)
+    unplaced: list[tuple[int, int, bool]] = []
+    for task, processes in enumerate(standby_processes):
+        warmup_process = warmups.get(task, ABSENT)
+        for process in (*processes, warmup_process) if warmup_process != ABSENT else processes:
+            member = _current_member(group, task, process, process == warmup_process)
             if member == ABSENT:
-                later.append((task, process, process == to))
+                unplaced.append((task, process, process == warmup_process))
             else:
-                (warm if process == to else standbys)[member].append(task)
-                count[member] += 1
-    for task, process, is_warm in later:
-        some = [m for m in group.members_of[process] if group.reports[m] or not is_warm]
-        member = min(some, key=lambda m: (count[m], m)) if len(some) > 1 else some[0]
-        (warm if is_warm else standbys)[member].append(task)
-        count[member] += 1
-    for row in (*standbys, *warm):
-        row.sort()
-    return standbys, warm
+                (warmup_tasks if process == warmup_process else standby_tasks)[member].append(task)
+                counts[member] += 1
+    for task, process, warms_up in unplaced:
+        candidates = [m for m in group.members_of[process] if group.reports[m] or not warms_up]
+        member = min(candidates, key=lambda m: (counts[m], m)) if len(candidates) > 1 else candidates[0]
+        (warmup_tasks if warms_up else standby_tasks)[member].append(task)
+        counts[member] += 1
+    for tasks in (*standby_tasks, *warmup_tasks):
+        tasks.sort()
+    return standby_tasks, warmup_tasks
 
 
-def _as_before(group: Group, task: int, process: int, is_warm: bool) -> int:
-    """The member of a process that has the task already, in whatever role."""
+def _current_member(group: IndexedGroup, task: int, process: int, warms_up: bool) -> int:
+    """Return the member of a process that has the task in any role; `ABSENT` if there is none."""
     if group.weights[process] == 1:
         return group.members_of[process][0]
     owner = group.owner[task]
@@ -109,4 +113,4 @@ def _as_before(group: Group, task: int, process: int, is_warm: bool) -> int:
     for copy in group.copies[task]:
         if copy.process == process:
             found = copy.member
-    return found if found == ABSENT or group.reports[found] or not is_warm else ABSENT
+    return found if found == ABSENT or group.reports[found] or not warms_up else ABSENT

@@ -1,16 +1,15 @@
-"""How many tasks each process may have, so that no move of one task makes two of them more even.
+"""Quotas of tasks per process, such that no move of a single task improves the balance.
 
-A process has a weight: its members. Of `count` tasks everybody has a fair share where
+The weight of a process is its number of members. A distribution is fair if for any two processes a and b
 
-    tasks / weight  <=  (tasks + 1) / weight      of any process, and of any other
+    tasks(a) / weight(a)  <=  (tasks(b) + 1) / weight(b)
 
-that is, where giving one away would leave the other with as much for each of its members as the giver had.
-So no member has two tasks more than another, if each process shares what it has among its members. Shares are
-those of D'Hondt: the tasks go, one after another, to whoever has least with one more. Of processes that are
-equal in that some have one more than others, which is why a share has a least and a most.
+A move from a to b would then leave b with at least the load per member that a had. It follows that no member
+has two tasks more than another, if each process divides its tasks evenly among its members. The quotas are
+those of the D'Hondt method: tasks go one by one to the process that has the lowest load with one more. At a
+tie some processes get one task more than others, so a quota has a minimum and a maximum.
 
-`Level` counts while tasks move. It lets nobody give or take but where that brings all shares nearer with
-fewest moves.
+`Balance` tracks the counts while tasks move, and permits only moves on a shortest path to the quotas.
 """
 
 from __future__ import annotations
@@ -19,80 +18,82 @@ from collections.abc import Sequence
 from heapq import heapify, heapreplace
 from math import lcm
 
-__all__ = ["Level", "shares"]
+__all__ = ["Balance", "fair_quotas"]
 
 
-def shares(count: int, weights: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The least and the most that each may have of so many."""
-    whole, unit = sum(weights), lcm(*set(weights))
-    has = [count * weight // whole for weight in weights]
+def fair_quotas(count: int, weights: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the minimum and maximum number of tasks of each process, for `count` tasks in total."""
+    total_weight, unit = sum(weights), lcm(*set(weights))
+    tasks = [count * weight // total_weight for weight in weights]
     load = [unit // weight for weight in weights]
-    """What one task weighs."""
-    top = max(mine * each for mine, each in zip(has, load, strict=True))
-    rest = count - sum(has)
-    if rest:
-        queue = [((mine + 1) * each, at) for at, (mine, each) in enumerate(zip(has, load, strict=True))]
-        heapify(queue)
-        for _ in range(rest):
-            key, at = queue[0]
-            top = max(top, key)
-            heapreplace(queue, (key + load[at], at))
-    most = [top // each for each in load]
-    return [n - (n > 0 and n * each == top) for n, each in zip(most, load, strict=True)], most
+    """Load per member that one task adds to a process, in integer units."""
+    max_load = max(n * each for n, each in zip(tasks, load, strict=True))
+    remaining = count - sum(tasks)
+    if remaining:
+        heap = [((n + 1) * each, process) for process, (n, each) in enumerate(zip(tasks, load, strict=True))]
+        heapify(heap)
+        for _ in range(remaining):
+            key, process = heap[0]
+            max_load = max(max_load, key)
+            heapreplace(heap, (key + load[process], process))
+    most = [max_load // each for each in load]
+    return [n - (n > 0 and n * each == max_load) for n, each in zip(most, load, strict=True)], most
 
 
-class Level:
-    """Who has how many, and who may give or take."""
+class Balance:
+    """Task counts of processes, and which of them may give or take a task."""
 
-    __slots__ = ("count", "least", "most", "over", "under")
+    __slots__ = ("counts", "max_quota", "min_quota", "over", "under")
 
-    def __init__(self, count: list[int], weights: Sequence[int]) -> None:
-        self.count = count
-        self.least, self.most = shares(sum(count), weights)
-        self._measure()
+    def __init__(self, counts: list[int], weights: Sequence[int]) -> None:
+        self.counts = counts
+        self.min_quota, self.max_quota = fair_quotas(sum(counts), weights)
+        self._count_imbalance()
 
     def __repr__(self) -> str:
-        return f"<Level {self.over} over, {self.under} under>"
+        return f"<Balance {self.over} over, {self.under} under>"
 
-    def _measure(self) -> None:
-        self.over = sum(n - most for n, most in zip(self.count, self.most, strict=True) if n > most)
-        self.under = sum(least - n for n, least in zip(self.count, self.least, strict=True) if n < least)
+    def _count_imbalance(self) -> None:
+        self.over = sum(n - quota for n, quota in zip(self.counts, self.max_quota, strict=True) if n > quota)
+        self.under = sum(quota - n for n, quota in zip(self.counts, self.min_quota, strict=True) if n < quota)
 
     @property
     def is_even(self) -> bool:
         return not self.over and not self.under
 
-    def gives(self, one: int) -> bool:
-        has, most = self.count[one], self.most[one]
-        return has > most or (has == most > self.least[one] and self.under > self.over)
+    def may_give(self, process: int) -> bool:
+        """Return whether the process may give a task away."""
+        tasks, max_quota = self.counts[process], self.max_quota[process]
+        return tasks > max_quota or (tasks == max_quota > self.min_quota[process] and self.under > self.over)
 
-    def takes(self, one: int) -> bool:
-        has, least = self.count[one], self.least[one]
-        return has < least or (has == least < self.most[one] and self.over > self.under)
+    def may_take(self, process: int) -> bool:
+        """Return whether the process may take a task."""
+        tasks, min_quota = self.counts[process], self.min_quota[process]
+        return tasks < min_quota or (tasks == min_quota < self.max_quota[process] and self.over > self.under)
 
-    def move(self, giver: int, taker: int) -> None:
-        """One task goes from a giver to a taker."""
-        has = self.count[giver]
-        self.over -= has > self.most[giver]
-        self.under += has <= self.least[giver]
-        self.count[giver] = has - 1
-        has = self.count[taker]
-        self.under -= has < self.least[taker]
-        self.over += has >= self.most[taker]
-        self.count[taker] = has + 1
+    def move(self, source: int, target: int) -> None:
+        """Move one task from a process that may give to one that may take."""
+        tasks = self.counts[source]
+        self.over -= tasks > self.max_quota[source]
+        self.under += tasks <= self.min_quota[source]
+        self.counts[source] = tasks - 1
+        tasks = self.counts[target]
+        self.under -= tasks < self.min_quota[target]
+        self.over += tasks >= self.max_quota[target]
+        self.counts[target] = tasks + 1
 
-    def settle(self, expected: Sequence[int]) -> None:
-        """Say who is to have one more than the least, so that from now on there is one answer.
+    def fix_quotas(self, expected: Sequence[int]) -> None:
+        """Fix one quota per process: decide which processes get one task more than their minimum.
 
-        Who has the most already keeps it, as far as there is so much, and first who is `expected` to have it
-        by what is under way; then who is expected to get it.
+        Processes that have their maximum come first, and among these and the others the ones that are
+        `expected` to have it when the ongoing warm-ups have ended.
         """
-        rest = sum(self.count) - sum(self.least)
-        some = [one for one, most in enumerate(self.most) if most > self.least[one]]
-        has, most = self.count, self.most
-        some.sort(key=lambda one: (has[one] < most[one], expected[one] < most[one], one))
-        target = list(self.least)
-        for one in some[:rest]:
-            target[one] += 1
-        self.least = self.most = target
-        self._measure()
+        remaining = sum(self.counts) - sum(self.min_quota)
+        counts, most = self.counts, self.max_quota
+        candidates = [p for p, quota in enumerate(most) if quota > self.min_quota[p]]
+        candidates.sort(key=lambda p: (counts[p] < most[p], expected[p] < most[p], p))
+        quotas = list(self.min_quota)
+        for process in candidates[:remaining]:
+            quotas[process] += 1
+        self.min_quota = self.max_quota = quotas
+        self._count_imbalance()

@@ -1,15 +1,17 @@
-"""On which processes copies of tasks are: standbys, and warm-ups beside them.
+"""The processes of standbys, and the warm-ups of standbys that move.
 
-A task has as many standbys as are configured, or one on each other process; a warm-up counts as one of them,
-so that a standby which is to take over becomes the warm-up, and none is made in its place.
+A task has the configured number of standbys, or one on each other process if these are fewer. A warm-up
+counts as a standby: a standby that will become active is turned into the warm-up, and not replaced.
 
-    kept       who has a standby; if there are too many, the ones that are furthest on
-    new        who has the state: who gives up the task in this step, then who is furthest on;
-               else who has fewest standbys. Of equal ones, who shares fewest tags with the others
-    moved      from who has many to who has few: at once if the latter has caught up, else it warms up first
+    kept       current standbys; if there are too many, the most advanced ones
+    new        on processes with state of the task: the one that gives up the active task, then the most
+               advanced ones; else on those with the fewest standbys. At a tie, the process that shares the
+               fewest client tags with the task's other processes
+    moved      from processes with many standbys to those with few: at once if the target has caught up, else
+               after a warm-up
 
-A standby that moves is no active task, so that these warm-ups come last, and whoever cannot be waited for is
-given none: a task would have no copy for a while, for no more than evenness.
+Warm-ups of standbys have the lowest priority, and only processes that report offsets get them: otherwise a
+task would be without a caught-up copy for a while, only for a better balance.
 """
 
 from __future__ import annotations
@@ -17,252 +19,262 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from math import lcm
 
-from konvene.groups.assignors.highly_available.active_tasks import LOOKED_AT, Actives
-from konvene.groups.assignors.highly_available.indexed_group import ABSENT, Group
-from konvene.groups.assignors.highly_available.quotas import Level
+from konvene.groups.assignors.highly_available.active_tasks import MAX_COMPARED, ActiveTasks
+from konvene.groups.assignors.highly_available.indexed_group import ABSENT, IndexedGroup
+from konvene.groups.assignors.highly_available.quotas import Balance
 
-__all__ = ["Copies"]
+__all__ = ["Standbys"]
 
 
-class Copies:
-    """Processes of standbys in the making."""
+class Standbys:
+    """The processes of standbys, computed step by step."""
 
-    __slots__ = ("actives", "count", "givers", "group", "held", "load", "on", "warmups")
+    __slots__ = ("actives", "counts", "current", "group", "processes_of", "replaced", "unit_load", "warmups")
 
-    def __init__(self, group: Group, actives: Actives) -> None:
+    def __init__(self, group: IndexedGroup, actives: ActiveTasks) -> None:
         self.group, self.actives = group, actives
-        self.on: list[list[int]] = [[] for _ in range(group.count)]
-        """For each task the processes that have a standby of it."""
-        self.held: list[list[int]] = [[] for _ in range(group.count)]
-        """The same as it was before."""
-        self.count = [0] * len(group.ids)
-        """Standbys of each process, in the end."""
+        self.processes_of: list[list[int]] = [[] for _ in range(group.count)]
+        """By task: processes of its standbys."""
+        self.current: list[list[int]] = [[] for _ in range(group.count)]
+        """By task: processes of its current standbys."""
+        self.counts = [0] * len(group.process_ids)
+        """By process: number of its standbys after all moves."""
         unit = lcm(*set(group.weights))
-        self.load = [unit // weight for weight in group.weights]
-        """What one of them weighs."""
+        self.unit_load = [unit // weight for weight in group.weights]
+        """By process: load per member that one standby adds, in integer units."""
         self.warmups = actives.warmups
-        """By task who warms it up, to have it or to have a standby of it."""
-        self.givers: dict[int, int] = {}
-        """By task, of the latter: who gives up its standby in the end."""
-        for task, row in enumerate(group.copies):
-            if row:
-                self.held[task] = [copy.process for copy in row if not copy.warms_up]
+        """By task: process that warms it up, as active task or as standby."""
+        self.replaced: dict[int, int] = {}
+        """By task whose standby moves after a warm-up: process that has the standby until then."""
+        for task, copies in enumerate(group.copies):
+            if copies:
+                self.current[task] = [copy.process for copy in copies if not copy.warms_up]
 
     def keep_warmups(self) -> None:
-        """Of standbys that are moving already, where that is of use still."""
+        """Continue ongoing warm-ups of standbys that still improve the balance."""
         group, actives = self.group, self.actives
-        if not actives.under_way or not actives.budget or not group.standbys:
+        if not actives.ongoing_warmups or not actives.warmups_left or not group.standbys:
             return
-        count = [0] * len(group.ids)
-        for task, held in enumerate(self.held):
-            for process in held:
-                if process not in (actives.at[task], self.warmups.get(task)):
-                    count[process] += 1
-        for _, task, to in actives.under_way:
-            if task in self.warmups or not actives.budget:
+        counts = [0] * len(group.process_ids)
+        for task, current in enumerate(self.current):
+            for process in current:
+                if process not in (actives.process_of[task], self.warmups.get(task)):
+                    counts[process] += 1
+        for _, task, target in actives.ongoing_warmups:
+            if task in self.warmups or not actives.warmups_left:
                 continue
-            held = [process for process in self.held[task] if process != actives.at[task]]
-            if len(held) < group.standbys:
+            current = [process for process in self.current[task] if process != actives.process_of[task]]
+            if len(current) < group.standbys:
                 continue
-            giver = max(held, key=lambda p: (count[p] * self.load[p], -p))
-            if count[giver] * self.load[giver] > (count[to] + 1) * self.load[to]:
-                count[giver] -= 1
-                count[to] += 1
-                self._warm_up(task, giver, to)
+            source = max(current, key=lambda p: (counts[p] * self.unit_load[p], -p))
+            if counts[source] * self.unit_load[source] > (counts[target] + 1) * self.unit_load[target]:
+                counts[source] -= 1
+                counts[target] += 1
+                self._start_warmup(task, source, target)
 
-    def _warm_up(self, task: int, giver: int, to: int) -> None:
-        self.warmups[task], self.givers[task] = to, giver
-        self.actives.budget -= 1
+    def _start_warmup(self, task: int, source: int, target: int) -> None:
+        self.warmups[task], self.replaced[task] = target, source
+        self.actives.warmups_left -= 1
 
-    # As many as there should be ----------------------------------------------------------------------
+    # The configured number --------------------------------------------------------------------------
 
     def assign(self) -> None:
-        """Standbys of each task that has state."""
-        group, at = self.group, self.actives.at
+        """Assign the standbys of each stateful task."""
+        group, process_of = self.group, self.actives.process_of
         if not group.standbys:
             return
         missing = []
         for task, is_stateful in enumerate(group.stateful):
             if not is_stateful:
                 continue
-            taken = (at[task], self.warmups.get(task, ABSENT))
-            kept = [process for process in self.held[task] if process not in taken]
+            excluded = (process_of[task], self.warmups.get(task, ABSENT))
+            kept = [process for process in self.current[task] if process not in excluded]
             if len(kept) > group.standbys:
-                kept.sort(key=lambda p: (group.far(p, task), p))
+                kept.sort(key=lambda p: (group.progress_rank(p, task), p))
                 del kept[group.standbys :]
-            self.on[task] = kept
-            wanted = group.standbys - len(kept) - (taken[1] != ABSENT)
+            self.processes_of[task] = kept
+            wanted = group.standbys - len(kept) - (excluded[1] != ABSENT)
             if wanted > 0:
-                heirs = self._with_state(task)
-                kept += heirs[:wanted]
-                missing += [task] * (wanted - len(heirs))
+                additional = self._processes_with_state(task)
+                kept += additional[:wanted]
+                missing += [task] * (wanted - len(additional))
             for process in kept:
-                self.count[process] += 1
+                self.counts[process] += 1
         self._spread(missing)
-        if len(group.ids) > 2:
-            self._level()
+        if len(group.process_ids) > 2:
+            self._balance()
 
-    def _with_state(self, task: int) -> list[int]:
-        """Who else has state, the best first."""
-        group, on = self.group, self.on[task]
+    def _processes_with_state(self, task: int) -> list[int]:
+        """Return the other processes that have state of a task, the best first."""
+        group, standbys = self.group, self.processes_of[task]
         owner = group.owner[task]
-        some = {*group.states[task], *(copy.process for copy in group.copies[task])}
-        gives_up = group.process_of[owner] if owner != ABSENT else ABSENT
-        if gives_up != ABSENT:
-            some.add(gives_up)
-        some -= {self.actives.at[task], self.warmups.get(task, ABSENT), *on}
-        if len(some) < 2:
-            return list(some)
+        candidates = {*group.state_processes[task], *(copy.process for copy in group.copies[task])}
+        last_process = group.process_of[owner] if owner != ABSENT else ABSENT
+        if last_process != ABSENT:
+            candidates.add(last_process)
+        candidates -= {self.actives.process_of[task], self.warmups.get(task, ABSENT), *standbys}
+        if len(candidates) < 2:
+            return list(candidates)
         return sorted(
-            some,
+            candidates,
             key=lambda p: (
-                p != gives_up, group.far(p, task), self._clash(task, p), self.count[p] * self.load[p], p,
+                p != last_process,
+                group.progress_rank(p, task),
+                self._tag_clash(task, p),
+                self.counts[p] * self.unit_load[p],
+                p,
             ),
-        )  # fmt: skip
+        )
 
-    def _clash(self, task: int, process: int, without: int = ABSENT) -> int:
-        """What a process would share with the others that have the task."""
+    def _tag_clash(self, task: int, process: int, without: int = ABSENT) -> int:
+        """Return how many client tags a process shares with the task's other processes, except `without`."""
         group = self.group
         if group.racks.is_trivial:
             return 0
-        others = [self.actives.at[task], *self.on[task]]
-        names = [group.names[group.members_of[p][0]] for p in others if p not in (process, without)]
-        return group.racks.clash(group.names[group.members_of[process][0]], names)
+        others = [self.actives.process_of[task], *self.processes_of[task]]
+        names = [group.member_ids[group.members_of[p][0]] for p in others if p not in (process, without)]
+        return group.racks.clash(group.member_ids[group.members_of[process][0]], names)
 
     def _spread(self, tasks: list[int]) -> None:
-        """To those who have fewest."""
+        """Add one standby of each of these tasks, on the processes with the fewest."""
         if not tasks:
             return
-        group, count, load = self.group, self.count, self.load
-        queue = [((n + 1) * each, p) for p, (n, each) in enumerate(zip(count, load, strict=True))]
-        heapify(queue)
+        group, counts, unit_load = self.group, self.counts, self.unit_load
+        heap = [((n + 1) * each, p) for p, (n, each) in enumerate(zip(counts, unit_load, strict=True))]
+        heapify(heap)
         for task in tasks:
-            taken = (self.actives.at[task], self.warmups.get(task, ABSENT), *self.on[task])
+            excluded = (
+                self.actives.process_of[task],
+                self.warmups.get(task, ABSENT),
+                *self.processes_of[task],
+            )
             passed: list[tuple[int, int]] = []
             best = (0, 0, ABSENT)
-            while queue and len(passed) < LOOKED_AT + len(taken):
-                key, process = heappop(queue)
+            while heap and len(passed) < MAX_COMPARED + len(excluded):
+                key, process = heappop(heap)
                 passed.append((key, process))
-                if process in taken:
+                if process in excluded:
                     continue
-                clash = self._clash(task, process)
+                clash = self._tag_clash(task, process)
                 if best[2] == ABSENT or (clash, key, process) < best:
                     best = (clash, key, process)
                 if not clash or group.racks.is_trivial:
                     break
             _, key, process = best
-            for one in passed:
-                heappush(queue, one if one[1] != process else (key + load[process], process))
-            self.on[task].append(process)
-            count[process] += 1
+            for entry in passed:
+                heappush(heap, entry if entry[1] != process else (key + unit_load[process], process))
+            self.processes_of[task].append(process)
+            counts[process] += 1
 
-    # As even as can be -------------------------------------------------------------------------------
+    # Balance -----------------------------------------------------------------------------------------
 
-    def _level(self) -> None:
-        group, count = self.group, self.count
-        for task, giver in self.givers.items():
-            count[giver] -= 1
-            count[self.warmups[task]] += 1
-        if Level(list(count), group.weights).is_even:
+    def _balance(self) -> None:
+        group, counts = self.group, self.counts
+        for task, source in self.replaced.items():
+            counts[source] -= 1
+            counts[self.warmups[task]] += 1
+        if Balance(list(counts), group.weights).is_even:
             return
         changed = True
         while changed:
             changed = False
-            rows: dict[int, list[int]] = {}
-            for task, on in enumerate(self.on):
-                for process in on:
-                    rows.setdefault(process, []).append(task)
-            queue = _Emptiest(count, self.load)
-            for giver in sorted(rows, key=lambda p: (-count[p] * self.load[p], p)):
-                for task in rows[giver]:
-                    if count[giver] * self.load[giver] <= queue.least():
+            by_process: dict[int, list[int]] = {}
+            for task, processes in enumerate(self.processes_of):
+                for process in processes:
+                    by_process.setdefault(process, []).append(task)
+            queue = _LeastLoaded(counts, self.unit_load)
+            for source in sorted(by_process, key=lambda p: (-counts[p] * self.unit_load[p], p)):
+                for task in by_process[source]:
+                    if counts[source] * self.unit_load[source] <= queue.least():
                         break
-                    if self._may_change(giver, task):
-                        changed |= self._relieve(giver, task, queue)
+                    if self._can_move(source, task):
+                        changed |= self._try_move(source, task, queue)
 
-    def _may_change(self, giver: int, task: int) -> bool:
-        """Not if nobody else has state, and nothing may warm up."""
-        if giver not in self.held[task] or (self.actives.budget and task not in self.warmups):
+    def _can_move(self, source: int, task: int) -> bool:
+        """Return whether a standby is new, may warm up on another process, or another process has state."""
+        if source not in self.current[task] or (self.actives.warmups_left and task not in self.warmups):
             return True
-        at, on = self.actives.at[task], self.on[task]
-        return any(process != at and process not in on for process in self.group.states[task])
+        active, standbys = self.actives.process_of[task], self.processes_of[task]
+        return any(
+            process != active and process not in standbys for process in self.group.state_processes[task]
+        )
 
-    def _relieve(self, giver: int, task: int, queue: _Emptiest) -> bool:
-        """Let somebody with less have the standby instead, if that can be."""
-        group, on, actives = self.group, self.on[task], self.actives
-        taken = (actives.at[task], self.warmups.get(task, ABSENT), *on)
-        limit = self.count[giver] * self.load[giver]
-        if giver in self.held[task]:
+    def _try_move(self, source: int, task: int, processes: _LeastLoaded) -> bool:
+        """Move a standby to a less loaded process if one qualifies; return whether it moved."""
+        group, standbys, actives = self.group, self.processes_of[task], self.actives
+        excluded = (actives.process_of[task], self.warmups.get(task, ABSENT), *standbys)
+        limit = self.counts[source] * self.unit_load[source]
+        if source in self.current[task]:
             ready = [
-                ((self.count[p] + 1) * self.load[p], p)
-                for p in group.states[task]
-                if p not in taken
-                and (self.count[p] + 1) * self.load[p] < limit
+                ((self.counts[p] + 1) * self.unit_load[p], p)
+                for p in group.state_processes[task]
+                if p not in excluded
+                and (self.counts[p] + 1) * self.unit_load[p] < limit
                 and group.has_caught_up(p, task)
             ]
             if ready:
-                to = min(ready)[1]
-            elif actives.budget and task not in self.warmups:
-                to = queue.first(limit, taken, group.waits)
+                target = min(ready)[1]
+            elif actives.warmups_left and task not in self.warmups:
+                target = processes.first(limit, excluded, group.can_wait)
             else:
                 return False
-            at_once = bool(ready)
+            immediately = bool(ready)
         else:
-            to, at_once = queue.first(limit, taken, None), True
-        if to == ABSENT or self._clash(task, to, giver) > self._clash(task, giver):
+            target, immediately = processes.first(limit, excluded, None), True
+        if target == ABSENT or self._tag_clash(task, target, source) > self._tag_clash(task, source):
             return False
-        if at_once:
-            on[on.index(giver)] = to
+        if immediately:
+            standbys[standbys.index(source)] = target
         else:
-            self._warm_up(task, giver, to)
-        self.count[giver] -= 1
-        self.count[to] += 1
-        queue.changed(giver)
-        queue.changed(to)
+            self._start_warmup(task, source, target)
+        self.counts[source] -= 1
+        self.counts[target] += 1
+        processes.changed(source)
+        processes.changed(target)
         return True
 
 
-class _Emptiest:
-    """Processes by how full they would be with one more."""
+class _LeastLoaded:
+    """Heap of processes by their load after one more standby; outdated entries are skipped."""
 
-    __slots__ = ("count", "heap", "load")
+    __slots__ = ("counts", "heap", "unit_load")
 
-    def __init__(self, count: list[int], load: list[int]) -> None:
-        self.count, self.load = count, load
-        self.heap = [((n + 1) * each, p) for p, (n, each) in enumerate(zip(count, load, strict=True))]
+    def __init__(self, counts: list[int], unit_load: list[int]) -> None:
+        self.counts, self.unit_load = counts, unit_load
+        self.heap = [((n + 1) * each, p) for p, (n, each) in enumerate(zip(counts, unit_load, strict=True))]
         heapify(self.heap)
 
     def __repr__(self) -> str:
-        return f"<{len(self.heap)} of {len(self.count)} processes, the emptiest first>"
+        return f"<{len(self.heap)} entries of {len(self.counts)} processes>"
 
     def changed(self, process: int) -> None:
-        """It has another number of tasks now. What is in the heap of before is passed over."""
-        heappush(self.heap, ((self.count[process] + 1) * self.load[process], process))
+        """Add an entry for the new number of standbys of a process."""
+        heappush(self.heap, ((self.counts[process] + 1) * self.unit_load[process], process))
 
-    def _is_of_before(self) -> bool:
+    def _is_outdated(self) -> bool:
         key, process = self.heap[0]
-        return key != (self.count[process] + 1) * self.load[process]
+        return key != (self.counts[process] + 1) * self.unit_load[process]
 
     def least(self) -> int:
-        """How full the emptiest would be."""
-        while self._is_of_before():
+        """Return the load of the least loaded process after one more standby."""
+        while self._is_outdated():
             heappop(self.heap)
         return self.heap[0][0]
 
-    def first(self, limit: int, taken: tuple[int, ...], may: list[bool] | None) -> int:
-        """The emptiest that would be less full than this, and may."""
+    def first(self, limit: int, excluded: tuple[int, ...], allowed: list[bool] | None) -> int:
+        """Return the least loaded allowed process below this load; `ABSENT` if there is none."""
         passed, found = [], ABSENT
         while self.heap and found == ABSENT:
-            if self._is_of_before():
+            if self._is_outdated():
                 heappop(self.heap)
                 continue
             key, process = self.heap[0]
             if key >= limit:
                 break
-            if process not in taken and (may is None or may[process]):
+            if process not in excluded and (allowed is None or allowed[process]):
                 found = process
             else:
                 passed.append(heappop(self.heap))
-        for one in passed:
-            heappush(self.heap, one)
+        for entry in passed:
+            heappush(self.heap, entry)
         return found
