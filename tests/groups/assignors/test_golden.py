@@ -32,7 +32,7 @@ def test_uniform_is_kafkas_in_kafkas_order(case: Case) -> None:
     order = kafkas_members(case.spec.members)
     subscribed = case.spec.members[order[0]].subscribed
     topics = kafkas_topics(topic for topic in case.spec.topics if topic in subscribed)
-    given = assignor.assign_alike(case.spec, order, topics)
+    given = assignor.assign_homogeneous(case.spec, order, topics)
     assert (case.number in OF_TOO_MANY_OTHERS) == (plain(case.output) != plain(given))
     assert sizes(case.output) == sizes(given)
 
@@ -40,7 +40,7 @@ def test_uniform_is_kafkas_in_kafkas_order(case: Case) -> None:
 @pytest.mark.parametrize("case", cases("uniform", MIXED), ids=repr)
 def test_uniform_of_a_mixed_group_is_kafkas_in_kafkas_order(case: Case) -> None:
     order = kafkas_members(case.spec.members)
-    assert plain(case.output) == plain(heterogeneous.as_kafka(case.spec, order).answer())
+    assert plain(case.output) == plain(heterogeneous.build_as_kafka(case.spec, order).assignment())
 
 
 @pytest.mark.parametrize("case", cases("uniform", ALIKE), ids=repr)

@@ -1,29 +1,27 @@
-"""Uniform, with readers near to what they read: what Kafka's server side lacks (KAFKA-19387).
+"""The rack-aware assignor: balanced, then rack-local, then sticky. Kafka has none (KAFKA-19387).
 
-A partition is local to a member if one of its replicas is in the member's rack. In this order:
+A partition is local to a member if one of its replicas is in the member's rack. In the order of precedence:
 
-    1. balance        the sizes are those that `uniform` would give, though maybe to others
-    2. near           as many partitions as can be are local to their readers
-    3. sticky         what can stay stays; but a partition does move if that makes one more local
+    1. balance      the sizes are those of `uniform`, possibly for other members
+    2. locality     as many partitions as possible are local to their owners
+    3. stickiness   partitions stay, except where a move makes another partition local
 
-A reader in another rack costs with every record, a move costs once. Where racks are unknown, and where no
-exchange makes more local, the answer is `uniform`'s.
+A remote owner costs with every record, a move costs once. If racks are unknown, or no exchange improves the
+locality, the result is that of `uniform`.
 
-It begins with an answer as balanced as `uniform`'s, of which who has too much gives first what is far from
-it, and who wants something takes first what is near. Then it looks for rows of exchanges that end where they
-began:
+The first step is a balanced assignment in which members above their quota give up remote partitions first,
+and members below it receive local ones first. The second step searches for cycles of handovers: a remote
+partition goes to a member to which it is local, which gives another partition to the next member, and so on
+until a partition goes to the first member. No member on the cycle receives a remote partition for a local
+one.
 
-    a partition that is far from its reader goes to a reader near to it, who gives another one on, ..., until
-    somebody gives one back to the first; nobody on the way gets something far for something near
+A cycle makes one more partition local and changes no size. If all members subscribe to the same topics, a
+cycle may skip from a member to a larger one: the former keeps the partition that it received, and the latter
+gives one in its place, so that the two exchange their sizes. When there is no cycle left, no balanced
+assignment of such a group has more local partitions (by the theorem of augmenting paths).
 
-Such a row makes one more local and leaves all sizes alone. In a group that subscribes alike there may be one
-gap in it: a member that has less than another keeps what it got, and the other gives one on in its place:
-they change sizes. When no row is left, no balanced answer of such a group has more that is local (that is the
-theorem of augmenting paths).
-
-Cost: members with the same rack, subscription and size are one kind, partitions with the same racks and the
-same readers one class. Rows are looked for among kinds and classes; a row that was found is used until a
-class is empty.
+Cost: members with the same rack, subscription and size are one kind, and partitions with the same racks and
+subscribers one class. The search runs on kinds and classes, and a cycle is applied until a class is empty.
 """
 
 from __future__ import annotations
@@ -47,309 +45,338 @@ from konvene.groups.assignors.uniform.assignor import Runs
 
 __all__ = ["assign"]
 
-MOST_ROUNDS = 4
-"""Exchanges may let a mixed group be balanced further, which may let it exchange again."""
-MOST_SEEN = 100
-MOST_SEARCHES = 5_000
-"""Where a search for a row gives up, and where all of them do, in a group that does not subscribe alike:
-there each member may be of another kind. What was not found is looked for when the group is assigned next."""
+MAX_ROUNDS = 4
+"""Maximum number of rounds of exchanging and balancing, of which each may permit more of the other."""
+MAX_VISITED = 100
+MAX_SEARCHES = 5_000
+"""Limits of one search and of their number, if subscriptions differ, since every member may then be of
+another kind. Later assignments continue the search."""
 
 Unit = tuple[Uuid, int]
-Kind = tuple[str | None, frozenset[Uuid], int]
+MemberKind = tuple[str | None, frozenset[Uuid], int]
 """Rack, subscription, size."""
 Racks = frozenset[str]
-NOWHERE: Racks = frozenset()
+NO_RACKS: Racks = frozenset()
 
 
 def assign(spec: GroupSpec) -> GroupAssignment:
-    """As balanced as `uniform`, then as near as can be, then as sticky as can be."""
+    """Return the most local assignment among those as balanced as that of `uniform`."""
     racks = {member.rack_id for member in spec.members.values()} - {None}
     if not racks or not any(topic.racks for topic in spec.topics.values()):
         return assignor.assign(spec)
     order = sorted(spec.members)
     if spec.subscription_type is SubscriptionType.HOMOGENEOUS:
-        return _exchanged(spec, order, _near_first(spec, order), sizes_may_change=True)
-    given = assignor.assign(spec)
-    for _ in range(MOST_ROUNDS):
-        nearer = _exchanged(spec, order, given, sizes_may_change=False)
-        given = assignor.assign(_having(spec, nearer))
-        if all(given[member] is mine for member, mine in nearer.items()):
+        return _improve_locality(spec, order, _prefer_local(spec, order), sizes_may_change=True)
+    assignment = assignor.assign(spec)
+    for _ in range(MAX_ROUNDS):
+        improved = _improve_locality(spec, order, assignment, sizes_may_change=False)
+        assignment = assignor.assign(_with_assignment(spec, improved))
+        if all(assignment[member] is assigned for member, assigned in improved.items()):
             break
-    return given
+    return assignment
 
 
-def _exchanged(
-    spec: GroupSpec, order: Sequence[str], given: GroupAssignment, *, sizes_may_change: bool
+def _improve_locality(
+    spec: GroupSpec, order: Sequence[str], assignment: GroupAssignment, *, sizes_may_change: bool
 ) -> GroupAssignment:
-    rows = _Exchange(spec, order, given, sizes_may_change)
-    return rows.answer(given) if rows.exchange() else given
+    search = _ExchangeSearch(spec, order, assignment, sizes_may_change)
+    return search.assignment(assignment) if search.exchange() else assignment
 
 
-def _having(spec: GroupSpec, given: GroupAssignment) -> GroupSpec:
-    """The same group, had it been given this."""
-    members = {name: replace(of, assigned=given[name]) for name, of in spec.members.items()}
+def _with_assignment(spec: GroupSpec, assignment: GroupAssignment) -> GroupSpec:
+    """Return the group after its members adopted this assignment."""
+    members = {name: replace(member, assigned=assignment[name]) for name, member in spec.members.items()}
     return replace(spec, members=members)
 
 
 def _racks(spec: GroupSpec, topic: Uuid, partition: int) -> Racks:
     racks = spec.topics[topic].racks
-    return racks[partition] if partition < len(racks) else NOWHERE
+    return racks[partition] if partition < len(racks) else NO_RACKS
 
 
-# A group that subscribes alike: who keeps what, who gets what ------------------------------------
+# The first step, if all members subscribe to the same topics -------------------------------------
 
 
-def _near_first(spec: GroupSpec, order: Sequence[str]) -> GroupAssignment:
-    """As `uniform`, but what is near is kept first and taken first."""
+def _prefer_local(spec: GroupSpec, order: Sequence[str]) -> GroupAssignment:
+    """Assign as `uniform`, but members prefer to keep and to receive local partitions."""
     counts = partitions_of(spec, sorted(spec.members[order[0]].subscribed))
-    each = sum(counts.values()) // len(order)
-    wanting = frozenset(
-        of.rack_id
-        for of in spec.members.values()
-        if of.rack_id is not None and sum(map(len, of.assigned.values())) < each
+    min_quota = sum(counts.values()) // len(order)
+    racks_below_quota = frozenset(
+        member.rack_id
+        for member in spec.members.values()
+        if member.rack_id is not None and sum(map(len, member.assigned.values())) < min_quota
     )
 
-    def cut(
-        member: MemberSpec, held: MemberAssignment, quota: int, rank: Mapping[Uuid, int], revoked: Runs
+    def trim(
+        member: MemberSpec, owned: MemberAssignment, quota: int, rank: Mapping[Uuid, int], revoked: Runs
     ) -> MemberAssignment:
-        def last_to_give(unit: Unit) -> tuple[bool, bool, int, int]:
+        def trim_order(unit: Unit) -> tuple[bool, bool, int, int]:
             racks = _racks(spec, *unit)
-            return member.rack_id not in racks, not wanting.isdisjoint(racks), rank[unit[0]], unit[1]
+            return (
+                member.rack_id not in racks,
+                not racks_below_quota.isdisjoint(racks),
+                rank[unit[0]],
+                unit[1],
+            )
 
-        units = sorted(((topic, p) for topic, some in held.items() for p in some), key=last_to_give)
+        units = sorted(((topic, p) for topic, some in owned.items() for p in some), key=trim_order)
         revoked.extend((topic, (partition,)) for topic, partition in units[quota:])
-        return _together(units[:quota])
+        return _by_topic(units[:quota])
 
-    settled = assignor.settle(spec, order, counts, cut)
-    _deal(spec, settled)
-    return settled.given
+    retained = assignor.retain(spec, order, counts, trim)
+    _distribute(spec, retained)
+    return retained.assignments
 
 
-def _deal(spec: GroupSpec, settled: assignor.Settled) -> None:
-    """First to each what is near to it, of what is near to the fewest; then the rest, to whoever wants it."""
+def _distribute(spec: GroupSpec, retained: assignor.Retained) -> None:
+    """Assign local partitions first, of these the ones that are local to the fewest; then the others."""
     wanted: dict[str | None, int] = {}
-    for member, wants in settled.wanting:
+    for member, count in retained.below_quota:
         rack = spec.members[member].rack_id
-        wanted[rack] = wanted.get(rack, 0) + wants
+        wanted[rack] = wanted.get(rack, 0) + count
     heaps: dict[Racks, list[Unit]] = {}
-    for topic, run in settled.free:
+    for topic, run in retained.unassigned:
         for partition in run:
             heaps.setdefault(_racks(spec, topic, partition), []).append((topic, partition))
     for heap in heaps.values():
-        heap.reverse()  # so that the first is at the end
-    hardest = sorted(heaps, key=lambda racks: (sum(wanted.get(rack, 0) for rack in racks), sorted(racks)))
-    near = {rack: [heaps[racks] for racks in hardest if rack in racks] for rack in wanted}
-    taken = [_take(near[spec.members[member].rack_id], wants) for member, wants in settled.wanting]
-    for (member, wants), units in zip(settled.wanting, taken, strict=True):
-        units += _take([heaps[racks] for racks in hardest], wants - len(units))
-        had = [(topic, p) for topic, some in settled.given[member].items() for p in some]
-        settled.given[member] = _together(had + units)
+        heap.reverse()  # The first one is popped first.
+    least_wanted_first = sorted(
+        heaps, key=lambda racks: (sum(wanted.get(rack, 0) for rack in racks), sorted(racks))
+    )
+    local_heaps = {rack: [heaps[racks] for racks in least_wanted_first if rack in racks] for rack in wanted}
+    received = [
+        _pop_partitions(local_heaps[spec.members[member].rack_id], count)
+        for member, count in retained.below_quota
+    ]
+    for (member, count), units in zip(retained.below_quota, received, strict=True):
+        units += _pop_partitions([heaps[racks] for racks in least_wanted_first], count - len(units))
+        owned = [(topic, p) for topic, some in retained.assignments[member].items() for p in some]
+        retained.assignments[member] = _by_topic(owned + units)
 
 
-def _take(heaps: Iterable[list[Unit]], wants: int) -> list[Unit]:
+def _pop_partitions(heaps: Iterable[list[Unit]], count: int) -> list[Unit]:
     units: list[Unit] = []
     for heap in heaps:
-        while heap and len(units) < wants:
+        while heap and len(units) < count:
             units.append(heap.pop())
     return units
 
 
-def _together(units: Iterable[Unit]) -> MemberAssignment:
-    """Partitions by topic."""
-    mine: dict[Uuid, list[int]] = {}
+def _by_topic(units: Iterable[Unit]) -> MemberAssignment:
+    """Return partitions by topic."""
+    by_topic: dict[Uuid, list[int]] = {}
     for topic, partition in units:
-        mine.setdefault(topic, []).append(partition)
-    return {topic: tuple(sorted(some)) for topic, some in mine.items()} or NOTHING
+        by_topic.setdefault(topic, []).append(partition)
+    return {topic: tuple(sorted(some)) for topic, some in by_topic.items()} or NOTHING
 
 
-# Rows of exchanges ---------------------------------------------------------------------------
+# The second step: cycles of handovers ---------------------------------------------------------
 
 
-class _Class:
-    """Partitions that the same kinds may have, and that are near to the same racks."""
+class _PartitionClass:
+    """Partitions with the same possible owners and the same racks."""
 
     __slots__ = ("racks", "readers")
 
     def __init__(self, racks: Racks, readers: tuple[frozenset[Uuid], ...]) -> None:
         self.racks = racks
         self.readers = readers
-        """The subscriptions that the topic is in."""
+        """Subscriptions that contain the topic."""
 
-    def at(self, kind: Kind) -> bool:
-        """Whether it is near to this kind."""
+    def is_local_to(self, kind: MemberKind) -> bool:
+        """Return whether the partitions are local to members of this kind."""
         return kind[0] in self.racks
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A partition of this class goes from a member of one kind to one of another."""
+class Handover:
+    """A partition of a class goes from a member of one kind to a member of another."""
 
-    giver: Kind
-    of: _Class
-    taker: Kind
+    source: MemberKind
+    partition_class: _PartitionClass
+    target: MemberKind
 
 
-class _Exchange:
-    """Who has what, by kinds and classes."""
+class _ExchangeSearch:
+    """Owners of partitions by kinds and classes, and the search for cycles of handovers."""
 
     def __init__(
-        self, spec: GroupSpec, order: Sequence[str], given: GroupAssignment, sizes_may_change: bool
+        self, spec: GroupSpec, order: Sequence[str], assignment: GroupAssignment, sizes_may_change: bool
     ) -> None:
         self.sizes_may_change = sizes_may_change
-        self.classes = _classes(spec)
-        self.members: dict[Kind, dict[str, None]] = {}
-        self.kinds: dict[frozenset[Uuid], dict[Kind, None]] = {}
-        """Kinds by subscription; they stay when they have no members any more."""
-        self.kind_of: dict[str, Kind] = {}
+        self.classes = _classify_partitions(spec)
+        self.members: dict[MemberKind, dict[str, None]] = {}
+        self.kinds_of: dict[frozenset[Uuid], dict[MemberKind, None]] = {}
+        """Kinds by subscription, including those without members."""
+        self.kind_of: dict[str, MemberKind] = {}
         self.owner: dict[Unit, str] = {}
-        self.has: dict[Kind, dict[_Class, dict[Unit, None]]] = {}
-        """What the members of a kind have of each class; last what is new to its owner: it is given first."""
+        self.units: dict[MemberKind, dict[_PartitionClass, dict[Unit, None]]] = {}
+        """Partitions by kind of their owner and by class. Moved partitions are last, and given first."""
         self.changed: set[str] = set()
         self.searches = 0
-        new: list[tuple[Unit, str]] = []
+        moved: list[tuple[Unit, str]] = []
         for member in order:
-            size = sum(map(len, given[member].values()))
-            of = spec.members[member]
-            kind = of.rack_id, of.subscribed, size
-            self._join(member, kind)
-            for topic, some in sorted(given[member].items()):
-                before = of.assigned.get(topic, ())
-                for partition in some:
+            size = sum(map(len, assignment[member].values()))
+            spec_of_member = spec.members[member]
+            kind = spec_of_member.rack_id, spec_of_member.subscribed, size
+            self._add_member(member, kind)
+            for topic, partitions in sorted(assignment[member].items()):
+                previous = spec_of_member.assigned.get(topic, ())
+                for partition in partitions:
                     self.owner[topic, partition] = member
-                    if given[member] is of.assigned or partition in before:
-                        self._put((topic, partition), kind)
+                    if assignment[member] is spec_of_member.assigned or partition in previous:
+                        self._add_unit((topic, partition), kind)
                     else:
-                        new.append(((topic, partition), member))
-        for unit, member in new:
-            self._put(unit, self.kind_of[member])
+                        moved.append(((topic, partition), member))
+        for unit, member in moved:
+            self._add_unit(unit, self.kind_of[member])
 
-    def _join(self, member: str, kind: Kind) -> None:
+    def _add_member(self, member: str, kind: MemberKind) -> None:
         self.kind_of[member] = kind
         self.members.setdefault(kind, {})[member] = None
-        self.kinds.setdefault(kind[1], {})[kind] = None
-        self.has.setdefault(kind, {})
+        self.kinds_of.setdefault(kind[1], {})[kind] = None
+        self.units.setdefault(kind, {})
 
-    def _put(self, unit: Unit, kind: Kind) -> None:
-        self.has[kind].setdefault(self.classes[unit], {})[unit] = None
+    def _add_unit(self, unit: Unit, kind: MemberKind) -> None:
+        self.units[kind].setdefault(self.classes[unit], {})[unit] = None
 
     def exchange(self) -> bool:
-        """Follow rows until there is none; whether there was one."""
-        again = True
-        while again:
-            again = False
-            for first in list(self.has):
-                for of in list(self.has[first]):
-                    if not of.at(first):
-                        while self.has[first].get(of) and (row := self._row(first, of)):
-                            again = True
-                            self._follow(row)
+        """Apply cycles until there are none; return whether there was one."""
+        has_changed = True
+        while has_changed:
+            has_changed = False
+            for kind in list(self.units):
+                for partition_class in list(self.units[kind]):
+                    if not partition_class.is_local_to(kind):
+                        while self.units[kind].get(partition_class) and (
+                            cycle := self._find_cycle(kind, partition_class)
+                        ):
+                            has_changed = True
+                            self._apply_cycle(cycle)
         return bool(self.changed)
 
-    def _row(self, first: Kind, of: _Class) -> list[Step] | None:
-        """A row that begins with a partition of this class."""
-        came: dict[Kind, Step | Kind] = {}
-        ahead: deque[Kind] = deque([first])
-        gap = self.sizes_may_change
-        seen = 0
+    def _find_cycle(self, first: MemberKind, first_class: _PartitionClass) -> list[Handover] | None:
+        """Return a cycle that begins with a partition of this kind and class; None if there is none."""
+        predecessors: dict[MemberKind, Handover | MemberKind] = {}
+        queue: deque[MemberKind] = deque([first])
+        may_resize = self.sizes_may_change
+        visited = 0
         self.searches += 1
-        if not self.sizes_may_change and self.searches > MOST_SEARCHES:
+        if not self.sizes_may_change and self.searches > MAX_SEARCHES:
             return None
-        while ahead and (self.sizes_may_change or seen < MOST_SEEN):
-            giver = ahead.popleft()
-            begins = giver == first
-            for given in [of] if begins else [given for given, units in self.has[giver].items() if units]:
-                for kind in self._takers(giver, given, near=begins or given.at(giver)):
-                    seen += 1
-                    if kind not in came:
-                        came[kind] = Step(giver, given, kind)
-                        ahead.append(kind)
-            larger = [kind for kind in self.kinds[giver[1]] if self.members[kind] and kind[2] > giver[2]]
-            if gap and larger and not begins:
-                gap = False
+        while queue and (self.sizes_may_change or visited < MAX_VISITED):
+            source = queue.popleft()
+            is_first = source == first
+            for partition_class in (
+                [first_class]
+                if is_first
+                else [partition_class for partition_class, units in self.units[source].items() if units]
+            ):
+                for kind in self._targets(
+                    source, partition_class, local_only=is_first or partition_class.is_local_to(source)
+                ):
+                    visited += 1
+                    if kind not in predecessors:
+                        predecessors[kind] = Handover(source, partition_class, kind)
+                        queue.append(kind)
+            larger = [kind for kind in self.kinds_of[source[1]] if self.members[kind] and kind[2] > source[2]]
+            if may_resize and larger and not is_first:
+                may_resize = False
                 for kind in larger:
-                    if kind not in came:
-                        came[kind] = giver
-                        ahead.append(kind)
-            if first in came:
-                return _told(came, first)
+                    if kind not in predecessors:
+                        predecessors[kind] = source
+                        queue.append(kind)
+            if first in predecessors:
+                return _path_to(predecessors, first)
         return None
 
-    def _takers(self, giver: Kind, given: _Class, *, near: bool) -> Iterator[Kind]:
+    def _targets(
+        self, source: MemberKind, partition_class: _PartitionClass, *, local_only: bool
+    ) -> Iterator[MemberKind]:
         """Return the possible receivers of a partition: if it is local, only those for which it is local."""
-        for subscribed in given.readers:
-            for kind in self.kinds[subscribed]:
-                if kind != giver and self.members[kind] and (not near or kind[0] in given.racks):
+        for subscribed in partition_class.readers:
+            for kind in self.kinds_of[subscribed]:
+                if (
+                    kind != source
+                    and self.members[kind]
+                    and (not local_only or kind[0] in partition_class.racks)
+                ):
                     yield kind
 
-    def _follow(self, steps: list[Step]) -> None:
-        """Use this row: once if it changes sizes, else as long as there is something for each step of it."""
-        following = [*steps[1:], steps[0]]
-        gap = next((at for at, step in enumerate(steps) if step.taker != following[at].giver), None)
-        while all(self.has[step.giver].get(step.of) for step in steps):
-            units = [self.has[step.giver][step.of].popitem()[0] for step in steps]
+    def _apply_cycle(self, steps: list[Handover]) -> None:
+        """Apply a cycle: once if it changes sizes, else while there are partitions for each handover."""
+        next_handovers = [*steps[1:], steps[0]]
+        resized = next(
+            (index for index, step in enumerate(steps) if step.target != next_handovers[index].source), None
+        )
+        while all(self.units[step.source].get(step.partition_class) for step in steps):
+            units = [self.units[step.source][step.partition_class].popitem()[0] for step in steps]
             owners = [self.owner[unit] for unit in units]
-            takers = [*owners[1:], owners[0]]
-            if gap is not None:
-                larger, takers[gap] = takers[gap], next(iter(self.members[steps[gap].taker]))
-            for unit, taker in zip(units, takers, strict=True):
-                self.owner[unit] = taker
-                self._put(unit, self.kind_of[taker])
-            self.changed.update(takers, owners)
-            if gap is not None:
-                self._resize(larger, -1)
-                self._resize(takers[gap], +1)
+            targets = [*owners[1:], owners[0]]
+            if resized is not None:
+                shrinking, targets[resized] = (
+                    targets[resized],
+                    next(iter(self.members[steps[resized].target])),
+                )
+            for unit, target in zip(units, targets, strict=True):
+                self.owner[unit] = target
+                self._add_unit(unit, self.kind_of[target])
+            self.changed.update(targets, owners)
+            if resized is not None:
+                self._resize(shrinking, -1)
+                self._resize(targets[resized], +1)
                 return
 
     def _resize(self, member: str, by: int) -> None:
-        """The member has one more or less: it is of another kind now, with all that it has."""
+        """Move a member, with its partitions, to the kind of its new size."""
         old = self.kind_of[member]
         kind = old[0], old[1], old[2] + by
         del self.members[old][member]
-        self._join(member, kind)
-        for of, units in self.has[old].items():
+        self._add_member(member, kind)
+        for partition_class, units in self.units[old].items():
             for unit in [unit for unit in units if self.owner[unit] == member]:
                 del units[unit]
-                self.has[kind].setdefault(of, {})[unit] = None
+                self.units[kind].setdefault(partition_class, {})[unit] = None
 
-    def answer(self, given: GroupAssignment) -> GroupAssignment:
-        """With what the rows have changed."""
+    def assignment(self, given: GroupAssignment) -> GroupAssignment:
+        """Return the assignment with all exchanges applied."""
         units: dict[str, list[Unit]] = {}
         for unit, member in self.owner.items():
             if member in self.changed:
                 units.setdefault(member, []).append(unit)
         return {
-            member: _together(units.get(member, ())) if member in self.changed else mine
-            for member, mine in given.items()
+            member: _by_topic(units.get(member, ())) if member in self.changed else assigned
+            for member, assigned in given.items()
         }
 
 
-def _told(came: Mapping[Kind, Step | Kind], first: Kind) -> list[Step]:
-    """Who gives what on the way from the first back to it."""
-    steps: list[Step] = []
+def _path_to(predecessors: Mapping[MemberKind, Handover | MemberKind], first: MemberKind) -> list[Handover]:
+    """Return the handovers of the cycle through `first`."""
+    steps: list[Handover] = []
     kind = first
     while not steps or kind != first:
-        step = came[kind]
-        if isinstance(step, Step):
+        step = predecessors[kind]
+        if isinstance(step, Handover):
             steps.append(step)
-            kind = step.giver
+            kind = step.source
         else:
             kind = step
     return steps[::-1]
 
 
-def _classes(spec: GroupSpec) -> dict[Unit, _Class]:
-    """The class of each partition that is read."""
+def _classify_partitions(spec: GroupSpec) -> dict[Unit, _PartitionClass]:
+    """Return the class of each subscribed partition."""
     subscriptions: dict[Uuid, list[frozenset[Uuid]]] = {}
     for subscribed in dict.fromkeys(spec.members[name].subscribed for name in sorted(spec.members)):
         for topic in subscribed:
             subscriptions.setdefault(topic, []).append(subscribed)
-    made: dict[tuple[Racks, tuple[frozenset[Uuid], ...]], _Class] = {}
+    classes_by_key: dict[tuple[Racks, tuple[frozenset[Uuid], ...]], _PartitionClass] = {}
     classes = {}
     for topic in sorted(subscriptions):
         readers = tuple(subscriptions[topic])
         for partition in range(spec.topics[topic].partitions):
             key = _racks(spec, topic, partition), readers
-            if key not in made:
-                made[key] = _Class(*key)
-            classes[topic, partition] = made[key]
+            if key not in classes_by_key:
+                classes_by_key[key] = _PartitionClass(*key)
+            classes[topic, partition] = classes_by_key[key]
     return classes

@@ -1,12 +1,12 @@
-"""Range: the partitions of each topic in one row, cut into pieces for its subscribers, who stand in one row
-too.
+"""The range assignor: each topic is divided into contiguous ranges for its subscribers in a fixed order.
 
-Topics with as many partitions and the same readers are cut alike: whoever reads partition 3 of one reads
-partition 3 of the other, which is what a join of two streams needs. What members had before does not matter;
-only names do. Static members stand first, in the order of their instance ids, so that they find their piece
-again after a restart.
+Topics with the same number of partitions and the same subscribers are divided alike: the owner of partition 3
+of one also owns partition 3 of the other (co-partitioning, as joins need it). The result depends only on
+names, not on previous assignments. Static members come first, in the order of their instance ids, so they get
+the same range after a restart.
 
-The order is Java's, which compares UTF-16: it differs from ours where a name goes beyond the basic plane.
+Names are ordered as in Java, which compares UTF-16 code units: characters beyond the basic multilingual plane
+are ordered differently in Python.
 """
 
 from __future__ import annotations
@@ -29,81 +29,82 @@ __all__ = ["assign"]
 
 
 def assign(spec: GroupSpec) -> GroupAssignment:
-    """A piece of each topic for each of its subscribers; exactly Kafka's answer."""
+    """Return the assignment; it is identical to Kafka's."""
     if not spec.members:
         return {}
-    order = standing(spec.members)
+    order = assignment_order(spec.members)
     if spec.subscription_type is SubscriptionType.HOMOGENEOUS:
-        return _all_alike(order, partitions_of(spec, sorted(spec.members[order[0]].subscribed)))
-    return _each_topic(spec, order)
+        return _assign_homogeneous(order, partitions_of(spec, sorted(spec.members[order[0]].subscribed)))
+    return _assign_heterogeneous(spec, order)
 
 
-def standing(members: Mapping[str, MemberSpec]) -> list[str]:
-    """Member ids in their order: static members by instance id, then the others by member id."""
-    instances = {name: of.instance_id for name, of in members.items() if of.instance_id is not None}
+def assignment_order(members: Mapping[str, MemberSpec]) -> list[str]:
+    """Return the member ids in order: static members by instance id, then the others by member id."""
+    instances = {
+        name: member.instance_id for name, member in members.items() if member.instance_id is not None
+    }
     others = (name for name in members if name not in instances) if instances else members
-    by_name = _in_java_order(instances.values())
+    by_name = _java_sort_key(instances.values())
     static = sorted(instances, key=lambda name: (by_name(instances[name]), name))
-    return static + sorted(others, key=None if _plain(members) else _in_java_order(members))
+    return static + sorted(others, key=None if _is_ascii(members) else _java_sort_key(members))
 
 
-def _plain(names: Iterable[str]) -> bool:
+def _is_ascii(names: Iterable[str]) -> bool:
     return all(map(str.isascii, names))
 
 
-def _in_java_order(names: Iterable[str]) -> Callable[[str], str | bytes]:
-    """What to sort these names by."""
-    return str if _plain(names) else lambda name: name.encode("utf-16-be", "surrogatepass")
+def _java_sort_key(names: Iterable[str]) -> Callable[[str], str | bytes]:
+    """Return the sort key that orders these names as Java does."""
+    return str if _is_ascii(names) else lambda name: name.encode("utf-16-be", "surrogatepass")
 
 
-def _all_alike(order: list[str], counts: Mapping[Uuid, int]) -> GroupAssignment:
-    """Everybody reads everything: topics with as many partitions are cut once for all of them.
-
-    Beyond the last partition of the largest topic there is nothing to give; those members cost nothing.
-    """
-    alike: dict[int, list[Uuid]] = {}
+def _assign_homogeneous(order: list[str], counts: Mapping[Uuid, int]) -> GroupAssignment:
+    """Assign topics to which all members subscribe; topics with as many partitions are divided only once."""
+    topics_by_count: dict[int, list[Uuid]] = {}
     for topic, count in counts.items():
-        alike.setdefault(count, []).append(topic)
-    given: dict[str, MemberAssignment] = dict.fromkeys(order, NOTHING)
-    pieces = {count: _pieces(count, len(order)) for count in sorted(alike)}
-    for at, member in enumerate(order[: max(alike, default=0)]):
-        mine: dict[Uuid, Partitions] = {}
-        for count, cut in pieces.items():
-            if at < len(cut):
-                mine.update(dict.fromkeys(alike[count], cut[at]))
-        given[member] = mine
-    return given
+        topics_by_count.setdefault(count, []).append(topic)
+    assignment: dict[str, MemberAssignment] = dict.fromkeys(order, NOTHING)
+    ranges = {count: _ranges(count, len(order)) for count in sorted(topics_by_count)}
+    for index, member in enumerate(order[: max(topics_by_count, default=0)]):
+        assigned: dict[Uuid, Partitions] = {}
+        for count, of_count in ranges.items():
+            if index < len(of_count):
+                assigned.update(dict.fromkeys(topics_by_count[count], of_count[index]))
+        assignment[member] = assigned
+    return assignment
 
 
-def _each_topic(spec: GroupSpec, order: list[str]) -> GroupAssignment:
-    """Subscribers differ from topic to topic; members who subscribe alike are looked at once."""
-    kinds: dict[frozenset[Uuid], list[int]] = {}
-    for at, member in enumerate(order):
-        kinds.setdefault(spec.members[member].subscribed, []).append(at)
-    readers: dict[Uuid, list[list[int]]] = {}
-    for subscribed, of_kind in kinds.items():
+def _assign_heterogeneous(spec: GroupSpec, order: list[str]) -> GroupAssignment:
+    """Assign topics with different subscribers; members with the same subscription are grouped."""
+    groups: dict[frozenset[Uuid], list[int]] = {}
+    for index, member in enumerate(order):
+        groups.setdefault(spec.members[member].subscribed, []).append(index)
+    groups_of_topic: dict[Uuid, list[list[int]]] = {}
+    for subscribed, group in groups.items():
         for topic in subscribed:
-            readers.setdefault(topic, []).append(of_kind)
-    rows: dict[tuple[int, ...], list[int]] = {}
-    given: list[dict[Uuid, Partitions]] = [{} for _ in order]
-    for topic, count in partitions_of(spec, sorted(readers)).items():
+            groups_of_topic.setdefault(topic, []).append(group)
+    order_of_group: dict[tuple[int, ...], list[int]] = {}
+    assignments: list[dict[Uuid, Partitions]] = [{} for _ in order]
+    for topic, count in partitions_of(spec, sorted(groups_of_topic)).items():
         # The first reader of each kind identifies it.
-        of_topic = tuple(of_kind[0] for of_kind in readers[topic])
-        row = rows.get(of_topic)
-        if row is None:
-            row = rows[of_topic] = sorted(at for of_kind in readers[topic] for at in of_kind)
-        for at, piece in zip(row, _pieces(count, len(row)), strict=False):
-            given[at][topic] = piece
-    return {member: mine or NOTHING for member, mine in zip(order, given, strict=True)}
+        key = tuple(group[0] for group in groups_of_topic[topic])
+        subscribers = order_of_group.get(key)
+        if subscribers is None:
+            subscribers = order_of_group[key] = sorted(
+                index for group in groups_of_topic[topic] for index in group
+            )
+        for index, partitions in zip(subscribers, _ranges(count, len(subscribers)), strict=False):
+            assignments[index][topic] = partitions
+    return {member: assigned or NOTHING for member, assigned in zip(order, assignments, strict=True)}
 
 
-def _pieces(partitions: int, readers: int) -> list[Partitions]:
-    """Rows as equal as can be, the longer ones first; none that is empty."""
-    row = tuple(range(partitions))
-    each, longer = divmod(partitions, readers)
-    ends = [(each + 1) * at for at in range(longer)]
-    first = (each + 1) * longer
-    pieces = [row[end : end + each + 1] for end in ends]
-    if each:
-        pieces += [row[start : start + each] for start in range(first, partitions, each)]
-    return pieces
+def _ranges(partitions: int, members: int) -> list[Partitions]:
+    """Return the ranges of the partitions for these many members, larger ones first, without empty ones."""
+    all_partitions = tuple(range(partitions))
+    size, larger = divmod(partitions, members)
+    starts = [(size + 1) * index for index in range(larger)]
+    first = (size + 1) * larger
+    ranges = [all_partitions[start : start + size + 1] for start in starts]
+    if size:
+        ranges += [all_partitions[start : start + size] for start in range(first, partitions, size)]
+    return ranges

@@ -1,13 +1,13 @@
-"""`simple`, Kafka's assignor of share groups: partitions may have many members, and members many partitions.
+"""`simple`, Kafka's assignor of share groups: a partition may have several members, a member several
+partitions.
 
-Each partition is to have as many members as any needs to have so that nobody is idle: ceil(members /
-partitions). Members then have equally many, one more or less. Where all read the same topics these are shared
-out together, else each topic for itself among those who read it.
+Each partition gets ceil(members / partitions) members, so that no member is idle, and the members' numbers of
+partitions differ by at most one. If all members subscribe to the same topics, these are assigned together,
+else each topic separately among its subscribers.
 
-What members have they keep, as far as that leaves the balance. It goes from who has too many, first where
-most others have it as well; then from partitions that too many have; then what lacks members is handed round.
-A partition may lack one in the end, if all who have room have it already.
-"""
+Members keep their partitions as far as the balance permits. Members above their target give up partitions,
+the most shared first; then partitions with too many members lose some; then the others are filled. A
+partition may end up with one member less if all members below their target have it already."""
 
 from __future__ import annotations
 
@@ -29,23 +29,26 @@ Unit = tuple[Uuid, int]
 
 
 def assign(spec: GroupSpec) -> GroupAssignment:
-    """See the top of this file. Raises `PartitionAssignorError` for a topic that is not there."""
+    """Return the assignment. Raises `PartitionAssignorError` for a topic that does not exist."""
     members = sorted(spec.members)
     topics = sorted({topic for member in spec.members.values() for topic in member.subscribed})
     partitions_of(spec, topics)
-    given: dict[str, list[Unit]] = {member: [] for member in members}
+    assigned: dict[str, list[Unit]] = {member: [] for member in members}
     if spec.subscription_type is SubscriptionType.HOMOGENEOUS:
-        _share_out(spec, members, units_of(spec, topics), given)
+        _assign_topics(spec, members, units_of(spec, topics), assigned)
     else:
-        readers = {t: [m for m in members if t in spec.members[m].subscribed] for t in topics}
-        # What few can read comes first: with the others it is made up for.
-        for topic in sorted(topics, key=lambda one: len(readers[one])):
-            _share_out(spec, readers[topic], units_of(spec, (topic,)), given)
-    return {member: told(given[member], spec.members[member].assigned) for member in members}
+        subscribers = {
+            topic: [member for member in members if topic in spec.members[member].subscribed]
+            for topic in topics
+        }
+        # Topics with few subscribers come first: the others make up for their imbalance.
+        for topic in sorted(topics, key=lambda topic: len(subscribers[topic])):
+            _assign_topics(spec, subscribers[topic], units_of(spec, (topic,)), assigned)
+    return {member: to_assignment(assigned[member], spec.members[member].assigned) for member in members}
 
 
 def units_of(spec: GroupSpec, topics: Iterable[Uuid]) -> list[Unit]:
-    """What may be given out of these topics."""
+    """Return the assignable partitions of these topics."""
     return [
         (topic, partition)
         for topic in topics
@@ -54,86 +57,88 @@ def units_of(spec: GroupSpec, topics: Iterable[Uuid]) -> list[Unit]:
     ]
 
 
-def told(units: Iterable[Unit], before: MemberAssignment) -> MemberAssignment:
-    """The assignment of a member: the very same mapping as before, where it is the same."""
-    mine: dict[Uuid, list[int]] = {}
+def to_assignment(units: Iterable[Unit], previous: MemberAssignment) -> MemberAssignment:
+    """Return the assignment of a member; the same mapping as before if it is equal."""
+    by_topic: dict[Uuid, list[int]] = {}
     for topic, partition in sorted(units):
-        mine.setdefault(topic, []).append(partition)
-    found = {topic: tuple(some) for topic, some in mine.items()}
-    return before if found == before else found or NOTHING
+        by_topic.setdefault(topic, []).append(partition)
+    found = {topic: tuple(some) for topic, some in by_topic.items()}
+    return previous if found == previous else found or NOTHING
 
 
-def held(spec: GroupSpec, members: Sequence[str], units: Iterable[Unit]) -> dict[str, set[Unit]]:
-    """What each of these members has of these units."""
-    there = set(units)
+def owned_units(spec: GroupSpec, members: Sequence[str], units: Iterable[Unit]) -> dict[str, set[Unit]]:
+    """Return which of these units each of these members owns."""
+    candidates = set(units)
     return {
         member: {
             unit
-            for topic, some in spec.members[member].assigned.items()
-            for partition in some
-            if (unit := (topic, partition)) in there
+            for topic, partitions in spec.members[member].assigned.items()
+            for partition in partitions
+            if (unit := (topic, partition)) in candidates
         }
         for member in members
     }
 
 
-def _share_out(
-    spec: GroupSpec, members: Sequence[str], units: Sequence[Unit], given: Mapping[str, list[Unit]]
+def _assign_topics(
+    spec: GroupSpec, members: Sequence[str], units: Sequence[Unit], assigned: Mapping[str, list[Unit]]
 ) -> None:
     if not units or not members:
         return
-    sharing = -(-len(members) // len(units))
-    least, more = divmod(sharing * len(units), len(members))
-    has = held(spec, members, units)
-    # Who has little of other topics has one more of this one; among those, who has them already.
-    first = sorted(members, key=lambda name: (-len(has[name]), len(given[name]), name))
-    wanted = {member: least + (index < more) for index, member in enumerate(first)}
-    holders = Counter(unit for mine in has.values() for unit in mine)
+    members_per_unit = -(-len(members) // len(units))
+    min_count, larger = divmod(members_per_unit * len(units), len(members))
+    owned = owned_units(spec, members, units)
+    # Members that own more of these, then those with little of other topics, have the larger targets.
+    order = sorted(members, key=lambda name: (-len(owned[name]), len(assigned[name]), name))
+    wanted = {member: min_count + (index < larger) for index, member in enumerate(order)}
+    holders = Counter(unit for units_of_member in owned.values() for unit in units_of_member)
     for member in members:
-        mine = has[member]
-        if len(mine) > wanted[member]:
-            crowded = sorted(mine, key=lambda unit: (-holders[unit], unit))
-            for unit in crowded[: len(mine) - wanted[member]]:
-                mine.remove(unit)
+        units_of_member = owned[member]
+        if len(units_of_member) > wanted[member]:
+            most_shared_first = sorted(units_of_member, key=lambda unit: (-holders[unit], unit))
+            for unit in most_shared_first[: len(units_of_member) - wanted[member]]:
+                units_of_member.remove(unit)
                 holders[unit] -= 1
-    _thin_out(has, holders, sharing)
-    _hand_round(has, holders, units, wanted, sharing)
+    _remove_excess(owned, holders, members_per_unit)
+    _fill(owned, holders, units, wanted, members_per_unit)
     for member in members:
-        given[member].extend(has[member])
+        assigned[member].extend(owned[member])
 
 
-def _thin_out(has: Mapping[str, set[Unit]], holders: Counter[Unit], sharing: int) -> None:
-    """No unit has more members than it should."""
-    over = {unit for unit, count in holders.items() if count > sharing}
-    if not over:
+def _remove_excess(owned: Mapping[str, set[Unit]], holders: Counter[Unit], members_per_unit: int) -> None:
+    """Remove members from units that have too many."""
+    excess = {unit for unit, count in holders.items() if count > members_per_unit}
+    if not excess:
         return
-    for member in sorted(has, key=lambda name: (-len(has[name]), name)):
-        for unit in sorted(has[member] & over):
-            if holders[unit] > sharing:
-                has[member].remove(unit)
+    for member in sorted(owned, key=lambda name: (-len(owned[name]), name)):
+        for unit in sorted(owned[member] & excess):
+            if holders[unit] > members_per_unit:
+                owned[member].remove(unit)
                 holders[unit] -= 1
 
 
-def _hand_round(
-    has: Mapping[str, set[Unit]],
+def _fill(
+    owned: Mapping[str, set[Unit]],
     holders: Counter[Unit],
     units: Sequence[Unit],
     wanted: Mapping[str, int],
-    sharing: int,
+    members_per_unit: int,
 ) -> None:
-    """Units that lack members, to members that have room: most lacking first, and to who has most room."""
-    room = [(len(has[member]) - wanted[member], index, member) for index, member in enumerate(has)]
-    room = [entry for entry in room if entry[0] < 0]
-    heapify(room)
-    for unit in sorted(units, key=lambda one: holders[one]):
+    """Assign units with too few members to the members furthest below their target, emptiest units first."""
+    below_target = [
+        (len(owned[member]) - wanted[member], index, member) for index, member in enumerate(owned)
+    ]
+    below_target = [entry for entry in below_target if entry[0] < 0]
+    heapify(below_target)
+    for unit in sorted(units, key=lambda unit: holders[unit]):
         passed: list[tuple[int, int, str]] = []
-        while holders[unit] < sharing and room:
-            left, index, member = heappop(room)
-            if unit not in has[member]:
-                has[member].add(unit)
+        while holders[unit] < members_per_unit and below_target:
+            missing, index, member = heappop(below_target)
+            if unit not in owned[member]:
+                owned[member].add(unit)
                 holders[unit] += 1
-                left += 1
-            if left:
-                passed.append((left, index, member))
+                missing += 1
+            if missing:
+                passed.append((missing, index, member))
         for entry in passed:
-            heappush(room, entry)
+            heappush(below_target, entry)

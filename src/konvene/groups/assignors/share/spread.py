@@ -1,14 +1,14 @@
-"""`spread`, an assignor of share groups that Kafka does not have: rack and load over all topics at once.
+"""`spread`, an assignor of share groups that Kafka does not have: balanced over all topics, and rack-aware.
 
-`simple` gives every partition as many members as any one needs, and where members read different topics it
-looks at each topic alone: one member may end with a bit of everything, and another with little. Here
+`simple` assigns all partitions to the same number of members, and handles each topic separately if the
+subscriptions differ, so one member may get a share of every topic and another only a few partitions. Here
 
-    each partition has one member, and more only where somebody would have nothing to read;
-    members then have equally many of all topics together, as far as what they read allows;
-    a partition is with a member of one of its racks, where that costs no balance;
-    and all stay where they are, where no other answer is better.
+    each partition has one member, and more only if a member would otherwise be idle;
+    members have equally many partitions of all topics together, as far as their subscriptions permit;
+    partitions are local to their members' racks, as far as the balance permits;
+    and the current assignment is kept if no other one is better.
 
-So each member fetches from as few partitions as can be, and as few members as can be lock the records of one.
+Each member thus fetches from as few partitions as possible, and few members lock records of one partition.
 """
 
 from __future__ import annotations
@@ -18,157 +18,170 @@ from collections.abc import Mapping, Sequence
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.assignors.contract import GroupAssignment, GroupSpec, partitions_of
-from konvene.groups.assignors.share.simple import Unit, held, told, units_of
+from konvene.groups.assignors.share.simple import Unit, owned_units, to_assignment, units_of
 
 
 def assign(spec: GroupSpec) -> GroupAssignment:
-    """See the top of this file. Raises `PartitionAssignorError` for a topic that is not there."""
+    """Return the assignment. Raises `PartitionAssignorError` for a topic that does not exist."""
     topics = sorted({topic for member in spec.members.values() for topic in member.subscribed})
     partitions_of(spec, topics)
-    readers = {t: [m for m in sorted(spec.members) if t in spec.members[m].subscribed] for t in topics}
-    # What few can read comes first: with the others it is made up for.
-    units = units_of(spec, sorted(topics, key=lambda topic: len(readers[topic])))
-    has: dict[str, set[Unit]] = {member: set() for member in sorted(spec.members)}
-    near = _near(spec)
-    holder = _kept(spec, units, has, near)
+    subscribers = {
+        topic: [member for member in sorted(spec.members) if topic in spec.members[member].subscribed]
+        for topic in topics
+    }
+    # Topics with few subscribers come first: the others make up for their imbalance.
+    units = units_of(spec, sorted(topics, key=lambda topic: len(subscribers[topic])))
+    assigned: dict[str, set[Unit]] = {member: set() for member in sorted(spec.members)}
+    local = _local_units(spec)
+    owner = _keep_owners(spec, units, assigned, local)
     for unit in units:
-        if unit not in holder:
-            taker = min(readers[unit[0]], key=lambda m: (len(has[m]), unit not in near[m], m))
-            _give(unit, taker, holder, has)
-    _even_out(units, readers, holder, has, near)
-    _employ(spec, units, has, near)
-    before = held(spec, list(has), units)
-    if _is_whole(spec, units, before) and _cost(before, near) <= _cost(has, near):
-        has = before
-    return {member: told(has[member], spec.members[member].assigned) for member in has}
+        if unit not in owner:
+            target = min(
+                subscribers[unit[0]],
+                key=lambda member: (len(assigned[member]), unit not in local[member], member),
+            )
+            _move(unit, target, owner, assigned)
+    _balance(units, subscribers, owner, assigned, local)
+    _assign_idle_members(spec, units, assigned, local)
+    previous = owned_units(spec, list(assigned), units)
+    if _is_complete(spec, units, previous) and _cost(previous, local) <= _cost(assigned, local):
+        assigned = previous
+    return {member: to_assignment(assigned[member], spec.members[member].assigned) for member in assigned}
 
 
-def _is_whole(spec: GroupSpec, units: Sequence[Unit], has: Mapping[str, set[Unit]]) -> bool:
-    """Whether everybody has only what may be given out, nobody idles who could read, and all is read."""
-    given = {unit for mine in has.values() for unit in mine}
-    for member, mine in has.items():
-        reads = spec.members[member].subscribed
-        if any(unit[0] not in reads for unit in mine):
+def _is_complete(spec: GroupSpec, units: Sequence[Unit], assigned: Mapping[str, set[Unit]]) -> bool:
+    """Return whether the assignment is valid: subscribed topics only, no avoidable idle member, all units."""
+    covered = {unit for units_of_member in assigned.values() for unit in units_of_member}
+    for member, units_of_member in assigned.items():
+        subscribed = spec.members[member].subscribed
+        if any(unit[0] not in subscribed for unit in units_of_member):
             return False
-        if not mine and any(unit[0] in reads for unit in units):
+        if not units_of_member and any(unit[0] in subscribed for unit in units):
             return False
-    return given == set(units)
+    return covered == set(units)
 
 
-def _cost(has: Mapping[str, set[Unit]], near: Mapping[str, set[Unit]]) -> tuple[int, int, int]:
-    """The less the better: how uneven members are, how uneven partitions, how many are far away."""
-    count = Counter(unit for mine in has.values() for unit in mine)
-    far = sum(unit not in near[member] for member, mine in has.items() for unit in mine)
-    return sum(len(mine) ** 2 for mine in has.values()), sum(n * n for n in count.values()), far
+def _cost(assigned: Mapping[str, set[Unit]], local: Mapping[str, set[Unit]]) -> tuple[int, int, int]:
+    """Return the cost as a sort key: imbalance of members, imbalance of partitions, remote partitions."""
+    count = Counter(unit for units_of_member in assigned.values() for unit in units_of_member)
+    remote = sum(
+        unit not in local[member] for member, units_of_member in assigned.items() for unit in units_of_member
+    )
+    return (
+        sum(len(units_of_member) ** 2 for units_of_member in assigned.values()),
+        sum(readers * readers for readers in count.values()),
+        remote,
+    )
 
 
-def _near(spec: GroupSpec) -> Mapping[str, set[Unit]]:
-    """By member, the partitions that have a replica in its rack."""
+def _local_units(spec: GroupSpec) -> Mapping[str, set[Unit]]:
+    """Return by member the partitions that have a replica in its rack."""
     by_rack: dict[str, set[Unit]] = {}
-    for topic, known in spec.topics.items():
-        for partition, racks in enumerate(known.racks):
+    for topic, topic_spec in spec.topics.items():
+        for partition, racks in enumerate(topic_spec.racks):
             for rack in racks:
                 by_rack.setdefault(rack, set()).add((topic, partition))
     nothing: set[Unit] = set()
     return {
-        name: by_rack.get(of.rack_id, nothing) if of.rack_id is not None else nothing
-        for name, of in spec.members.items()
+        name: by_rack.get(member.rack_id, nothing) if member.rack_id is not None else nothing
+        for name, member in spec.members.items()
     }
 
 
-def _kept(
-    spec: GroupSpec, units: Sequence[Unit], has: dict[str, set[Unit]], near: Mapping[str, set[Unit]]
+def _keep_owners(
+    spec: GroupSpec, units: Sequence[Unit], assigned: dict[str, set[Unit]], local: Mapping[str, set[Unit]]
 ) -> dict[Unit, str]:
-    """Each partition with one of those who had it and still read it: who has least, a near one first."""
-    before: dict[Unit, list[str]] = {}
-    for member in has:
-        of = spec.members[member]
-        for topic, partitions in of.assigned.items():
-            if topic in of.subscribed:
+    """Assign each partition to one of its members that still subscribe, the least loaded, then local one."""
+    previous: dict[Unit, list[str]] = {}
+    for member in assigned:
+        member_spec = spec.members[member]
+        for topic, partitions in member_spec.assigned.items():
+            if topic in member_spec.subscribed:
                 for partition in partitions:
-                    before.setdefault((topic, partition), []).append(member)
-    holder: dict[Unit, str] = {}
-    # Where there is a choice it is made last, when it is known who has how many.
-    for unit in sorted((u for u in units if u in before), key=lambda u: len(before[u])):
-        one = min(before[unit], key=lambda m: (len(has[m]), unit not in near[m], m))
-        _give(unit, one, holder, has)
-    return holder
+                    previous.setdefault((topic, partition), []).append(member)
+    owner: dict[Unit, str] = {}
+    # Partitions with several members come last, when the loads are known.
+    for unit in sorted((u for u in units if u in previous), key=lambda u: len(previous[u])):
+        member = min(previous[unit], key=lambda m: (len(assigned[m]), unit not in local[m], m))
+        _move(unit, member, owner, assigned)
+    return owner
 
 
-def _give(unit: Unit, member: str, holder: dict[Unit, str], has: dict[str, set[Unit]]) -> None:
-    if unit in holder:
-        has[holder[unit]].discard(unit)
-    holder[unit] = member
-    has[member].add(unit)
+def _move(unit: Unit, member: str, owner: dict[Unit, str], assigned: dict[str, set[Unit]]) -> None:
+    if unit in owner:
+        assigned[owner[unit]].discard(unit)
+    owner[unit] = member
+    assigned[member].add(unit)
 
 
-def _even_out(
+def _balance(
     units: Sequence[Unit],
-    readers: Mapping[Uuid, Sequence[str]],
-    holder: dict[Unit, str],
-    has: dict[str, set[Unit]],
-    near: Mapping[str, set[Unit]],
+    subscribers: Mapping[Uuid, Sequence[str]],
+    owner: dict[Unit, str],
+    assigned: dict[str, set[Unit]],
+    local: Mapping[str, set[Unit]],
 ) -> None:
-    """Move partitions to who has at least two less, and to who is nearer and has less.
+    """Move partitions to members with at least two less, or to local members with less.
 
-    A move makes the sum of squares smaller, or leaves it and brings a partition nearer: there is an end."""
+    Each move lowers the sum of squared sizes, or keeps it and makes a partition local, so this terminates."""
     moved = True
     while moved:
         moved = False
         for unit in units:
-            mine = holder[unit]
-            size = len(has[mine])
+            current = owner[unit]
+            size = len(assigned[current])
             if size < 1:
                 continue
-            other = min(readers[unit[0]], key=lambda m: (len(has[m]), unit not in near[m], m))
-            closer = unit in near[other] and unit not in near[mine]
-            if len(has[other]) + 2 <= size or (closer and len(has[other]) < size):
-                _give(unit, other, holder, has)
+            target = min(subscribers[unit[0]], key=lambda m: (len(assigned[m]), unit not in local[m], m))
+            becomes_local = unit in local[target] and unit not in local[current]
+            if len(assigned[target]) + 2 <= size or (becomes_local and len(assigned[target]) < size):
+                _move(unit, target, owner, assigned)
                 moved = True
 
 
-def _employ(
-    spec: GroupSpec, units: Sequence[Unit], has: dict[str, set[Unit]], near: Mapping[str, set[Unit]]
+def _assign_idle_members(
+    spec: GroupSpec, units: Sequence[Unit], assigned: dict[str, set[Unit]], local: Mapping[str, set[Unit]]
 ) -> None:
-    """Who has nothing reads beside others: what it read before, or where fewest do."""
+    """Add each idle member to a partition: one that it had before, or the one with the fewest members."""
     count = dict.fromkeys(units, 1)
-    idle = [member for member, mine in has.items() if not mine]
+    idle = [member for member, mine in assigned.items() if not mine]
     readable = {m: [u for u in units if u[0] in spec.members[m].subscribed] for m in idle}
     for member in idle:
-        before = spec.members[member].assigned
-        mine = [unit for unit in readable[member] if unit[1] in before.get(unit[0], ())]
+        previous = spec.members[member].assigned
+        mine = [unit for unit in readable[member] if unit[1] in previous.get(unit[0], ())]
         if mine:
-            _join(min(mine, key=lambda u: (count[u], u)), member, count, has)
+            _add_reader(min(mine, key=lambda u: (count[u], u)), member, count, assigned)
     for member in idle:
-        if readable[member] and not has[member]:
-            best = min(readable[member], key=lambda u: (count[u], u not in near[member], u))
-            _join(best, member, count, has)
-    while _one_moves(spec, units, count, has, near):
+        if readable[member] and not assigned[member]:
+            best = min(readable[member], key=lambda u: (count[u], u not in local[member], u))
+            _add_reader(best, member, count, assigned)
+    while _move_sole_reader(spec, units, count, assigned, local):
         pass
 
 
-def _one_moves(
+def _move_sole_reader(
     spec: GroupSpec,
     units: Sequence[Unit],
     count: dict[Unit, int],
-    has: dict[str, set[Unit]],
-    near: Mapping[str, set[Unit]],
+    assigned: dict[str, set[Unit]],
+    local: Mapping[str, set[Unit]],
 ) -> bool:
-    """Move a member that reads nothing else to a partition with at least two readers less."""
-    for member, mine in has.items():
-        crowded = next(iter(mine)) if len(mine) == 1 else None
-        if crowded is None or count[crowded] < 3:
+    """Move a member with a single partition to one with at least two members less; return whether one
+    moved."""
+    for member, units_of_member in assigned.items():
+        current = next(iter(units_of_member)) if len(units_of_member) == 1 else None
+        if current is None or count[current] < 3:
             continue
         readable = (u for u in units if u[0] in spec.members[member].subscribed)
-        best = min(readable, key=lambda u: (count[u], u not in near[member], u))
-        if count[best] + 2 <= count[crowded]:
-            mine.clear()
-            count[crowded] -= 1
-            _join(best, member, count, has)
+        best = min(readable, key=lambda u: (count[u], u not in local[member], u))
+        if count[best] + 2 <= count[current]:
+            units_of_member.clear()
+            count[current] -= 1
+            _add_reader(best, member, count, assigned)
             return True
     return False
 
 
-def _join(unit: Unit, member: str, count: dict[Unit, int], has: dict[str, set[Unit]]) -> None:
-    has[member].add(unit)
+def _add_reader(unit: Unit, member: str, count: dict[Unit, int], assigned: dict[str, set[Unit]]) -> None:
+    assigned[member].add(unit)
     count[unit] += 1

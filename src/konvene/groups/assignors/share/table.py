@@ -1,12 +1,12 @@
-"""Who reads which partition of a share group: the assignors on offer.
+"""The assignors of share groups.
 
-The contract is that of consumer groups, but for one thing: a partition may be given to many.
+The contract is that of consumer groups, except that a partition may be assigned to several members.
 
-    name         answer                                                             as Kafka's
-    simple       balanced, sticky; each topic for itself where members differ       same rules
-    spread       few members at a partition; even over all topics, near, sticky     Kafka has none
+    name     result                                                                   Kafka's
+    simple   balanced, sticky; each topic separately if subscriptions differ          same rules
+    spread   few members per partition; balanced over all topics, rack-aware, sticky  Kafka has none
 
-`group.share.assignors` names one. Kafka's class name of `simple` is understood, too.
+`group.share.assignors` selects one; Kafka's class name of `simple` is accepted as well.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from konvene.shard.contract import Context
 SHARE_ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
     {row.name: row for row in (Assignor("simple", simple.assign), Assignor("spread", spread.assign))}
 )
-"""By name, the default first."""
+"""Assignors by name, the default first."""
 
 
 def assignor_of(context: Context) -> Assignor:
-    """That of `group.share.assignors`."""
+    """Return the assignor that `group.share.assignors` selects."""
     name = context.config["group.share.assignors"][0]
     return SHARE_ASSIGNORS.get(name) or next(iter(SHARE_ASSIGNORS.values()))

@@ -1,19 +1,20 @@
-"""Uniform: everybody gets as many partitions as everybody else, and keeps what it has. Kafka's default.
+"""The uniform assignor, Kafka's default: balanced, and as sticky as the balance permits.
 
-Balance comes first, then that as little as possible moves, then nothing. Where all members subscribe to the
-same topics this file answers; `uniform_mixed` where they do not. It is Kafka's algorithm in our order: Kafka
-takes members and topics as its hash maps have them, we take them by their names.
+This module assigns groups whose members all subscribe to the same topics; for others see `heterogeneous`. The
+algorithm is Kafka's (UniformHomogeneousAssignmentBuilder), but members and topics are taken in the order of
+their ids, and not in that of Java's hash maps.
 
-    total = each * members + longer                 `longer` members have one more than `each`
-    quota = each + 1 for whoever has that many, while there are longer ones left; each for the others
-    kept  = of what a member has, the first `quota`
-    free  = what nobody has, then what members had too much of
-    given = to each member with less than its quota what is missing, from `free` in its order
+    min_quota    partitions // members; `larger_quotas` members get one more
+    quota        min_quota + 1 for members that own more than min_quota, while larger quotas are left; else
+                 min_quota
+    retained     the first `quota` partitions of each member
+    unassigned   partitions without an owner, then those that members had beyond their quota
+    assigned     unassigned partitions, in this order, to members below their quota
 
-So every member that has too much loses only what is too much: no other balanced answer moves less.
+Members above their quota lose only the excess, so no balanced assignment moves fewer partitions.
 
-Cost: one look at each member and each topic, and one at each partition only if some are free. A member that
-neither gives nor gets comes back with the mapping that it came with.
+Cost: linear in members and topics, and in partitions only if some are unassigned. Unchanged members get their
+own mapping back.
 """
 
 from __future__ import annotations
@@ -37,122 +38,131 @@ from konvene.groups.assignors.uniform import heterogeneous
 __all__ = ["assign"]
 
 Runs = list[tuple[Uuid, Partitions]]
-"""Partitions that are to be given out, in this order."""
-Cut = Callable[[MemberSpec, MemberAssignment, int, Mapping[Uuid, int], Runs], MemberAssignment]
-"""What a member keeps of so much, and how many; topics have ranks. The rest goes to the runs."""
+"""Partitions to assign, in this order."""
+Trim = Callable[[MemberSpec, MemberAssignment, int, Mapping[Uuid, int], Runs], MemberAssignment]
+"""Trim a member's partitions to its quota, by the ranks of topics, and append the excess to the runs."""
 
 
 def assign(spec: GroupSpec) -> GroupAssignment:
-    """As equal as can be, with as few moves as can be."""
+    """Return the most balanced assignment, with the fewest moves."""
     if not spec.members:
         return {}
     order = sorted(spec.members)
     if spec.subscription_type is SubscriptionType.HETEROGENEOUS:
         return heterogeneous.assign(spec, order)
-    return assign_alike(spec, order, sorted(spec.members[order[0]].subscribed))
+    return assign_homogeneous(spec, order, sorted(spec.members[order[0]].subscribed))
 
 
-def assign_alike(spec: GroupSpec, order: Sequence[str], topics: Sequence[Uuid]) -> GroupAssignment:
-    """All members subscribe to these topics; both are taken in this order."""
-    settled = settle(spec, order, partitions_of(spec, topics))
-    deal(settled)
-    return settled.given
+def assign_homogeneous(spec: GroupSpec, order: Sequence[str], topics: Sequence[Uuid]) -> GroupAssignment:
+    """Return the assignment of members that all subscribe to these topics; both are taken in this order."""
+    retained = retain(spec, order, partitions_of(spec, topics))
+    distribute(retained)
+    return retained.assignments
 
 
-class Settled(NamedTuple):
+class Retained(NamedTuple):
     """An intermediate state: retained partitions, unassigned ones, and each member's remaining quota."""
 
-    given: dict[str, MemberAssignment]
-    free: Runs
-    wanting: list[tuple[str, int]]
+    assignments: dict[str, MemberAssignment]
+    unassigned: Runs
+    below_quota: list[tuple[str, int]]
 
 
-def settle(
-    spec: GroupSpec, order: Sequence[str], counts: Mapping[Uuid, int], cut: Cut | None = None
-) -> Settled:
-    """What everybody keeps of what it has; `cut` says what somebody keeps who has too much."""
-    cut = cut or _first
+def retain(
+    spec: GroupSpec, order: Sequence[str], counts: Mapping[Uuid, int], trim: Trim | None = None
+) -> Retained:
+    """Determine the partitions that members keep, the unassigned ones, and the members below their quota.
+
+    `cut`: trims members above their quota; by default to their first partitions."""
+    trim = trim or _keep_first
     total = sum(counts.values())
-    each, longer = divmod(total, len(order))
+    min_quota, larger_quotas = divmod(total, len(order))
     subscribed = counts.keys()
-    rank = {topic: at for at, topic in enumerate(counts)}
-    given: dict[str, MemberAssignment] = {}
+    rank = {topic: index for index, topic in enumerate(counts)}
+    assignments: dict[str, MemberAssignment] = {}
     before: list[MemberAssignment] = []
     revoked: Runs = []
-    wanting: list[tuple[str, int]] = []
-    known = 0
-    left = len(order)
+    below_quota: list[tuple[str, int]] = []
+    assigned_count = 0
+    members_left = len(order)
     for member in order:
-        held = spec.members[member].assigned
+        owned = spec.members[member].assigned
         size = 0
-        if held:
-            if not held.keys() <= subscribed:
-                held = {topic: some for topic, some in held.items() if topic in subscribed} or NOTHING
-            size = sum(map(len, held.values()))
-            known += size
-            before.append(held)
-        # A quota of one more is for those who have it, and for the last ones if nobody has.
-        one_more = longer > 0 and (size > each or left <= longer)
-        longer -= one_more
-        left -= 1
-        wants = each + one_more - size
-        if wants < 0:
-            held = cut(spec.members[member], held, each + one_more, rank, revoked)
-        elif wants:
-            wanting.append((member, wants))
-        given[member] = held
-    missing = _missing(before, counts) if known != total else []
-    return Settled(given, missing + revoked, wanting)
+        if owned:
+            if not owned.keys() <= subscribed:
+                owned = {
+                    topic: partitions for topic, partitions in owned.items() if topic in subscribed
+                } or NOTHING
+            size = sum(map(len, owned.values()))
+            assigned_count += size
+            before.append(owned)
+        # Members that own enough get the larger quotas; what is left of these goes to the last members.
+        has_larger_quota = larger_quotas > 0 and (size > min_quota or members_left <= larger_quotas)
+        larger_quotas -= has_larger_quota
+        members_left -= 1
+        missing_count = min_quota + has_larger_quota - size
+        if missing_count < 0:
+            owned = trim(spec.members[member], owned, min_quota + has_larger_quota, rank, revoked)
+        elif missing_count:
+            below_quota.append((member, missing_count))
+        assignments[member] = owned
+    unassigned = _unassigned(before, counts) if assigned_count != total else []
+    return Retained(assignments, unassigned + revoked, below_quota)
 
 
-def _first(
-    member: MemberSpec, held: MemberAssignment, quota: int, rank: Mapping[Uuid, int], revoked: Runs
+def _keep_first(
+    member: MemberSpec, owned: MemberAssignment, quota: int, rank: Mapping[Uuid, int], revoked: Runs
 ) -> MemberAssignment:
-    """The first so many, topic by topic; what is beyond goes to `revoked`."""
+    """Keep the first `quota` partitions, topic by topic; append the others to `revoked`."""
     kept: dict[Uuid, Partitions] = {}
-    for topic in sorted(held, key=rank.__getitem__):
-        some = held[topic]
+    for topic in sorted(owned, key=rank.__getitem__):
+        partitions = owned[topic]
         if quota:
-            kept[topic] = some[:quota]
-        if len(some) > quota:
-            revoked.append((topic, some[quota:]))
-        quota = max(quota - len(some), 0)
+            kept[topic] = partitions[:quota]
+        if len(partitions) > quota:
+            revoked.append((topic, partitions[quota:]))
+        quota = max(quota - len(partitions), 0)
     return kept or NOTHING
 
 
-def _missing(before: Sequence[MemberAssignment], counts: Mapping[Uuid, int]) -> Runs:
-    """What nobody has, topic by topic. Counting tells of which topics something is missing."""
-    lacking = dict(counts)
-    for held in before:
-        for topic, some in held.items():
-            lacking[topic] -= len(some)
-    taken: dict[Uuid, set[int]] = {topic: set() for topic, lacks in lacking.items() if lacks}
-    for held in before:
-        for topic in held.keys() & taken.keys():
-            taken[topic].update(held[topic])
-    row = tuple(range(max(counts.values())))
+def _unassigned(before: Sequence[MemberAssignment], counts: Mapping[Uuid, int]) -> Runs:
+    """Return the partitions without an owner, by topic; only topics with such partitions are searched."""
+    unassigned_counts = dict(counts)
+    for owned in before:
+        for topic, partitions in owned.items():
+            unassigned_counts[topic] -= len(partitions)
+    taken: dict[Uuid, set[int]] = {topic: set() for topic, count in unassigned_counts.items() if count}
+    for owned in before:
+        for topic in owned.keys() & taken.keys():
+            taken[topic].update(owned[topic])
+    all_partitions = tuple(range(max(counts.values())))
     return [
-        (topic, tuple(p for p in row[: counts[topic]] if p not in some) if some else row[: counts[topic]])
-        for topic, some in taken.items()
+        (
+            topic,
+            tuple(p for p in all_partitions[: counts[topic]] if p not in partitions)
+            if partitions
+            else all_partitions[: counts[topic]],
+        )
+        for topic, partitions in taken.items()
     ]
 
 
-def deal(settled: Settled) -> None:
-    """Give out what is free, run after run, to those who want something."""
-    given = settled.given
-    runs: Iterator[tuple[Uuid, Partitions]] = iter(settled.free)
+def distribute(retained: Retained) -> None:
+    """Assign the unassigned partitions, run by run, to the members below their quota."""
+    assignments = retained.assignments
+    runs: Iterator[tuple[Uuid, Partitions]] = iter(retained.unassigned)
     topic = ZERO_UUID
     run: Partitions = ()
-    at = 0
-    for member, wants in settled.wanting:
-        had = given[member]
-        mine: dict[Uuid, Partitions] = {**had} if had else {}
-        while wants:
-            if at >= len(run):
+    start = 0
+    for member, missing_count in retained.below_quota:
+        owned = assignments[member]
+        assigned: dict[Uuid, Partitions] = {**owned} if owned else {}
+        while missing_count:
+            if start >= len(run):
                 topic, run = next(runs)
-                at = 0
-            some = run[at : at + wants]
-            at += len(some)
-            wants -= len(some)
-            mine[topic] = tuple(sorted(mine[topic] + some)) if topic in mine else some
-        given[member] = mine
+                start = 0
+            partitions = run[start : start + missing_count]
+            start += len(partitions)
+            missing_count -= len(partitions)
+            assigned[topic] = tuple(sorted(assigned[topic] + partitions)) if topic in assigned else partitions
+        assignments[member] = assigned
