@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import Said, Serving, call
+from tests.cli.commands import CommandResult, RunningBroker, call
 
 from . import tools as java
 from .brokers import Broker
@@ -26,13 +26,13 @@ class Stage:
     def __init__(self, broker: Broker, jvm: java.Tools) -> None:
         self.broker = broker
         self.jvm = jvm
-        self.own = Serving(broker.bootstrap)
+        self.own = RunningBroker(broker.bootstrap)
 
     def kafka(self, line: str, given: str = "") -> java.Said:
         """Kafka's `kafka-consumer-groups --…`."""
         return self.jvm.run(self.broker, f"kafka-consumer-groups --{line}", given)
 
-    def konvene(self, line: str) -> Said:
+    def konvene(self, line: str) -> CommandResult:
         """Our `konvene groups …`."""
         return call(self.own, "groups", *line.split())
 

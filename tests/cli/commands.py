@@ -1,4 +1,4 @@
-"""How tests call commands, as a shell would, without one; and what they call them against."""
+"""Call `konvene` commands in-process, and run a broker for them in a background thread."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from konvene.client.producer.producer import Producer
 
 
 class Reachable(Protocol):
-    """Whatever listens somewhere: a scripted broker, or a real one."""
+    """A broker with an address, scripted or real."""
 
     @property
     def address(self) -> str: ...
 
 
-class Said(NamedTuple):
-    """What a command printed and how it ended."""
+class CommandResult(NamedTuple):
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -40,21 +40,21 @@ class Said(NamedTuple):
 
     @property
     def lines(self) -> list[list[str]]:
-        """The output's lines, each as its words."""
+        """Lines of standard output, each split at white space."""
         return [line.split() for line in self.out.splitlines()]
 
 
-def call(broker: Reachable | None, *words: str, stdin: bytes | str | None = None) -> Said:
-    """Run `konvene` with these words, against `broker` where there is one."""
-    where = [] if broker is None else ["--bootstrap-server", broker.address]
-    result = CliRunner().invoke(konvene, [*words, *where], input=stdin, prog_name="konvene")
+def call(broker: Reachable | None, *args: str, stdin: bytes | str | None = None) -> CommandResult:
+    """Run `konvene` with these arguments; with `broker`, against its address."""
+    bootstrap = [] if broker is None else ["--bootstrap-server", broker.address]
+    result = CliRunner().invoke(konvene, [*args, *bootstrap], input=stdin, prog_name="konvene")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return Said(result.exit_code, result.stdout, result.stderr)
+    return CommandResult(result.exit_code, result.stdout, result.stderr)
 
 
-class Serving:
-    """A broker that is there, and what tests need before they call a command."""
+class RunningBroker:
+    """A running broker, with helpers that create topics, offsets and members in it."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -63,12 +63,12 @@ class Serving:
         return asyncio.run(job)
 
     def create(self, topic: str, *records: int) -> None:
-        """A topic with so many records in each of its partitions; their times are 1000, 2000, …"""
+        """Create `topic` with so many records per partition; their timestamps are 1000, 2000, … ms."""
 
         async def job() -> None:
             async with Cluster(self.address) as cluster:
-                forever = {"retention.ms": "-1"}
-                await Admin(cluster).create_topic(topic, partitions=len(records), configs=forever)
+                config = {"retention.ms": "-1"}
+                await Admin(cluster).create_topic(topic, partitions=len(records), configs=config)
                 async with Producer(cluster) as producer:
                     for partition, count in enumerate(records):
                         for i in range(count):
@@ -77,7 +77,7 @@ class Serving:
         self.run(job())
 
     def commit(self, group: str, topic: str, **offsets: int) -> None:
-        """`p0=5`: 5 is the group's offset in partition 0."""
+        """Commit offsets for the group; `p0=5` commits 5 in partition 0."""
 
         async def job() -> None:
             async with Cluster(self.address) as cluster:
@@ -87,7 +87,7 @@ class Serving:
         self.run(job())
 
     def committed(self, group: str) -> dict[str, int]:
-        """The group's offsets, by `topic-partition`."""
+        """Return the group's committed offsets by `topic-partition`."""
 
         async def job() -> dict[str, int]:
             async with Cluster(self.address) as cluster:
@@ -97,13 +97,15 @@ class Serving:
         return dict(self.run(job()))
 
     def join(self, group: str, topics: Sequence[str], *instances: str | None) -> list[str]:
-        """Members, one for each instance id (None for a dynamic one), that fall silent: their ids."""
+        """Join one classic member per instance id (None: a dynamic member) that never heartbeats; return
+        the member ids.
+        """
 
         async def job() -> list[str]:
             async with Cluster(self.address) as cluster:
                 members = [
-                    Member(cluster, group, topics, settings=MemberSettings(group_instance_id=each))
-                    for each in instances
+                    Member(cluster, group, topics, settings=MemberSettings(group_instance_id=instance_id))
+                    for instance_id in instances
                 ]
                 while any(m.rejoin for m in members) or len({m.generation for m in members}) > 1:
                     await asyncio.gather(*(m.join() for m in members))
@@ -113,24 +115,24 @@ class Serving:
 
 
 @contextmanager
-def serving(directory: Path, settings: dict[str, str] | None = None) -> Iterator[Serving]:
-    """A broker of ours with its data in this directory."""
+def running_broker(directory: Path, settings: dict[str, str] | None = None) -> Iterator[RunningBroker]:
+    """Run a broker of this package on `directory` in a background thread."""
     loop = asyncio.new_event_loop()
     ports: list[int] = []
-    up, down = threading.Event(), asyncio.Event()
+    started, stopping = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
         async with running(directory, settings) as broker:
             ports.append(broker.catalogue.advertised[1])
-            up.set()
-            await down.wait()
+            started.set()
+            await stopping.wait()
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
     thread.start()
-    assert up.wait(20)
+    assert started.wait(20)
     try:
-        yield Serving(f"127.0.0.1:{ports[0]}")
+        yield RunningBroker(f"127.0.0.1:{ports[0]}")
     finally:
-        loop.call_soon_threadsafe(down.set)
+        loop.call_soon_threadsafe(stopping.set)
         thread.join(20)
         loop.close()

@@ -1,11 +1,11 @@
-"""Applications that tests run against a broker of ours, for as long as they are asked to."""
+"""Streams applications that tests run against a broker until a condition holds."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from tests.cli.commands import Said, Serving, call
+from tests.cli.commands import CommandResult, RunningBroker, call
 
 from konvene.client.membership.state_machine import MemberState
 from konvene.client.net.cluster import Cluster
@@ -18,11 +18,11 @@ SETTINGS = {
     "group.streams.min.heartbeat.interval.ms": "20", "group.streams.heartbeat.interval.ms": "20",
     "group.streams.assignment.interval.ms": "0", "group.streams.initial.rebalance.delay.ms": "0",
 }  # fmt: skip
-LONG_S = 30
+TIMEOUT_S = 30
 
 
-def words(app: str, lines: str) -> Topology:
-    """Counts words: two subtopologies, and a topic of its own between them."""
+def word_count_topology(app: str, lines: str) -> Topology:
+    """A word count: two subtopologies connected by a repartition topic."""
     repartition = f"{app}-words-repartition"
     compacted = InternalTopic(f"{app}-counts-changelog", configs={"cleanup.policy": "compact"})
     return Topology(
@@ -33,21 +33,23 @@ def words(app: str, lines: str) -> Topology:
     )
 
 
-class Office:
-    """A broker, and applications that run for as long as they are asked to."""
+class StreamsEnvironment:
+    """A broker and the streams applications that tests run against it."""
 
-    def __init__(self, broker: Serving) -> None:
+    def __init__(self, broker: RunningBroker) -> None:
         self.broker = broker
         self.ids: dict[str, str] = {}
 
-    def groups(self, *said: str) -> Said:
-        return call(self.broker, "groups", *said)
+    def groups(self, *args: str) -> CommandResult:
+        return call(self.broker, "groups", *args)
 
     def run(
         self, app: str, topology: Topology, *names: str, until: Callable[..., bool], leave: bool = False,
         **settings: object,
     ) -> None:  # fmt: skip
-        """Members that work until something is so of them, and then fall silent, or leave."""
+        """Run one member per name until `until(*members)` is true; then close them, or let them leave the
+        group.
+        """
 
         async def job() -> None:
             clusters = [Cluster(self.broker.address, ClientSettings(client_id=name)) for name in names]
@@ -60,31 +62,33 @@ class Office:
                 )
                 for name, cluster in zip(names, clusters, strict=True)
             ]  # fmt: skip
-            async with asyncio.timeout(LONG_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while not until(*members):
-                    for each in members:
-                        await each.ensure()
+                    for member in members:
+                        await member.ensure()
                     await asyncio.sleep(0.005)
-            for each in members:
-                if leave and each.state is not MemberState.LEFT:
-                    await each.leave()
-                elif each._heartbeats is not None:
-                    each._heartbeats.cancel()
+            for member in members:
+                if leave and member.state is not MemberState.LEFT:
+                    await member.leave()
+                elif member._heartbeats is not None:
+                    member._heartbeats.cancel()
             for cluster in clusters:
                 await cluster.close()
 
         asyncio.run(job())
 
-    def ended(self, app: str) -> Topology:
-        """An application that has read some of its topic, and whose members have left."""
+    def create_finished_app(self, app: str) -> Topology:
+        """Create an application that has committed some offsets and whose members have left; return its
+        topology.
+        """
         lines = f"{app}-lines"
-        topology = words(app, lines)
+        topology = word_count_topology(app, lines)
         self.broker.create(lines, 5, 3)
-        self.run(app, topology, "ann", until=has_all, leave=True)
+        self.run(app, topology, "ann", until=has_all_tasks, leave=True)
         self.broker.commit(app, lines, p0=2, p1=3)
         self.broker.commit(app, f"{app}-words-repartition", p0=0)
         return topology
 
 
-def has_all(*members: StreamsMember) -> bool:
+def has_all_tasks(*members: StreamsMember) -> bool:
     return len({task for m in members for task in m.assignment.active}) == 4

@@ -1,4 +1,4 @@
-"""`konvene configs`, `topics alter`, `groups delete`: against a broker of ours, and what is asked of any."""
+"""`konvene configs`, `topics alter` and `groups delete`: against a broker, and their requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.broker.running import running
-from tests.cli.commands import Said, call
+from tests.cli.commands import CommandResult, call
 from tests.client.scripted import ScriptedBroker
 
 from konvene.messages.describe_configs import (
@@ -32,33 +32,33 @@ class Address(NamedTuple):
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A broker in a thread of this process, for all tests of the file."""
+    """A broker in a thread of this process, shared by the tests of this file."""
     loop = asyncio.new_event_loop()
     ready: list[int] = []
-    up, down = threading.Event(), asyncio.Event()
+    started, stopping = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
-        async with running(tmp_path_factory.mktemp("data")) as made:
-            ready.append(made.catalogue.advertised[1])
-            up.set()
-            await down.wait()
+        async with running(tmp_path_factory.mktemp("data")) as running_:
+            ready.append(running_.catalogue.advertised[1])
+            started.set()
+            await stopping.wait()
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
     thread.start()
-    assert up.wait(20)
+    assert started.wait(20)
     yield Address(f"127.0.0.1:{ready[0]}")
-    loop.call_soon_threadsafe(down.set)
+    loop.call_soon_threadsafe(stopping.set)
     thread.join(20)
     loop.close()
 
 
-def konvene(broker: Any, *words: str) -> Said:
-    said = call(broker, *words)
-    assert said.code == 0, said
-    return said
+def konvene(broker: Any, *args: str) -> CommandResult:
+    result = call(broker, *args)
+    assert result.code == 0, result
+    return result
 
 
-def topic(name: str) -> tuple[str, ...]:
+def topic_args(name: str) -> tuple[str, ...]:
     return ("--entity-type", "topics", "--entity-name", name)
 
 
@@ -67,19 +67,19 @@ def topic(name: str) -> tuple[str, ...]:
 
 def test_settings_of_a_topic_are_set_shown_and_unset(broker: Any) -> None:
     konvene(broker, "topics", "create", "--topic", "orders")
-    assert konvene(broker, "configs", "describe", *topic("orders")).out == (
+    assert konvene(broker, "configs", "describe", *topic_args("orders")).out == (
         "Dynamic configs for topic orders are:\n"
     )
-    done = konvene(
+    altered = konvene(
         broker,
         "configs",
         "alter",
-        *topic("orders"),
+        *topic_args("orders"),
         "--add-config",
         "retention.ms=1000,cleanup.policy=[delete,compact]",
     )
-    assert done.out == "Completed updating config for topic orders.\n"
-    lines = konvene(broker, "configs", "describe", *topic("orders")).out.splitlines()
+    assert altered.out == "Completed updating config for topic orders.\n"
+    lines = konvene(broker, "configs", "describe", *topic_args("orders")).out.splitlines()
     assert [line.split(" ")[2] for line in lines[1:]] == [
         "cleanup.policy=delete,compact",
         "retention.ms=1000",
@@ -89,17 +89,17 @@ def test_settings_of_a_topic_are_set_shown_and_unset(broker: Any) -> None:
         broker,
         "configs",
         "alter",
-        *topic("orders"),
+        *topic_args("orders"),
         "--delete-config",
         "cleanup.policy",
         "--add-config",
         "retention.ms=2000",
     )
-    (shown,) = konvene(broker, "configs", "describe", *topic("orders"), "--json").json
-    assert [(c["name"], c["value"], c["source"]) for c in shown["configs"]] == [
+    (describe_response,) = konvene(broker, "configs", "describe", *topic_args("orders"), "--json").json
+    assert [(c["name"], c["value"], c["source"]) for c in describe_response["configs"]] == [
         ("retention.ms", "2000", "DYNAMIC_TOPIC_CONFIG")
     ]
-    everything = konvene(broker, "configs", "describe", *topic("orders"), "--all")
+    everything = konvene(broker, "configs", "describe", *topic_args("orders"), "--all")
     assert everything.out.startswith("All configs for topic orders are:\n")
     assert "  segment.bytes=1073741824 sensitive=false synonyms={" in everything.out
 
@@ -108,18 +108,18 @@ def test_settings_of_a_group_and_of_brokers(broker: Any) -> None:
     group = ("--entity-type", "groups", "--entity-name", "billing")
     konvene(broker, "configs", "alter", *group, "--add-config", "consumer.session.timeout.ms=50000")
     assert "  consumer.session.timeout.ms=50000 " in konvene(broker, "configs", "describe", *group).out
-    shared = ("--entity-type", "brokers", "--entity-default")
-    done = konvene(broker, "configs", "alter", *shared, "--add-config", "log.retention.ms=5000")
-    assert done.out == "Completed updating default config for brokers in the cluster.\n"
+    cluster_default = ("--entity-type", "brokers", "--entity-default")
+    altered = konvene(broker, "configs", "alter", *cluster_default, "--add-config", "log.retention.ms=5000")
+    assert altered.out == "Completed updating default config for brokers in the cluster.\n"
     assert (
-        konvene(broker, "configs", "describe", *shared)
+        konvene(broker, "configs", "describe", *cluster_default)
         .out.splitlines()[1]
         .startswith("  log.retention.ms=5000 ")
     )
     both = konvene(broker, "configs", "describe", "--entity-type", "brokers").out
     assert "configs for broker 1 are:\n" in both
     assert "Default configs for brokers in the cluster are:\n  log.retention.ms=5000" in both
-    konvene(broker, "configs", "alter", *shared, "--delete-config", "log.retention.ms")
+    konvene(broker, "configs", "alter", *cluster_default, "--delete-config", "log.retention.ms")
 
 
 def test_settings_from_a_file(broker: Any, tmp_path: Path) -> None:
@@ -130,31 +130,34 @@ def test_settings_from_a_file(broker: Any, tmp_path: Path) -> None:
         broker,
         "configs",
         "alter",
-        *topic("filed"),
+        *topic_args("filed"),
         "--add-config-file",
         str(file),
         "--add-config",
         "retention.ms=8",
     )
-    (shown,) = konvene(broker, "configs", "describe", *topic("filed"), "--json").json
-    assert {c["name"]: c["value"] for c in shown["configs"]} == {"retention.ms": "8", "segment.ms": "9000"}
+    (describe_response,) = konvene(broker, "configs", "describe", *topic_args("filed"), "--json").json
+    assert {c["name"]: c["value"] for c in describe_response["configs"]} == {
+        "retention.ms": "8",
+        "segment.ms": "9000",
+    }
 
 
-def test_what_a_broker_refuses_is_told(broker: Any) -> None:
+def test_rejected_changes_are_reported(broker: Any) -> None:
     konvene(broker, "topics", "create", "--topic", "strict")
-    for words, why in (
+    for args, message in (
         (("--add-config", "retention.ms=soon"), "INVALID_CONFIG"),
         (("--delete-config", "retention.ms,segment.ms"), "retention.ms, segment.ms: not set on topic strict"),
     ):
-        said = call(broker, "configs", "alter", *topic("strict"), *words)
-        assert said.code == 1
-        assert why in said.err
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in call(broker, "configs", "describe", *topic("nope")).err
-    said = call(broker, "configs", "describe", "--entity-type", "brokers", "--entity-name", "77")
-    assert said.err == "konvene: there is no broker 77 in the cluster\n  Brokers: 1.\n"
+        result = call(broker, "configs", "alter", *topic_args("strict"), *args)
+        assert result.code == 1
+        assert message in result.err
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in call(broker, "configs", "describe", *topic_args("nope")).err
+    result = call(broker, "configs", "describe", "--entity-type", "brokers", "--entity-name", "77")
+    assert result.err == "konvene: there is no broker 77 in the cluster\n  Brokers: 1.\n"
 
 
-def test_topics_grow(broker: Any) -> None:
+def test_alter_adds_partitions(broker: Any) -> None:
     konvene(broker, "topics", "create", "--topic", "growing", "--partitions", "2")
     alter = ("topics", "alter", "--topic", "growing", "--partitions")
     assert konvene(broker, *alter, "3").out == "Topic growing has 3 partitions now.\n"
@@ -169,46 +172,46 @@ def test_topics_grow(broker: Any) -> None:
     }
 
 
-def test_groups_are_deleted_and_each_that_is_not_says_why(broker: Any) -> None:
+def test_delete_reports_each_failed_group(broker: Any) -> None:
     konvene(broker, "topics", "create", "--topic", "read", "--partitions", "1")
-    said = call(broker, "produce", "--topic", "read", stdin="one\n")
-    assert said.code == 0
+    result = call(broker, "produce", "--topic", "read", stdin="one\n")
+    assert result.code == 0
     konvene(
         broker, "consume", "--topic", "read", "--group", "done", "--from-beginning", "--max-messages", "1"
     )
-    said = call(broker, "groups", "delete", "--group", "done", "--group", "nobody")
-    assert (said.code, said.out) == (1, "Deleted group done.\n")
-    assert "group nobody: GROUP_ID_NOT_FOUND" in said.err
+    result = call(broker, "groups", "delete", "--group", "done", "--group", "nobody")
+    assert (result.code, result.out) == (1, "Deleted group done.\n")
+    assert "group nobody: GROUP_ID_NOT_FOUND" in result.err
     assert call(broker, "groups", "describe", "--group", "done").code == 1
     document = call(broker, "groups", "delete", "--group", "nobody", "--json").json
     assert document["deleted"] == [] and list(document["failed"]) == ["nobody"]
 
 
-# what is asked ------------------------------------------------------------------------------------
+# requests -----------------------------------------------------------------------------------------
 
 
-def described(name: str, source: int) -> DescribeConfigsResponse:
-    found = DescribeConfigsResourceResult(name=name, value="1", config_source=source)
-    return DescribeConfigsResponse(results=(DescribeConfigsResult(configs=(found,)),))
+def describe_response(name: str, source: int) -> DescribeConfigsResponse:
+    config = DescribeConfigsResourceResult(name=name, value="1", config_source=source)
+    return DescribeConfigsResponse(results=(DescribeConfigsResult(configs=(config,)),))
 
 
 ALTERED = IncrementalAlterConfigsResponse(responses=(AlterConfigsResourceResponse(),))
 
 
-def test_only_what_was_said_is_changed() -> None:
-    with ScriptedBroker(DescribeConfigs=described("b", 1), IncrementalAlterConfigs=ALTERED) as broker:
-        said = call(
+def test_alter_sends_only_the_given_settings() -> None:
+    with ScriptedBroker(DescribeConfigs=describe_response("b", 1), IncrementalAlterConfigs=ALTERED) as broker:
+        result = call(
             broker,
             "configs",
             "alter",
-            *topic("t"),
+            *topic_args("t"),
             "--add-config",
             "a=x=y, c = [1, 2]",
             "--delete-config",
             "b",
         )
         request = broker.requests[-1]
-    assert said.code == 0
+    assert result.code == 0
     (resource,) = request.resources
     assert (resource.resource_type, resource.resource_name) == (2, "t")
     assert [(c.name, c.config_operation, c.value) for c in resource.configs] == [
@@ -216,19 +219,23 @@ def test_only_what_was_said_is_changed() -> None:
     ]  # fmt: skip
 
 
-def test_groups_that_are_gone_and_still_have_settings_are_described_too() -> None:
+def test_deleted_groups_with_settings_are_described() -> None:
     listed = ListGroupsResponse(groups=(ListedGroup(group_id="here"),))
     resources = ListConfigResourcesResponse(
         config_resources=(ConfigResource(resource_name="gone", resource_type=32),)
     )
-    answers = {"ListGroups": listed, "ListConfigResources": resources, "DescribeConfigs": described("x", 8)}
-    with ScriptedBroker(**answers) as broker:
+    responses = {
+        "ListGroups": listed,
+        "ListConfigResources": resources,
+        "DescribeConfigs": describe_response("x", 8),
+    }
+    with ScriptedBroker(**responses) as broker:
         shown = call(broker, "configs", "describe", "--entity-type", "groups", "--json").json
     assert [entity["entity_name"] for entity in shown] == ["gone", "here"]
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("describe",),
         ("describe", "--entity-type", "users"),
@@ -236,11 +243,11 @@ def test_groups_that_are_gone_and_still_have_settings_are_described_too() -> Non
         ("describe", "--entity-type", "topics", "--entity-default"),
         ("describe", "--entity-type", "brokers", "--entity-name", "1", "--entity-default"),
         ("alter", "--entity-type", "topics", "--add-config", "a=b"),
-        ("alter", *topic("t")),
-        ("alter", *topic(""), "--add-config", "a=b"),
-        ("alter", *topic("t"), "--add-config", "a"),
-        ("alter", *topic("t"), "--add-config", "a=b", "--delete-config", "a"),
+        ("alter", *topic_args("t")),
+        ("alter", *topic_args(""), "--add-config", "a=b"),
+        ("alter", *topic_args("t"), "--add-config", "a"),
+        ("alter", *topic_args("t"), "--add-config", "a=b", "--delete-config", "a"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_sent(words: tuple[str, ...]) -> None:
-    assert call(None, "configs", *words).code == 2
+def test_invalid_options_are_usage_errors(args: tuple[str, ...]) -> None:
+    assert call(None, "configs", *args).code == 2

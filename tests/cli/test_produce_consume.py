@@ -1,4 +1,4 @@
-"""`konvene produce` and `konvene consume`: lines to records, records to lines."""
+"""`konvene produce` and `konvene consume`: parsing lines and formatting records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from konvene.messages.offset_fetch import OffsetFetchResponse, OffsetFetchRespon
 from konvene.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 
-def acknowledge(request: Any) -> ProduceResponse:
+def produce_response(request: Any) -> ProduceResponse:
     return ProduceResponse(
         responses=tuple(
             TopicProduceResponse(
@@ -46,52 +46,54 @@ def acknowledge(request: Any) -> ProduceResponse:
     )  # fmt: skip
 
 
-def writing() -> ScriptedBroker:
-    broker = ScriptedBroker(Produce=acknowledge)
+def producing_broker() -> ScriptedBroker:
+    broker = ScriptedBroker(Produce=produce_response)
     broker.answers["Metadata"] = [broker.metadata(t=1)]
     return broker
 
 
-def written(broker: ScriptedBroker) -> list[tuple[bytes | None, bytes | None]]:
-    sent = [r for api, r in zip(broker.apis, broker.requests, strict=True) if api == "Produce"]
-    parts = [p for r in sent for t in r.topic_data for p in t.partition_data]
-    return [(r.key, r.value) for p in parts for r in records(bytes(p.records))]
+def produced_records(broker: ScriptedBroker) -> list[tuple[bytes | None, bytes | None]]:
+    produce_requests = [r for api, r in zip(broker.apis, broker.requests, strict=True) if api == "Produce"]
+    partitions = [p for r in produce_requests for t in r.topic_data for p in t.partition_data]
+    return [(r.key, r.value) for p in partitions for r in records(bytes(p.records))]
 
 
 def test_each_line_is_a_record() -> None:
-    with writing() as broker:
-        said = call(broker, "produce", "--topic", "t", stdin="one\ntwo\r\n\nlast")
-    assert said == (0, "", "")
-    assert written(broker) == [(None, b"one"), (None, b"two"), (None, b""), (None, b"last")]
+    with producing_broker() as broker:
+        result = call(broker, "produce", "--topic", "t", stdin="one\ntwo\r\n\nlast")
+    assert result == (0, "", "")
+    assert produced_records(broker) == [(None, b"one"), (None, b"two"), (None, b""), (None, b"last")]
 
 
-def test_keys_stand_before_a_separator() -> None:
-    with writing() as broker:
-        said = call(broker, "produce", "--topic", "t", "--key-separator", "=", "--json", stdin="a=1\nb=2=3\n")
-    assert written(broker) == [(b"a", b"1"), (b"b", b"2=3")]
-    requests = broker.apis.count("Produce")  # One; two if the first record left before the second line came.
-    assert said.json == {
+def test_key_is_parsed_before_the_separator() -> None:
+    with producing_broker() as broker:
+        result = call(
+            broker, "produce", "--topic", "t", "--key-separator", "=", "--json", stdin="a=1\nb=2=3\n"
+        )
+    assert produced_records(broker) == [(b"a", b"1"), (b"b", b"2=3")]
+    requests = broker.apis.count("Produce")  # 2 if the first record was sent before the second line was read.
+    assert result.json == {
         "topic": "t",
         "records": 2,
         "partitions": [{"partition": 0, "base_offset": 5, "last_offset": 7 - requests, "records": 2}],
     }
 
 
-def test_a_line_without_its_key_is_told_and_those_before_it_are_written() -> None:
-    with writing() as broker:
-        said = call(
+def test_line_without_a_key_stops_after_the_lines_before_it() -> None:
+    with producing_broker() as broker:
+        result = call(
             broker, "produce", "--topic", "t", "--property", "parse.key=true", stdin="a\t1\nb\nc\t3\n"
         )
-    assert said.code == 1
-    assert said.err.splitlines() == [
+    assert result.code == 1
+    assert result.err.splitlines() == [
         "konvene: line 2: no '\\t' after a key",
         "  1 lines before it were written; ignore.error=true uses such a line as the value.",
     ]
-    assert written(broker) == [(b"a", b"1")]
+    assert produced_records(broker) == [(b"a", b"1")]
 
 
 @pytest.mark.parametrize(
-    "given, line, expected",
+    "properties, line, expected",
     [
         ([], b"a\tb", Line(None, b"a\tb")),
         (["parse.key=true"], b"k\tv", Line(b"k", b"v")),
@@ -102,12 +104,12 @@ def test_a_line_without_its_key_is_told_and_those_before_it_are_written() -> Non
         (["parse.key=true", "ignore.error=true"], b"no key", Line(None, b"no key")),
     ],
 )
-def test_the_shape_of_a_line(given: list[str], line: bytes, expected: Line) -> None:
-    assert LineFormat.of(parse_properties(tuple(given), PROPERTIES)).parse(line) == expected
+def test_line_format_properties(properties: list[str], line: bytes, expected: Line) -> None:
+    assert LineFormat.of(parse_properties(tuple(properties), PROPERTIES)).parse(line) == expected
 
 
 @pytest.mark.parametrize("text", ["parse.key", "no.such=1"])
-def test_a_property_that_is_none_is_refused(text: str) -> None:
+def test_unknown_property_is_a_usage_error(text: str) -> None:
     assert call(None, "produce", "--topic", "t", "--property", text).code == 2
 
 
@@ -120,82 +122,82 @@ LOG = (
 )
 
 
-def reading() -> ScriptedBroker:
-    def offsets(request: Any) -> ListOffsetsResponse:
-        at = 3 if request.topics[0].partitions[0].timestamp == -1 else 0
+def consuming_broker() -> ScriptedBroker:
+    def list_offsets(request: Any) -> ListOffsetsResponse:
+        offset = 3 if request.topics[0].partitions[0].timestamp == -1 else 0
         rows = tuple(
-            ListOffsetsPartitionResponse(partition_index=p.partition_index, offset=at)
+            ListOffsetsPartitionResponse(partition_index=p.partition_index, offset=offset)
             for p in request.topics[0].partitions
         )
         return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=rows),))
 
-    def fetched(request: Any) -> FetchResponse:
+    def fetch(request: Any) -> FetchResponse:
         (t,) = request.topics
-        rest = [r for r in LOG if r.offset >= t.partitions[0].fetch_offset]
-        row = PartitionData(records=build(rest) if rest else b"", high_watermark=3)
+        remaining = [r for r in LOG if r.offset >= t.partitions[0].fetch_offset]
+        row = PartitionData(records=build(remaining) if remaining else b"", high_watermark=3)
         return FetchResponse(responses=(FetchableTopicResponse(topic_id=t.topic_id, partitions=(row,)),))
 
-    broker = ScriptedBroker(ListOffsets=offsets, Fetch=fetched)
+    broker = ScriptedBroker(ListOffsets=list_offsets, Fetch=fetch)
     broker.answers["Metadata"] = [broker.metadata(t=1)]
     return broker
 
 
-BEGIN = ("consume", "--topic", "t", "--from-beginning", "--max-messages", "3")
+CONSUME_ALL = ("consume", "--topic", "t", "--from-beginning", "--max-messages", "3")
 
 
 def test_values_are_printed_line_by_line() -> None:
-    with reading() as broker:
-        said = call(broker, *BEGIN)
-    assert said == (0, "v0\nv1\nnull\n", "Processed a total of 3 messages\n")
+    with consuming_broker() as broker:
+        result = call(broker, *CONSUME_ALL)
+    assert result == (0, "v0\nv1\nnull\n", "Processed a total of 3 messages\n")
 
 
-def test_more_of_a_record_is_printed_when_asked_for() -> None:
+def test_print_properties_add_record_fields() -> None:
     names = ("timestamp", "partition", "offset", "headers", "key")
-    asked = [word for name in names for word in ("--property", f"print.{name}=true")]
-    with reading() as broker:
-        said = call(broker, *BEGIN[:-1], "2", *asked, "--property", "key.separator=|")
-    assert said.out == (
+    args = [arg for name in names for arg in ("--property", f"print.{name}=true")]
+    with consuming_broker() as broker:
+        result = call(broker, *CONSUME_ALL[:-1], "2", *args, "--property", "key.separator=|")
+    assert result.out == (
         "CreateTime:1000|Partition:0|Offset:0|h:x,n:null|k0|v0\n"
         "CreateTime:1001|Partition:0|Offset:1|NO_HEADERS|null|v1\n"
     )
 
 
-def test_json_is_one_document_and_bytes_that_are_no_text_are_base64() -> None:
-    with reading() as broker:
-        document = call(broker, *BEGIN, "--json").json
-        nothing = call(broker, "consume", "--topic", "t", "--timeout-ms", "50", "--json").json
-    head = {"topic": "t", "partition": 0}
+def test_json_output_encodes_binary_as_base64() -> None:
+    with consuming_broker() as broker:
+        document = call(broker, *CONSUME_ALL, "--json").json
+        empty = call(broker, "consume", "--topic", "t", "--timeout-ms", "50", "--json").json
+    common = {"topic": "t", "partition": 0}
     assert document == [
-        head | {"offset": 0, "timestamp_ms": 1000, "key": "k0", "value": "v0",
+        common | {"offset": 0, "timestamp_ms": 1000, "key": "k0", "value": "v0",
                 "headers": [{"name": "h", "value": "x"}, {"name": "n", "value": None}]},
-        head | {"offset": 1, "timestamp_ms": 1001, "key": None, "value": "v1", "headers": []},
-        head | {"offset": 2, "timestamp_ms": 1002, "key_base64": "/w==", "value": None, "headers": []},
+        common | {"offset": 1, "timestamp_ms": 1001, "key": None, "value": "v1", "headers": []},
+        common | {"offset": 2, "timestamp_ms": 1002, "key_base64": "/w==", "value": None, "headers": []},
     ]  # fmt: skip
-    assert nothing == []
+    assert empty == []
 
 
-def test_reading_starts_where_it_was_told_to() -> None:
-    with reading() as broker:
-        at = ("consume", "--topic", "t", "--partition", "0", "--timeout-ms", "50")
-        assert call(broker, *at, "--offset", "1").out == "v1\nnull\n"
-        assert call(broker, *at, "--offset", "earliest").out == "v0\nv1\nnull\n"
-        assert call(broker, *at).out == ""
-        absent = call(broker, "consume", "--topic", "t", "--partition", "4")
-    assert absent.err.splitlines()[0] == "konvene: topic t has no partition 4"
+def test_offset_option_sets_the_start_of_consumption() -> None:
+    with consuming_broker() as broker:
+        args = ("consume", "--topic", "t", "--partition", "0", "--timeout-ms", "50")
+        assert call(broker, *args, "--offset", "1").out == "v1\nnull\n"
+        assert call(broker, *args, "--offset", "earliest").out == "v0\nv1\nnull\n"
+        assert call(broker, *args).out == ""
+        missing_partition = call(broker, "consume", "--topic", "t", "--partition", "4")
+    assert missing_partition.err.splitlines()[0] == "konvene: topic t has no partition 4"
 
 
-def test_a_topic_that_is_not_there_is_told() -> None:
-    with reading() as broker:
-        said = call(broker, "consume", "--topic", "nope")
-        none = call(broker, "consume", "--include", "no.*")
-    assert said.err.splitlines()[0] == (
+def test_consuming_an_unknown_topic_fails() -> None:
+    with consuming_broker() as broker:
+        result = call(broker, "consume", "--topic", "nope")
+        no_match = call(broker, "consume", "--include", "no.*")
+    assert result.err.splitlines()[0] == (
         "konvene: topic nope: UNKNOWN_TOPIC_OR_PARTITION: there is no topic nope"
     )
-    assert none.err.splitlines()[0] == "konvene: no topic matches no.*"
+    assert no_match.err.splitlines()[0] == "konvene: no topic matches no.*"
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         [],
         ["--topic", "t", "--include", "t"],
@@ -215,24 +217,31 @@ def test_a_topic_that_is_not_there_is_told() -> None:
         ["--topic", "t", "--group", "g", "--consumer-property", "enable.auto.commit=maybe"],
     ],
 )
-def test_options_that_contradict_each_other_are_refused(words: list[str]) -> None:
-    assert call(None, "consume", *words).code == 2
+def test_contradictory_options_are_usage_errors(args: list[str]) -> None:
+    assert call(None, "consume", *args).code == 2
 
 
 # consume as a member of a consumer group --------------------------------------------------------
 
-NEW = ("--group", "g", "--consumer-property", "group.protocol=consumer")
+CONSUMER_PROTOCOL = ("--group", "g", "--consumer-property", "group.protocol=consumer")
 
 
-def test_settings_that_the_protocol_lacks_are_refused_in_the_words_of_kafka() -> None:
-    more = ("session.timeout.ms=9000", "partition.assignment.strategy=range")
-    said = call(None, "consume", "--topic", "t", *NEW, *(w for m in more for w in ("--consumer-property", m)))
-    assert said.code == 2
-    words = "partition.assignment.strategy, session.timeout.ms cannot be set when group.protocol=CONSUMER"
-    assert words in said.err
+def test_classic_settings_are_rejected_with_kafkas_message() -> None:
+    properties = ("session.timeout.ms=9000", "partition.assignment.strategy=range")
+    result = call(
+        None,
+        "consume",
+        "--topic",
+        "t",
+        *CONSUMER_PROTOCOL,
+        *(arg for property_ in properties for arg in ("--consumer-property", property_)),
+    )
+    assert result.code == 2
+    message = "partition.assignment.strategy, session.timeout.ms cannot be set when group.protocol=CONSUMER"
+    assert message in result.err
 
 
-def test_the_coordinator_follows_the_expression_and_the_settings_reach_it() -> None:
+def test_pattern_and_settings_are_sent_in_the_heartbeat() -> None:
     def heartbeat(request: Any) -> ConsumerGroupHeartbeatResponse:
         rows = (
             ()
@@ -244,8 +253,8 @@ def test_the_coordinator_follows_the_expression_and_the_settings_reach_it() -> N
             assignment=Assignment(topic_partitions=rows),
         )  # fmt: skip
 
-    nothing = OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="g"),))
-    done = OffsetCommitResponse(
+    no_offsets = OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="g"),))
+    committed = OffsetCommitResponse(
         topics=(OffsetCommitResponseTopic(name="t", partitions=(OffsetCommitResponsePartition(),)),)
     )
     settings = (
@@ -254,30 +263,40 @@ def test_the_coordinator_follows_the_expression_and_the_settings_reach_it() -> N
         "max.poll.interval.ms=9000",
         "made.up=1",
     )
-    words = [word for each in settings for word in ("--consumer-property", each)]
-    with reading() as broker:
+    args = [arg for setting in settings for arg in ("--consumer-property", setting)]
+    with consuming_broker() as broker:
         broker.answers |= {
             "ConsumerGroupHeartbeat": [heartbeat],
-            "OffsetFetch": [nothing],
-            "OffsetCommit": [done],
+            "OffsetFetch": [no_offsets],
+            "OffsetCommit": [committed],
         }
-        said = call(
-            broker, "consume", "--include", "t.*", *NEW, *words, "--from-beginning", "--max-messages", "3"
+        result = call(
+            broker,
+            "consume",
+            "--include",
+            "t.*",
+            *CONSUMER_PROTOCOL,
+            *args,
+            "--from-beginning",
+            "--max-messages",
+            "3",
         )
-    assert (said.code, said.out) == (0, "v0\nv1\nnull\n")
-    assert said.err == (
+    assert (result.code, result.out) == (0, "v0\nv1\nnull\n")
+    assert result.err == (
         "--consumer-property made.up is unknown and ignored.\nProcessed a total of 3 messages\n"
     )
-    sent = [r for api, r in zip(broker.apis, broker.requests, strict=True) if api == "ConsumerGroupHeartbeat"]
-    first = sent[0]
+    heartbeats = [
+        r for api, r in zip(broker.apis, broker.requests, strict=True) if api == "ConsumerGroupHeartbeat"
+    ]
+    first = heartbeats[0]
     assert (first.subscribed_topic_names, first.subscribed_topic_regex) == ((), "t.*")
     assert (first.server_assignor, first.instance_id, first.rebalance_timeout_ms) == ("range", "i", 9_000)
-    assert sent[-1].member_epoch == -2
+    assert heartbeats[-1].member_epoch == -2
     assert broker.apis[-2:] == ["OffsetCommit", "ConsumerGroupHeartbeat"]
 
 
-def test_settings_of_a_classic_member_reach_the_coordinator() -> None:
-    found = consumer_settings(
+def test_consumer_properties_of_a_classic_member() -> None:
+    settings = consumer_settings(
         {
             "group.id": "g", "client.id": "c", "isolation.level": "READ_COMMITTED",
             "session.timeout.ms": "9000",
@@ -286,7 +305,7 @@ def test_settings_of_a_classic_member_reach_the_coordinator() -> None:
             "group.remote.assignor": " ",
         }
     )  # fmt: skip
-    assert found == ConsumerSettings(
+    assert settings == ConsumerSettings(
         "g",
         "c",
         {

@@ -1,4 +1,4 @@
-"""The reference page of the commands is what the commands print."""
+"""The reference page of the commands equals the generated text."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from konvene.cli.reference import render_reference
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
-def test_the_page_is_current() -> None:
-    """After a change of a command: `python -m konvene.cli.reference docs/reference/cli.md`."""
+def test_reference_page_is_current() -> None:
+    """After a change of a command run `python -m konvene.cli.reference docs/reference/cli.md`."""
     assert PAGE.read_text("utf-8") == render_reference()
 
 
-def test_every_command_has_its_section() -> None:
-    """Groups and their commands alike, each under its full name."""
+def test_every_command_has_a_section() -> None:
+    """Groups and their subcommands, each under its full name."""
     context = click.Context(konvene, info_name="konvene")
     page = render_reference()
     for name in konvene.list_commands(context):

@@ -1,4 +1,4 @@
-"""`konvene topics`: Kafka's lines, documents, and refusals."""
+"""`konvene topics`: list, describe, create and delete, with Kafka's output and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIGS = DescribeConfigsResponse(
 )
 
 
-def created(code: int, message: str | None = None) -> CreateTopicsResponse:
+def create_response(code: int, message: str | None = None) -> CreateTopicsResponse:
     return CreateTopicsResponse(topics=(CreatableTopicResult(error_code=code, error_message=message),))
 
 
@@ -54,9 +54,9 @@ def test_topics_are_listed_by_name_and_by_pattern() -> None:
 def test_a_topic_is_described_as_kafkas_tool_does() -> None:
     topic_id = Uuid(b"orders----------")
     with cluster() as broker:
-        said = call(broker, "topics", "describe", "--topic", "orders")
+        result = call(broker, "topics", "describe", "--topic", "orders")
         document = call(broker, "topics", "describe", "--topic", "orders", "--json").json
-    assert said.out.splitlines() == [
+    assert result.out.splitlines() == [
         f"Topic: orders\tTopicId: {topic_id}\tPartitionCount: 2\tReplicationFactor: 1\t"
         "Configs: retention.ms=1000",
         "\tTopic: orders\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1",
@@ -68,35 +68,37 @@ def test_a_topic_is_described_as_kafkas_tool_does() -> None:
     }  # fmt: skip
 
 
-def test_a_topic_is_created_with_what_was_said_and_else_with_the_brokers_defaults() -> None:
-    with cluster(CreateTopics=created(0)) as broker:
-        said = call(broker, "topics", "create", "--topic", "new", "--partitions", "3", "--config", "a.b=c=d")
-        (plain,) = [broker.requests[-1].topics[0]]
+def test_create_sends_given_options_and_leaves_defaults_to_the_broker() -> None:
+    with cluster(CreateTopics=create_response(0)) as broker:
+        result = call(
+            broker, "topics", "create", "--topic", "new", "--partitions", "3", "--config", "a.b=c=d"
+        )
+        (configured,) = [broker.requests[-1].topics[0]]
         call(broker, "topics", "create", "--topic", "new")
         default = broker.requests[-1].topics[0]
-    assert said.out == "Created topic new.\n"
-    assert (plain.num_partitions, plain.replication_factor) == (3, -1)
-    assert [(c.name, c.value) for c in plain.configs] == [("a.b", "c=d")]
+    assert result.out == "Created topic new.\n"
+    assert (configured.num_partitions, configured.replication_factor) == (3, -1)
+    assert [(c.name, c.value) for c in configured.configs] == [("a.b", "c=d")]
     assert (default.num_partitions, default.replication_factor, default.configs) == (-1, -1, ())
 
 
-def test_a_topic_that_exists_is_an_error_unless_that_was_expected() -> None:
-    with cluster(CreateTopics=created(36, "Topic 'orders' already exists.")) as broker:
-        said = call(broker, "topics", "create", "--topic", "orders")
-        expected = call(broker, "topics", "create", "--topic", "orders", "--if-not-exists", "--json")
-    assert said == (
+def test_creating_an_existing_topic_fails_without_if_not_exists() -> None:
+    with cluster(CreateTopics=create_response(36, "Topic 'orders' already exists.")) as broker:
+        result = call(broker, "topics", "create", "--topic", "orders")
+        ignored = call(broker, "topics", "create", "--topic", "orders", "--if-not-exists", "--json")
+    assert result == (
         1,
         "",
         "konvene: topic orders: TOPIC_ALREADY_EXISTS: Topic 'orders' already exists.\n"
         "  Use --if-not-exists to ignore existing topics.\n",
     )
-    assert expected.json == {"topic": "orders", "created": False}
+    assert ignored.json == {"topic": "orders", "created": False}
 
 
-def test_topics_are_deleted_by_pattern_and_by_old_brokers_too() -> None:
-    gone = DeleteTopicsResponse(responses=(DeletableTopicResult(name="orders"),))
+def test_topics_are_deleted_by_pattern_in_every_request_version() -> None:
+    deleted = DeleteTopicsResponse(responses=(DeletableTopicResult(name="orders"),))
     for versions in ((1, 6), (1, 5)):
-        broker = cluster(DeleteTopics=gone)
+        broker = cluster(DeleteTopics=deleted)
         broker.versions["DeleteTopics"] = versions
         with broker:
             assert call(broker, "topics", "delete", "--topic", "ord.*").out == "Deleted topic orders.\n"
@@ -104,9 +106,9 @@ def test_topics_are_deleted_by_pattern_and_by_old_brokers_too() -> None:
         assert tuple(t.name for t in request.topics) + request.topic_names == ("orders",)
 
 
-def test_no_topic_that_matches_is_an_error_unless_that_was_expected() -> None:
+def test_no_matching_topic_is_an_error_without_if_exists() -> None:
     with cluster() as broker:
         for command in ("describe", "delete"):
-            said = call(broker, "topics", command, "--topic", "nope")
-            assert (said.code, said.err.splitlines()[0]) == (1, "konvene: no topic matches nope")
+            result = call(broker, "topics", command, "--topic", "nope")
+            assert (result.code, result.err.splitlines()[0]) == (1, "konvene: no topic matches nope")
             assert call(broker, "topics", command, "--topic", "nope", "--if-exists").code == 0

@@ -1,4 +1,4 @@
-"""`konvene wire`: Kafka's bytes to Kafka's JSON and back, line by line, and lines that are neither."""
+"""`konvene wire`: convert Kafka's bytes to JSON and back, line by line, and report invalid lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.commands import Said, call
+from tests.cli.commands import CommandResult, call
 
 from konvene.records.cluster_log import encode_cluster_record
 from konvene.records.metadata import TopicRecord
@@ -22,62 +22,64 @@ def vectors(name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def wire(direction: str, *lines: Any) -> Said:
+def wire(direction: str, *lines: Any) -> CommandResult:
     text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
     return call(None, "wire", direction, stdin=text.encode())
 
 
-def answers(said: Said) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in said.out.split("\n") if line]
+def converted(result: CommandResult) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.out.split("\n") if line]
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_kafkas_bytes_become_kafkas_json(file: str) -> None:
-    """Every message, header, record and consumer protocol of every version."""
-    wanted = vectors(file)
-    said = wire("decode", *({k: v for k, v in w.items() if k not in ("json", "unknownTags")} for w in wanted))
-    assert (said.code, said.err) == (0, "")
-    assert answers(said) == wanted
+def test_decode_gives_kafkas_json(file: str) -> None:
+    """For every message, header, record and consumer protocol in every version."""
+    expected = vectors(file)
+    result = wire(
+        "decode", *({k: v for k, v in w.items() if k not in ("json", "unknownTags")} for w in expected)
+    )
+    assert (result.code, result.err) == (0, "")
+    assert converted(result) == expected
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_kafkas_json_becomes_kafkas_bytes(file: str) -> None:
-    wanted = vectors(file)
-    said = wire("encode", *({k: v for k, v in w.items() if k != "hex"} for w in wanted))
-    assert (said.code, said.err) == (0, "")
-    assert answers(said) == wanted
+def test_encode_gives_kafkas_bytes(file: str) -> None:
+    expected = vectors(file)
+    result = wire("encode", *({k: v for k, v in w.items() if k != "hex"} for w in expected))
+    assert (result.code, result.err) == (0, "")
+    assert converted(result) == expected
 
 
-def test_the_version_in_front_of_a_value_is_enough() -> None:
+def test_version_prefix_of_a_record_value_is_used() -> None:
     line = {"name": "OffsetCommitValue", "hex": "0003" + "00" * 7 + "05" + "ff" * 4 + "0000" + "00" * 8}
-    (answer,) = answers(wire("decode", line))
-    assert answer["version"] == 3
-    assert answer["json"]["offset"] == 5
-    said = wire("decode", line | {"version": 4})
-    assert said.code == 1
-    assert answers(said)[0]["error"] == "the line has version 4, its bytes have version 3"
+    (decoded,) = converted(wire("decode", line))
+    assert decoded["version"] == 3
+    assert decoded["json"]["offset"] == 5
+    result = wire("decode", line | {"version": 4})
+    assert result.code == 1
+    assert converted(result)[0]["error"] == "the line has version 4, its bytes have version 3"
 
 
-def test_a_record_of_the_clusters_metadata_has_its_frame() -> None:
+def test_metadata_records_are_framed() -> None:
     data = encode_cluster_record(TopicRecord(name="orders"))[1].hex()
-    (there,) = answers(wire("decode", {"name": "TopicRecord", "hex": data}))
-    assert there["json"]["name"] == "orders"
-    (back,) = answers(wire("encode", {k: there[k] for k in ("name", "version", "json")}))
-    assert back["hex"] == data
+    (decoded,) = converted(wire("decode", {"name": "TopicRecord", "hex": data}))
+    assert decoded["json"]["name"] == "orders"
+    (encoded,) = converted(wire("encode", {k: decoded[k] for k in ("name", "version", "json")}))
+    assert encoded["hex"] == data
 
 
-def test_a_bad_line_is_told_and_the_others_go_on() -> None:
+def test_invalid_line_is_reported_and_the_others_converted() -> None:
     good = {"name": "HeartbeatResponse", "version": 0, "hex": "0000"}
-    said = wire("decode", good, "", "{", good)
-    assert said.code == 1
-    assert said.err == 'konvene: 1 of 3 lines could not be converted; see their "error"\n'
-    first, second, third = answers(said)
+    result = wire("decode", good, "", "{", good)
+    assert result.code == 1
+    assert result.err == 'konvene: 1 of 3 lines could not be converted; see their "error"\n'
+    first, second, third = converted(result)
     assert first == third == good | {"json": {"errorCode": 0}}
     assert (second["line"], set(second)) == (3, {"line", "error"})
 
 
 @pytest.mark.parametrize(
-    "direction, line, why",
+    "direction, line, message",
     [
         ("decode", "[1]", "not a JSON object"),
         ("decode", "1" * 5000, "digits"),
@@ -107,20 +109,20 @@ def test_a_bad_line_is_told_and_the_others_go_on() -> None:
         ("encode", {"name": "MetadataRequest", "version": 0, "json": {"topics": 5}}, "not a JSON list"),
     ],
 )
-def test_every_bad_line_says_what_is_wrong(direction: str, line: Any, why: str) -> None:
-    said = wire(direction, line)
-    assert said.code == 1, said.out
-    (answer,) = answers(said)
-    assert answer["line"] == 1
-    assert why in answer["error"] and answer["error"]
+def test_error_of_each_invalid_line(direction: str, line: Any, message: str) -> None:
+    result = wire(direction, line)
+    assert result.code == 1, result.out
+    (row,) = converted(result)
+    assert row["line"] == 1
+    assert message in row["error"] and row["error"]
 
 
-def test_no_byte_of_a_message_makes_a_traceback() -> None:
-    """Each vector cut and flipped somewhere is answered, one line for one line."""
+def test_corrupted_messages_do_not_raise() -> None:
+    """Each vector is flipped and truncated somewhere; every input line has one output line."""
     lines = []
-    for at, vector in enumerate(vectors("messages")[1::16] + vectors("records")[1::4]):
+    for index, vector in enumerate(vectors("messages")[1::16] + vectors("records")[1::4]):
         data = bytearray.fromhex(vector["hex"]) or bytearray(1)
-        data[at % len(data)] ^= 0xFF >> at % 8
+        data[index % len(data)] ^= 0xFF >> index % 8
         row = {"name": vector["name"], "version": vector["version"]}
-        lines += [row | {"hex": data.hex()}, row | {"hex": data[: at % len(data)].hex()}]
-    assert len(answers(wire("decode", *lines))) == len(lines)
+        lines += [row | {"hex": data.hex()}, row | {"hex": data[: index % len(data)].hex()}]
+    assert len(converted(wire("decode", *lines))) == len(lines)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.broker.running import running
-from tests.cli.commands import Serving, call
+from tests.cli.commands import RunningBroker, call
 
 from konvene.broker.broker import Broker
 from konvene.client.admin.admin import Admin
@@ -170,7 +170,7 @@ def test_offsets_of_what_is_matched_are_moved_and_kept(tmp_path: Path) -> None:
                 while not await r.reads():  # noqa: ASYNC110  Nobody tells an admin.
                     await asyncio.sleep(0.01)
             words = ("groups", "reset-offsets", "app", "--all-input-topics", "--to-latest", "--dry-run")
-            said = await asyncio.to_thread(call, Serving(r.address), *words)
+            said = await asyncio.to_thread(call, RunningBroker(r.address), *words)
             assert [line[1] for line in said.lines[1:]] == ["lines-a", "lines-b"], said.err
 
     run(made)

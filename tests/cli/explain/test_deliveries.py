@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.commands import Said, call
+from tests.cli.commands import CommandResult, call
 
 LOGS = Path(__file__).parents[2] / "vectors" / "logs"
 SHARE, CONSUMER = str(LOGS / "share"), str(LOGS / "consumer")
 
 
-def run(*words: str) -> Said:
-    return call(None, "explain", "deliveries", *words)
+def run(*args: str) -> CommandResult:
+    return call(None, "explain", "deliveries", *args)
 
 
-def lines(output: Said) -> list[str]:
+def lines(output: CommandResult) -> list[str]:
     return [" ".join(line.split()) for line in output.out.splitlines()]
 
 
@@ -38,7 +38,7 @@ def test_share_partitions_then_the_worst_minutes_then_the_problems() -> None:
     assert output.err == "5 more share partitions are not shown; --limit 7 shows all.\n"
 
 
-def test_programs_get_an_object_for_each() -> None:
+def test_json_has_an_object_per_row() -> None:
     output = run(SHARE, "--group", "alive", "--json")
     partitions = {
         f"{row['topic']}-{row['partition']}": row for row in map(json.loads, output.out.splitlines())

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 import pytest
-from tests.cli.commands import Said, call
+from tests.cli.commands import CommandResult, call
 from tests.pipeline.answers.sample import Client, Model, together
 
 from konvene.cli.explain.command import explain
@@ -24,11 +24,11 @@ LOGS = Path(__file__).parents[2] / "vectors" / "logs"
 CONSUMER, CLASSIC, SHARE = (str(LOGS / name) for name in ("consumer", "classic", "share"))
 
 
-def run(*words: str) -> Said:
-    return call(None, "explain", *words)
+def run(*args: str) -> CommandResult:
+    return call(None, "explain", *args)
 
 
-def lines(output: Said) -> list[Any]:
+def lines(output: CommandResult) -> list[Any]:
     assert output.code == 0, output.err
     return [json.loads(line) for line in output.out.splitlines()]
 
@@ -84,8 +84,8 @@ def test_programs_get_an_object_for_each_on_a_line_of_its_own() -> None:
 
 
 def test_options_select_rebalances(warehouse: str) -> None:
-    def epochs(*words: str) -> list[int]:
-        return [each["to_epoch"] for each in lines(run("--warehouse", warehouse, "--json", *words))]
+    def epochs(*args: str) -> list[int]:
+        return [each["to_epoch"] for each in lines(run("--warehouse", warehouse, "--json", *args))]
 
     assert epochs("--group", "static-app") == [5, 4, 3, 2]
     assert epochs("--group", "static-app", "--group", "doom", "--limit", "3") == [4, 5, 4]
@@ -224,7 +224,7 @@ def test_the_audit_can_be_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("args", "expected"),
     [
         (["/nowhere/at/all"], "konvene: there is no /nowhere/at/all\n"),
         ([str(LOGS.parent / "history")], "konvene: no log: "),
@@ -247,15 +247,15 @@ def test_the_audit_can_be_left_out(tmp_path: Path) -> None:
                                                                      "not found in the logs\n"),
     ],
 )  # fmt: skip
-def test_an_error_is_one_line_and_a_hint(words: list[str], expected: str) -> None:
-    output = run(*words)
+def test_an_error_is_one_line_and_a_hint(args: list[str], expected: str) -> None:
+    output = run(*args)
     assert output.code == 1 and output.out == ""
     assert output.err.startswith(expected), output.err
     assert len(output.err.splitlines()) <= 2
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("args", "expected"),
     [
         ([CONSUMER, "--why", "3"], "--why needs one --group."),
         ([CONSUMER, "--since", "yesterday"], "write 2026-11-22T10:00 (UTC), or 2h for two hours ago."),
@@ -265,8 +265,8 @@ def test_an_error_is_one_line_and_a_hint(words: list[str], expected: str) -> Non
         (["follow", CONSUMER], "--warehouse DIR is required: it keeps what was read."),
     ],
 )
-def test_misuse_is_exit_code_two(words: list[str], expected: str) -> None:
-    output = run(*words)
+def test_misuse_is_exit_code_two(args: list[str], expected: str) -> None:
+    output = run(*args)
     assert output.code == 2 and expected in output.err
 
 

@@ -1,4 +1,4 @@
-"""`konvene explain` on brokers that run, and `konvene explain follow` on logs that grow."""
+"""`konvene explain` against live brokers, and `konvene explain follow` on growing logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import serving
+from tests.cli.commands import running_broker
 from tests.cli.explain.test_explain import CONSUMER, lines, run
 from tests.pipeline.answers.sample import Client, Model, gold, together
 
@@ -21,7 +21,7 @@ from konvene.client.errors import CannotConnect
 
 def test_logs_and_audit_are_fetched_from_a_live_broker(tmp_path: Path) -> None:
     quick = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "2"}
-    with serving(tmp_path / "broker", quick) as broker:
+    with running_broker(tmp_path / "broker", quick) as broker:
         broker.create("orders", 0, 0)
         broker.join("readers", ["orders"], None)
         printed = lines(run(broker.address, "--json"))
@@ -35,8 +35,8 @@ def test_logs_and_audit_are_fetched_from_a_live_broker(tmp_path: Path) -> None:
     assert "audit_event" in [each["table"] for each in kept]
 
 
-def test_a_broker_that_never_had_a_group_says_so(tmp_path: Path) -> None:
-    with serving(tmp_path / "broker") as broker:
+def test_live_broker_without_groups_is_an_error(tmp_path: Path) -> None:
+    with running_broker(tmp_path / "broker") as broker:
         output = run(broker.address)
     assert (output.code, output.err) == (
         1,
@@ -44,41 +44,43 @@ def test_a_broker_that_never_had_a_group_says_so(tmp_path: Path) -> None:
     )
 
 
-class Flaky:
-    """A live reader whose broker is away when its row says so."""
+class FlakyReader:
+    """A live reader whose broker is unreachable in the calls given as True."""
 
-    def __init__(self, *away: bool) -> None:
-        self.away = list(away)
+    def __init__(self, *unreachable: bool) -> None:
+        self.unreachable = list(unreachable)
 
     def catch_up(self) -> None:
-        if self.away.pop(0):
+        if self.unreachable.pop(0):
             raise CannotConnect("cannot connect to b:1: connection refused")
 
 
 def test_a_follower_waits_for_an_unreachable_broker(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both are reported once; a broker that was never reachable is an error."""
-    live = _Live(Flaky(False, True, True, False, False), "b:1", tmp_path)  # type: ignore[arg-type]
+    """Loss and return of the connection are reported once each; a broker that was never reachable is an
+    error.
+    """
+    live = _Live(FlakyReader(False, True, True, False, False), "b:1", tmp_path)  # type: ignore[arg-type]
     for _ in range(5):
         live.catch_up()
     assert capsys.readouterr().err == (
         "cannot connect to b:1: connection refused; retrying.\nb:1 is reachable again.\n"
     )
     with pytest.raises(CannotConnect):
-        _Live(Flaky(True), "b:1", tmp_path).catch_up()  # type: ignore[arg-type]
+        _Live(FlakyReader(True), "b:1", tmp_path).catch_up()  # type: ignore[arg-type]
 
 
 # following ------------------------------------------------------------------------------------
 
 
-def test_a_follower_prints_rebalances_that_end_and_exits_cleanly(tmp_path: Path) -> None:
-    """A log that grows by its second half while it is followed; SIGTERM ends it with exit code 0."""
-    grown = Path(CONSUMER, "__consumer_offsets-0", "00000000000000000000.log").read_bytes()
+def test_follower_prints_ended_rebalances_and_exits_cleanly(tmp_path: Path) -> None:
+    """The second half of the log is appended while it is followed; SIGTERM gives exit code 0."""
+    data = Path(CONSUMER, "__consumer_offsets-0", "00000000000000000000.log").read_bytes()
     log = tmp_path / "data" / "__consumer_offsets-0" / "00000000000000000000.log"
     log.parent.mkdir(parents=True)
-    log.write_bytes(grown[: len(grown) // 2])
-    words = [
+    log.write_bytes(data[: len(data) // 2])
+    args = [
         "follow",
         str(tmp_path / "data"),
         "--interval",
@@ -87,27 +89,23 @@ def test_a_follower_prints_rebalances_that_end_and_exits_cleanly(tmp_path: Path)
         str(tmp_path / "w"),
         "--json",
     ]
-    command = [sys.executable, "-m", "konvene", "explain", *words]
+    command = [sys.executable, "-m", "konvene", "explain", *args]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follower:
         assert follower.stdout is not None and follower.stderr is not None
         before = int(follower.stderr.readline().split()[1])
-        log.write_bytes(grown)
-        all_of_it = lines(run(str(tmp_path / "data"), "--json"))
-        over = [
-            each
-            for each in all_of_it
-            if each["converged"] or each["superseded_by"] or each["state"] == "Empty"
+        log.write_bytes(data)
+        all_rows = lines(run(str(tmp_path / "data"), "--json"))
+        ended = [
+            row for row in all_rows if row["converged"] or row["superseded_by"] or row["state"] == "Empty"
         ]
-        printed = [json.loads(follower.stdout.readline()) for _ in range(len(over) - before)]
+        printed = [json.loads(follower.stdout.readline()) for _ in range(len(ended) - before)]
         follower.send_signal(signal.SIGTERM)
         assert follower.wait(30) == 0
         assert follower.stdout.read() == ""
-    assert printed and {(each["group"], each["to_epoch"]) for each in printed} <= {
-        (each["group"], each["to_epoch"]) for each in over
+    assert printed and {(row["group"], row["to_epoch"]) for row in printed} <= {
+        (row["group"], row["to_epoch"]) for row in ended
     }
-    assert printed == sorted(
-        printed, key=lambda each: each["start_ms"] or each["target_ms"] or each["end_ms"]
-    )
+    assert printed == sorted(printed, key=lambda row: row["start_ms"] or row["target_ms"] or row["end_ms"])
 
 
 class Stored:

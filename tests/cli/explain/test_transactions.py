@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import Said, call
+from tests.cli.commands import CommandResult, call
 
 LOGS = Path(__file__).parents[2] / "vectors" / "logs"
 TRANSACTIONS, CONSUMER = str(LOGS / "transactions"), str(LOGS / "consumer")
 
 
-def run(*words: str) -> Said:
-    return call(None, "explain", "transactions", *words)
+def run(*args: str) -> CommandResult:
+    return call(None, "explain", "transactions", *args)
 
 
 def test_commits_newest_first_then_the_totals_of_each_producer() -> None:
@@ -34,11 +34,9 @@ def test_commits_newest_first_then_the_totals_of_each_producer() -> None:
     ("outcomes", "offsets"),
     [(("overtaken",), [3]), (("aborted", "overtaken"), [9, 3, 25, 10]), (("pending",), [])],
 )
-def test_programs_get_an_object_for_each_that_came_to_this(
-    outcomes: tuple[str, ...], offsets: list[int]
-) -> None:
-    words = [word for outcome in outcomes for word in ("--outcome", outcome)]
-    output = run(TRANSACTIONS, "--group", "eos-classic", "--json", *words)
+def test_json_has_an_object_per_commit_of_the_outcome(outcomes: tuple[str, ...], offsets: list[int]) -> None:
+    args = [arg for outcome in outcomes for arg in ("--outcome", outcome)]
+    output = run(TRANSACTIONS, "--group", "eos-classic", "--json", *args)
     assert output.code == 0
     commits = [json.loads(line) for line in output.out.splitlines()]
     assert [each["committed_offset"] for each in commits] == offsets
@@ -51,17 +49,17 @@ def test_without_the_log_of_transactions_producers_have_their_ids() -> None:
     assert output.out.splitlines()[-1].split()[:3] == ["1", "eos-classic", "8"]
 
 
-def test_a_transaction_that_is_open_is_pending(tmp_path: Path) -> None:
-    """The log ends before its marker: the outcome is not known yet."""
-    place = tmp_path / "__consumer_offsets-0"
-    place.mkdir()
+def test_open_transaction_is_pending(tmp_path: Path) -> None:
+    """The log ends before the marker, so the outcome is unknown."""
+    folder = tmp_path / "__consumer_offsets-0"
+    folder.mkdir()
     (segment,) = (LOGS / "transactions" / "__consumer_offsets-0").glob("*.log")
     data = segment.read_bytes()
     at, offset = 0, 0
     while offset < 43:
         offset = int.from_bytes(data[at : at + 8], "big")
         at += (12 + int.from_bytes(data[at + 8 : at + 12], "big")) if offset < 43 else 0
-    (place / segment.name).write_bytes(data[:at])
+    (folder / segment.name).write_bytes(data[:at])
     (commits,) = run(str(tmp_path), "--outcome", "pending", "--json").out.splitlines()
     found = json.loads(commits)
     assert (found["partition"], found["committed_offset"], found["open_ms"]) == (1, 9, None)

@@ -1,4 +1,4 @@
-"""`konvene groups`: the tables and documents of groups, and what is said where there is none."""
+"""`konvene groups list` and `describe`: tables, JSON documents, and errors for missing groups."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def committed(**offsets: int) -> OffsetFetchResponse:
     return OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="billing", topics=(topic,)),))
 
 
-def ends(request: Any) -> ListOffsetsResponse:
-    """Every partition starts at 0 and ends at 100."""
+def log_offsets(request: Any) -> ListOffsetsResponse:
+    """Answer ListOffsets: every partition starts at 0 and ends at 100."""
     return ListOffsetsResponse(
         topics=tuple(
             ListOffsetsTopicResponse(
@@ -86,9 +86,9 @@ def ends(request: Any) -> ListOffsetsResponse:
     )
 
 
-def a_group(state: str, *members: DescribedGroupMember, **offsets: int) -> ScriptedBroker:
+def classic_group_broker(state: str, *members: DescribedGroupMember, **offsets: int) -> ScriptedBroker:
     broker = ScriptedBroker(
-        DescribeGroups=described(state, *members), OffsetFetch=committed(**offsets), ListOffsets=ends
+        DescribeGroups=described(state, *members), OffsetFetch=committed(**offsets), ListOffsets=log_offsets
     )
     broker.answers["Metadata"] = [broker.metadata(orders=3)]
     return broker
@@ -100,14 +100,14 @@ def test_groups_are_listed_with_type_and_state() -> None:
         ListedGroup(group_id="b", protocol_type="", group_state="Empty", group_type="share"),
     )
     with ScriptedBroker(ListGroups=ListGroupsResponse(groups=listed)) as broker:
-        table = call(broker, "groups", "list")
+        result = call(broker, "groups", "list")
         assert call(broker, "groups", "list", "--json").json == [
             {"group": "a", "type": "classic", "protocol": "consumer", "state": "Stable"},
             {"group": "b", "type": "share", "protocol": None, "state": "Empty"},
         ]
         assert call(broker, "groups", "list", "--state", "empty,STABLE", "--type", "classic").code == 0
         filtered = broker.requests[-1]
-    assert table.lines == [
+    assert result.lines == [
         ["GROUP", "TYPE", "PROTOCOL", "STATE"],
         ["a", "classic", "consumer", "Stable"],
         ["b", "share", "-", "Empty"],
@@ -115,25 +115,25 @@ def test_groups_are_listed_with_type_and_state() -> None:
     assert (filtered.states_filter, filtered.types_filter) == (("Empty", "Stable"), ("classic",))
 
 
-def test_a_word_that_is_no_state_is_refused_with_those_that_are() -> None:
-    said = call(None, "groups", "list", "--state", "Happy")
-    assert said.code == 2
-    assert "--state Happy is unknown; valid values: Stable, Empty" in said.err
+def test_unknown_state_is_rejected_with_the_valid_ones() -> None:
+    result = call(None, "groups", "list", "--state", "Happy")
+    assert result.code == 2
+    assert "--state Happy is unknown; valid values: Stable, Empty" in result.err
 
 
 def test_offsets_show_each_partition_with_its_lag_and_owner() -> None:
-    with a_group("Stable", MEMBER, p0=90, p2=40) as broker:
-        said = call(broker, "groups", "describe", "--group", "billing")
+    with classic_group_broker("Stable", MEMBER, p0=90, p2=40) as broker:
+        result = call(broker, "groups", "describe", "--group", "billing")
         document = call(broker, "groups", "describe", "--group", "billing", "--json").json
     owner = ["ann-1", "/127.0.0.1", "ann"]
-    assert said.lines == [
+    assert result.lines == [
         ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST",
          "CLIENT-ID"],
         ["billing", "orders", "0", "90", "100", "10", *owner],
         ["billing", "orders", "1", "-", "100", "-", *owner],
         ["billing", "orders", "2", "40", "100", "60", "-", "-", "-"],
     ]  # fmt: skip
-    assert said.err == ""
+    assert result.err == ""
     assert document[0]["offsets"][0] == {
         "topic": "orders", "partition": 0, "current_offset": 90, "leader_epoch": 0, "metadata": "",
         "log_end_offset": 100, "lag": 10, "member_id": "ann-1", "client_host": "/127.0.0.1",
@@ -142,71 +142,71 @@ def test_offsets_show_each_partition_with_its_lag_and_owner() -> None:
     assert document[0]["member_count"] == 1
 
 
-def test_offsets_of_a_topic_that_is_gone_have_no_end() -> None:
-    with a_group("Empty", p0=90) as broker:
+def test_offsets_of_a_deleted_topic_have_no_end_offset() -> None:
+    with classic_group_broker("Empty", p0=90) as broker:
         broker.answers["Metadata"] = [broker.metadata()]
-        said = call(broker, "groups", "describe", "--group", "billing")
-    assert said.lines[1] == ["billing", "orders", "0", "90", "-", "-", "-", "-", "-"]
-    assert said.err == "Consumer group 'billing' has no active members.\n"
+        result = call(broker, "groups", "describe", "--group", "billing")
+    assert result.lines[1] == ["billing", "orders", "0", "90", "-", "-", "-", "-", "-"]
+    assert result.err == "Consumer group 'billing' has no active members.\n"
 
 
 def test_offsets_leave_out_members_without_partitions() -> None:
     """As Kafka's tool does; --members shows them."""
     idle = MEMBER.replace(member_id="bob-2", member_assignment=write_assignment(Assigned(())))
-    with a_group("Stable", MEMBER, idle, p0=90) as broker:
-        said = call(broker, "groups", "describe", "billing")
+    with classic_group_broker("Stable", MEMBER, idle, p0=90) as broker:
+        result = call(broker, "groups", "describe", "billing")
         document = call(broker, "groups", "describe", "billing", "--offsets", "--json").json
-    assert [line[1:3] + line[6:7] for line in said.lines[1:]] == [
+    assert [line[1:3] + line[6:7] for line in result.lines[1:]] == [
         ["orders", "0", "ann-1"], ["orders", "1", "ann-1"],
     ]  # fmt: skip
     assert [row["member_id"] for row in document[0]["offsets"]] == ["ann-1", "ann-1"]
 
 
-def test_members_show_instance_ids_where_there_are_any_and_assignments_when_verbose() -> None:
+def test_members_table_has_instance_ids_of_static_members_and_verbose_assignments() -> None:
     static = MEMBER.replace(member_id="bob-2", group_instance_id="i-2", member_assignment=b"")
-    with a_group("PreparingRebalance", MEMBER, static) as broker:
-        said = call(broker, "groups", "describe", "--group", "billing", "--members", "--verbose")
-    assert said.lines == [
+    with classic_group_broker("PreparingRebalance", MEMBER, static) as broker:
+        result = call(broker, "groups", "describe", "--group", "billing", "--members", "--verbose")
+    assert result.lines == [
         ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "CURRENT-EPOCH",
          "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"],
         ["billing", "ann-1", "-", "/127.0.0.1", "ann", "2", "-", "orders:0,1", "-", "-"],
         ["billing", "bob-2", "i-2", "/127.0.0.1", "ann", "0", "-", "-", "-", "-"],
     ]  # fmt: skip
-    assert said.err == "Warning: Consumer group 'billing' is rebalancing.\n"
+    assert result.err == "Warning: Consumer group 'billing' is rebalancing.\n"
 
 
 def test_state_shows_the_coordinator() -> None:
-    with a_group("Stable", MEMBER) as broker:
-        said = call(broker, "groups", "describe", "--group", "billing", "--state")
-        where = broker.address
-    assert said.lines == [
+    with classic_group_broker("Stable", MEMBER) as broker:
+        result = call(broker, "groups", "describe", "--group", "billing", "--state")
+        coordinator = broker.address
+    assert result.lines == [
         ["GROUP", "COORDINATOR", "(ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"],
-        ["billing", where, "(1)", "range", "Stable", "1"],
+        ["billing", coordinator, "(1)", "range", "Stable", "1"],
     ]
 
 
-def test_a_group_that_is_not_there_is_told_with_what_to_do() -> None:
-    with a_group("Dead") as broker:
+def test_unknown_group_error_has_a_hint() -> None:
+    with classic_group_broker("Dead") as broker:
         broker.answers["ListGroups"] = [ListGroupsResponse()]
-        said = call(broker, "groups", "describe", "--group", "billing")
-    assert said == (
+        result = call(broker, "groups", "describe", "--group", "billing")
+    assert result == (
         1,
         "",
         "konvene: there is no group billing\n  `konvene groups list` shows the existing groups.\n",
     )
 
 
-def test_a_group_that_moves_between_protocols_shows_who_speaks_which() -> None:
-    """Only where some members do and some do not."""
+def test_mixed_group_shows_each_members_protocol() -> None:
+    """The UPGRADED column appears only while members of both protocols exist."""
 
-    def answer(*kinds: int) -> ConsumerGroupDescribeResponse:
-        held = Assignment(topic_partitions=(TopicPartitions(topic_name="orders", partitions=(0,)),))
+    def describe_response(*member_types: int) -> ConsumerGroupDescribeResponse:
+        assignment = Assignment(topic_partitions=(TopicPartitions(topic_name="orders", partitions=(0,)),))
         members = tuple(
             Member(
-                member_id=f"m{i}", client_id="c", client_host="/h", member_epoch=4, member_type=kind,
-                assignment=held if i == 0 else Assignment(), target_assignment=held,
+                member_id=f"m{i}", client_id="c", client_host="/h", member_epoch=4, member_type=member_type,
+                assignment=assignment if i == 0 else Assignment(), target_assignment=assignment,
             )
-            for i, kind in enumerate(kinds)
+            for i, member_type in enumerate(member_types)
         )  # fmt: skip
         group = Moving(
             group_id="billing", group_state="Reconciling", group_epoch=5, assignment_epoch=5,
@@ -214,7 +214,7 @@ def test_a_group_that_moves_between_protocols_shows_who_speaks_which() -> None:
         )  # fmt: skip
         return ConsumerGroupDescribeResponse(groups=(group,))
 
-    with ScriptedBroker(ConsumerGroupDescribe=[answer(0, 1), answer(1, 1)]) as broker:
+    with ScriptedBroker(ConsumerGroupDescribe=[describe_response(0, 1), describe_response(1, 1)]) as broker:
         moving = call(broker, "groups", "describe", "billing", "--members", "--verbose")
         moved = call(broker, "groups", "describe", "billing", "--members", "--verbose")
     assert [line[-5:] for line in moving.lines] == [
@@ -225,8 +225,8 @@ def test_a_group_that_moves_between_protocols_shows_who_speaks_which() -> None:
     assert [line[-1] for line in moved.lines] == ["TARGET-ASSIGNMENT", "orders:0", "orders:0"]
 
 
-def reconciling() -> ConsumerGroupDescribeResponse:
-    """Ann gives orders:1 to bob and orders:2 to a classic member, and has let go of neither."""
+def reconciling_response() -> ConsumerGroupDescribeResponse:
+    """Describe a group in which ann has yet to revoke orders:1 for bob and orders:2 for a classic member."""
 
     def topics(*partitions: int) -> Assignment:
         return Assignment(
@@ -235,11 +235,13 @@ def reconciling() -> ConsumerGroupDescribeResponse:
             else ()
         )
 
-    def member(name: str, epoch: int, has: tuple[int, ...], target: tuple[int, ...], **more: Any) -> Member:
+    def member(
+        name: str, epoch: int, owned: tuple[int, ...], target: tuple[int, ...], **fields: Any
+    ) -> Member:
         return Member(
             member_id=f"{name}-1", client_id=name, client_host="/h", member_epoch=epoch, member_type=1,
-            assignment=topics(*has), target_assignment=topics(*target), subscribed_topic_names=("orders",),
-        ).replace(**more)  # fmt: skip
+            assignment=topics(*owned), target_assignment=topics(*target), subscribed_topic_names=("orders",),
+        ).replace(**fields)  # fmt: skip
 
     group = Moving(
         group_id="billing", group_state="Reconciling", group_epoch=5, assignment_epoch=5,
@@ -254,15 +256,15 @@ def reconciling() -> ConsumerGroupDescribeResponse:
     return ConsumerGroupDescribeResponse(groups=(group,))
 
 
-def test_reconciliation_names_first_who_holds_up_others_and_says_who_waits_for_what() -> None:
-    with ScriptedBroker(ConsumerGroupDescribe=reconciling()) as broker:
-        said = call(broker, "groups", "describe", "billing", "--reconciliation")
-        where = broker.address
-    state, members = said.out.split("\n\n")
+def test_reconciliation_lists_blocking_members_first() -> None:
+    with ScriptedBroker(ConsumerGroupDescribe=reconciling_response()) as broker:
+        result = call(broker, "groups", "describe", "billing", "--reconciliation")
+        coordinator = broker.address
+    state, members = result.out.split("\n\n")
     assert [line.split() for line in state.splitlines()] == [
         ["GROUP", "COORDINATOR", "(ID)", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH",
          "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS"],
-        ["billing", where, "(1)", "uniform", "Reconciling", "5", "5", "4"],
+        ["billing", coordinator, "(1)", "uniform", "Reconciling", "5", "5", "4"],
     ]  # fmt: skip
     assert [" ".join(line.split()) for line in members.splitlines()] == [
         "CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID RACK PROTOCOL EPOCH STATE ASSIGNMENT TARGET",
@@ -276,30 +278,36 @@ def test_reconciliation_names_first_who_holds_up_others_and_says_who_waits_for_w
         "is at epoch 4; the target assignment has epoch 5",
         "cat-1 - /h cat - consumer 5 STABLE orders:3 orders:3",
     ]
-    assert said.err == (
+    assert result.err == (
         "Warning: Consumer group 'billing' is rebalancing.\n"
         "ann-1 (client ann at /h) still owns orders:1 (revocation pending); i-2 is waiting for it; "
         "and orders:2 (revocation pending); old-1 (old) is waiting for it\n"
     )
 
 
-def test_every_part_says_who_holds_up_others_and_the_tables_stay_those_of_kafka() -> None:
+def test_every_part_warns_about_blocking_members() -> None:
     with ScriptedBroker(
-        ConsumerGroupDescribe=reconciling(), OffsetFetch=committed(p0=90), ListOffsets=ends
+        ConsumerGroupDescribe=reconciling_response(), OffsetFetch=committed(p0=90), ListOffsets=log_offsets
     ) as broker:
         broker.answers["Metadata"] = [broker.metadata(orders=4)]
-        said = {
+        results = {
             part: call(broker, "groups", "describe", "billing", *part.split())
             for part in ("--offsets", "--members --verbose", "--state")
         }
-    assert {each.err.splitlines()[1].split(" (")[0] for each in said.values()} == {"ann-1"}
-    assert [line[1] for line in said["--members --verbose"].lines[1:]] == ["cat-1", "bob-1", "old-1", "ann-1"]
-    assert [line[6] for line in said["--offsets"].lines[1:]] == ["ann-1", "ann-1", "ann-1", "cat-1"]
+    assert {result.err.splitlines()[1].split(" (")[0] for result in results.values()} == {"ann-1"}
+    assert [line[1] for line in results["--members --verbose"].lines[1:]] == [
+        "cat-1",
+        "bob-1",
+        "old-1",
+        "ann-1",
+    ]
+    assert [line[6] for line in results["--offsets"].lines[1:]] == ["ann-1", "ann-1", "ann-1", "cat-1"]
 
 
-def test_verbose_asks_how_members_heartbeat_and_shows_what_a_broker_tells() -> None:
-    """Whose policy it is, what each member is told, and who is held; Kafka's broker passes over the question,
-    and its tables are as ever."""
+def test_verbose_shows_heartbeat_extensions() -> None:
+    """A konvene broker answers the extension field with policy, intervals and holding; Kafka's broker
+    ignores it, and its tables are unchanged.
+    """
     notes = HeartbeatExtension(
         policy="responsive",
         members=(
@@ -310,15 +318,15 @@ def test_verbose_asks_how_members_heartbeat_and_shows_what_a_broker_tells() -> N
     )
     tags: list[Any] = []
 
-    def answered(request: Any) -> ConsumerGroupDescribeResponse:
+    def describe_groups(request: Any) -> ConsumerGroupDescribeResponse:
         tags.append(request.unknown_tags)
-        answer = reconciling()
+        response = reconciling_response()
         if REQUEST_FIELD not in request.unknown_tags:
-            return answer
-        told = answer.groups[0].replace(unknown_tags=((HEARTBEAT_EXTENSION, encode(notes, 0)),))
-        return answer.replace(groups=(told,))
+            return response
+        group = response.groups[0].replace(unknown_tags=((HEARTBEAT_EXTENSION, encode(notes, 0)),))
+        return response.replace(groups=(group,))
 
-    with ScriptedBroker(ConsumerGroupDescribe=answered) as broker:
+    with ScriptedBroker(ConsumerGroupDescribe=describe_groups) as broker:
         plain = call(broker, "groups", "describe", "billing", "--members")
         members = call(broker, "groups", "describe", "billing", "--members", "--verbose")
         state = call(broker, "groups", "describe", "billing", "--state", "--verbose")
@@ -334,23 +342,23 @@ def test_verbose_asks_how_members_heartbeat_and_shows_what_a_broker_tells() -> N
         ["responsive", "4"],
     )
     assert group["heartbeat_policy"] == "responsive"
-    told = {m["member_id"]: m.get("heartbeats") for m in group["members"]}
-    assert told["cat-1"] == {"interval_ms": 1000, "held": True}
-    assert told["old-1"] == {"interval_ms": None, "held": False}
-    assert told["bob-1"] is None
+    heartbeats = {m["member_id"]: m.get("heartbeats") for m in group["members"]}
+    assert heartbeats["cat-1"] == {"interval_ms": 1000, "held": True}
+    assert heartbeats["old-1"] == {"interval_ms": None, "held": False}
+    assert heartbeats["bob-1"] is None
 
 
-def test_a_group_without_a_target_says_what_may_keep_it_from_one() -> None:
-    answer = reconciling()
-    ahead = answer.groups[0].replace(group_state="Assigning", group_epoch=6)
-    with ScriptedBroker(ConsumerGroupDescribe=answer.replace(groups=(ahead,))) as broker:
-        said = call(broker, "groups", "describe", "billing", "--state")
-    assert "Epoch 6 has no target assignment yet" in said.err
-    assert "max.message.bytes of __consumer_offsets" in said.err
+def test_missing_target_assignment_is_explained() -> None:
+    response = reconciling_response()
+    assigning = response.groups[0].replace(group_state="Assigning", group_epoch=6)
+    with ScriptedBroker(ConsumerGroupDescribe=response.replace(groups=(assigning,))) as broker:
+        result = call(broker, "groups", "describe", "billing", "--state")
+    assert "Epoch 6 has no target assignment yet" in result.err
+    assert "max.message.bytes of __consumer_offsets" in result.err
 
 
-def test_the_document_of_a_consumer_group_has_all_of_it() -> None:
-    with ScriptedBroker(ConsumerGroupDescribe=reconciling()) as broker:
+def test_json_document_of_a_consumer_group() -> None:
+    with ScriptedBroker(ConsumerGroupDescribe=reconciling_response()) as broker:
         (group,) = call(broker, "groups", "describe", "billing", "--reconciliation", "--json").json
     ann, bob = group["members"][:2]
     assert (group["type"], group["state"], group["epoch"], group["assignment_epoch"], group["assignor"]) == (
@@ -365,30 +373,30 @@ def test_the_document_of_a_consumer_group_has_all_of_it() -> None:
     assert (bob["rack_id"], bob["protocol"], bob["to_release"]) == ("r1", "consumer", [])
 
 
-def test_a_static_member_that_left_for_a_while_is_told_as_such() -> None:
-    answer = reconciling()
-    (group,) = answer.groups
+def test_static_member_that_left_temporarily_is_described() -> None:
+    response = reconciling_response()
+    (group,) = response.groups
     bob = group.members[1].replace(member_epoch=-2)
-    answer = answer.replace(groups=(group.replace(members=(bob,), group_state="Stable"),))
-    with ScriptedBroker(ConsumerGroupDescribe=answer) as broker:
-        said = call(broker, "groups", "describe", "billing", "--reconciliation")
-    assert said.lines[4][6:8] == ["-2", "AWAY"]
-    assert "gets orders:1 with its next heartbeat: no other member owns that" not in said.out
-    assert "has left temporarily; its partitions stay assigned to it until its session expires" in said.out
-    assert said.err == ""
+    response = response.replace(groups=(group.replace(members=(bob,), group_state="Stable"),))
+    with ScriptedBroker(ConsumerGroupDescribe=response) as broker:
+        result = call(broker, "groups", "describe", "billing", "--reconciliation")
+    assert result.lines[4][6:8] == ["-2", "AWAY"]
+    assert "gets orders:1 with its next heartbeat: no other member owns that" not in result.out
+    assert "has left temporarily; its partitions stay assigned to it until its session expires" in result.out
+    assert result.err == ""
 
 
 def test_a_classic_group_has_nothing_to_reconcile() -> None:
-    with a_group("Stable", MEMBER) as broker:
-        said = call(broker, "groups", "describe", "billing", "--reconciliation")
-    assert said == (
+    with classic_group_broker("Stable", MEMBER) as broker:
+        result = call(broker, "groups", "describe", "billing", "--reconciliation")
+    assert result == (
         0, "", "Group 'billing' is a classic group: its members have no target assignments.\n"
     )  # fmt: skip
 
 
-def test_what_the_first_coordinator_call_said_of_a_missing_group_is_passed_on() -> None:
-    """ConsumerGroupDescribe knows more of why than DescribeGroups does."""
-    gone = ConsumerGroupDescribeResponse(
+def test_missing_group_error_has_the_message_of_the_first_describe() -> None:
+    """The error of ConsumerGroupDescribe is more specific than that of DescribeGroups."""
+    not_found = ConsumerGroupDescribeResponse(
         groups=(
             Moving(group_id="billing", error_code=69, error_message="Group billing is not a consumer group."),
         )
@@ -398,43 +406,45 @@ def test_what_the_first_coordinator_call_said_of_a_missing_group_is_passed_on() 
         async with Cluster(address) as cluster:
             await Admin(cluster).describe_group("billing")
 
-    with a_group("Dead") as broker, pytest.raises(KafkaError, match="is not a consumer group"):
-        broker.answers["ConsumerGroupDescribe"] = [gone]
+    with classic_group_broker("Dead") as broker, pytest.raises(KafkaError, match="is not a consumer group"):
+        broker.answers["ConsumerGroupDescribe"] = [not_found]
         asyncio.run(job(broker.address))
 
 
-def test_all_groups_are_those_that_consumers_are_in() -> None:
-    """As for Kafka's tool: others are described only where they are named."""
+def test_all_groups_selects_groups_of_consumers() -> None:
+    """As with Kafka's tool: other groups are described only if named."""
     rows = (("a", "classic", "consumer"), ("b", "consumer", "consumer"), ("c", "classic", "connect"),
             ("d", "share", "share"), ("e", "classic", ""), ("f", "", "consumer"))  # fmt: skip
     listed = tuple(ListedGroup(group_id=g, group_type=t, protocol_type=p) for g, t, p in rows)
-    named: list[str] = []
+    requested: list[str] = []
 
-    def described_(request: Any) -> DescribeGroupsResponse:
-        named.extend(request.groups)
+    def describe_groups(request: Any) -> DescribeGroupsResponse:
+        requested.extend(request.groups)
         return described("Empty")
 
-    with ScriptedBroker(ListGroups=ListGroupsResponse(groups=listed), DescribeGroups=described_) as broker:
+    with ScriptedBroker(
+        ListGroups=ListGroupsResponse(groups=listed), DescribeGroups=describe_groups
+    ) as broker:
         assert call(broker, "groups", "describe", "--all-groups", "--state").code == 0
-        assert named == ["a", "b", "e", "f"]
-        named.clear()
+        assert requested == ["a", "b", "e", "f"]
+        requested.clear()
         assert call(broker, "groups", "describe", "c", "--group", "a", "c", "--state").code == 0
-        assert named == ["c", "a"]
+        assert requested == ["c", "a"]
 
 
-def test_a_group_of_another_type_is_told_by_its_type() -> None:
-    """A coordinator says only that it has no such consumer group."""
+def test_error_for_another_group_type_names_the_type() -> None:
+    """The coordinator reports only that it has no such consumer group."""
     listed = (ListedGroup(group_id="billing", group_type="share", protocol_type="share"),)
-    with a_group("Dead") as broker:
+    with classic_group_broker("Dead") as broker:
         broker.answers["ListGroups"] = [ListGroupsResponse(groups=listed)]
-        said = call(broker, "groups", "remove-members", "billing", "--all-members")
-    assert (said.code, said.out) == (1, "")
-    assert said.err == (
+        result = call(broker, "groups", "remove-members", "billing", "--all-members")
+    assert (result.code, result.out) == (1, "")
+    assert result.err == (
         "konvene: group billing is a share group; this command needs a classic or consumer group\n"
         "  `konvene groups list` shows the type of each group.\n"
     )
 
 
-@pytest.mark.parametrize("words", [[], ["g", "--all-groups"], ["--group", "g", "--all-groups"]])
-def test_describe_needs_one_way_to_name_groups(words: list[str]) -> None:
-    assert call(None, "groups", "describe", *words).code == 2
+@pytest.mark.parametrize("args", [[], ["g", "--all-groups"], ["--group", "g", "--all-groups"]])
+def test_describe_rejects_missing_or_contradictory_group_options(args: list[str]) -> None:
+    assert call(None, "groups", "describe", *args).code == 2

@@ -1,4 +1,4 @@
-"""Where offsets go: every rule of `konvene groups reset-offsets` by cases, and what holds for all of them."""
+"""Planning of `konvene groups reset-offsets`: cases for every rule, and properties of all plans."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ LATE = (
 def test_each_goal_gives_each_partition_its_offset(
     goal: Goal, partitions: list[TopicPartition], offsets: dict[TopicPartition, int], warnings: list[str]
 ) -> None:
-    """What lies outside of the log is moved to its nearer end, and that is said."""
+    """An offset outside the log is moved to the nearer end with a warning."""
     assert plan(goal, partitions, FACTS) == (offsets, warnings)
 
 
-def test_what_was_never_committed_cannot_be_shifted() -> None:
+def test_shift_needs_a_committed_offset() -> None:
     expected = "^Cannot shift offset for partition orders-1 since there is no current committed offset$"
     with pytest.raises(BadInput, match=expected):
         plan(Goal("shift-by", 1), [P0, P1], FACTS)
@@ -77,7 +77,9 @@ partitions_ = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "x-1"]), st
 
 @st.composite
 def logs(draw: st.DrawFn) -> Facts:
-    """Partitions with two ends, and for each perhaps a commit, maybe outside, and a record of a time."""
+    """Draw partitions with start and end offsets, and perhaps a commit (possibly out of range) and an
+    offset by timestamp.
+    """
     facts = Facts({}, {}, {}, {})
     for tp in draw(st.sets(partitions_)):
         first, last = sorted((draw(offsets_), draw(offsets_)))
@@ -88,42 +90,42 @@ def logs(draw: st.DrawFn) -> Facts:
 
 
 @given(st.sampled_from(sorted(RULES)), st.integers(-(2**63), 2**63 - 1), logs(), st.data())
-def test_every_plan_is_whole_and_inside_of_the_logs(
-    kind: str, number: int, facts: Facts, data: st.DataObject
+def test_every_plan_is_complete_and_within_the_logs(
+    rule: str, number: int, facts: Facts, data: st.DataObject
 ) -> None:
-    """Each partition that is meant gets one offset, in order; it lies in its log, except where the group's
-    own is kept; whatever was moved was told; and planning the same again from there moves nothing."""
+    """Every requested partition has one offset, in order. It is within the log unless the committed offset
+    is kept; every adjustment has a warning; planning again from the result changes nothing.
+    """
     partitions = data.draw(st.lists(st.sampled_from(sorted(facts.latest)))) if facts.latest else []
-    goal = Goal(kind, number, dict.fromkeys(partitions, number) if kind == "from-file" else {})
-    made = plan(goal, partitions, facts)
-    assert list(made.offsets) == sorted(set(partitions))
-    for tp, offset in made.offsets.items():
-        if kind == "to-current":
+    goal = Goal(rule, number, dict.fromkeys(partitions, number) if rule == "from-file" else {})
+    planned = plan(goal, partitions, facts)
+    assert list(planned.offsets) == sorted(set(partitions))
+    for tp, offset in planned.offsets.items():
+        if rule == "to-current":
             assert offset == facts.committed[tp]
         else:
             assert facts.earliest[tp] <= offset <= facts.latest[tp]
-            told = [
-                line for line in made.warnings if f" {tp}." in line or f"Partition {tp.partition} " in line
+            warnings = [
+                line for line in planned.warnings if f" {tp}." in line or f"Partition {tp.partition} " in line
             ]
-            aim = {"to-offset": number, "from-file": number, "shift-by": facts.committed[tp] + number}
-            assert (aim.get(kind, offset) == offset) or told
-    again = plan(Goal("from-file", offsets=made.offsets), partitions, facts)
-    assert again.offsets == made.offsets or kind == "to-current"
+            requested = {"to-offset": number, "from-file": number, "shift-by": facts.committed[tp] + number}
+            assert (requested.get(rule, offset) == offset) or warnings
+    again = plan(Goal("from-file", offsets=planned.offsets), partitions, facts)
+    assert again.offsets == planned.offsets or rule == "to-current"
 
 
 @given(st.sampled_from(sorted(RULES)), logs())
-def test_a_rule_needs_no_more_than_it_says(kind: str, facts: Facts) -> None:
-    """With only the facts that its row names, a rule plans as with all of them."""
-    goal = Goal(kind, 7, dict.fromkeys(facts.latest, 7))
-    known = Facts(**{name: getattr(facts, name) for name in RULES[kind].needs})
-    assert plan(goal, facts.latest, known) == plan(goal, facts.latest, facts)
+def test_rule_uses_only_its_declared_facts(rule: str, facts: Facts) -> None:
+    goal = Goal(rule, 7, dict.fromkeys(facts.latest, 7))
+    needed = Facts(**{name: getattr(facts, name) for name in RULES[rule].needs})
+    assert plan(goal, facts.latest, needed) == plan(goal, facts.latest, facts)
 
 
-# words ------------------------------------------------------------------------------------------
+# parsing ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("words", "topics"),
+    ("args", "topics"),
     [
         (["orders"], (("orders", None),)),
         (["orders:2,0,2"], (("orders", (0, 2)),)),
@@ -133,12 +135,12 @@ def test_a_rule_needs_no_more_than_it_says(kind: str, facts: Facts) -> None:
         ([], ()),
     ],
 )
-def test_topics_are_read(words: list[str], topics: object) -> None:
-    assert read_topics(words) == topics
+def test_topic_arguments_are_parsed(args: list[str], topics: object) -> None:
+    assert read_topics(args) == topics
 
 
 @pytest.mark.parametrize(
-    ("word", "why"),
+    ("arg", "message"),
     [
         ("orders:", "Invalid topic arg 'orders:', expected topic name and partitions"),
         (":0", "Invalid topic arg ':0', expected topic name and partitions"),
@@ -149,10 +151,10 @@ def test_topics_are_read(words: list[str], topics: object) -> None:
         ("orders:٣", "Invalid partition '٣' specified"),
     ],
 )
-def test_words_that_are_no_topic_are_refused(word: str, why: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        read_topics([word])
-    assert str(refused.value).startswith(why)
+def test_invalid_topic_arguments_are_rejected(arg: str, message: str) -> None:
+    with pytest.raises(BadInput) as error:
+        read_topics([arg])
+    assert str(error.value).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_words_that_are_no_topic_are_refused(word: str, why: str) -> None:
         ("2024-02-29T12:00:00.001", 1_709_208_000_001),
     ],
 )
-def test_times_are_utc_unless_they_say_otherwise(text: str, ms: int) -> None:
+def test_times_without_a_zone_are_utc(text: str, ms: int) -> None:
     assert read_datetime(text) == ms
 
 
@@ -177,7 +179,7 @@ def test_times_are_utc_unless_they_say_otherwise(text: str, ms: int) -> None:
     st.datetimes(datetime(1900, 1, 1), datetime(9999, 12, 30)),  # noqa: DTZ001 (the zone is drawn beside it)
     st.integers(-17 * 60, 17 * 60),
 )
-def test_every_time_is_read_back(moment: datetime, east_min: int) -> None:
+def test_every_formatted_time_is_parsed(moment: datetime, east_min: int) -> None:
     moment = moment.replace(
         microsecond=moment.microsecond // 1000 * 1000, tzinfo=timezone(timedelta(minutes=east_min))
     )
@@ -193,7 +195,7 @@ def test_every_time_is_read_back(moment: datetime, east_min: int) -> None:
         "2026-11-21T08:30:00.000Z ",
     ],
 )  # fmt: skip
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_invalid_times_are_rejected(text: str) -> None:
     with pytest.raises(BadInput, match=r"is not a time of the form YYYY-MM-DDThh:mm:ss\.sss"):
         read_datetime(text)
 
@@ -217,14 +219,14 @@ HOUR = 3_600 * 10**9
         ("PT0S", 0),
     ],
 )
-def test_durations_are_read_as_java_reads_them(text: str, ns: int) -> None:
+def test_durations_are_parsed_as_in_java(text: str, ns: int) -> None:
     assert read_duration_ns(text) == ns
 
 
 @pytest.mark.parametrize(
     "text", ["", "P", "PT", "P1DT", "1D", "P1W", "P1M", "P1Y", "PT1D", "P1H", "PT.5S", "PT1H ", "P1.5D"]
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_invalid_durations_are_rejected(text: str) -> None:
     with pytest.raises(BadInput, match="is not a duration of the form PnDTnHnMnS"):
         read_duration_ns(text)
 
@@ -232,7 +234,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 # CSV --------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_one_group_needs_no_name_in_it() -> None:
+def test_csv_of_one_group_needs_no_group_column() -> None:
     assert read_csv("orders,0,5\norders,1,6\n\n", ["g"]) == {"g": {P0: 5, P1: 6}}
     assert read_csv("g,orders,0,5\r\nh,orders,1,6\r\n", ["g"]) == {"g": {P0: 5}, "h": {P1: 6}}
     assert read_csv('"orders",0,5\n', ["g"]) == {"g": {P0: 5}}
@@ -240,7 +242,7 @@ def test_a_file_of_one_group_needs_no_name_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "groups", "why"),
+    ("text", "groups", "message"),
     [
         ("orders,0,5", [], "line 1 has 3 columns, expected group,topic,partition,offset"),
         ("orders,0,5", ["g", "h"], "line 1 has 3 columns, expected group,topic,partition,offset"),
@@ -250,14 +252,14 @@ def test_a_file_of_one_group_needs_no_name_in_it() -> None:
         ("orders,0,1.5", ["g"], "line 1: partition and offset must be whole numbers"),
     ],
 )
-def test_lines_that_are_no_offset_are_named(text: str, groups: list[str], why: str) -> None:
-    with pytest.raises(BadInput) as refused:
+def test_invalid_csv_lines_are_rejected(text: str, groups: list[str], message: str) -> None:
+    with pytest.raises(BadInput) as error:
         read_csv(text, groups)
-    assert str(refused.value).startswith(why)
+    assert str(error.value).startswith(message)
 
 
-def test_names_are_quoted_as_by_kafka() -> None:
-    """Where a name is longer than 24 characters, or has one that could mean something."""
+def test_csv_names_are_quoted_as_by_kafka() -> None:
+    """Names longer than 24 characters or with special characters are quoted."""
     names = ["a", "a b", 'a"b', "x" * 24, "x" * 25, "a-b_c.d"]
     assert write_csv({name: {P0: 5} for name in names}, with_group=True).splitlines() == [
         "a,orders,0,5", '"a b",orders,0,5', '"a""b",orders,0,5', f"{'x' * 24},orders,0,5",
@@ -272,8 +274,8 @@ plans = st.dictionaries(
 
 
 @given(plans)
-def test_what_is_exported_is_read_back(made: dict[str, dict[TopicPartition, int]]) -> None:
-    """Whatever a group is called: its name may have commas, quotes and line ends."""
-    assert read_csv(write_csv(made, with_group=True), []) == made
-    for group, offsets in made.items():
+def test_written_csv_is_read_back(offsets_by_group: dict[str, dict[TopicPartition, int]]) -> None:
+    """Group names may contain commas, quotes and line ends."""
+    assert read_csv(write_csv(offsets_by_group, with_group=True), []) == offsets_by_group
+    for group, offsets in offsets_by_group.items():
         assert read_csv(write_csv({group: offsets}, with_group=False), [group]) == {group: offsets}

@@ -1,13 +1,13 @@
-"""What `konvene groups describe` says of where the copies of a streams group's tasks are."""
+"""Placement of a streams group's task copies in `konvene groups describe`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import serving
+from tests.cli.commands import running_broker
 from tests.cli.groups.test_pending_tasks import group
-from tests.cli.office import SETTINGS, Office
+from tests.cli.office import SETTINGS, StreamsEnvironment
 
 from konvene.cli.groups.placement import describe_placement, placement_document
 from konvene.client.admin.streams_groups import Placement
@@ -41,7 +41,7 @@ def test_placement_is_described(placement: Placement | None, lines: list[str]) -
     assert describe_placement(group()._replace(placement=placement)) == lines
 
 
-def test_the_document_has_every_number() -> None:
+def test_json_document_has_every_count() -> None:
     assert placement_document(group()) is None
     assert placement_document(group()._replace(placement=Placement(("zone",), 1, 2, 3, 4, 5, 6))) == {
         "tags": ["zone"], "actives_outside": 1, "copies_outside": 2, "pairs_sharing_all": 3,
@@ -49,28 +49,28 @@ def test_the_document_has_every_number() -> None:
     }  # fmt: skip
 
 
-def test_a_broker_tells_what_its_group_costs(tmp_path: Path) -> None:
-    """Two members in one zone, neither in the rack of the broker: there is no better place."""
+def test_broker_describes_the_placement_of_a_group(tmp_path: Path) -> None:
+    """Two members in one zone, neither in the rack of the broker, so that no better placement exists."""
     settings = SETTINGS | {
         "group.streams.num.standby.replicas": "1", "group.streams.assignors": "sticky",
         "group.streams.rack.aware.assignment.tags": "zone", "broker.rack": "r1",
     }  # fmt: skip
     topology = Topology((Subtopology("0", ("lines",), (), (InternalTopic("w-counts-changelog"),)),))
 
-    def have_all(*members: StreamsMember) -> bool:
+    def have_all_tasks(*members: StreamsMember) -> bool:
         return all(m.assignment.active and m.assignment.standby for m in members)
 
-    with serving(tmp_path, settings) as broker:
-        office = Office(broker)
+    with running_broker(tmp_path, settings) as broker:
+        env = StreamsEnvironment(broker)
         broker.create("lines", 0, 0)
-        office.run(
-            "w", topology, "ann", "bob", until=have_all, client_tags={"zone": "a"}, client_rack="r2",
+        env.run(
+            "w", topology, "ann", "bob", until=have_all_tasks, client_tags={"zone": "a"}, client_rack="r2",
         )  # fmt: skip
-        state = office.groups("describe", "w", "--state").out.splitlines()
+        state = env.groups("describe", "w", "--state").out.splitlines()
         assert [line.strip() for line in state[-3:]] == [
             "tasks whose copies are spread by zone: 0 of 2",
             "copies of one task on members with equal tags: 2 pairs (all tags)",
             "tasks outside the racks of their input partitions: 2 active, 2 standby or warm-up",
         ]
-        (whole,) = office.groups("describe", "w", "--json").json
-        assert whole["placement"]["pairs_sharing_all"] == 2
+        (output,) = env.groups("describe", "w", "--json").json
+        assert output["placement"]["pairs_sharing_all"] == 2

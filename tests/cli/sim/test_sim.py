@@ -1,4 +1,4 @@
-"""`konvene sim`: runs, replays, soaks, scenarios and what-if, as people and programs see them."""
+"""`konvene sim`: run, replay, soak, shrink, model-check, scenario, faults, invariants and what-if."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.cli.commands import call
 import konvene.sim.runs.run
 from konvene.sim.world.event import Event, Invariant
 
-FEW = ("--steps", "300")
+SHORT_RUN = ("--steps", "300")
 
 
-class NobodyIsEverWell(Invariant):
-    """An invariant that is violated from some event on."""
+class FailsAtFortiethEvent(Invariant):
+    """An invariant that every event from the fortieth on violates."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -28,88 +28,88 @@ class NobodyIsEverWell(Invariant):
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run violates an invariant."""
-    monkeypatch.setattr(konvene.sim.runs.run, "invariants_of", lambda kinds: [NobodyIsEverWell()])
+    monkeypatch.setattr(konvene.sim.runs.run, "invariants_of", lambda kinds: [FailsAtFortiethEvent()])
 
 
 # run ----------------------------------------------------------------------------------------------
 
 
-def test_a_run_says_what_was_drawn_and_what_happened() -> None:
-    said = call(None, "sim", "run", "--seed", "7", *FEW)
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("Seed 7, classic: ")
-    assert "every 200th event the whole shard" in said.out
-    assert "Drawn: " in said.out
-    heads = [line for line in said.lines if line and line[0].isupper() and len(line[0]) > 2]
-    assert ["API", "RESPONSE", "COUNT"] in heads and ["STATE", "CHANGES"] in heads
-    assert said.out.endswith("All invariants held.\n")
+def test_run_reports_parameters_and_counts() -> None:
+    result = call(None, "sim", "run", "--seed", "7", *SHORT_RUN)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("Seed 7, classic: ")
+    assert "every 200th event the whole shard" in result.out
+    assert "Drawn: " in result.out
+    headings = [line for line in result.lines if line and line[0].isupper() and len(line[0]) > 2]
+    assert ["API", "RESPONSE", "COUNT"] in headings and ["STATE", "CHANGES"] in headings
+    assert result.out.endswith("All invariants held.\n")
 
 
-def test_a_run_as_json_is_the_same_run() -> None:
-    first, second = (call(None, "sim", "run", "--seed", "3", *FEW, "--json").json for _ in range(2))
-    for each in (first, second):
-        del each["wall_s"], each["checking_s"]
+def test_json_of_two_runs_of_a_seed_is_equal() -> None:
+    first, second = (call(None, "sim", "run", "--seed", "3", *SHORT_RUN, "--json").json for _ in range(2))
+    for run in (first, second):
+        del run["wall_s"], run["checking_s"]
     assert first == second
     assert first["seed"] == 3 and first["groups"] == ["classic"] and first["violation"] is None
 
 
-def test_knobs_and_settings_are_set_by_hand() -> None:
-    words = ("--set", "members=2", "--set", "fault.crash=9", "--config", "group.max.size=1")
-    told = call(None, "sim", "run", *FEW, *words, "--json").json
-    assert {"members=2", "fault.crash=9.0"} <= set(told["options"])
-    assert told["counts"]["JoinGroup GROUP_MAX_SIZE_REACHED"] > 0
+def test_parameters_and_settings_can_be_given() -> None:
+    args = ("--set", "members=2", "--set", "fault.crash=9", "--config", "group.max.size=1")
+    output = call(None, "sim", "run", *SHORT_RUN, *args, "--json").json
+    assert {"members=2", "fault.crash=9.0"} <= set(output["options"])
+    assert output["counts"]["JoinGroup GROUP_MAX_SIZE_REACHED"] > 0
 
 
 @pytest.mark.usefixtures("broken")
-def test_a_violation_is_told_with_what_came_before_and_how_to_see_it_again() -> None:
-    said = call(None, "sim", "run", "--seed", "7", *FEW, "--set", "members=3")
-    assert said.code == 1
-    assert "NobodyIsEverWell was violated at step " in said.out
-    assert "that was the fortieth event" in said.out
-    before, _, command = said.out.partition("Events before it:\n")[2].partition("\nRun it again: ")
-    assert len(before.strip().splitlines()) == 30
+def test_violation_report_has_recent_events_and_the_command_to_reproduce() -> None:
+    result = call(None, "sim", "run", "--seed", "7", *SHORT_RUN, "--set", "members=3")
+    assert result.code == 1
+    assert "FailsAtFortiethEvent was violated at step " in result.out
+    assert "that was the fortieth event" in result.out
+    recent, _, command = result.out.partition("Events before it:\n")[2].partition("\nRun it again: ")
+    assert len(recent.strip().splitlines()) == 30
     command, _, shrink = command.partition("\nShrink it:    ")
     assert command == "konvene sim run --seed 7 --steps 300 --groups classic --set members=3"
     assert shrink == "konvene sim shrink 7 --steps 300 --groups classic --set members=3\n"
     again = call(None, *command.split()[1:])
-    assert again.out.splitlines()[1:] == said.out.splitlines()[1:] or again.out.endswith(shrink)
+    assert again.out.splitlines()[1:] == result.out.splitlines()[1:] or again.out.endswith(shrink)
     violation = call(None, *command.split()[1:], "--json").json["violation"]
-    assert violation["invariant"] == "NobodyIsEverWell" and len(violation["recent"]) == 30
+    assert violation["invariant"] == "FailsAtFortiethEvent" and len(violation["recent"]) == 30
 
 
-def test_many_runs_are_a_table_of_totals() -> None:
-    said = call(
-        None, "sim", "run", "--seeds", "0..2", *FEW, "--groups", "classic,static,mixed", "--jobs", "2"
+def test_several_seeds_give_a_table_of_totals() -> None:
+    result = call(
+        None, "sim", "run", "--seeds", "0..2", *SHORT_RUN, "--groups", "classic,static,mixed", "--jobs", "2"
     )
-    assert said.code == 0
-    rows = {row[0]: row[1:4] for row in said.lines[1:4]}
+    assert result.code == 0
+    rows = {row[0]: row[1:4] for row in result.lines[1:4]}
     assert list(rows) == ["classic", "static", "classic+static"]
     assert all(row == ["3", "0", "0"] for row in rows.values())
-    assert "9 runs in " in said.out and "in 2 processes" in said.out
+    assert "9 runs in " in result.out and "in 2 processes" in result.out
 
 
 @pytest.mark.usefixtures("broken")
-def test_each_violation_of_many_runs_is_a_line_and_its_command() -> None:
-    said = call(None, "sim", "run", "--seeds", "0..1", *FEW, "--jobs", "1")
-    assert said.code == 1
-    lines = said.out.splitlines()
-    assert lines[0].startswith("seed 0, classic, step ") and "NobodyIsEverWell" in lines[0]
+def test_each_violation_of_several_seeds_has_a_line_and_a_command() -> None:
+    result = call(None, "sim", "run", "--seeds", "0..1", *SHORT_RUN, "--jobs", "1")
+    assert result.code == 1
+    lines = result.out.splitlines()
+    assert lines[0].startswith("seed 0, classic, step ") and "FailsAtFortiethEvent" in lines[0]
     assert lines[1] == "    konvene sim run --seed 0 --steps 300 --groups classic"
-    told = call(None, "sim", "run", "--seeds", "0..1", *FEW, "--jobs", "1", "--json")
-    assert told.code == 1
-    assert [each["seed"] for each in told.json["violations"]] == [0, 1]
-    assert told.json["totals"]["classic"]["violations"] == 2
+    json_result = call(None, "sim", "run", "--seeds", "0..1", *SHORT_RUN, "--jobs", "1", "--json")
+    assert json_result.code == 1
+    assert [violation["seed"] for violation in json_result.json["violations"]] == [0, 1]
+    assert json_result.json["totals"]["classic"]["violations"] == 2
 
 
 @pytest.mark.usefixtures("broken")
 def test_until_violation_stops_at_the_first() -> None:
-    said = call(None, "sim", "run", "--until-violation", *FEW, "--jobs", "1")
-    assert said.code == 1
-    assert "1 runs in " in said.out
-    assert "Events before it:" in said.out
+    result = call(None, "sim", "run", "--until-violation", *SHORT_RUN, "--jobs", "1")
+    assert result.code == 1
+    assert "1 runs in " in result.out
+    assert "Events before it:" in result.out
 
 
-def test_an_interrupt_is_no_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_run_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
@@ -119,23 +119,29 @@ def test_an_interrupt_is_no_violation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_trace_is_written_to_a_file(tmp_path: Path) -> None:
     file = tmp_path / "trace.txt"
-    assert call(None, "sim", "run", *FEW, "--trace", str(file)).code == 0
-    traced = file.read_text().splitlines()
-    assert traced == [line for line in call(None, "sim", "replay", "0", *FEW).out.splitlines() if line][:-1]
-    nowhere = call(None, "sim", "run", *FEW, "--trace", str(tmp_path / "no" / "trace.txt"))
-    assert nowhere.code == 1 and "No such file" in nowhere.err
+    assert call(None, "sim", "run", *SHORT_RUN, "--trace", str(file)).code == 0
+    trace = file.read_text().splitlines()
+    assert (
+        trace == [line for line in call(None, "sim", "replay", "0", *SHORT_RUN).out.splitlines() if line][:-1]
+    )
+    unwritable = call(None, "sim", "run", *SHORT_RUN, "--trace", str(tmp_path / "no" / "trace.txt"))
+    assert unwritable.code == 1 and "No such file" in unwritable.err
 
 
-def test_a_whole_broker_is_run_at_level_2() -> None:
-    told = call(None, "sim", "run", "--level", "2", "--seed", "1", "--steps", "400", "--json")
-    assert told.code == 0
-    assert told.json["level"] == 2 and told.json["violation"] is None and told.json["steps"] >= 400
-    said = call(None, "sim", "run", "--level", "2", "--seed", "1", "--steps", "400")
-    assert said.out.startswith("Seed 1, whole broker: ")
+def test_level_2_runs_a_whole_broker() -> None:
+    json_result = call(None, "sim", "run", "--level", "2", "--seed", "1", "--steps", "400", "--json")
+    assert json_result.code == 0
+    assert (
+        json_result.json["level"] == 2
+        and json_result.json["violation"] is None
+        and json_result.json["steps"] >= 400
+    )
+    result = call(None, "sim", "run", "--level", "2", "--seed", "1", "--steps", "400")
+    assert result.out.startswith("Seed 1, whole broker: ")
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("args", "message"),
     [
         (("--seed", "1", "--seeds", "1..2"), "cannot be used together"),
         (("--seeds", "2..1"), "the last seed is smaller than the first"),
@@ -151,98 +157,113 @@ def test_a_whole_broker_is_run_at_level_2() -> None:
         (("--level", "2", "--set", "members=3"), "need --level 1"),
     ],
 )
-def test_what_cannot_be_run_is_wrong_usage(words: tuple[str, ...], why: str) -> None:
-    said = call(None, "sim", "run", *words)
-    assert said.code == 2
-    assert why in " ".join(said.err.split())
+def test_invalid_run_options_are_usage_errors(args: tuple[str, ...], message: str) -> None:
+    result = call(None, "sim", "run", *args)
+    assert result.code == 2
+    assert message in " ".join(result.err.split())
 
 
 # replay -------------------------------------------------------------------------------------------
 
 
-def test_replay_prints_steps_from_one_on_or_the_last() -> None:
-    whole = call(None, "sim", "replay", "4", *FEW).out.splitlines()
-    late = call(None, "sim", "replay", "4", *FEW, "--from-step", "100").out.splitlines()
-    last = call(None, "sim", "replay", "4", *FEW, "--last", "5").out.splitlines()
+def test_replay_prints_the_requested_steps() -> None:
+    whole = call(None, "sim", "replay", "4", *SHORT_RUN).out.splitlines()
+    late = call(None, "sim", "replay", "4", *SHORT_RUN, "--from-step", "100").out.splitlines()
+    last = call(None, "sim", "replay", "4", *SHORT_RUN, "--last", "5").out.splitlines()
     assert whole[-1] == late[-1] == last[-1] == "All invariants held."
     assert 0 < len(late) < len(whole) and int(late[0].split()[0]) >= 100
     assert last[:5] == whole[-7:-2]
-    told = call(None, "sim", "replay", "4", *FEW, "--last", "5", "--json").json
-    assert told["trace"] == last[:5]
+    output = call(None, "sim", "replay", "4", *SHORT_RUN, "--last", "5", "--json").json
+    assert output["trace"] == last[:5]
 
 
 @pytest.mark.usefixtures("broken")
 def test_replay_ends_with_the_violation() -> None:
-    said = call(None, "sim", "replay", "4", *FEW, "--last", "1")
-    assert said.code == 1
-    assert "NobodyIsEverWell was violated" in said.out
+    result = call(None, "sim", "replay", "4", *SHORT_RUN, "--last", "1")
+    assert result.code == 1
+    assert "FailsAtFortiethEvent was violated" in result.out
 
 
-def test_replay_is_of_one_kind_at_a_time() -> None:
-    said = call(None, "sim", "replay", "4", "--groups", "classic,static")
-    assert said.code == 2 and "give one group type" in said.err
+def test_replay_needs_a_single_group_type() -> None:
+    result = call(None, "sim", "replay", "4", "--groups", "classic,static")
+    assert result.code == 2 and "give one group type" in result.err
 
 
 # soak ---------------------------------------------------------------------------------------------
 
 
-def test_a_soak_goes_on_where_it_was(tmp_path: Path) -> None:
-    words = ("sim", "soak", *FEW, "--jobs", "1", "--folder", str(tmp_path / "soak"), "--json")
-    assert call(None, *words, "--seeds", "0..1").json["runs_now"] == 2
-    again = call(None, *words, "--seeds", "0..3")
+def test_soak_resumes_from_its_folder(tmp_path: Path) -> None:
+    args = ("sim", "soak", *SHORT_RUN, "--jobs", "1", "--folder", str(tmp_path / "soak"), "--json")
+    assert call(None, *args, "--seeds", "0..1").json["runs_now"] == 2
+    again = call(None, *args, "--seeds", "0..3")
     assert (again.json["runs"], again.json["runs_now"], again.json["found"]) == (4, 2, [])
     assert "2 runs are already done" in again.err
-    assert call(None, *words, "--minutes", "0").json["runs_now"] == 0
-    assert call(None, *words[:-1], "--seeds", "0..3").out.endswith("All invariants held.\n")
+    assert call(None, *args, "--minutes", "0").json["runs_now"] == 0
+    assert call(None, *args[:-1], "--seeds", "0..3").out.endswith("All invariants held.\n")
 
 
 @pytest.mark.usefixtures("broken")
-def test_a_soak_tells_of_violations_as_it_finds_them_and_in_the_end(tmp_path: Path) -> None:
-    said = call(None, "sim", "soak", *FEW, "--jobs", "1", "--folder", str(tmp_path), "--seeds", "0..1")
-    assert said.code == 1
-    for text in (said.err, said.out):
+def test_soak_reports_violations_at_once_and_in_the_summary(tmp_path: Path) -> None:
+    result = call(
+        None, "sim", "soak", *SHORT_RUN, "--jobs", "1", "--folder", str(tmp_path), "--seeds", "0..1"
+    )
+    assert result.code == 1
+    for text in (result.err, result.out):
         assert "konvene sim run --seed 1 --steps 300 --groups classic" in text
-    assert "2 runs, 2 of them now" in said.out
+    assert "2 runs, 2 of them now" in result.out
     (file,) = tmp_path.iterdir()
     file.write_text("rubbish\n")
     unreadable = call(None, "sim", "soak", "--folder", str(tmp_path), "--minutes", "0")
     assert unreadable.code == 1 and "Remove the directory to start again" in unreadable.err
 
 
-# shrink, exhaust ----------------------------------------------------------------------------------
+# shrink, model-check ------------------------------------------------------------------------------
 
 
-def test_a_seed_without_a_violation_has_nothing_to_shrink() -> None:
-    said = call(None, "sim", "shrink", "0", *FEW)
-    assert (said.code, said.out) == (1, "")
-    assert "violates no invariant" in said.err
+def test_shrink_fails_without_a_violation() -> None:
+    result = call(None, "sim", "shrink", "0", *SHORT_RUN)
+    assert (result.code, result.out) == (1, "")
+    assert "violates no invariant" in result.err
 
 
-def test_a_small_model_is_looked_at_whole(tmp_path: Path) -> None:
+def test_small_classic_model_is_checked_completely(tmp_path: Path) -> None:
     states, graph = tmp_path / "states.jsonl", tmp_path / "states.dot"
-    words = ("sim", "model-check", "--members", "1", "--partitions", "1", "--faults", "0")
-    said = call(None, *words, "--export", str(states), "--dot", str(graph))
-    assert said.code == 0
-    assert said.out.endswith("all invariants held\n")
+    args = ("sim", "model-check", "--members", "1", "--partitions", "1", "--faults", "0")
+    result = call(None, *args, "--export", str(states), "--dot", str(graph))
+    assert result.code == 0
+    assert result.out.endswith("all invariants held\n")
     assert len(states.read_text().splitlines()) > 10
     assert graph.read_text().startswith("digraph")
-    told = call(None, *words, "--json").json
-    assert told["complete"] is True and told["violation"] is None
+    output = call(None, *args, "--json").json
+    assert output["complete"] is True and output["violation"] is None
     assert call(None, "sim", "model-check", "--members", "1", "--static", "2").code == 2
 
 
-@pytest.mark.parametrize(("kind", "more"), [("consumer", ""), ("streams", ", standbys 1")])
-def test_a_small_group_whose_coordinator_assigns_is_looked_at_whole(kind: str, more: str) -> None:
-    words = ("sim", "model-check", "--groups", kind, "--members", "1", "--partitions", "1", "--faults", "0")
-    said = call(None, *words)
-    assert said.code == 0
-    assert said.out.startswith(f"members 1, partitions 1, faults 0, static 0, starts 1{more}\n")
-    assert said.out.endswith("all invariants held\n")
-    told = call(None, *words, "--depth", "2", "--json").json
-    assert (told["complete"], told["depth"], told["violation"]) == (False, 1, None)
-    assert call(None, *words, "--dot", "states.dot").code == 2
+@pytest.mark.parametrize(("group_type", "extra"), [("consumer", ""), ("streams", ", standbys 1")])
+def test_small_model_with_coordinator_side_assignment_is_checked_completely(
+    group_type: str, extra: str
+) -> None:
+    args = (
+        "sim",
+        "model-check",
+        "--groups",
+        group_type,
+        "--members",
+        "1",
+        "--partitions",
+        "1",
+        "--faults",
+        "0",
+    )
+    result = call(None, *args)
+    assert result.code == 0
+    assert result.out.startswith(f"members 1, partitions 1, faults 0, static 0, starts 1{extra}\n")
+    assert result.out.endswith("all invariants held\n")
+    output = call(None, *args, "--depth", "2", "--json").json
+    assert (output["complete"], output["depth"], output["violation"]) == (False, 1, None)
+    assert call(None, *args, "--dot", "states.dot").code == 2
     assert call(None, "sim", "model-check", "--depth", "2").code == 2
-    assert call(None, "sim", "model-check", "--groups", kind, "--members", "9").code == 2
+    assert call(None, "sim", "model-check", "--groups", group_type, "--members", "9").code == 2
 
 
 # scenarios ----------------------------------------------------------------------------------------
@@ -251,12 +272,12 @@ SCENARIO = """join ann protocols=range:orders
 """
 
 
-def test_a_scenario_is_written_and_then_is_as_it_says(tmp_path: Path) -> None:
+def test_written_scenario_plays_without_difference(tmp_path: Path) -> None:
     file = tmp_path / "join.txt"
     file.write_text(SCENARIO)
-    said = call(None, "sim", "scenario", str(file))
-    assert said.code == 1
-    assert "+ann <- JoinGroup MEMBER_ID_REQUIRED" in said.out
+    result = call(None, "sim", "scenario", str(file))
+    assert result.code == 1
+    assert "+ann <- JoinGroup MEMBER_ID_REQUIRED" in result.out
     assert file.read_text() == SCENARIO
     assert call(None, "sim", "scenario", "--write", str(file)).code == 0
     assert call(None, "sim", "scenario", str(file)).out == "1 played, 0 different.\n"
@@ -264,11 +285,11 @@ def test_a_scenario_is_written_and_then_is_as_it_says(tmp_path: Path) -> None:
     assert row == {"file": str(file), "different": False, "text": file.read_text()}
 
 
-def test_a_scenario_that_cannot_be_played_is_told(tmp_path: Path) -> None:
+def test_unplayable_scenario_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "wrong.txt"
     file.write_text("dance ann\n")
-    said = call(None, "sim", "scenario", str(file))
-    assert said.code == 1 and "line 1" in said.err and "docs/scenarios.md" in said.err
+    result = call(None, "sim", "scenario", str(file))
+    assert result.code == 1 and "line 1" in result.err and "docs/scenarios.md" in result.err
     assert call(None, "sim", "scenario", str(tmp_path / "none.txt")).code == 1
     file.write_bytes(b"\xff\xfe")
     assert "is not a UTF-8 text file" in call(None, "sim", "scenario", str(file)).err
@@ -278,18 +299,18 @@ def test_a_scenario_that_cannot_be_played_is_told(tmp_path: Path) -> None:
 
 
 def test_the_fault_model_is_printed() -> None:
-    said = call(None, "sim", "faults")
-    assert "request.loss" in said.out and "fraction of requests that are lost" in said.out
-    assert "failover" in said.out
-    told = call(None, "sim", "faults", "--seed", "7", "--json").json
-    drawn = {row["name"]: row["drawn"] for row in told["knobs"]}
-    assert drawn["members"] in range(1, 20)
-    assert {"name", "weight", "sentence"} == set(told["faults"][0])
+    result = call(None, "sim", "faults")
+    assert "request.loss" in result.out and "fraction of requests that are lost" in result.out
+    assert "failover" in result.out
+    output = call(None, "sim", "faults", "--seed", "7", "--json").json
+    drawn_values = {row["name"]: row["drawn"] for row in output["knobs"]}
+    assert drawn_values["members"] in range(1, 20)
+    assert {"name", "weight", "sentence"} == set(output["faults"][0])
 
 
 def test_the_invariants_are_printed() -> None:
-    said = call(None, "sim", "invariants")
-    assert ["NoRecordIsSkipped", "offset_oracle"] in [line[:2] for line in said.lines]
+    result = call(None, "sim", "invariants")
+    assert ["NoRecordIsSkipped", "offset_oracle"] in [line[:2] for line in result.lines]
     rows = call(None, "sim", "invariants", "--json").json
     assert {row["invariant"] for row in rows} >= {"ReplayEqualsLive", "GroupsBecomeStable"}
     assert all(row["sentence"] for row in rows)
@@ -314,48 +335,48 @@ PLAN = (
 )
 
 
-def test_what_if_puts_two_plans_side_by_side() -> None:
-    said = call(None, *PLAN, "--rolling-restart", "--compare", "static=true")
-    assert said.code == 0
-    assert said.out.startswith("4 classic members, 12 partitions, range; 5 minutes, 2 seeds.\n")
-    (row,) = (line for line in said.lines if line[:1] == ["rebalances"])
+def test_what_if_compares_two_plans() -> None:
+    result = call(None, *PLAN, "--rolling-restart", "--compare", "static=true")
+    assert result.code == 0
+    assert result.out.startswith("4 classic members, 12 partitions, range; 5 minutes, 2 seeds.\n")
+    (row,) = (line for line in result.lines if line[:1] == ["rebalances"])
     assert row == ["rebalances", "run", "8", "8", "8", "0", "0", "0"]
-    assert ["CAUSE", "(AS", "GIVEN)", "REBALANCES", "TIMES"] in said.lines
-    assert ["member-left", "8", "8"] in said.lines
-    assert "as given: 8 restarted" in said.err
+    assert ["CAUSE", "(AS", "GIVEN)", "REBALANCES", "TIMES"] in result.lines
+    assert ["member-left", "8", "8"] in result.lines
+    assert "as given: 8 restarted" in result.err
 
 
 def test_what_if_as_json_has_every_run() -> None:
-    words = ("--kill-rate", "30/h", "--down-for", "1min", "--set", "group.initial.rebalance.delay.ms=0")
-    (told,) = call(None, *PLAN, *words, "--json").json
-    assert told["plan"]["kill_rate"] == 0.5 and told["plan"]["down_for_s"] == 60.0
-    assert told["plan"]["settings"] == {"group.initial.rebalance.delay.ms": "0"}
-    assert [run["seed"] for run in told["runs"]] == [0, 1]
-    measured = {(row["name"], row["per"]): row for row in told["measures"]}
+    args = ("--kill-rate", "30/h", "--down-for", "1min", "--set", "group.initial.rebalance.delay.ms=0")
+    (output,) = call(None, *PLAN, *args, "--json").json
+    assert output["plan"]["kill_rate"] == 0.5 and output["plan"]["down_for_s"] == 60.0
+    assert output["plan"]["settings"] == {"group.initial.rebalance.delay.ms": "0"}
+    assert [run["seed"] for run in output["runs"]] == [0, 1]
+    measured = {(row["name"], row["per"]): row for row in output["measures"]}
     assert measured["rebalances", "run"]["values"] == 2
 
 
-def test_what_if_draws(tmp_path: Path) -> None:
+def test_what_if_writes_a_plot(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file = tmp_path / "drawn.svg"
-    said = call(None, *PLAN, "--rolling-restart", "--plot", str(file))
-    assert said.code == 0 and file.read_text().startswith("<?xml")
+    result = call(None, *PLAN, "--rolling-restart", "--plot", str(file))
+    assert result.code == 0 and file.read_text().startswith("<?xml")
     assert call(None, *PLAN, "--plot", str(tmp_path / "no" / "drawn.svg")).code == 1
 
 
-def test_what_if_says_how_to_draw_before_it_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_if_plot_checks_matplotlib_first(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_matplotlib(name: str) -> Any:
         return None
 
     monkeypatch.setattr("importlib.util.find_spec", no_matplotlib)
-    said = call(None, *PLAN, "--plot", "drawn.png")
-    assert said.code == 1
-    assert "pip install 'konvene[plot]'" in said.err
+    result = call(None, *PLAN, "--plot", "drawn.png")
+    assert result.code == 1
+    assert "pip install 'konvene[plot]'" in result.err
     assert call(None, *PLAN, "--plot", "drawn.gif").code == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("args", "message"),
     [
         (("--compare", "colour=red"), "colour is neither a setting of the broker nor one of members"),
         (("--compare", "static"), "write NAME=VALUE"),
@@ -366,7 +387,7 @@ def test_what_if_says_how_to_draw_before_it_plays(monkeypatch: pytest.MonkeyPatc
         (("--set", "group.max.sise=1"), "group.max.sise"),
     ],
 )
-def test_a_plan_that_cannot_be_is_wrong_usage(words: tuple[str, ...], why: str) -> None:
-    said = call(None, *PLAN, *words)
-    assert said.code == 2
-    assert why in " ".join(said.err.split())
+def test_invalid_plan_options_are_usage_errors(args: tuple[str, ...], message: str) -> None:
+    result = call(None, *PLAN, *args)
+    assert result.code == 2
+    assert message in " ".join(result.err.split())

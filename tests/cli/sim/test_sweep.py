@@ -1,4 +1,6 @@
-"""`konvene sim sweep`, as people and programs see it. The work itself is tried in tests/pipeline."""
+"""`konvene sim sweep`: output, reuse of results, plots and errors. The simulation itself is tested in
+tests/pipeline.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +8,46 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.commands import Said, call
+from tests.cli.commands import CommandResult, call
 
 PLAN = ("sim", "sweep", "--members", "2", "--partitions", "4", "--minutes", "2", "--rolling-restart",
         "--down-for", "5s", "--deploy-pause", "5s", "--engine", "local")  # fmt: skip
 
 
-def swept(folder: Path, *words: str) -> Said:
-    return call(None, *PLAN, "--seeds", "0..1", "--out", str(folder), *words)
+def sweep(folder: Path, *args: str) -> CommandResult:
+    return call(None, *PLAN, "--seeds", "0..1", "--out", str(folder), *args)
 
 
-def test_plans_stand_beside_each_other_with_their_distributions(tmp_path: Path) -> None:
-    said = swept(tmp_path / "out", "--vary", "static=false,true")
-    assert said.code == 0
-    assert "4 runs were simulated" in said.err
-    lines = [line.split() for line in said.out.splitlines()]
+def test_sweep_compares_the_distributions_of_plans(tmp_path: Path) -> None:
+    result = sweep(tmp_path / "out", "--vary", "static=false,true")
+    assert result.code == 0
+    assert "4 runs were simulated" in result.err
+    lines = [line.split() for line in result.out.splitlines()]
     assert ["rebalances", "static=false", "2", "4", "4", "4", "4", "4"] in lines
     assert ["rebalances", "static=true", "2", "0", "0", "0", "0", "0"] in lines
 
 
-def test_what_is_there_is_not_played_again(tmp_path: Path) -> None:
-    assert swept(tmp_path / "out", "--json").json["played"] == 2
-    again = swept(tmp_path / "out", "--json").json
+def test_existing_runs_are_not_repeated(tmp_path: Path) -> None:
+    assert sweep(tmp_path / "out", "--json").json["played"] == 2
+    again = sweep(tmp_path / "out", "--json").json
     assert again["played"] == 0
     assert {f["metric"] for f in again["figures"]} >= {"rebalances", "partitions moved", "unavailable"}
     for table in again["tables"]:
         assert pq.read_table(table).num_rows
 
 
-def test_the_distributions_can_be_tree_lines(tmp_path: Path) -> None:
+def test_sweep_writes_a_plot(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    said = swept(tmp_path / "out", "--plot", str(tmp_path / "drawn.svg"))
-    assert said.code == 0
+    result = sweep(tmp_path / "out", "--plot", str(tmp_path / "drawn.svg"))
+    assert result.code == 0
     assert (tmp_path / "drawn.svg").read_text("utf-8").startswith("<?xml")
-    nowhere = swept(tmp_path / "out", "--plot", str(tmp_path / "no" / "drawn.svg"))
-    assert nowhere.code == 1
-    assert "No such file or directory" in nowhere.err
+    unwritable = sweep(tmp_path / "out", "--plot", str(tmp_path / "no" / "drawn.svg"))
+    assert unwritable.code == 1
+    assert "No such file or directory" in unwritable.err
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("args", "message"),
     [
         (("--vary", "colour=red"), "colour is neither a setting of the broker nor one of members"),
         (("--vary", "protocol=pigeon"), "unknown protocol pigeon"),
@@ -54,26 +56,26 @@ def test_the_distributions_can_be_tree_lines(tmp_path: Path) -> None:
         (("--plot", "drawn.gif"), "must end in .svg or .png"),
     ],
 )
-def test_what_cannot_be_is_wrong_usage(words: tuple[str, ...], why: str, tmp_path: Path) -> None:
-    said = call(None, *PLAN, "--out", str(tmp_path / "out"), *words)
-    assert said.code == 2
-    assert why in " ".join(said.err.split())
+def test_invalid_options_are_usage_errors(args: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    result = call(None, *PLAN, "--out", str(tmp_path / "out"), *args)
+    assert result.code == 2
+    assert message in " ".join(result.err.split())
 
 
-def test_where_spark_does_not_start_it_is_said_how_to_do_without(
+def test_missing_java_error_recommends_the_local_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_java(master: str) -> None:
         raise RuntimeError("Spark did not start. It needs Java 17 or newer (JAVA_HOME)")
 
     monkeypatch.setattr("konvene.pipeline.spark.session.build", no_java)
-    said = swept(tmp_path / "out", "--engine", "spark")
-    assert said.code == 1
-    assert "Java 17" in said.err and "--engine local" in said.err
+    result = sweep(tmp_path / "out", "--engine", "spark")
+    assert result.code == 1
+    assert "Java 17" in result.err and "--engine local" in result.err
 
 
-def test_another_sweep_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    swept(tmp_path / "out")
-    said = swept(tmp_path / "out", "--kill-rate", "1/min")
-    assert said.code == 1
-    assert "choose another folder" in said.err
+def test_different_sweep_in_the_same_folder_is_rejected(tmp_path: Path) -> None:
+    sweep(tmp_path / "out")
+    result = sweep(tmp_path / "out", "--kill-rate", "1/min")
+    assert result.code == 1
+    assert "choose another folder" in result.err
