@@ -1,15 +1,15 @@
-"""Fetch: record batches as they stand in the log; a consumer that finds too few waits for more.
+"""Fetch: return record batches as they are in the log, waiting for more if there are too few.
 
-Partitions are read in the order in which the client named them (a session's order changes, see
-`fetch_sessions`), each up to its own limit and all of them up to the request's; the first batch found is
-given whole however large it is, so that nobody is stuck.
+Partitions are read in the order in which the client names them (`fetch_sessions` reorders those of a
+session), each up to its own limit and all of them up to the request's. The first batch found is returned
+whole, whatever its size, so that a consumer always makes progress.
 
-A fetch is answered at once when it has `min_bytes`, when a partition answers with an error or has diverged,
-and when there is no partition that could be read. Otherwise it waits: each partition that grows is looked at
-alone, and only when there is enough, or time is up, are all of them read once more. A partition that is not
-there is no reason to hurry: the client hears of it with the rest, as by Kafka.
+A fetch completes at once if it has `min_bytes`, if a partition has an error or has diverged, or if there is
+no partition to read. Otherwise it waits. Each partition that grows is checked alone; once there are enough
+bytes, or `max_wait_ms` have passed, all partitions are read again. A missing partition does not complete a
+fetch: it is reported with the others, as by Kafka.
 
-There are no followers here, so whoever says that it is one is refused.
+There are no followers, so fetches of replicas are rejected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from konvene.broker.net.fetch_sessions import MAX_INT, Fetch, FinishedFetch, Found, Interest, SessionError
+from konvene.broker.net.fetch_sessions import (
+    MAX_INT,
+    FetchContext,
+    FinishedFetch,
+    ReadResults,
+    RequestedPartition,
+    SessionError,
+)
 from konvene.broker.storage.partitions import Partition, Refused
 from konvene.codec.batches import batches
 from konvene.errors import Errors
@@ -66,35 +73,35 @@ def handle(
     with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     try:
         fetch = fetch_sessions.begin(request, with_ids=with_ids, now_ms=_now_ms(loop))
-    except SessionError as refused:
-        return FetchResponse(error_code=refused.error)
+    except SessionError as rejected:
+        return FetchResponse(error_code=rejected.error)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-        return _unknown_isolation(request, with_ids=with_ids)
+        return _unknown_isolation_level(request, with_ids=with_ids)
     reader = _Reader(catalogue, partitions, request, context, fetch, settings.config["fetch.max.bytes"])
-    seen = reader.read()
+    result = reader.read()
 
-    def respond(seen: _Seen) -> FetchResponse:
+    def respond(result: _ReadResult) -> FetchResponse:
         finished = fetch_sessions.finish(
-            fetch, seen.found, now_ms=_now_ms(loop), fresh_id=environment.random_int(1, MAX_INT)
+            fetch, result.partitions, now_ms=_now_ms(loop), fresh_id=environment.random_int(1, MAX_INT)
         )
         return _response(finished, context.api_version)
 
-    if seen.at_once or not seen.readable or seen.size >= reader.min_bytes or request.max_wait_ms <= 0:
-        return respond(seen)
-    return _Wait(loop, reader, seen, respond).deferred
+    if result.is_final or not result.readable or result.size >= reader.min_bytes or request.max_wait_ms <= 0:
+        return respond(result)
+    return _DelayedFetch(loop, reader, result, respond).deferred
 
 
-def _unknown_isolation(request: FetchRequest, *, with_ids: bool) -> FetchResponse:
-    """Kafka's answer to a number that stands for no isolation level."""
+def _unknown_isolation_level(request: FetchRequest, *, with_ids: bool) -> FetchResponse:
+    """Return Kafka's response to an unknown isolation level: an error for each named partition."""
     error = Errors.UNKNOWN_SERVER_ERROR
     responses = tuple(
         FetchableTopicResponse(
             topic=topic.topic,
             partitions=tuple(
                 PartitionData(
-                    partition_index=wanted.partition, error_code=error, high_watermark=-1, records=b""
+                    partition_index=partition.partition, error_code=error, high_watermark=-1, records=b""
                 )
-                for wanted in topic.partitions
+                for partition in topic.partitions
             ),
         )
         for topic in (() if with_ids else request.topics)
@@ -102,19 +109,20 @@ def _unknown_isolation(request: FetchRequest, *, with_ids: bool) -> FetchRespons
     return FetchResponse(error_code=error, session_id=request.session_id, responses=responses)
 
 
-class _Seen(NamedTuple):
-    """One look at all partitions of a fetch."""
+class _ReadResult(NamedTuple):
+    """The result of reading all partitions of a fetch."""
 
-    found: Found
+    partitions: ReadResults
     size: int
-    """Bytes of records."""
-    readable: list[tuple[Partition, Interest]]
-    at_once: bool
-    """Whether somebody has an error or has diverged, which the client should know without waiting."""
+    """Number of bytes in the records."""
+    readable: list[tuple[Partition, RequestedPartition]]
+    """Partitions that exist here, which a waiting fetch watches."""
+    is_final: bool
+    """Whether a partition has an error or has diverged, which completes the fetch."""
 
 
 class _Reader:
-    """What a fetch asks for, said once."""
+    """Reads the partitions of one fetch."""
 
     __slots__ = (
         "catalogue",
@@ -134,7 +142,7 @@ class _Reader:
         partitions: Partitions,
         request: FetchRequest,
         context: RequestContext,
-        fetch: Fetch,
+        fetch: FetchContext,
         max_bytes: int,
     ) -> None:
         self.catalogue, self.partitions = catalogue, partitions
@@ -143,188 +151,191 @@ class _Reader:
         self.max_bytes = min(request.max_bytes, max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.committed = request.isolation_level == READ_COMMITTED
-        stated = context.api_version >= FIRST_VERSION_WITH_REPLICA_STATE
-        self.replica_id = request.replica_state.replica_id if stated else request.replica_id
+        has_replica_state = context.api_version >= FIRST_VERSION_WITH_REPLICA_STATE
+        self.replica_id = request.replica_state.replica_id if has_replica_state else request.replica_id
 
-    def read(self) -> _Seen:
-        """Read all partitions. Those that are not there come last."""
-        found: Found = []
-        missing: Found = []
-        readable: list[tuple[Partition, Interest]] = []
-        left, total, at_once = self.max_bytes, 0, False
-        for interest in self.fetch.interests.values():
+    def read(self) -> _ReadResult:
+        """Read all partitions. Missing ones come last."""
+        found: ReadResults = []
+        missing: ReadResults = []
+        readable: list[tuple[Partition, RequestedPartition]] = []
+        remaining, total, is_final = self.max_bytes, 0, False
+        for requested in self.fetch.partitions.values():
             try:
-                partition = self._find(interest)
-            except Refused as refused:
-                missing.append((interest, _error(interest, refused.error, ())))
+                partition = self._find(requested)
+            except Refused as rejected:
+                missing.append((requested, _error(requested, rejected.error, ())))
                 continue
             try:
-                data = self._partition(partition, interest, left, first=total == 0)
-            except (Refused, LogError) as refused:
-                data = self._refused(interest, refused)
+                data = self._read_partition(partition, requested, remaining, first=total == 0)
+            except (Refused, LogError) as rejected:
+                data = self._error_data(requested, rejected)
             size = len(data.records or b"")
             total += size
-            left = max(left - size, 0)
+            remaining = max(remaining - size, 0)
             if data.error_code or data.diverging_epoch.epoch >= 0:
-                at_once = True
+                is_final = True
             if partition is not None:
-                readable.append((partition, interest))
-            found.append((interest, data))
-        return _Seen(found + missing, total, readable, at_once)
+                readable.append((partition, requested))
+            found.append((requested, data))
+        return _ReadResult(found + missing, total, readable, is_final)
 
-    def _find(self, interest: Interest) -> Partition | None:
-        """The partition; None where its log is offline. Raises `Refused` where there is none."""
+    def _find(self, requested: RequestedPartition) -> Partition | None:
+        """Return the partition, None if its log is offline. Raises `Refused` if it does not exist."""
         topics = self.catalogue.topics
-        if interest.topic is None:
-            topic = topics.by_id.get(interest.topic_id) if interest.topic_id else None
+        if requested.topic is None:
+            topic = topics.by_id.get(requested.topic_id) if requested.topic_id else None
             if topic is None:
                 raise Refused(Errors.UNKNOWN_TOPIC_ID)
-            interest.topic = topic.name
-        index = interest.wanted.partition
-        if not topics.has(interest.topic, index):
+            requested.topic = topic.name
+        index = requested.request.partition
+        if not topics.has(requested.topic, index):
             raise Refused(Errors.UNKNOWN_TOPIC_OR_PARTITION)
-        return self.partitions.get(interest.topic, index)
+        return self.partitions.get(requested.topic, index)
 
-    def _partition(
-        self, partition: Partition | None, interest: Interest, left: int, *, first: bool
+    def _read_partition(
+        self, partition: Partition | None, requested: RequestedPartition, remaining: int, *, first: bool
     ) -> PartitionData:
-        wanted = interest.wanted
+        request = requested.request
         if partition is None:
             raise Refused(Errors.KAFKA_STORAGE_ERROR)
-        if interest.topic_id not in (None, self.catalogue.topics.by_name[partition.topic].id):
+        if requested.topic_id not in (None, self.catalogue.topics.by_name[partition.topic].id):
             raise Refused(Errors.INCONSISTENT_TOPIC_ID)
-        known_epoch = wanted.current_leader_epoch > NO_EPOCH
-        if known_epoch:
-            partition.check_leader_epoch(wanted.current_leader_epoch)
+        has_epoch = request.current_leader_epoch > NO_EPOCH
+        if has_epoch:
+            partition.check_leader_epoch(request.current_leader_epoch)
         if self.replica_id >= 0:
-            raise Refused(Errors.UNKNOWN_LEADER_EPOCH if known_epoch else Errors.NOT_LEADER_OR_FOLLOWER)
+            raise Refused(Errors.UNKNOWN_LEADER_EPOCH if has_epoch else Errors.NOT_LEADER_OR_FOLLOWER)
         log = partition.log
         end = partition.high_watermark
-        stable = log.last_stable_offset(end)
+        last_stable_offset = log.last_stable_offset(end)
         data = PartitionData(
-            partition_index=wanted.partition,
+            partition_index=request.partition,
             high_watermark=end,
-            last_stable_offset=stable,
+            last_stable_offset=last_stable_offset,
             log_start_offset=log.start_offset,
             aborted_transactions=() if self.committed else None,
             records=b"",
         )
-        if wanted.last_fetched_epoch > NO_EPOCH:
-            diverging = _diverging(partition, wanted.last_fetched_epoch, wanted.fetch_offset)
+        if request.last_fetched_epoch > NO_EPOCH:
+            diverging = _diverging(partition, request.last_fetched_epoch, request.fetch_offset)
             if diverging is not None:
                 return data.replace(diverging_epoch=diverging, aborted_transactions=None)
-        limit = min(wanted.partition_max_bytes, left)
-        upto = stable if self.committed else end
-        if limit < 0 and log.start_offset <= wanted.fetch_offset < upto:
+        limit = min(request.partition_max_bytes, remaining)
+        upto = last_stable_offset if self.committed else end
+        if limit < 0 and log.start_offset <= request.fetch_offset < upto:
             raise Refused(Errors.UNKNOWN_SERVER_ERROR)
-        records = log.read(wanted.fetch_offset, limit, upto=upto, min_one=first)
+        records = log.read(request.fetch_offset, limit, upto=upto, min_one=first)
         if not records:
             return data
-        aborted = _aborted(log, wanted.fetch_offset, records) if self.committed else None
+        aborted = _aborted(log, request.fetch_offset, records) if self.committed else None
         return data.replace(records=records, aborted_transactions=aborted)
 
-    def _refused(self, interest: Interest, refused: Refused | LogError) -> PartitionData:
-        error = refused.error if isinstance(refused, Refused) else Errors(refused.code)
+    def _error_data(self, requested: RequestedPartition, rejected: Refused | LogError) -> PartitionData:
+        error = rejected.error if isinstance(rejected, Refused) else Errors(rejected.code)
         version = self.context.api_version
         if error is Errors.KAFKA_STORAGE_ERROR and version < FIRST_VERSION_WITH_STORAGE_ERROR:
             error = Errors.NOT_LEADER_OR_FOLLOWER
-        data = _error(interest, error)
-        moved = error in (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH)
-        if moved and version >= FIRST_VERSION_WITH_LEADER:
-            epoch = self.catalogue.state.leader_epoch(interest.topic or "")
+        data = _error(requested, error)
+        leader_changed = error in (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH)
+        if leader_changed and version >= FIRST_VERSION_WITH_LEADER:
+            epoch = self.catalogue.state.leader_epoch(requested.topic or "")
             leader = LeaderIdAndEpoch(leader_id=self.catalogue.node_id, leader_epoch=epoch)
             return data.replace(current_leader=leader)
         return data
 
 
 def _response(finished: FinishedFetch, version: int) -> FetchResponse:
-    """Group the partitions of a fetch by topic, in the order in which they were read."""
+    """Return the response with the partitions grouped by topic, in the order in which they were read."""
     if version < FIRST_VERSION_WITH_TOPIC_IDS:
         topics = tuple(
             FetchableTopicResponse(topic=name, partitions=tuple(data for _, data in group))
-            for name, group in groupby(finished.found, key=lambda pair: pair[0].topic or "")
+            for name, group in groupby(finished.results, key=lambda pair: pair[0].topic or "")
         )
     else:
         topics = tuple(
             FetchableTopicResponse(topic_id=topic_id, partitions=tuple(data for _, data in group))
-            for topic_id, group in groupby(finished.found, key=lambda pair: pair[0].topic_id)
+            for topic_id, group in groupby(finished.results, key=lambda pair: pair[0].topic_id)
             if topic_id is not None
         )
     return FetchResponse(error_code=finished.error, session_id=finished.session_id, responses=topics)
 
 
-class _Wait:
-    """A fetch that waits until its partitions have enough, or time is up."""
+class _DelayedFetch:
+    """A fetch that waits until its partitions have `min_bytes`, or `max_wait_ms` have passed."""
 
-    __slots__ = ("alarm", "deferred", "reader", "respond", "size", "watches")
+    __slots__ = ("deferred", "reader", "respond", "size", "timer", "watches")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         reader: _Reader,
-        seen: _Seen,
-        respond: Callable[[_Seen], FetchResponse],
+        result: _ReadResult,
+        respond: Callable[[_ReadResult], FetchResponse],
     ) -> None:
         self.reader = reader
         self.respond = respond
-        self.size = seen.size
+        self.size = result.size
         self.deferred: Deferred[FetchResponse] = Deferred()
-        self.alarm = loop.call_later(min(reader.max_wait_ms, MAX_INT) / 1000, self.finish)
-        self.watches = [_Watch(self, partition, interest) for partition, interest in seen.readable]
+        self.timer = loop.call_later(min(reader.max_wait_ms, MAX_INT) / 1000, self.complete)
+        self.watches = [
+            _PartitionWatch(self, partition, requested) for partition, requested in result.readable
+        ]
         for watch in self.watches:
             watch.partition.waiting[watch] = None
 
-    def finish(self) -> None:
-        """Whatever is there now is the answer."""
-        self.alarm.cancel()
+    def complete(self) -> None:
+        """Stop waiting, read all partitions again, and respond."""
+        self.timer.cancel()
         for watch in self.watches:
             watch.partition.waiting.pop(watch, None)
         self.deferred.resolve(self.respond(self.reader.read()))
 
 
-class _Watch:
-    """One partition of a fetch that waits: told when it grows, it looks at what is new and no further."""
+class _PartitionWatch:
+    """Watches one partition of a waiting fetch, and adds up the bytes that are appended to it."""
 
-    __slots__ = ("left", "partition", "seen_to", "wait")
+    __slots__ = ("checked_offset", "delayed", "partition", "remaining_bytes")
 
-    def __init__(self, wait: _Wait, partition: Partition, interest: Interest) -> None:
-        self.wait = wait
+    def __init__(self, delayed: _DelayedFetch, partition: Partition, requested: RequestedPartition) -> None:
+        self.delayed = delayed
         self.partition = partition
-        self.seen_to = max(self._upto(), interest.wanted.fetch_offset)
-        self.left = interest.wanted.partition_max_bytes
+        self.checked_offset = max(self._upto(), requested.request.fetch_offset)
+        """End of the records that are counted already."""
+        self.remaining_bytes = requested.request.partition_max_bytes
 
     def _upto(self) -> int:
         partition = self.partition
         end = partition.high_watermark
-        return partition.log.last_stable_offset(end) if self.wait.reader.committed else end
+        return partition.log.last_stable_offset(end) if self.delayed.reader.committed else end
 
     def try_complete(self) -> None:
-        wait = self.wait
-        if not wait.deferred.done and self._is_enough():
-            wait.finish()
+        delayed = self.delayed
+        if not delayed.deferred.done and self._has_enough():
+            delayed.complete()
 
-    def _is_enough(self) -> bool:
-        wait, partition, log = self.wait, self.partition, self.partition.log
-        if wait.reader.partitions.get(partition.topic, partition.index) is not partition:
-            return True  # It is gone, and the client should know.
+    def _has_enough(self) -> bool:
+        delayed, partition, log = self.delayed, self.partition, self.partition.log
+        if delayed.reader.partitions.get(partition.topic, partition.index) is not partition:
+            return True  # The partition was deleted or its log failed.
         upto = self._upto()
-        if upto <= self.seen_to:
+        if upto <= self.checked_offset:
             return False
-        if wait.reader.min_bytes <= 1 or log.active_segment.base_offset > self.seen_to:
-            return True  # A finished segment is given at once, as by Kafka: a read ends with it.
+        if delayed.reader.min_bytes <= 1 or log.active_segment.base_offset > self.checked_offset:
+            return True  # As in Kafka, the end of a segment completes a fetch, because a read ends with it.
         try:
-            size = len(log.read(self.seen_to, max(self.left, 0), upto=upto))
+            size = len(log.read(self.checked_offset, max(self.remaining_bytes, 0), upto=upto))
         except LogError:
             return True
-        self.seen_to = upto
-        size = min(size, self.left)
-        self.left -= size
-        wait.size += size
-        return wait.size >= wait.reader.min_bytes
+        self.checked_offset = upto
+        size = min(size, self.remaining_bytes)
+        self.remaining_bytes -= size
+        delayed.size += size
+        return delayed.size >= delayed.reader.min_bytes
 
 
 def _diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset | None:
-    """Where the client's records part from the log's, if its last epoch ended before its offset."""
+    """Return the end of the client's last epoch if that is below its offset, else None."""
     log = partition.log
     end = partition.end_of_epoch(epoch)
     if NO_EPOCH in end or offset < log.start_offset:
@@ -335,23 +346,23 @@ def _diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset 
 
 
 def _aborted(log: PartitionLog, offset: int, records: bytes) -> tuple[AbortedTransaction, ...]:
-    """The aborted transactions that the client has to skip in these records."""
+    """Return the aborted transactions whose records the client has to skip."""
     if not log.aborted:
         return ()
     upto = offset
     for header, _ in batches(records):
         upto = header.next_offset
     return tuple(
-        AbortedTransaction(producer_id=gone.producer_id, first_offset=gone.first_offset)
-        for gone in log.aborted_transactions(offset, upto)
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in log.aborted_transactions(offset, upto)
     )
 
 
 def _error(
-    interest: Interest, error: Errors, aborted: tuple[AbortedTransaction, ...] | None = None
+    requested: RequestedPartition, error: Errors, aborted: tuple[AbortedTransaction, ...] | None = None
 ) -> PartitionData:
     return PartitionData(
-        partition_index=interest.wanted.partition,
+        partition_index=requested.request.partition,
         error_code=error,
         high_watermark=-1,
         aborted_transactions=aborted,

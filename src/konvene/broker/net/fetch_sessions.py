@@ -1,21 +1,21 @@
-"""Fetch sessions (KIP-227): a consumer names its partitions once; after that only what changed is said.
+"""Fetch sessions (KIP-227): a consumer names its partitions once, later requests only have the differences.
 
-A session remembers which partitions a client fetches and from where, and what it was last told of each. The
-client's first fetch is full and may open a session; each one after that is incremental, carries the next
-epoch, and is answered with the partitions that have records, an error, or other watermarks than before.
+A session holds the partitions that a client fetches, their fetch offsets, and the watermarks that the client
+last received. The client's first fetch is full and may open a session. Each later one is incremental, has the
+next epoch, and its response only has partitions with records, an error, or changed watermarks.
 
-Decides nothing about logs and reads no clock: a fetch is `begin` with the request, then, when its partitions
-have been read, `finish` with what was found. Between the two the session can have moved on (a client that
-gave up and asked again): the older fetch is then answered INVALID_FETCH_SESSION_EPOCH.
+Sessions do not read logs or clocks. A fetch is `begin` with the request, then, once its partitions have been
+read, `finish` with the results. If the client has sent a later request in between, the earlier one fails with
+INVALID_FETCH_SESSION_EPOCH.
 
-There are so many sessions at most, and so many partitions in all of them together. Who comes when it is full
-is answered in full with session id 0, and asks in full the next time, unless one of these can go:
+The number of sessions is limited, and so is the number of partitions in all of them. If the limit is reached,
+a full fetch gets session id 0, and the client's next fetch is full again, unless one of these can be evicted:
 
-  the session that was longest unused, if that was for more than `EVICTION_MS`; otherwise
-  the smallest of those that have lived for longer than that, if it is smaller than the new one.
+  the least recently used session, if it was unused for more than `EVICTION_MS`; otherwise
+  the smallest session that has existed for longer than that, if it is smaller than the new one.
 
-A partition whose records were sent goes behind the others, so that a response that is cut at its size limit
-does not always serve the same ones.
+A partition whose records were sent is moved behind the others, so that responses that reach their size limit
+do not always have the same partitions.
 """
 
 from __future__ import annotations
@@ -36,124 +36,126 @@ MAX_INT = 0x7FFF_FFFF
 EVICTION_MS = 120_000
 """Kafka's `MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS`."""
 
-MOST_PARTITIONS = 1_000_000
-"""How many partitions all sessions together may hold. Kafka has no such bound: see `_Session`."""
+MAX_PARTITIONS = 1_000_000
+"""Maximum number of partitions in all sessions. Kafka has no such limit: see `_Session`."""
 
 Key = tuple["Uuid | str", int]
+"""A topic id, or a name where the client fetches by name, and a partition index."""
 
 
 class SessionError(Exception):
-    """A fetch that fits no session. Nothing has changed."""
+    """A request that matches no session. Nothing has changed."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
         self.error = error
 
 
-class Interest:
-    """One partition that a client fetches, and what it was last told of it."""
+class RequestedPartition:
+    """A partition that a client fetches, and the watermarks that the client last received."""
 
-    __slots__ = ("high_watermark", "log_start_offset", "topic", "topic_id", "wanted")
+    __slots__ = ("high_watermark", "log_start_offset", "request", "topic", "topic_id")
 
-    def __init__(self, topic: str | None, topic_id: Uuid | None, wanted: FetchPartition) -> None:
+    def __init__(self, topic: str | None, topic_id: Uuid | None, request: FetchPartition) -> None:
         self.topic = topic
-        """None while the topic's id is not known to be anybody's; once known, the name stays."""
+        """None until the topic id is resolved. The resolved name stays, even if the topic is deleted."""
         self.topic_id = topic_id
-        """None where the client speaks of topics by name."""
-        self.wanted = wanted
+        """None if the client fetches by topic name."""
+        self.request = request
         self.high_watermark = -1
         self.log_start_offset = -1
 
     def __repr__(self) -> str:
-        return f"<{self.topic or self.topic_id}-{self.wanted.partition} from {self.wanted.fetch_offset}>"
+        return f"<{self.topic or self.topic_id}-{self.request.partition} from {self.request.fetch_offset}>"
 
     @property
     def key(self) -> Key:
-        return (self.topic or "" if self.topic_id is None else self.topic_id), self.wanted.partition
+        return (self.topic or "" if self.topic_id is None else self.topic_id), self.request.partition
 
-    def hear(self, data: PartitionData) -> bool:
-        """Note what the client is about to be told; whether it is anything new."""
+    def update(self, data: PartitionData) -> bool:
+        """Record the watermarks of a response. Return whether an incremental response has to include it."""
         failed = data.error_code != Errors.NONE
-        news = (
+        changed = (
             bool(data.records)
             or failed
             or data.high_watermark != self.high_watermark
             or data.log_start_offset != self.log_start_offset
             or data.diverging_epoch.epoch >= 0
         )
-        # After an error the partition is news again, whatever it says.
+        # After an error the next response includes the partition again.
         self.high_watermark = -1 if failed else data.high_watermark
         self.log_start_offset = data.log_start_offset
-        return news
+        return changed
 
 
-Interests = dict[Key, Interest]
-Found = list[tuple[Interest, "PartitionData"]]
+RequestedPartitions = dict[Key, RequestedPartition]
+ReadResults = list[tuple[RequestedPartition, "PartitionData"]]
 
 
-class Fetch(NamedTuple):
-    """A fetch that has begun."""
+class FetchContext(NamedTuple):
+    """A fetch between `begin` and `finish`."""
 
-    interests: Interests
+    partitions: RequestedPartitions
     session: _Session | None = None
     epoch: int = FINAL_EPOCH
-    """The session's epoch once this fetch is answered."""
-    opens: bool = False
-    """Whether a session may be opened with what is found."""
+    """Epoch of the session's next request."""
+    opens_session: bool = False
+    """Whether a session may be opened."""
     with_ids: bool = False
+    """Whether the client fetches by topic id."""
 
 
 class FinishedFetch(NamedTuple):
-    """What a fetch is answered: in full, or what is new."""
+    """Session id and partitions of a response: all of a full fetch, else the changed ones."""
 
     error: Errors
     session_id: int
-    found: Found
+    results: ReadResults
 
 
 class _Session:
     """The partitions of one client.
 
-    They are the client's word: nobody checks that they are there, since one that is missing now may come.
-    That is why their number is bounded.
+    They need not exist, since a missing partition may be created later. So a client could name any number of
+    them, which is why there is a limit.
     """
 
-    __slots__ = ("created_ms", "epoch", "id", "interests", "used_ms", "with_ids")
+    __slots__ = ("created_ms", "epoch", "id", "partitions", "used_ms", "with_ids")
 
-    def __init__(self, session_id: int, interests: Interests, with_ids: bool, now_ms: int) -> None:
+    def __init__(self, session_id: int, partitions: RequestedPartitions, with_ids: bool, now_ms: int) -> None:
         self.id = session_id
-        self.interests = interests
+        self.partitions = partitions
         self.with_ids = with_ids
         self.created_ms = self.used_ms = now_ms
         self.epoch = next_epoch(INITIAL_EPOCH)
 
     def __repr__(self) -> str:
-        return f"<fetch session {self.id}: epoch {self.epoch}, {len(self.interests)} partitions>"
+        return f"<fetch session {self.id}: epoch {self.epoch}, {len(self.partitions)} partitions>"
 
-    def update(self, asked: Interests, forgotten: Iterator[Key]) -> None:
-        for key, interest in asked.items():
-            known = self.interests.get(key)
-            if known is None:
-                self.interests[key] = interest
+    def update(self, requested: RequestedPartitions, forgotten: Iterator[Key]) -> None:
+        for key, partition in requested.items():
+            existing = self.partitions.get(key)
+            if existing is None:
+                self.partitions[key] = partition
             else:
-                known.wanted = interest.wanted
+                existing.request = partition.request
         for key in forgotten:
-            self.interests.pop(key, None)
+            self.partitions.pop(key, None)
 
-    def news(self, found: Found) -> Found:
-        """What the client has not been told yet; those with records go to the end."""
-        fresh = [(interest, data) for interest, data in found if interest.hear(data)]
-        for interest, data in fresh:
+    def changed(self, results: ReadResults) -> ReadResults:
+        """Return the results to respond with, and move partitions with records behind the others."""
+        changed = [(partition, data) for partition, data in results if partition.update(data)]
+        for partition, data in changed:
             if data.records:
-                self.interests[interest.key] = self.interests.pop(interest.key)
-        return fresh
+                self.partitions[partition.key] = self.partitions.pop(partition.key)
+        return changed
 
 
 class FetchSessions:
-    """All sessions, the longest unused first."""
+    """All fetch sessions of a broker, the least recently used first."""
 
-    def __init__(self, slots: int) -> None:
-        self._slots = slots
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._sessions: dict[int, _Session] = {}
         self._partitions = 0
 
@@ -163,12 +165,13 @@ class FetchSessions:
     def __repr__(self) -> str:
         return f"<{len(self)} fetch sessions, {self._partitions} partitions>"
 
-    def begin(self, request: FetchRequest, *, with_ids: bool, now_ms: int) -> Fetch:
-        """What a request asks for. Raises `SessionError`."""
-        asked = _asked(request, with_ids)
+    def begin(self, request: FetchRequest, *, with_ids: bool, now_ms: int) -> FetchContext:
+        """Return the partitions that a request fetches. Raises `SessionError`."""
+        requested = _requested(request, with_ids)
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(request.session_id)
-            return Fetch(asked, opens=request.session_epoch == INITIAL_EPOCH, with_ids=with_ids)
+            opens = request.session_epoch == INITIAL_EPOCH
+            return FetchContext(requested, opens_session=opens, with_ids=with_ids)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise SessionError(Errors.FETCH_SESSION_ID_NOT_FOUND)
@@ -176,43 +179,48 @@ class FetchSessions:
             raise SessionError(Errors.INVALID_FETCH_SESSION_EPOCH)
         if session.with_ids != with_ids:
             raise SessionError(Errors.FETCH_SESSION_TOPIC_ID_ERROR)
-        before = len(session.interests)
-        session.update(asked, _forgotten(request, with_ids))
-        self._partitions += len(session.interests) - before
-        if not session.interests:
+        count_before = len(session.partitions)
+        session.update(requested, _forgotten(request, with_ids))
+        self._partitions += len(session.partitions) - count_before
+        if not session.partitions:
             self._close(session.id)
-            return Fetch(asked)
-        if self._partitions > MOST_PARTITIONS:
+            return FetchContext(requested)
+        if self._partitions > MAX_PARTITIONS:
             self._close(session.id)
             raise SessionError(Errors.FETCH_SESSION_ID_NOT_FOUND)
         session.used_ms = now_ms
         session.epoch = next_epoch(session.epoch)
         self._sessions[session.id] = self._sessions.pop(session.id)
-        return Fetch(session.interests, session, session.epoch)
+        return FetchContext(session.partitions, session, session.epoch)
 
-    def finish(self, fetch: Fetch, found: Found, *, now_ms: int, fresh_id: int) -> FinishedFetch:
-        """What the client is told. `fresh_id`: a random id from 1 to `MAX_INT`, for a session that opens."""
+    def finish(
+        self, fetch: FetchContext, results: ReadResults, *, now_ms: int, fresh_id: int
+    ) -> FinishedFetch:
+        """Return the response of a fetch.
+
+        `fresh_id`: a random id from 1 to `MAX_INT`, for a session that is opened. If it is in use, the next
+        unused one is taken."""
         session = fetch.session
         if session is not None:
             if session.epoch != fetch.epoch:
                 return FinishedFetch(Errors.INVALID_FETCH_SESSION_EPOCH, session.id, [])
-            return FinishedFetch(Errors.NONE, session.id, session.news(found))
-        if not fetch.opens or not self._has_room(len(found), now_ms):
-            return FinishedFetch(Errors.NONE, NO_SESSION, found)
+            return FinishedFetch(Errors.NONE, session.id, session.changed(results))
+        if not fetch.opens_session or not self._can_open(len(results), now_ms):
+            return FinishedFetch(Errors.NONE, NO_SESSION, results)
         while fresh_id in self._sessions:
             fresh_id = fresh_id % MAX_INT + 1
-        for interest, data in found:
-            interest.hear(data)
-        interests = {interest.key: interest for interest, _ in found}
-        self._sessions[fresh_id] = _Session(fresh_id, interests, fetch.with_ids, now_ms)
-        self._partitions += len(interests)
-        return FinishedFetch(Errors.NONE, fresh_id, found)
+        for partition, data in results:
+            partition.update(data)
+        partitions = {partition.key: partition for partition, _ in results}
+        self._sessions[fresh_id] = _Session(fresh_id, partitions, fetch.with_ids, now_ms)
+        self._partitions += len(partitions)
+        return FinishedFetch(Errors.NONE, fresh_id, results)
 
-    def _has_room(self, size: int, now_ms: int) -> bool:
-        """Whether one more session may be, having let one go if need be."""
-        if len(self._sessions) >= self._slots and not self._evict(size, now_ms):
+    def _can_open(self, size: int, now_ms: int) -> bool:
+        """Return whether a session of `size` partitions may be opened, evicting another if necessary."""
+        if len(self._sessions) >= self._limit and not self._evict(size, now_ms):
             return False
-        return self._partitions + size <= MOST_PARTITIONS
+        return self._partitions + size <= MAX_PARTITIONS
 
     def _evict(self, size: int, now_ms: int) -> bool:
         oldest = next(iter(self._sessions.values()), None)
@@ -221,33 +229,33 @@ class FetchSessions:
         if now_ms - oldest.used_ms > EVICTION_MS:
             self._close(oldest.id)
             return True
-        settled = [s for s in self._sessions.values() if s.used_ms - s.created_ms > EVICTION_MS]
-        least = min(settled, key=lambda s: len(s.interests), default=None)
-        if least is None or size <= len(least.interests):
+        evictable = [s for s in self._sessions.values() if s.used_ms - s.created_ms > EVICTION_MS]
+        smallest = min(evictable, key=lambda s: len(s.partitions), default=None)
+        if smallest is None or size <= len(smallest.partitions):
             return False
-        self._close(least.id)
+        self._close(smallest.id)
         return True
 
     def _close(self, session_id: int) -> None:
-        gone = self._sessions.pop(session_id, None)
-        if gone is not None:
-            self._partitions -= len(gone.interests)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)
 
 
 def next_epoch(epoch: int) -> int:
-    """Epochs of a session count from 1, and from 1 again when there is no larger number."""
+    """Return the epoch after this one. The largest is followed by 1."""
     return 1 if epoch == MAX_INT else epoch + 1
 
 
-def _asked(request: FetchRequest, with_ids: bool) -> Interests:
-    """The partitions of a request; of one that is named twice the last word counts."""
-    asked: Interests = {}
+def _requested(request: FetchRequest, with_ids: bool) -> RequestedPartitions:
+    """Return the partitions of a request. If one is repeated, its last entry counts."""
+    requested: RequestedPartitions = {}
     for topic in request.topics:
         name, topic_id = (None, topic.topic_id) if with_ids else (topic.topic, None)
-        for wanted in topic.partitions:
-            interest = Interest(name, topic_id, wanted)
-            asked[interest.key] = interest
-    return asked
+        for partition_request in topic.partitions:
+            partition = RequestedPartition(name, topic_id, partition_request)
+            requested[partition.key] = partition
+    return requested
 
 
 def _forgotten(request: FetchRequest, with_ids: bool) -> Iterator[Key]:
