@@ -95,8 +95,8 @@ ANSWERS = (
         BROKER + "handlers/produce.py",
         ("G6",),
         "Records are acknowledged when they are written, though topics are to be synced.",
-        "    if unsynced:\n        return _when_durable(answers, _begin(unsynced))\n",
-        "    if unsynced:\n        _begin(unsynced)\n",
+        "    if unsynced:\n        return _when_durable(results, _start_syncs(unsynced))\n",
+        "    if unsynced:\n        _start_syncs(unsynced)\n",
         level=2,
     ),
     Mutant(

@@ -1,7 +1,7 @@
-"""Produce: each partition's batch is checked, given its offsets and appended; each is answered by itself.
+"""Produce: validate each partition's record batch, assign its offsets and append it to the log.
 
-With acks=0 nothing is answered, and an error can only be told by closing the connection, as by Kafka. What is
-wrong is told by its code; in words only of single records (`konvene.log.validation`).
+Each partition has its own result. With acks=0 there is no response, and an error closes the connection, as in
+Kafka. Errors have a code; a message only describes invalid records (`konvene.log.validation`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ from konvene.messages.produce import (
 from konvene.runtime.deferred import HANG_UP, Answer, HangUp, value_of
 
 if TYPE_CHECKING:
-    import asyncio
-
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.storage.partitions import Partitions
@@ -43,35 +41,36 @@ if TYPE_CHECKING:
 
 NO_ACKS, ALL_ACKS = 0, -1
 
-AT_ONCE = 16
-"""A request for more partitions lets others be served in between."""
+MAX_UNSLICED_PARTITIONS = 16
+"""Number of partitions above which a request yields to other tasks between partitions."""
 
 SLICE_S = 0.005
-"""How long such a request may hold the event loop at a time."""
+"""Longest time in seconds for which such a request blocks the event loop."""
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_GENERIC_ERROR = 11
-FIRST_VERSION_THAT_ENLISTS = 12
+FIRST_VERSION_ADDING_PARTITIONS = 12
 
 Produced = ProduceResponse | HangUp | None
-"""What a request is answered: nothing with acks=0, and then an error closes the connection."""
+"""A response; with acks=0 None, or `HANG_UP` after an error."""
 
 Key = tuple[str, Uuid, int]
-"""How a partition was asked for: the topic's name, or its id, and the index."""
+"""A requested partition: the topic's name, its id, and the index. Either the name or the id is empty."""
 
-_State = tuple[
+_Progress = tuple[
     dict[Key, tuple[Partition, Buffer]],
     dict[Key, PartitionProduceResponse],
     dict[Key, PartitionProduceResponse],
     dict[Key, Partition],
 ]
-"""Of one request: what was found, what was not, the answers, and what has to be synced."""
+"""Of one request: the partitions with their batches, the results of rejected partitions, the results of the
+others, and the partitions to sync."""
 
 INTERNAL_CLIENT_ID = "__admin_client"
-"""The client id with which Kafka's tools may write to internal topics."""
+"""Client id with which Kafka's tools may write to internal topics."""
 
-STARTS_UNTOLD = frozenset(
+ERRORS_WITHOUT_START_OFFSET = frozenset(
     (
         Errors.CORRUPT_MESSAGE,
         Errors.INVALID_TOPIC_EXCEPTION,
@@ -80,7 +79,7 @@ STARTS_UNTOLD = frozenset(
         Errors.RECORD_LIST_TOO_LARGE,
     )
 )
-"""Refusals of an append with which Kafka does not tell where the log starts."""
+"""Errors of an append whose result does not have the log start offset, as in Kafka."""
 
 
 def handle(
@@ -92,94 +91,95 @@ def handle(
     request: ProduceRequest,
     context: RequestContext,
 ) -> Answer[Produced]:
-    wanted = _wanted(request)
+    requested = _requested_batches(request)
     try:
-        _check_transactions(request, wanted)
-        found, refused = _find_all(catalogue, partitions, wanted, context)
-        ours = _transaction(settings, transactions, request, context, found)
+        _check_transactional_id(request, requested)
+        found, rejected = _find_all(catalogue, partitions, requested, context)
+        transaction = _transaction(settings, transactions, request, context, found)
     except Refused as error:
-        answers = {key: _error_response(key, error.error, error.message) for key, _ in wanted}
-        return _finish(request, answers, {})
-    state: _State = found, refused, {}, {}
-    if ours is not None and ours.unknown:
+        results = {key: _error_result(key, error.error, error.message) for key, _ in requested}
+        return _respond(request, results, {})
+    progress: _Progress = found, rejected, {}, {}
+    if transaction is not None and transaction.unverified:
         errors = verification.verify_or_add(
-            loop, settings, transactions, ours.writer, list(ours.unknown), ours.generation
+            loop,
+            settings,
+            transactions,
+            transaction.producer,
+            list(transaction.unverified),
+            transaction.supported,
         )
         if not isinstance(errors, dict):
-            return _enlisted(loop, request, ours, context, state, errors)
-        ours.learn(errors)
-    return _go_on(loop, request, ours, context, state)
+            return _append_when_verified(loop, request, transaction, context, progress, errors)
+        transaction.add_errors(errors)
+    return _append_all(loop, request, transaction, context, progress)
 
 
-def _go_on(
+def _append_all(
     loop: asyncio.AbstractEventLoop,
     request: ProduceRequest,
-    ours: _Transaction | None,
+    transaction: _Transaction | None,
     context: RequestContext,
-    state: _State,
+    progress: _Progress,
 ) -> Answer[Produced]:
-    found, _, answers, unsynced = state
-    steps = _write(request, ours, context, state)
-    if len(found) > AT_ONCE:
-        return _slowly(loop, request, steps, answers, unsynced)
+    found, _, results, unsynced = progress
+    steps = _append_steps(request, transaction, context, progress)
+    if len(found) > MAX_UNSLICED_PARTITIONS:
+        return _append_in_slices(loop, request, steps, results, unsynced)
     for _ in steps:
         pass
-    return _finish(request, answers, unsynced)
+    return _respond(request, results, unsynced)
 
 
-async def _enlisted(
+async def _append_when_verified(
     loop: asyncio.AbstractEventLoop,
     request: ProduceRequest,
-    ours: _Transaction,
+    transaction: _Transaction,
     context: RequestContext,
-    state: _State,
+    progress: _Progress,
     errors: Awaitable[PartitionErrors],
 ) -> Produced:
-    """The coordinator's answer is waited for."""
-    ours.learn(await errors)
-    answer = _go_on(loop, request, ours, context, state)
-    return await value_of(answer)
+    transaction.add_errors(await errors)
+    return await value_of(_append_all(loop, request, transaction, context, progress))
 
 
-async def _slowly(
+async def _append_in_slices(
     loop: asyncio.AbstractEventLoop,
     request: ProduceRequest,
     steps: Iterator[None],
-    answers: dict[Key, PartitionProduceResponse],
+    results: dict[Key, PartitionProduceResponse],
     unsynced: dict[Key, Partition],
 ) -> Produced:
-    """Others are served in between: each batch may be unpacked, and that may take its time."""
-    until = loop.time() + SLICE_S
+    """Append to many partitions, yielding to other tasks: batches may have to be decompressed."""
+    slice_end_s = loop.time() + SLICE_S
     try:
         for _ in steps:
-            if loop.time() > until:
+            if loop.time() > slice_end_s:
                 await asyncio.sleep(0)
-                until = loop.time() + SLICE_S
+                slice_end_s = loop.time() + SLICE_S
     except asyncio.CancelledError:
-        _begin(unsynced)  # The client hung up; what it wrote so far is there to be read.
+        _start_syncs(unsynced)  # The client disconnected; the batches appended so far stay.
         raise
-    answer = _finish(request, answers, unsynced)
-    return await value_of(answer)
+    return await value_of(_respond(request, results, unsynced))
 
 
-def _finish(
-    request: ProduceRequest, answers: dict[Key, PartitionProduceResponse], unsynced: dict[Key, Partition]
+def _respond(
+    request: ProduceRequest, results: dict[Key, PartitionProduceResponse], unsynced: dict[Key, Partition]
 ) -> Answer[Produced]:
     if request.acks == NO_ACKS:
-        if any(answer.error_code for answer in answers.values()):
+        if any(result.error_code for result in results.values()):
             return HANG_UP
-        return _sync_untold(_begin(unsynced)) if unsynced else None
+        return _sync_without_response(_start_syncs(unsynced)) if unsynced else None
     if unsynced:
-        return _when_durable(answers, _begin(unsynced))
-    return _response(answers)
+        return _when_durable(results, _start_syncs(unsynced))
+    return _response(results)
 
 
-def _check_transactions(request: ProduceRequest, wanted: list[tuple[Key, Buffer]]) -> None:
-    """Whoever speaks of transactions says in which. Raises `Refused`, which is the whole request's answer.
+def _check_transactional_id(request: ProduceRequest, requested: list[tuple[Key, Buffer]]) -> None:
+    """Raise `Refused`, for all partitions, if transactional batches come without a transactional id.
 
-    So is, as by Kafka, what looks like no batch at all: this is where it is found.
-    """
-    for _, data in wanted:
+    Also if the records before the first transactional batch are not a batch at all, as in Kafka."""
+    for _, data in requested:
         if is_transactional(data):
             if request.transactional_id is None:
                 raise Refused(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -189,62 +189,60 @@ def _check_transactions(request: ProduceRequest, wanted: list[tuple[Key, Buffer]
 def _find_all(
     catalogue: ClusterCatalogue,
     partitions: Partitions,
-    wanted: list[tuple[Key, Buffer]],
+    requested: list[tuple[Key, Buffer]],
     context: RequestContext,
 ) -> tuple[dict[Key, tuple[Partition, Buffer]], dict[Key, PartitionProduceResponse]]:
-    """The partitions that can be found, and what is told of the others. Who is named twice takes the last."""
+    """Return the partitions and batches found, the last of repeated ones, and error results of the others."""
     found: dict[Key, tuple[Partition, Buffer]] = {}
-    refused: dict[Key, PartitionProduceResponse] = {}
-    for key, data in wanted:
+    rejected: dict[Key, PartitionProduceResponse] = {}
+    for key, data in requested:
         try:
             found[key] = _find(catalogue, partitions, key, data, context)
         except Refused as error:
-            refused[key] = _error_response(key, error.error)
-    return found, refused
+            rejected[key] = _error_result(key, error.error)
+    return found, rejected
 
 
 class _Transaction:
-    """The transaction of which a request brings records."""
+    """The transaction of a request's transactional batches."""
 
-    __slots__ = ("_transactions", "errors", "generation", "unknown", "writer")
+    __slots__ = ("_transactions", "errors", "producer", "supported", "unverified")
 
     def __init__(
         self,
         transactions: TransactionCoordinators,
-        writer: TransactionalProducer,
-        generation: SupportedOperation,
+        producer: TransactionalProducer,
+        supported: SupportedOperation,
     ) -> None:
         self._transactions = transactions
-        self.writer = writer
-        self.generation = generation
-        self.unknown: dict[tuple[str, int], None] = {}
-        """Partitions in which it has no record yet."""
+        self.producer = producer
+        self.supported = supported
+        self.unverified: dict[tuple[str, int], None] = {}
+        """Partitions in which the transaction has no record yet."""
         self.errors: dict[tuple[str, int], int] = {}
 
-    def learn(self, errors: PartitionErrors) -> None:
-        """What the coordinator said of partitions in which the transaction has nothing yet."""
-        self.errors.update((place, error) for place, error in errors.items() if error)
+    def add_errors(self, errors: PartitionErrors) -> None:
+        """Add the coordinator's errors for unverified partitions."""
+        self.errors.update((partition, error) for partition, error in errors.items() if error)
 
-    def refused(self, partition: Partition, key: Key) -> PartitionProduceResponse | None:
-        """What is told where the coordinator does not have the partition in the transaction."""
+    def error_result(self, partition: Partition, key: Key) -> PartitionProduceResponse | None:
+        """Return the result of a partition that the transaction may not write to, None of the others."""
         error = self.errors.get((partition.topic, partition.index))
-        return (
-            None
-            if error is None
-            else _error_response(key, *verification.producer_error(error, self.generation))
-        )
+        if error is None:
+            return None
+        return _error_result(key, *verification.producer_error(error, self.supported))
 
     def append(self, partition: Partition, batch: Buffer, key: Key) -> PartitionProduceResponse:
-        """Append a batch to a partition that takes part in the transaction."""
-        place = partition.topic, partition.index
-        begins = False
-        if is_transactional(batch) and not verification.is_open(partition, self.writer):
-            if not verification.is_still_open(self._transactions, self.writer, place):
-                return _error_response(
-                    key, *verification.producer_error(Errors.INVALID_TXN_STATE, self.generation)
+        """Append a batch to a partition of the transaction."""
+        topic_partition = partition.topic, partition.index
+        sequence_zero = False
+        if is_transactional(batch) and not verification.is_open(partition, self.producer):
+            if not verification.is_still_open(self._transactions, self.producer, topic_partition):
+                return _error_result(
+                    key, *verification.producer_error(Errors.INVALID_TXN_STATE, self.supported)
                 )
-            begins = self.generation is SupportedOperation.ADD_PARTITION
-        return _append(partition, batch, key, begins=begins)
+            sequence_zero = self.supported is SupportedOperation.ADD_PARTITION
+        return _append(partition, batch, key, sequence_zero=sequence_zero)
 
 
 def _transaction(
@@ -254,78 +252,77 @@ def _transaction(
     context: RequestContext,
     found: dict[Key, tuple[Partition, Buffer]],
 ) -> _Transaction | None:
-    """Whose transaction the request is about, and what of it is not known. Raises `Refused`."""
+    """Return the transaction of the request with its unverified partitions, if any. Raises `Refused`."""
     if request.transactional_id is None:
         return None
-    generation = SupportedOperation.DEFAULT_ERROR
-    if context.api_version >= FIRST_VERSION_THAT_ENLISTS:
-        generation = SupportedOperation.ADD_PARTITION
+    supported = SupportedOperation.DEFAULT_ERROR
+    if context.api_version >= FIRST_VERSION_ADDING_PARTITIONS:
+        supported = SupportedOperation.ADD_PARTITION
     elif context.api_version >= FIRST_VERSION_WITH_GENERIC_ERROR:
-        generation = SupportedOperation.GENERIC_ERROR_SUPPORTED
-    verifies = settings.config["transaction.partition.verification.enable"]
-    if generation is not SupportedOperation.ADD_PARTITION and not verifies:
+        supported = SupportedOperation.GENERIC_ERROR_SUPPORTED
+    verification_enabled = settings.config["transaction.partition.verification.enable"]
+    if supported is not SupportedOperation.ADD_PARTITION and not verification_enabled:
         return None
-    ours: _Transaction | None = None
+    transaction: _Transaction | None = None
     for partition, batch in found.values():
         if not is_transactional(batch):
             continue
         header = read_header(batch)
         if not header.has_producer_id:
             continue
-        writer = TransactionalProducer(request.transactional_id, header.producer_id, header.producer_epoch)
-        if ours is None:
-            ours = _Transaction(transactions, writer, generation)
-        elif writer != ours.writer:
+        producer = TransactionalProducer(request.transactional_id, header.producer_id, header.producer_epoch)
+        if transaction is None:
+            transaction = _Transaction(transactions, producer, supported)
+        elif producer != transaction.producer:
             raise Refused(Errors.INVALID_PRODUCER_ID_MAPPING)
-        place = partition.topic, partition.index
-        if verification.is_fenced(partition, writer):
-            ours.errors[place] = Errors.INVALID_PRODUCER_EPOCH
-        elif not verification.is_open(partition, writer):
-            ours.unknown[place] = None
-    return ours
+        topic_partition = partition.topic, partition.index
+        if verification.is_fenced(partition, producer):
+            transaction.errors[topic_partition] = Errors.INVALID_PRODUCER_EPOCH
+        elif not verification.is_open(partition, producer):
+            transaction.unverified[topic_partition] = None
+    return transaction
 
 
-def _write(
-    request: ProduceRequest, ours: _Transaction | None, context: RequestContext, state: _State
+def _append_steps(
+    request: ProduceRequest, transaction: _Transaction | None, context: RequestContext, progress: _Progress
 ) -> Iterator[None]:
-    """Append to all partitions that were found.
+    """Append the batches, one partition per step, and add to the results and the partitions to sync.
 
-    Partition by partition, into `answers`; those that have to be synced, into `unsynced`.
-    """
-    found, refused, answers, unsynced = state
+    The last step orders the results as the request does."""
+    found, rejected, results, unsynced = progress
     for key, (partition, batch) in found.items():
-        unenlisted = None if ours is None else ours.refused(partition, key)
-        if unenlisted is not None:
-            answers[key] = unenlisted
+        error_result = None if transaction is None else transaction.error_result(partition, key)
+        if error_result is not None:
+            results[key] = error_result
         elif request.acks not in (NO_ACKS, 1, ALL_ACKS):
-            answers[key] = _error_response(key, Errors.INVALID_REQUIRED_ACKS)
+            results[key] = _error_result(key, Errors.INVALID_REQUIRED_ACKS)
         elif partition.topic in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
-            answers[key] = _error_response(key, Errors.INVALID_TOPIC_EXCEPTION)
+            results[key] = _error_result(key, Errors.INVALID_TOPIC_EXCEPTION)
         else:
-            append = _append if ours is None else ours.append
-            answers[key] = append(partition, batch, key)
-            if partition.syncs and not answers[key].error_code:
+            append = _append if transaction is None else transaction.append
+            results[key] = append(partition, batch, key)
+            if partition.syncs and not results[key].error_code:
                 unsynced[key] = partition
         yield
-    if refused:
-        written = answers | refused
-        answers.clear()
-        answers.update((key, written[key]) for key, _ in _wanted(request))
+    if rejected:
+        unordered = results | rejected
+        results.clear()
+        results.update((key, unordered[key]) for key, _ in _requested_batches(request))
 
 
-def _wanted(request: ProduceRequest) -> list[tuple[Key, Buffer]]:
-    """Each partition of a request and what is for it."""
+def _requested_batches(request: ProduceRequest) -> list[tuple[Key, Buffer]]:
+    """Return each partition of a request and its records."""
     return [
-        ((topic.name, topic.topic_id, wanted.index), wanted.records or b"")
+        ((topic.name, topic.topic_id, partition.index), partition.records or b"")
         for topic in request.topic_data
-        for wanted in topic.partition_data
+        for partition in topic.partition_data
     ]
 
 
 def _find(
     catalogue: ClusterCatalogue, partitions: Partitions, key: Key, data: Buffer, context: RequestContext
 ) -> tuple[Partition, Buffer]:
-    """The partition and the batch for it. Raises `Refused`."""
+    """Return a partition and its batch. Raises `Refused`."""
     name, topic_id, index = key
     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
     if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
@@ -340,72 +337,72 @@ def _find(
 
 
 def _append(
-    partition: Partition, batch: Buffer, key: Key, *, begins: bool = False
+    partition: Partition, batch: Buffer, key: Key, *, sequence_zero: bool = False
 ) -> PartitionProduceResponse:
-    """`begins`: with it a producer begins that numbers its records from 0."""
+    """Append a batch. `sequence_zero`: the producer's first batch must have sequence number 0."""
     try:
-        done = partition.produce(batch, sequence_zero=begins)
-    except Refused as refused:
-        told = refused.record_errors
+        appended = partition.produce(batch, sequence_zero=sequence_zero)
+    except Refused as rejected:
+        record_errors = rejected.record_errors
         return PartitionProduceResponse(
             index=partition.index,
-            error_code=refused.error,
+            error_code=rejected.error,
             base_offset=-1,
-            log_start_offset=-1 if refused.error in STARTS_UNTOLD else partition.start_offset,
+            log_start_offset=-1 if rejected.error in ERRORS_WITHOUT_START_OFFSET else partition.start_offset,
             record_errors=tuple(
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
-                for index, why in told
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in record_errors
             ),
-            error_message=refused.message if told else None,
+            error_message=rejected.message if record_errors else None,
         )
     return PartitionProduceResponse(
         index=partition.index,
-        base_offset=done.base_offset,
-        log_append_time_ms=done.log_append_time_ms,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=partition.start_offset,
     )
 
 
-async def _sync_untold(begun: dict[Key, asyncio.Task[None]]) -> HangUp | None:
-    """Nobody waits for an answer, but the next request waits."""
-    for syncing in begun.values():
+async def _sync_without_response(syncs: dict[Key, asyncio.Task[None]]) -> HangUp | None:
+    """Wait for the syncs of a request with acks=0; the connection's next request waits for them too."""
+    for sync in syncs.values():
         try:
-            await asyncio.shield(syncing)
+            await asyncio.shield(sync)
         except LogError:
             return HANG_UP
     return None
 
 
 async def _when_durable(
-    answers: dict[Key, PartitionProduceResponse], begun: dict[Key, asyncio.Task[None]]
+    results: dict[Key, PartitionProduceResponse], syncs: dict[Key, asyncio.Task[None]]
 ) -> ProduceResponse:
-    """`konvene.log.fsync.topics`, `flush.messages`: on the disk before it is acknowledged, or refused."""
-    for key, syncing in begun.items():
+    """Respond once the batches are on disk (`konvene.log.fsync.topics`, `flush.messages`)."""
+    for key, sync in syncs.items():
         try:
-            await asyncio.shield(syncing)
+            await asyncio.shield(sync)
         except LogError as error:
-            answers[key] = _error_response(key, Errors(error.code))
-    return _response(answers)
+            results[key] = _error_result(key, Errors(error.code))
+    return _response(results)
 
 
-def _begin(unsynced: dict[Key, Partition]) -> dict[Key, asyncio.Task[None]]:
-    """Begin to sync all of them. It goes on if the client hangs up: others wait to read what it wrote."""
-    begun = {key: asyncio.ensure_future(partition.sync()) for key, partition in unsynced.items()}
-    for syncing in begun.values():
-        syncing.add_done_callback(_forget)
-    return begun
+def _start_syncs(unsynced: dict[Key, Partition]) -> dict[Key, asyncio.Task[None]]:
+    """Start to sync partitions. The syncs continue if the client disconnects: consumers wait for them."""
+    syncs = {key: asyncio.ensure_future(partition.sync()) for key, partition in unsynced.items()}
+    for sync in syncs.values():
+        sync.add_done_callback(_retrieve_exception)
+    return syncs
 
 
-def _forget(syncing: asyncio.Task[None]) -> None:
-    """A failure is the log's to remember; that nobody waits for this one any more is no news."""
-    if not syncing.cancelled():
-        syncing.exception()
+def _retrieve_exception(sync: asyncio.Task[None]) -> None:
+    """Keep asyncio from logging an error that no task awaits. The log itself records that it failed."""
+    if not sync.cancelled():
+        sync.exception()
 
 
-def _response(answers: dict[Key, PartitionProduceResponse]) -> ProduceResponse:
+def _response(results: dict[Key, PartitionProduceResponse]) -> ProduceResponse:
     topics: dict[tuple[str, Uuid], list[PartitionProduceResponse]] = {}
-    for (name, topic_id, _), answer in answers.items():
-        topics.setdefault((name, topic_id), []).append(answer)
+    for (name, topic_id, _), result in results.items():
+        topics.setdefault((name, topic_id), []).append(result)
     return ProduceResponse(
         responses=tuple(
             TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=tuple(partitions))
@@ -414,5 +411,5 @@ def _response(answers: dict[Key, PartitionProduceResponse]) -> ProduceResponse:
     )
 
 
-def _error_response(key: Key, error: Errors, message: str | None = None) -> PartitionProduceResponse:
+def _error_result(key: Key, error: Errors, message: str | None = None) -> PartitionProduceResponse:
     return PartitionProduceResponse(index=key[2], error_code=error, base_offset=-1, error_message=message)

@@ -1,4 +1,4 @@
-"""ShareAcknowledge: a member says what became of records, and hears it when that is written."""
+"""ShareAcknowledge: acknowledge acquired records, and respond once the acknowledgements are persisted."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def handle(
         share_partitions.sessions.acknowledge(
             request.group_id, request.member_id, request.share_session_epoch
         )
-    except (RequestRejected, SessionError) as refused:
-        return ShareAcknowledgeResponse(error_code=refused.error)
-    return _Answer(settings, catalogue, share_partitions, request, context).deferred
+    except (RequestRejected, SessionError) as rejected:
+        return ShareAcknowledgeResponse(error_code=rejected.error)
+    return _DelayedResponse(settings, catalogue, share_partitions, request, context).deferred
 
 
-class _Answer:
-    """An answer that waits for its acknowledgements."""
+class _DelayedResponse:
+    """A response that waits for the acknowledgements of its request."""
 
-    __slots__ = ("acknowledging", "catalogue", "deferred", "request", "settings", "share_partitions")
+    __slots__ = ("catalogue", "deferred", "pending", "request", "settings", "share_partitions")
 
     def __init__(
         self,
@@ -66,25 +66,25 @@ class _Answer:
         self.settings, self.catalogue, self.share_partitions = settings, catalogue, share_partitions
         self.request = request
         self.deferred: Deferred[ShareAcknowledgeResponse] = Deferred()
-        self.acknowledging = PendingAcknowledgements(self._done)
-        places: list[tuple[TopicIdPartition, Any]] = [
+        self.pending = PendingAcknowledgements(self._respond)
+        acknowledgements: list[tuple[TopicIdPartition, Any]] = [
             ((topic.topic_id, partition.partition_index), partition.acknowledgement_batches)
             for topic in request.topics
             for partition in topic.partitions
         ]
-        self.acknowledging.take(catalogue, share_partitions, request, context, places)
+        self.pending.submit(catalogue, share_partitions, request, context, acknowledgements)
 
-    def _done(self) -> None:
+    def _respond(self) -> None:
         request, catalogue = self.request, self.catalogue
         assert request.group_id is not None and request.member_id is not None
         if request.share_session_epoch == FINAL_EPOCH:
             self.share_partitions.release(request.group_id, request.member_id)
-        results = self.acknowledging.results
-        moved = any(error in LEADER_CHANGED_ERRORS for error, _ in results.values())
+        results = self.pending.results
+        leader_changed = any(error in LEADER_CHANGED_ERRORS for error, _ in results.values())
         topics = tuple(
             ShareAcknowledgeTopicResponse(
                 topic_id=topic_id,
-                partitions=tuple(self._partition(place, told) for place, told in group),
+                partitions=tuple(self._partition(partition, result) for partition, result in group),
             )
             for topic_id, group in groupby(results.items(), key=lambda item: item[0][0])
         )
@@ -94,17 +94,17 @@ class _Answer:
                 acquisition_lock_timeout_ms=lock_timeout_ms(self.settings, request.group_id),
                 responses=topics,
                 node_endpoints=(NodeEndpoint(node_id=catalogue.node_id, host=host, port=port),)
-                if moved
+                if leader_changed
                 else (),
             )
         )
 
-    def _partition(self, place: TopicIdPartition, told: PartitionResult) -> PartitionData:
-        error, message = told
-        data = PartitionData(partition_index=place[1], error_code=error, error_message=message)
+    def _partition(self, partition: TopicIdPartition, result: PartitionResult) -> PartitionData:
+        error, message = result
+        data = PartitionData(partition_index=partition[1], error_code=error, error_message=message)
         if error not in LEADER_CHANGED_ERRORS:
             return data
         leader = LeaderIdAndEpoch(
-            leader_id=self.catalogue.node_id, leader_epoch=leader_epoch(self.catalogue, place)
+            leader_id=self.catalogue.node_id, leader_epoch=leader_epoch(self.catalogue, partition)
         )
         return data.replace(current_leader=leader)

@@ -1,12 +1,12 @@
-"""ShareFetch: a member acknowledges what it had, and acquires records.
+"""ShareFetch: acknowledge acquired records and acquire further ones.
 
-Both happen at once and are answered together, when the acknowledgements are written and the records are
-there. A fetch that finds nothing waits: for a partition to grow, for records that are given back, for a
-share partition to be loaded. Whoever wakes it says which partition has news, and only that one is looked at.
-A share partition that cannot be loaded is told of when time is up, as by Kafka: who is told at once asks
-again at once.
+Both happen at the same time. The response is sent once the acknowledgements are persisted and the fetch is
+complete. A fetch that acquires nothing waits for a partition to grow, for records to be released, or for a
+share partition to be loaded. Each such event names its share partition, and only that one is tried again. The
+error of a share partition that cannot be loaded is returned when `max_wait_ms` have passed, as in Kafka:
+returned at once, it would make the member fetch in a tight loop.
 
-Partitions begin with another one in each request of a session, so that none of them is always the last.
+Each request of a session begins with another partition, so that none of them is always the last.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.sharing")
 
+Servers = list[tuple[TopicIdPartition, SharePartitionServer]]
+
 
 def handle(
     loop: asyncio.AbstractEventLoop,
@@ -65,40 +67,40 @@ def handle(
     try:
         check_request(catalogue, request)
         _check_renewal(request, context)
-        return _Fetch(loop, settings, catalogue, share_partitions, request, context).deferred
-    except RequestRejected as refused:
-        return ShareFetchResponse(error_code=refused.error)
-    except SessionError as refused:
-        answer = ShareFetchResponse(error_code=refused.error)
-        if refused.error is not Errors.SHARE_SESSION_LIMIT_REACHED or request.max_wait_ms <= 0:
-            return answer
+        return _DelayedShareFetch(loop, settings, catalogue, share_partitions, request, context).deferred
+    except RequestRejected as rejected:
+        return ShareFetchResponse(error_code=rejected.error)
+    except SessionError as rejected:
+        response = ShareFetchResponse(error_code=rejected.error)
+        if rejected.error is not Errors.SHARE_SESSION_LIMIT_REACHED or request.max_wait_ms <= 0:
+            return response
         deferred: Deferred[ShareFetchResponse] = Deferred()
-        loop.call_later(min(request.max_wait_ms, MAX_INT) / 1000, deferred.resolve, answer)
+        loop.call_later(min(request.max_wait_ms, MAX_INT) / 1000, deferred.resolve, response)
         return deferred
 
 
 def _check_renewal(request: ShareFetchRequest, context: RequestContext) -> None:
-    """A request that renews locks fetches nothing (KIP-1222). Raises `RequestRejected`."""
+    """Raise `RequestRejected` if a request that renews locks fetches records too (KIP-1222)."""
     if context.api_version < FIRST_VERSION_WITH_RENEW or not request.is_renew_ack:
         return
     if request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms:
         raise RequestRejected(Errors.INVALID_REQUEST)
 
 
-class _Found(NamedTuple):
-    """What a fetch has for one partition."""
+class _FetchedPartition(NamedTuple):
+    """The result of a fetch for one partition: an error, or acquired records."""
 
-    told: PartitionResult = SUCCESS
+    result: PartitionResult = SUCCESS
     acquired: tuple[Acquired, ...] = ()
     records: bytes | memoryview = b""
 
 
-class _Fetch:
-    """One request until it is answered."""
+class _DelayedShareFetch:
+    """A request until its response: acknowledges, and acquires records or waits for them."""
 
     __slots__ = (
-        "acknowledging", "alarm", "catalogue", "deferred", "found", "is_fetched", "loop", "member_id",
-        "request", "settings", "share_partitions", "turn", "watches", "written",
+        "acknowledgements", "catalogue", "deferred", "fetched", "is_acknowledged", "is_fetched", "loop",
+        "member_id", "request", "session_fetch", "settings", "share_partitions", "timer", "watches",
     )  # fmt: skip
 
     def __init__(
@@ -114,177 +116,185 @@ class _Fetch:
         self.loop, self.settings = loop, settings
         self.catalogue, self.share_partitions = catalogue, share_partitions
         self.request, self.member_id = request, request.member_id
-        said: list[tuple[TopicIdPartition, Any]] = []
-        wanted: list[TopicIdPartition] = []
+        requested: list[TopicIdPartition] = []
+        batches: list[tuple[TopicIdPartition, Any]] = []
         for topic in request.topics:
             for partition in topic.partitions:
-                place = (topic.topic_id, partition.partition_index)
-                wanted.append(place)
-                said.append((place, partition.acknowledgement_batches))
-        if not any(batches for _, batches in said):
-            said.clear()
-        self.turn = share_partitions.sessions.fetch(
+                topic_partition = (topic.topic_id, partition.partition_index)
+                requested.append(topic_partition)
+                batches.append((topic_partition, partition.acknowledgement_batches))
+        if not any(of_partition for _, of_partition in batches):
+            batches.clear()
+        self.session_fetch = share_partitions.sessions.fetch(
             request.group_id,
             self.member_id,
             request.share_session_epoch,
-            wanted,
+            requested,
             [
                 (topic.topic_id, index)
                 for topic in request.forgotten_topics_data
                 for index in topic.partitions
             ],
-            acknowledges=bool(said),
+            acknowledges=bool(batches),
             connection=context.connection,
         )
         self.deferred: Deferred[ShareFetchResponse] = Deferred()
-        self.found: dict[TopicIdPartition, _Found] = {}
-        self.watches: list[_Watch] = []
-        self.alarm: Any = None
+        self.fetched: dict[TopicIdPartition, _FetchedPartition] = {}
+        self.watches: list[_PartitionWatch] = []
+        self.timer: Any = None
         self.is_fetched = False
-        self.written = not said
-        self.acknowledging = PendingAcknowledgements(self._acknowledged)
-        if said:
-            self.acknowledging.take(catalogue, share_partitions, request, context, said)
+        self.is_acknowledged = not batches
+        self.acknowledgements = PendingAcknowledgements(self._complete_acknowledgements)
+        if batches:
+            self.acknowledgements.submit(catalogue, share_partitions, request, context, batches)
         renews = context.api_version >= FIRST_VERSION_WITH_RENEW and request.is_renew_ack
-        self._begin(() if renews else self.turn.partitions)
+        self._start(() if renews else self.session_fetch.partitions)
 
     # --- fetching ---
 
-    def _begin(self, places: tuple[TopicIdPartition, ...]) -> None:
-        """Take what is there; if there is nothing, wait for it."""
-        served = self._served(places)
+    def _start(self, partitions: tuple[TopicIdPartition, ...]) -> None:
+        """Acquire available records; if there are none, wait for them."""
+        servers = self._find_servers(partitions)
         request = self.request
-        if not served or not request.max_records or not request.max_bytes or self._take(served):
-            self._fetched()
+        if not servers or not request.max_records or not request.max_bytes or self._acquire_all(servers):
+            self._complete_fetch()
             return
         if request.max_wait_ms <= 0:
-            self._take(served, enough=0)
-            self._fetched()
+            self._acquire_all(servers, min_bytes=0)
+            self._complete_fetch()
             return
-        self.alarm = self.loop.call_later(min(request.max_wait_ms, MAX_INT) / 1000, self._timed_out)
-        for place, partition in served:
-            watch = _Watch(self, place, partition)
+        self.timer = self.loop.call_later(min(request.max_wait_ms, MAX_INT) / 1000, self._expire)
+        for partition, server in servers:
+            watch = _PartitionWatch(self, partition, server)
             self.watches.append(watch)
-            partition.waiting[watch] = None
-            partition.partition.waiting[watch] = None
+            server.waiting[watch] = None
+            server.partition.waiting[watch] = None
 
-    def _served(
-        self, places: tuple[TopicIdPartition, ...]
-    ) -> list[tuple[TopicIdPartition, SharePartitionServer]]:
-        """The share partitions that can be fetched, or will be when they are loaded. The others are found."""
+    def _find_servers(self, partitions: tuple[TopicIdPartition, ...]) -> Servers:
+        """Return the share partitions that are loaded or loading. The others get an error in `fetched`."""
         topics, group_id = self.catalogue.topics, self.request.group_id
         assert group_id is not None
-        served: list[tuple[TopicIdPartition, SharePartitionServer]] = []
-        at = self.request.share_session_epoch % len(places) if places else 0
-        for place in places[at:] + places[:at]:
-            topic = topics.by_id.get(place[0])
+        servers: Servers = []
+        start = self.request.share_session_epoch % len(partitions) if partitions else 0
+        for partition in partitions[start:] + partitions[:start]:
+            topic = topics.by_id.get(partition[0])
             if topic is None:
-                self.found[place] = _Found((Errors.UNKNOWN_TOPIC_ID, None))
+                self.fetched[partition] = _FetchedPartition((Errors.UNKNOWN_TOPIC_ID, None))
                 continue
-            if not 0 <= place[1] < topic.partitions:
-                self.found[place] = _Found((Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
+            if not 0 <= partition[1] < topic.partitions:
+                self.fetched[partition] = _FetchedPartition((Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
                 continue
-            one = self.share_partitions.serve(SharePartitionKey(group_id, *place), topic.name)
-            if not isinstance(one, SharePartitionServer):
-                self.found[place] = _Found(one)
+            server = self.share_partitions.serve(SharePartitionKey(group_id, *partition), topic.name)
+            if not isinstance(server, SharePartitionServer):
+                self.fetched[partition] = _FetchedPartition(server)
             else:
-                if one.failed is not None:
-                    self.found[place] = _Found(one.failed)
-                served.append((place, one))
-        return served
+                if server.failed is not None:
+                    self.fetched[partition] = _FetchedPartition(server.failed)
+                servers.append((partition, server))
+        return servers
 
-    def _take(
-        self, served: list[tuple[TopicIdPartition, SharePartitionServer]], enough: int | None = None
-    ) -> bool:
-        """Acquire what these have. False if there is nothing, or too little: then nothing was acquired."""
-        ready = [(place, one) for place, one in served if one.can_acquire]
+    def _acquire_all(self, servers: Servers, min_bytes: int | None = None) -> bool:
+        """Acquire records of these share partitions, from `min_bytes` on (by default the request's).
+
+        Return False, without having acquired anything, if there are too few. With `min_bytes` 0 all results
+        are kept in `fetched`, including empty ones."""
+        ready = [(partition, server) for partition, server in servers if server.can_acquire]
         if not ready:
             return False
         request = self.request
-        min_bytes = request.min_bytes if enough is None else enough
-        if min_bytes > 1 and _size(ready, min_bytes) < min_bytes:
+        keeps_all = min_bytes == 0
+        if min_bytes is None:
+            min_bytes = request.min_bytes
+        if min_bytes > 1 and _available_bytes(ready, min_bytes) < min_bytes:
             return False
-        left = request.max_records
+        remaining = request.max_records
         max_bytes = min(request.max_bytes, self.settings.config["fetch.max.bytes"]) // len(ready)
-        is_something = False
-        found: dict[TopicIdPartition, _Found] = {}
-        for place, one in ready:
-            here = found[place] = self._acquire(one, left, max_bytes) if left > 0 else _Found()
-            left -= sum(last - first + 1 for first, last, _ in here.acquired)
-            is_something = is_something or bool(here.acquired) or here.told is not SUCCESS
-        if is_something or enough == 0:
-            self.found.update(found)
-        return is_something
+        has_results = False
+        fetched: dict[TopicIdPartition, _FetchedPartition] = {}
+        for partition, server in ready:
+            result = _FetchedPartition() if remaining <= 0 else self._acquire(server, remaining, max_bytes)
+            fetched[partition] = result
+            remaining -= sum(last - first + 1 for first, last, _ in result.acquired)
+            has_results = has_results or bool(result.acquired) or result.result is not SUCCESS
+        if has_results or keeps_all:
+            self.fetched.update(fetched)
+        return has_results
 
-    def _acquire(self, one: SharePartitionServer, max_records: int, max_bytes: int) -> _Found:
+    def _acquire(self, server: SharePartitionServer, max_records: int, max_bytes: int) -> _FetchedPartition:
         request = self.request
         mode = AcquireMode.RECORD_LIMIT if request.share_acquire_mode == 1 else AcquireMode.BATCH_OPTIMIZED
         try:
-            acquired, read = one.acquire(self.member_id, mode, max_records, request.batch_size, max_bytes)
+            acquired, read = server.acquire(self.member_id, mode, max_records, request.batch_size, max_bytes)
         except LogError as error:
-            return _Found((Errors(error.code), None))
+            return _FetchedPartition((Errors(error.code), None))
         except CodecError as error:
-            log.error("%s cannot be read: %s", one, error)
-            return _Found((Errors.CORRUPT_MESSAGE, str(error)))
-        return _Found(SUCCESS, tuple(acquired), read[0] if len(read) == 1 else b"".join(read))
+            log.error("%s cannot be read: %s", server, error)
+            return _FetchedPartition((Errors.CORRUPT_MESSAGE, str(error)))
+        return _FetchedPartition(SUCCESS, tuple(acquired), read[0] if len(read) == 1 else b"".join(read))
 
-    def try_complete(self, watch: _Watch) -> None:
-        """A partition has news."""
+    def try_complete(self, watch: _PartitionWatch) -> None:
+        """Complete the fetch if the share partition has failed or has records now."""
         if self.is_fetched:
             return
-        one = watch.served
-        if one.failed is not None:
-            self.found[watch.place] = _Found(one.failed)
-            if one.was_loaded:
-                self._fetched()
-        elif not self.turn.is_open:
-            self._fetched()  # The member's connection is lost: what it would be given is better with others.
-        elif self._take([(watch.place, one)] if self.request.min_bytes <= 1 else self._all()):
-            self._fetched()
+        server = watch.server
+        if server.failed is not None:
+            self.fetched[watch.topic_partition] = _FetchedPartition(server.failed)
+            if server.was_loaded:
+                self._complete_fetch()
+        elif not self.session_fetch.is_open:
+            self._complete_fetch()  # The member's connection is lost: leave the records to other members.
+        elif self._acquire_all(
+            [(watch.topic_partition, server)] if self.request.min_bytes <= 1 else self._watched()
+        ):
+            self._complete_fetch()
 
-    def _timed_out(self) -> None:
-        """Whatever is there is enough."""
-        if self.turn.is_open:
-            self._take(self._all(), enough=0)
-        self._fetched()
+    def _expire(self) -> None:
+        """Complete the fetch with whatever can be acquired after `max_wait_ms`."""
+        if self.session_fetch.is_open:
+            self._acquire_all(self._watched(), min_bytes=0)
+        self._complete_fetch()
 
-    def _all(self) -> list[tuple[TopicIdPartition, SharePartitionServer]]:
-        return [(watch.place, watch.served) for watch in self.watches]
+    def _watched(self) -> Servers:
+        return [(watch.topic_partition, watch.server) for watch in self.watches]
 
-    def _fetched(self) -> None:
+    def _complete_fetch(self) -> None:
         self.is_fetched = True
-        if self.alarm is not None:
-            self.alarm.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
         for watch in self.watches:
-            watch.served.waiting.pop(watch, None)
-            watch.served.partition.waiting.pop(watch, None)
+            watch.server.waiting.pop(watch, None)
+            watch.server.partition.waiting.pop(watch, None)
         self.watches = []
-        self._answer()
+        self._respond()
 
-    # --- answering ---
+    # --- responding ---
 
-    def _acknowledged(self) -> None:
-        self.written = True
-        self._answer()
+    def _complete_acknowledgements(self) -> None:
+        self.is_acknowledged = True
+        self._respond()
 
-    def _answer(self) -> None:
-        if not self.is_fetched or not self.written:
+    def _respond(self) -> None:
+        """Respond once the fetch and the acknowledgements are complete."""
+        if not self.is_fetched or not self.is_acknowledged:
             return
         catalogue, request = self.catalogue, self.request
         assert request.group_id is not None
-        error, found = self.turn.answer(
-            {place: (bool(one.records), bool(one.told[0])) for place, one in self.found.items()}
+        error, reported = self.session_fetch.answer(
+            {
+                partition: (bool(fetched.records), bool(fetched.result[0]))
+                for partition, fetched in self.fetched.items()
+            }
         )
-        if self.turn.is_final:
+        if self.session_fetch.is_final:
             self.share_partitions.release(request.group_id, self.member_id)
-        acknowledged = self.acknowledging.results
+        acknowledged = self.acknowledgements.results
         topics: dict[Uuid, list[PartitionData]] = {}
-        moved = False
-        for place in dict.fromkeys((*found, *acknowledged)):
-            one = self.found[place] if place in found else _Found()
-            moved = moved or one.told[0] in LEADER_CHANGED_ERRORS
-            topics.setdefault(place[0], []).append(
-                self._partition(place, one, acknowledged.get(place, SUCCESS))
+        leader_changed = False
+        for partition in dict.fromkeys((*reported, *acknowledged)):
+            fetched = self.fetched[partition] if partition in reported else _FetchedPartition()
+            leader_changed = leader_changed or fetched.result[0] in LEADER_CHANGED_ERRORS
+            topics.setdefault(partition[0], []).append(
+                self._partition(partition, fetched, acknowledged.get(partition, SUCCESS))
             )
         host, port = catalogue.advertised
         self.deferred.resolve(
@@ -296,52 +306,54 @@ class _Fetch:
                     for topic_id, partitions in topics.items()
                 ),
                 node_endpoints=(NodeEndpoint(node_id=catalogue.node_id, host=host, port=port),)
-                if moved
+                if leader_changed
                 else (),
             )
         )
 
     def _partition(
-        self, place: TopicIdPartition, found: _Found, acknowledged: PartitionResult
+        self, partition: TopicIdPartition, fetched: _FetchedPartition, acknowledged: PartitionResult
     ) -> PartitionData:
-        error, message = found.told
+        error, message = fetched.result
         data = PartitionData(
-            partition_index=place[1],
+            partition_index=partition[1],
             error_code=error,
             error_message=message,
             acknowledge_error_code=acknowledged[0],
             acknowledge_error_message=acknowledged[1],
-            records=found.records,
+            records=fetched.records,
             acquired_records=tuple(
                 AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
-                for first, last, count in found.acquired
+                for first, last, count in fetched.acquired
             ),
         )
         if error not in LEADER_CHANGED_ERRORS:
             return data
         leader = LeaderIdAndEpoch(
-            leader_id=self.catalogue.node_id, leader_epoch=leader_epoch(self.catalogue, place)
+            leader_id=self.catalogue.node_id, leader_epoch=leader_epoch(self.catalogue, partition)
         )
         return data.replace(current_leader=leader)
 
 
-def _size(ready: list[tuple[TopicIdPartition, SharePartitionServer]], enough: int) -> int:
-    """Bytes that could be had, as long as that may matter."""
+def _available_bytes(servers: Servers, limit: int) -> int:
+    """Return the size of the records that could be acquired, counting up to `limit`."""
     size = 0
-    for _, one in ready:
-        size += one.size_ahead(enough - size)
-        if size >= enough:
+    for _, server in servers:
+        size += server.size_ahead(limit - size)
+        if size >= limit:
             break
     return size
 
 
-class _Watch:
-    """One partition of a fetch that waits."""
+class _PartitionWatch:
+    """Notifies a waiting fetch of one share partition's records."""
 
-    __slots__ = ("fetch", "place", "served")
+    __slots__ = ("fetch", "server", "topic_partition")
 
-    def __init__(self, fetch: _Fetch, place: TopicIdPartition, served: SharePartitionServer) -> None:
-        self.fetch, self.place, self.served = fetch, place, served
+    def __init__(
+        self, fetch: _DelayedShareFetch, topic_partition: TopicIdPartition, server: SharePartitionServer
+    ) -> None:
+        self.fetch, self.topic_partition, self.server = fetch, topic_partition, server
 
     def try_complete(self) -> None:
         self.fetch.try_complete(self)

@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge have in common: who may ask, and what becomes of acknowledgements."""
+"""Common parts of ShareFetch and ShareAcknowledge: validation, and waiting for acknowledgements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from konvene.broker.shares.share_partitions import SharePartitions
     from konvene.runtime.coordinator import RequestContext
 
-LONGEST_MEMBER_ID = 36
+MAX_MEMBER_ID_LENGTH = 36
 FIRST_VERSION_WITH_RENEW = 2
 
 UNKNOWN_PARTITION: PartitionResult = (
@@ -28,11 +28,11 @@ UNKNOWN_PARTITION: PartitionResult = (
 )
 
 LEADER_CHANGED_ERRORS = frozenset((Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH))
-"""With these a member is told who leads."""
+"""Errors after which the response has the current leader."""
 
 
 class RequestRejected(Exception):
-    """The whole request is answered with this error."""
+    """The whole request fails with this error."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
@@ -51,95 +51,96 @@ class Batch(Protocol):
 
 
 def check_request(catalogue: ClusterCatalogue, request: Any) -> None:
-    """What is asked of both requests before anything else. Raises `RequestRejected`."""
+    """Validate the fields that both requests have. Raises `RequestRejected`."""
     if not share_groups_enabled(catalogue):
         raise RequestRejected(Errors.UNSUPPORTED_VERSION)
-    if request.group_id is None or not request.member_id or len(request.member_id) > LONGEST_MEMBER_ID:
+    if request.group_id is None or not request.member_id or len(request.member_id) > MAX_MEMBER_ID_LENGTH:
         raise RequestRejected(Errors.INVALID_REQUEST)
 
 
 def lock_timeout_ms(settings: BrokerSettings, group_id: str) -> int:
-    """How long the group's members may keep a record, which every answer tells."""
+    """Return the duration of the group's acquisition locks, which is part of every response."""
     timeout: int = settings.group_configs.of(group_id)["share.record.lock.duration.ms"]
     return timeout
 
 
-def leader_epoch(catalogue: ClusterCatalogue, place: TopicIdPartition) -> int:
-    """Of the partition's leader, which is this broker; -1 where there is none."""
-    topic = catalogue.topics.by_id.get(place[0])
+def leader_epoch(catalogue: ClusterCatalogue, partition: TopicIdPartition) -> int:
+    """Return the leader epoch of a partition, which this broker leads; -1 if the topic does not exist."""
+    topic = catalogue.topics.by_id.get(partition[0])
     return catalogue.state.leader_epoch(topic.name) if topic is not None else -1
 
 
 class PendingAcknowledgements:
-    """The acknowledgements of one request. `done` is called when the last of them is written."""
+    """The acknowledgements of one request. Calls `on_complete` when the last of them is persisted."""
 
-    __slots__ = ("_done", "_missing", "results")
+    __slots__ = ("_on_complete", "_pending", "results")
 
-    def __init__(self, done: Callable[[], None]) -> None:
+    def __init__(self, on_complete: Callable[[], None]) -> None:
         self.results: dict[TopicIdPartition, PartitionResult] = {}
-        self._missing = 1  # The taking itself: nothing is done before all partitions were taken.
-        self._done = done
+        """Result of each partition, complete when `on_complete` is called."""
+        self._pending = 1  # Counts `submit` itself, so that it does not complete before its last partition.
+        self._on_complete = on_complete
 
-    def take(
+    def submit(
         self,
         catalogue: ClusterCatalogue,
         share_partitions: SharePartitions,
         request: Any,
         context: RequestContext,
-        places: Iterable[tuple[TopicIdPartition, Any]],
+        acknowledgements: Iterable[tuple[TopicIdPartition, Any]],
     ) -> None:
-        """Do what the request says of these partitions, each of which has an answer of its own.
+        """Apply the acknowledgement batches of each partition. To be called once; may call `on_complete`.
 
-        A partition of which nothing is said is fine, served or not; as by Kafka it is left out where nothing
-        is said of any. To be called once; `done` may be called in it."""
+        A partition without batches succeeds, whether it exists here or not. As in Kafka, it has a result only
+        if another partition has batches."""
         group_id, member_id = request.group_id, request.member_id
         renews = context.api_version >= FIRST_VERSION_WITH_RENEW
-        unsaid: list[TopicIdPartition] = []
-        is_said = False
-        for place, batches in places:
-            topic = catalogue.topics.by_id.get(place[0])
+        without_batches: list[TopicIdPartition] = []
+        has_batches = False
+        for partition, batches in acknowledgements:
+            topic = catalogue.topics.by_id.get(partition[0])
             if topic is None:
-                self.results[place] = (Errors.UNKNOWN_TOPIC_ID, None)
+                self.results[partition] = (Errors.UNKNOWN_TOPIC_ID, None)
             elif not are_valid_batches(batches, renews=renews, is_renew_ack=renews and request.is_renew_ack):
-                self.results[place] = (Errors.INVALID_REQUEST, None)
-            elif not 0 <= place[1] < topic.partitions:
-                self.results[place] = (Errors.UNKNOWN_TOPIC_OR_PARTITION, None)
+                self.results[partition] = (Errors.INVALID_REQUEST, None)
+            elif not 0 <= partition[1] < topic.partitions:
+                self.results[partition] = (Errors.UNKNOWN_TOPIC_OR_PARTITION, None)
             elif not batches:
-                unsaid.append(place)
+                without_batches.append(partition)
             else:
-                is_said = True
-                served = share_partitions.served.get(SharePartitionKey(group_id, *place))
+                has_batches = True
+                served = share_partitions.served.get(SharePartitionKey(group_id, *partition))
                 if served is None:
-                    self.results[place] = UNKNOWN_PARTITION
+                    self.results[partition] = UNKNOWN_PARTITION
                     continue
                 acks = [Acknowledged(b.first_offset, b.last_offset, b.acknowledge_types) for b in batches]
-                self._wait(place, served.acknowledge(member_id, acks))
-        if is_said:
-            self.results.update(dict.fromkeys(unsaid, SUCCESS))
-        self._one_less()
+                self._await_result(partition, served.acknowledge(member_id, acks))
+        if has_batches:
+            self.results.update(dict.fromkeys(without_batches, SUCCESS))
+        self._complete_one()
 
-    def _wait(self, place: TopicIdPartition, answer: Deferred[PartitionResult]) -> None:
-        self._missing += 1
-        answer.listen(lambda told: self._answered(place, told))
+    def _await_result(self, partition: TopicIdPartition, pending: Deferred[PartitionResult]) -> None:
+        self._pending += 1
+        pending.listen(lambda result: self._set_result(partition, result))
 
-    def _answered(self, place: TopicIdPartition, told: PartitionResult) -> None:
-        self.results[place] = told
-        self._one_less()
+    def _set_result(self, partition: TopicIdPartition, result: PartitionResult) -> None:
+        self.results[partition] = result
+        self._complete_one()
 
-    def _one_less(self) -> None:
-        self._missing -= 1
-        if not self._missing:
-            self._done()
+    def _complete_one(self) -> None:
+        self._pending -= 1
+        if not self._pending:
+            self._on_complete()
 
 
 def are_valid_batches(batches: Iterable[Batch], *, renews: bool, is_renew_ack: bool) -> bool:
-    """Whether they rise, and each says one thing of all of its offsets or one of each."""
+    """Return whether the batches ascend, and each has valid types: one for all offsets or one for each."""
     last_type = AcknowledgeType.RENEW if renews else AcknowledgeType.REJECT
-    before = -1
+    last_offset = -1
     for batch in batches:
         types = batch.acknowledge_types
         offsets = batch.last_offset - batch.first_offset + 1
-        if offsets < 1 or batch.first_offset < before or not types:
+        if offsets < 1 or batch.first_offset < last_offset or not types:
             return False
         if len(types) > 1 and len(types) != offsets:
             return False
@@ -147,5 +148,5 @@ def are_valid_batches(batches: Iterable[Batch], *, renews: bool, is_renew_ack: b
             return False
         if AcknowledgeType.RENEW in types and not is_renew_ack:
             return False
-        before = batch.last_offset
+        last_offset = batch.last_offset
     return True

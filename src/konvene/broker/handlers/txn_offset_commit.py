@@ -1,13 +1,13 @@
-"""TxnOffsetCommit: offsets that count when a transaction is committed.
+"""TxnOffsetCommit: commit offsets of a group as part of a transaction.
 
-The partition that has the group's offsets must take part in the transaction; clients of the newer generation
-enlist it by this very request.
+The partition with the group's offsets has to be in the transaction. Requests since version 5 add it; for
+older ones that is verified with the transaction coordinator (KIP-890).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import submit_to_group_coordinator
 from konvene.broker.transactions import verification
@@ -25,7 +25,7 @@ from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from konvene.runtime.deferred import Answer, Deferred
+from konvene.runtime.deferred import Answer, Deferred, value_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_LOADING = 2
 FIRST_VERSION_WITH_GENERIC_ERROR = 4
-FIRST_VERSION_THAT_ENLISTS = 5
+FIRST_VERSION_ADDING_PARTITIONS = 5
 
 
 def handle(
@@ -52,75 +52,81 @@ def handle(
     request: TxnOffsetCommitRequest,
     context: RequestContext,
 ) -> Answer[TxnOffsetCommitResponse]:
-    def refused(error: Errors) -> TxnOffsetCommitResponse:
+    def error_response(error: Errors) -> TxnOffsetCommitResponse:
         return _error_response(catalogue, request, context, error)
 
     if not request.group_id:
-        return refused(Errors.INVALID_GROUP_ID)
-    if not _has_any(catalogue, request, context):
-        return refused(Errors.NONE)
+        return error_response(Errors.INVALID_GROUP_ID)
+    if not _has_valid_partition(catalogue, request, context):
+        return error_response(Errors.NONE)
     coordinator = groups.of(request.group_id)
     if coordinator is None:
-        return refused(Errors.NOT_COORDINATOR)
+        return error_response(Errors.NOT_COORDINATOR)
     index = groups.index_of(request.group_id)
     partition = partitions.get(OFFSETS_TOPIC, index)
     if partition is None:
-        return refused(Errors.NOT_COORDINATOR)
-    writer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
-    generation = _generation(context)
-    if verification.is_open(partition, writer) or not _is_verified(settings, generation):
-        return submit_to_group_coordinator(groups, request.group_id, request, context, refused)
-    if verification.is_fenced(partition, writer):
-        return refused(Errors.INVALID_PRODUCER_EPOCH)
-    place = OFFSETS_TOPIC, index
-    errors = verification.verify_or_add(loop, settings, transactions, writer, [place], generation)
+        return error_response(Errors.NOT_COORDINATOR)
+    producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
+    supported = _supported_operation(context)
+    if verification.is_open(partition, producer) or not _requires_verification(settings, supported):
+        return submit_to_group_coordinator(groups, request.group_id, request, context, error_response)
+    if verification.is_fenced(partition, producer):
+        return error_response(Errors.INVALID_PRODUCER_EPOCH)
+    topic_partition = OFFSETS_TOPIC, index
+    errors = verification.verify_or_add(loop, settings, transactions, producer, [topic_partition], supported)
 
-    def enlisted(errors: PartitionErrors) -> Any:
-        error = Errors(errors[place])
-        if error is Errors.NONE and not verification.is_still_open(transactions, writer, place):
+    def commit(
+        errors: PartitionErrors,
+    ) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
+        error = Errors(errors[topic_partition])
+        if error is Errors.NONE and not verification.is_still_open(transactions, producer, topic_partition):
             error = Errors.INVALID_TXN_STATE
         if error is not Errors.NONE:
-            return refused(_as_told(error, generation))
-        return submit_to_group_coordinator(groups, request.group_id, request, context, refused)
+            return error_response(_group_error(error, supported))
+        return submit_to_group_coordinator(groups, request.group_id, request, context, error_response)
 
-    return enlisted(errors) if isinstance(errors, dict) else _when_known(errors, enlisted)
-
-
-async def _when_known(errors: Awaitable[PartitionErrors], enlisted: Callable[[PartitionErrors], Any]) -> Any:
-    answer = enlisted(await errors)
-    return await answer if isinstance(answer, Deferred) else answer
+    return commit(errors) if isinstance(errors, dict) else _commit_when_verified(errors, commit)
 
 
-def _is_verified(settings: BrokerSettings, generation: SupportedOperation) -> bool:
-    if generation is SupportedOperation.ADD_PARTITION:
+async def _commit_when_verified(
+    errors: Awaitable[PartitionErrors],
+    commit: Callable[[PartitionErrors], TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]],
+) -> TxnOffsetCommitResponse:
+    return await value_of(commit(await errors))
+
+
+def _requires_verification(settings: BrokerSettings, supported: SupportedOperation) -> bool:
+    if supported is SupportedOperation.ADD_PARTITION:
         return True
     return bool(settings.config["transaction.partition.verification.enable"])
 
 
-def _generation(context: RequestContext) -> SupportedOperation:
-    if context.api_version >= FIRST_VERSION_THAT_ENLISTS:
+def _supported_operation(context: RequestContext) -> SupportedOperation:
+    if context.api_version >= FIRST_VERSION_ADDING_PARTITIONS:
         return SupportedOperation.ADD_PARTITION
     if context.api_version >= FIRST_VERSION_WITH_GENERIC_ERROR:
         return SupportedOperation.GENERIC_ERROR_SUPPORTED
     return SupportedOperation.DEFAULT_ERROR
 
 
-def _as_told(error: Errors, generation: SupportedOperation) -> Errors:
-    """The error of the transaction's coordinator as a group's coordinator tells it."""
+def _group_error(error: Errors, supported: SupportedOperation) -> Errors:
+    """Map an error of the transaction coordinator to one that a group coordinator returns."""
     if error is Errors.PRODUCER_FENCED:
         return Errors.INVALID_PRODUCER_EPOCH
-    if error is Errors.TRANSACTION_ABORTABLE and generation is SupportedOperation.DEFAULT_ERROR:
+    if error is Errors.TRANSACTION_ABORTABLE and supported is SupportedOperation.DEFAULT_ERROR:
         return Errors.INVALID_TXN_STATE
     if error in (Errors.NETWORK_EXCEPTION, Errors.COORDINATOR_LOAD_IN_PROGRESS):
         return Errors.COORDINATOR_LOAD_IN_PROGRESS
     return error
 
 
-def _has_any(catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, context: RequestContext) -> bool:
-    """Whether there is a partition of which an offset could be committed at all."""
+def _has_valid_partition(
+    catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, context: RequestContext
+) -> bool:
+    """Return whether at least one of the requested partitions exists."""
     for topic in request.topics:
-        known, _ = resolve_topic(catalogue.topics, topic, context.api_version)
-        if known is not None and any(0 <= p.partition_index < known.partitions for p in topic.partitions):
+        found, _ = resolve_topic(catalogue.topics, topic, context.api_version)
+        if found is not None and any(0 <= p.partition_index < found.partitions for p in topic.partitions):
             return True
     return False
 
@@ -128,22 +134,23 @@ def _has_any(catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, conte
 def _error_response(
     catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, context: RequestContext, error: Errors
 ) -> TxnOffsetCommitResponse:
-    """The same for every partition, but for those that do not exist."""
+    """Return an error for each partition that exists; the others have their own error."""
     if context.api_version < FIRST_VERSION_WITH_LOADING and error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
         error = Errors.COORDINATOR_NOT_AVAILABLE
     topics = []
     for topic in request.topics:
-        known, missing = resolve_topic(catalogue.topics, topic, context.api_version)
-        there = 0
-        if known is not None:
-            there, missing = known.partitions, Errors.UNKNOWN_TOPIC_OR_PARTITION
+        found, missing_error = resolve_topic(catalogue.topics, topic, context.api_version)
+        partition_count = 0
+        if found is not None:
+            partition_count, missing_error = found.partitions, Errors.UNKNOWN_TOPIC_OR_PARTITION
         partitions = tuple(
             TxnOffsetCommitResponsePartition(
                 partition_index=p.partition_index,
-                error_code=error if 0 <= p.partition_index < there else missing,
+                error_code=error if 0 <= p.partition_index < partition_count else missing_error,
             )
             for p in topic.partitions
         )
-        told = TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
-        topics.append(told)
+        topics.append(
+            TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        )
     return TxnOffsetCommitResponse(topics=tuple(topics))

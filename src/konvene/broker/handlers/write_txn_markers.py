@@ -1,12 +1,14 @@
-"""WriteTxnMarkers: a coordinator, or somebody who aborts what hangs, ends transactions in partitions.
+"""WriteTxnMarkers: append commit or abort markers to partitions.
 
-A group's offsets count, or are forgotten, before it is answered.
+The request comes from a transaction coordinator, or from an administrator who aborts a hanging transaction.
+For a partition of `__consumer_offsets` the group coordinator applies or discards the transaction's offsets
+before the response is sent.
 """
 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.errors import Errors
 from konvene.internal_topics import OFFSETS_TOPIC
@@ -20,7 +22,6 @@ from konvene.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from konvene.runtime.coordinator import RequestContext
-from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Ending
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 NOT_READY = frozenset(
     (Errors.COORDINATOR_NOT_AVAILABLE, Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.NOT_COORDINATOR)
 )
-"""What a coordinator that asks does not expect of a partition: it is told to ask its leader again."""
+"""Group coordinator's errors that are mapped to NOT_LEADER_OR_FOLLOWER, so that the marker is sent again."""
 
 
 async def handle(
@@ -71,13 +72,12 @@ async def _write(
     )  # fmt: skip
     if topic == OFFSETS_TOPIC:
         coordinator = groups.at(index)
-        answer: Any = Errors.NOT_LEADER_OR_FOLLOWER
-        if coordinator is not None:
-            later: Deferred[Any] = coordinator.submit(ending, RequestContext(client_id="broker"))
-            answer = await later
-        if answer in NOT_READY:
+        if coordinator is None:
             return Errors.NOT_LEADER_OR_FOLLOWER
-        return answer if isinstance(answer, Errors) else Errors.NONE
+        result: object = await coordinator.submit(ending, RequestContext(client_id="broker"))
+        if not isinstance(result, Errors):
+            return Errors.NONE
+        return Errors.NOT_LEADER_OR_FOLLOWER if result in NOT_READY else result
     try:
         partition.append_marker(ending, environment.wall_clock_ms())
         if partition.syncs:
@@ -95,9 +95,9 @@ def _result(producer_id: int, errors: dict[tuple[str, int], int]) -> WritableTxn
                 name=name,
                 partitions=tuple(
                     WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
-                    for (_, index), error in told
+                    for (_, index), error in of_topic
                 ),
             )
-            for name, told in groupby(errors.items(), key=lambda item: item[0][0])
+            for name, of_topic in groupby(errors.items(), key=lambda item: item[0][0])
         ),
     )

@@ -11,8 +11,9 @@ behind a marker.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.broker.handlers.add_partitions_to_txn import submit_for_transaction
 from konvene.broker.storage.partitions import Partition
@@ -98,7 +99,7 @@ def verify_or_add(
     producer: TransactionalProducer,
     partitions: list[TopicPartition],
     supported: SupportedOperation,
-) -> Any:
+) -> PartitionErrors | Awaitable[PartitionErrors]:
     """Verify that partitions are in the transaction, or add them if the client supports ADD_PARTITION.
 
     Return `PartitionErrors` or an awaitable of them. While the producer's previous transaction is being
@@ -120,7 +121,7 @@ async def _retry_while_concurrent(
     settings: BrokerSettings,
     transactions: TransactionCoordinators,
     transaction: AddPartitionsToTxnTransaction,
-    answer: Any,
+    answer: AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse],
 ) -> PartitionErrors:
     deadline_s = loop.time() + settings.config["add.partitions.to.txn.retry.backoff.max.ms"] / 1000
     while True:
