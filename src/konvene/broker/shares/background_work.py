@@ -1,18 +1,18 @@
-"""What share groups have to do with others: the share coordinator, and those who deliver.
+"""Effects of share groups: work for the share coordinator and for the share partitions of this broker.
 
-The group's coordinator says what it wants as an effect; then the share coordinator is asked for each share
-partition, and when all have answered the group's coordinator is told. Nothing of it needs a task: the answers
-come by themselves, and a question that the share coordinator cannot take yet waits with it.
+A group coordinator requests work as an effect. Each share partition of the work is one request to the share
+coordinator; when all are answered, the group coordinator receives the result as an event. No task is needed:
+answers arrive by callback, and a request that the share coordinator cannot take yet waits there.
 
-Requests by which an administrator changes offsets, or deletes a group, are in two steps: the group's
-coordinator writes down what is to be done, the share coordinator does it, the first is told. A crash between
-two steps leaves the lists in the group's log, from which `groups.share.initialize` goes on.
+AlterShareGroupOffsets, DeleteShareGroupOffsets and the deletion of a group take two steps: the group
+coordinator records what has to be done, the share coordinator does it, and the group coordinator records the
+result. After a crash in between, `groups.share.initialize` continues from the lists in the group's log.
 
-The share coordinator may be slow, and meanwhile something else is wanted of the same share partition: that
-its state is forgotten, or begun with once more. The answer to the first question then says nothing any more
-of how it is, and is kept from the group's coordinator; that to the last one counts.
+While the share coordinator is working, a second request for the same share partition (a deletion, or another
+initialization) may be submitted. The answer to the first one is then superseded: it is not reported to the
+group coordinator, only the answer to the last one is.
 
-Whoever delivers is told of each share partition whose state is another one now.
+A share partition whose state was changed this way is dropped by this broker and loaded anew.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 Answers = dict[SharePartitionKey, Answer]
 
 SUPERSEDED = Answer(
-    Errors.COORDINATOR_NOT_AVAILABLE, "Something else was asked of the share partition meanwhile."
+    Errors.COORDINATOR_NOT_AVAILABLE, "A later request changed the state of the share partition."
 )
-"""What an administrator is told who altered offsets that are others by now."""
+"""Answer to AlterShareGroupOffsets for a share partition that another request has changed meanwhile."""
 
 
 class ShareStateWork:
-    """See the top of this file."""
+    """Runs the effects of share groups, and the requests of administrators that take two steps."""
 
     def __init__(
         self,
@@ -75,98 +75,98 @@ class ShareStateWork:
         self._catalogue = catalogue
         self._share_coordinators = share_coordinators
         self._share_partitions = share_partitions
-        self._last: dict[SharePartitionKey, Initialize | Delete] = {}
-        """What was asked last of a share partition, until all that was asked with it is answered."""
+        self._latest: dict[SharePartitionKey, Initialize | Delete] = {}
+        """The last request for each share partition, until all requests of its call are answered."""
 
     def __repr__(self) -> str:
-        return "<the work of share groups>"
+        return f"<share state work: {len(self._latest)} share partitions pending>"
 
     # --- effects ---
 
     def perform(self, coordinator: Coordinator, effect: Effect) -> bool:
-        """Begin with what a coordinator asks for; False where that is not for share groups."""
+        """Start the work of an effect. Return False if it is no effect of a share group."""
         begin = EFFECTS.get(effect.verb)
         if begin is None:
             return False
         begin(self, coordinator, effect.subject)
         return True
 
-    def _initialize(self, coordinator: Coordinator, wanted: StateToInitialize) -> None:
-        core, overtaken = coordinator.core, set[SharePartitionKey]()
+    def _initialize(self, coordinator: Coordinator, work: StateToInitialize) -> None:
+        core, superseded = coordinator.core, set[SharePartitionKey]()
 
-        def heard(answers: Answers) -> None:
-            # A coordinator that has loaded its log anew asks again.
+        def report(answers: Answers) -> None:
+            # A coordinator that has reloaded its log requests the work again.
             if coordinator.core is core:
-                coordinator.inform(initialization_result(wanted.group_id, answers, overtaken))
+                coordinator.inform(initialization_result(work.group_id, answers, superseded))
 
-        self._ask_all(wanted.requests, overtaken).listen(heard)
+        self._submit_all(work.requests, superseded).listen(report)
 
-    def _delete(self, coordinator: Coordinator, wanted: StateToDelete) -> None:
+    def _delete(self, coordinator: Coordinator, work: StateToDelete) -> None:
         core = coordinator.core
 
-        def heard(answers: Answers) -> None:
-            gone = topics_without_error(answers)
-            if gone and coordinator.core is core:
-                coordinator.inform(StateDeleted(wanted.group_id, gone))
+        def report(answers: Answers) -> None:
+            deleted = topics_without_error(answers)
+            if deleted and coordinator.core is core:
+                coordinator.inform(StateDeleted(work.group_id, deleted))
 
-        self._ask_all(wanted.requests).listen(heard)
+        self._submit_all(work.requests).listen(report)
 
-    def _member_gone(self, coordinator: Coordinator, who: tuple[str, str]) -> None:
-        self._share_partitions.member_removed(*who)
+    def _member_fenced(self, coordinator: Coordinator, member: tuple[str, str]) -> None:
+        self._share_partitions.member_removed(*member)
 
-    def _member_left(self, coordinator: Coordinator, who: tuple[str, str]) -> None:
-        self._share_partitions.member_left(*who)
+    def _member_left(self, coordinator: Coordinator, member: tuple[str, str]) -> None:
+        self._share_partitions.member_left(*member)
 
     def _group_empty(self, coordinator: Coordinator, group_id: str) -> None:
         self._share_partitions.group_empty(group_id)
 
-    # --- in two steps ---
+    # --- requests in two steps ---
 
     async def alter(
         self, coordinator: Coordinator, request: AlterShareGroupOffsetsRequest, context: RequestContext
     ) -> AlterShareGroupOffsetsResponse | Errors:
-        """AlterShareGroupOffsets, whole."""
-        wanted = await coordinator.submit(request, context)
-        if isinstance(wanted, Errors):
-            return wanted
-        assert isinstance(wanted, OffsetsToAlter)
-        if not wanted.requests:
-            return wanted.response
-        overtaken: set[SharePartitionKey] = set()
-        written: Deferred[tuple[Answers, Any]] = Deferred()
+        """Carry out AlterShareGroupOffsets."""
+        work = await coordinator.submit(request, context)
+        if isinstance(work, Errors):
+            return work
+        assert isinstance(work, OffsetsToAlter)
+        if not work.requests:
+            return work.response
+        superseded: set[SharePartitionKey] = set()
+        recorded: Deferred[tuple[Answers, Any]] = Deferred()
 
-        def heard(answers: Answers) -> None:
-            # At once: a heartbeat in between would have begun with the share partitions once more.
-            news = initialization_result(request.group_id, answers, overtaken)
-            coordinator.submit(news, context).listen(lambda told: written.resolve((answers, told)))
+        def record(answers: Answers) -> None:
+            # At once: a heartbeat in between would initialize the share partitions once more.
+            event = initialization_result(request.group_id, answers, superseded)
+            coordinator.submit(event, context).listen(lambda result: recorded.resolve((answers, result)))
 
-        self._ask_all(wanted.requests, overtaken).listen(heard)
-        answers, told = await written
-        if isinstance(told, Errors):
-            return told
-        stale = {key.topic_id for key in overtaken}
-        in_vain = {key: SUPERSEDED for key in answers if key.topic_id in stale}
-        return with_alter_errors(wanted.response, answers | in_vain)
+        self._submit_all(work.requests, superseded).listen(record)
+        answers, result = await recorded
+        if isinstance(result, Errors):
+            return result
+        stale_topics = {key.topic_id for key in superseded}
+        ineffective = {key: SUPERSEDED for key in answers if key.topic_id in stale_topics}
+        return with_alter_errors(work.response, answers | ineffective)
 
     async def delete_offsets(
         self, coordinator: Coordinator, request: DeleteShareGroupOffsetsRequest, context: RequestContext
     ) -> DeleteShareGroupOffsetsResponse | Errors:
-        """DeleteShareGroupOffsets, whole."""
-        wanted = await coordinator.submit(request, context)
-        if isinstance(wanted, Errors):
-            return wanted
-        assert isinstance(wanted, OffsetsToDelete)
-        if not wanted.requests:
-            return wanted.response
-        answers = await self._ask_all(wanted.requests)
-        gone = topics_without_error(answers)
-        if gone:
-            told = await coordinator.submit(StateDeleted(request.group_id, gone), context)
-            if isinstance(told, Errors):
-                return told
-        return wanted.response.replace(responses=(*self._deleted(answers), *wanted.response.responses))
+        """Carry out DeleteShareGroupOffsets."""
+        work = await coordinator.submit(request, context)
+        if isinstance(work, Errors):
+            return work
+        assert isinstance(work, OffsetsToDelete)
+        if not work.requests:
+            return work.response
+        answers = await self._submit_all(work.requests)
+        deleted = topics_without_error(answers)
+        if deleted:
+            result = await coordinator.submit(StateDeleted(request.group_id, deleted), context)
+            if isinstance(result, Errors):
+                return result
+        return work.response.replace(responses=(*self._topic_results(answers), *work.response.responses))
 
-    def _deleted(self, answers: Answers) -> list[DeleteShareGroupOffsetsResponseTopic]:
+    def _topic_results(self, answers: Answers) -> list[DeleteShareGroupOffsetsResponseTopic]:
         topics = self._catalogue.topics.by_id
         errors: dict[Any, Errors] = {}
         messages: dict[Any, str | None] = {}
@@ -184,99 +184,104 @@ class ShareStateWork:
         ]
 
     async def delete_state(self, coordinator: Coordinator, group_id: str, context: RequestContext) -> Errors:
-        """Have all state of a group forgotten, before the group is; nothing where it is no share group."""
-        wanted = await coordinator.submit(BeginDeletion(group_id), context)
-        if isinstance(wanted, Errors):
-            return wanted
-        assert isinstance(wanted, StateToDelete)
-        answers = await self._ask_all(wanted.requests) if wanted.requests else {}
+        """Delete all state of a group that is about to be deleted; return the first error.
+
+        Does nothing for a group that is no share group."""
+        work = await coordinator.submit(BeginDeletion(group_id), context)
+        if isinstance(work, Errors):
+            return work
+        assert isinstance(work, StateToDelete)
+        answers = await self._submit_all(work.requests) if work.requests else {}
         return next((a.error for a in answers.values() if a.error is not Errors.NONE), Errors.NONE)
 
-    # --- asking ---
+    # --- requests to the share coordinator ---
 
-    def _ask_all(
-        self, requests: Sequence[Initialize | Delete], overtaken: set[SharePartitionKey] | None = None
+    def _submit_all(
+        self, requests: Sequence[Initialize | Delete], superseded: set[SharePartitionKey] | None = None
     ) -> Deferred[Answers]:
-        """What the share coordinator says to each; there when all is. Of which something else was asked
-        meanwhile is added to `overtaken`."""
-        answers: Answers = {}
-        all_there: Deferred[Answers] = Deferred()
+        """Submit the requests; resolved when all of them are answered.
 
-        def heard(request: Initialize | Delete, answer: Answer) -> None:
+        Share partitions for which a later request was submitted meanwhile are added to `superseded`."""
+        answers: Answers = {}
+        all_answers: Deferred[Answers] = Deferred()
+
+        def on_answer(request: Initialize | Delete, answer: Answer) -> None:
             key = request.key
             answers[key] = answer
             if answer.error is Errors.NONE:
                 self._share_partitions.forget(key)
             if len(answers) == len(requests):
-                stale = self._not_the_last(requests)
-                if overtaken is not None:
-                    overtaken.update(stale)
-                all_there.resolve({request.key: answers[request.key] for request in requests})
+                stale = self._pop_superseded(requests)
+                if superseded is not None:
+                    superseded.update(stale)
+                all_answers.resolve({request.key: answers[request.key] for request in requests})
 
         for request in requests:
-            self._last[request.key] = request
-            self._share_coordinators.submit(request).listen(partial(heard, request))
-        return all_there
+            self._latest[request.key] = request
+            self._share_coordinators.submit(request).listen(partial(on_answer, request))
+        return all_answers
 
-    def _not_the_last(self, requests: Sequence[Initialize | Delete]) -> set[SharePartitionKey]:
-        """The share partitions of which something else was asked since. All answers are there."""
-        stale: set[SharePartitionKey] = set()
+    def _pop_superseded(self, requests: Sequence[Initialize | Delete]) -> set[SharePartitionKey]:
+        """Return the share partitions with a later request; forget the others. All requests are answered."""
+        superseded: set[SharePartitionKey] = set()
         for request in requests:
-            if self._last.get(request.key) is request:
-                del self._last[request.key]
+            if self._latest.get(request.key) is request:
+                del self._latest[request.key]
             else:
-                stale.add(request.key)
-        return stale
+                superseded.add(request.key)
+        return superseded
 
 
 EFFECTS: dict[str, Callable[[ShareStateWork, Coordinator, Any], None]] = {
     INITIALIZE_STATE: ShareStateWork._initialize,
     DELETE_STATE: ShareStateWork._delete,
-    MEMBER_FENCED: ShareStateWork._member_gone,
+    MEMBER_FENCED: ShareStateWork._member_fenced,
     MEMBER_LEFT: ShareStateWork._member_left,
     GROUP_EMPTY: ShareStateWork._group_empty,
 }
-"""What is done for each effect."""
+"""The method that performs each effect."""
 
 
 def topics_without_error(answers: Answers) -> tuple[Any, ...]:
-    """The topics of which all that was asked has been done."""
-    bad = {key.topic_id for key, answer in answers.items() if answer.error is not Errors.NONE}
-    return tuple(topic for topic in dict.fromkeys(key.topic_id for key in answers) if topic not in bad)
+    """Return the topics of which all share partitions succeeded."""
+    failed = {key.topic_id for key, answer in answers.items() if answer.error is not Errors.NONE}
+    return tuple(topic for topic in dict.fromkeys(key.topic_id for key in answers) if topic not in failed)
 
 
 def initialization_result(
-    group_id: str, answers: Answers, overtaken: Collection[SharePartitionKey] = ()
+    group_id: str, answers: Answers, superseded: Collection[SharePartitionKey] = ()
 ) -> StateInitialized:
-    """A topic begins whole or not at all: else the rest of it would not begin where it should. Of a topic of
-    which something else was asked meanwhile nothing is told."""
-    stale = {key.topic_id for key in overtaken}
-    whole = set(topics_without_error(answers))
-    told = [key for key in answers if key.topic_id not in stale]
+    """Return the event for the group coordinator.
+
+    If one share partition of a topic failed, the whole topic did: otherwise the rest of it would begin at the
+    wrong offset. Topics with a superseded share partition are left out."""
+    superseded_topics = {key.topic_id for key in superseded}
+    complete_topics = set(topics_without_error(answers))
+    reported = [key for key in answers if key.topic_id not in superseded_topics]
     return StateInitialized(
         group_id,
-        tuple(key for key in told if key.topic_id in whole),
-        tuple(key for key in told if key.topic_id not in whole),
+        tuple(key for key in reported if key.topic_id in complete_topics),
+        tuple(key for key in reported if key.topic_id not in complete_topics),
     )
 
 
 def with_alter_errors(
     response: AlterShareGroupOffsetsResponse, answers: Answers
 ) -> AlterShareGroupOffsetsResponse:
-    """The response, with the errors of partitions that the share coordinator refused."""
-    refused = {
+    """Return the response with the errors of partitions that the share coordinator rejected."""
+    rejected = {
         (key.topic_id, key.partition): answer
         for key, answer in answers.items()
         if answer.error is not Errors.NONE
     }
-    if not refused:
+    if not rejected:
         return response
     return response.replace(
         responses=tuple(
             topic.replace(
                 partitions=tuple(
                     partition.replace(error_code=bad.error, error_message=bad.message)
-                    if (bad := refused.get((topic.topic_id, partition.partition_index))) is not None
+                    if (bad := rejected.get((topic.topic_id, partition.partition_index))) is not None
                     else partition
                     for partition in topic.partitions
                 )

@@ -1,8 +1,8 @@
-"""Dead letter queues of share groups (KIP-1191): what was given up is copied to a topic, then it is archived.
+"""Dead letter queues of share groups (KIP-1191): undeliverable records are copied to a topic, then archived.
 
-A copy says in its headers where the record came from and why it was given up; it has the record's key and
-value only where the group wants that. A copy that cannot be made is logged and counted, and the record is
-archived all the same: a queue that is set up wrong does not stop a group.
+The headers of a copy name the source of the record and the cause. It has the record's key and value only if
+the group's configs require that. If a copy cannot be written, the failure is logged and counted, and the
+record is archived nevertheless: a misconfigured queue does not stop a group.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.sharing")
 
+AUTO_CREATE_CONFIG = "errors.deadletterqueue.auto.create.topics.enable"
 ENABLE_CONFIG = "errors.deadletterqueue.group.enable"
 MAX_COPIED_BATCH_BYTES = 16 * 1024 * 1024
-"""Bytes of one batch of source records that are unpacked to be copied; of a larger one only headers go."""
+"""Records of larger batches (decompressed) are copied without key and value."""
 OVERHEAD_BYTES = 100
-"""Bytes that a copy takes beside the key and value, about."""
+"""Estimated size of a copy without its key, value and headers."""
 
 
 class DeadLetterTopicUnusable(Exception):
@@ -41,44 +42,46 @@ class DeadLetterTopicUnusable(Exception):
 
 
 class DeadLetters:
-    """The copies that are being made."""
+    """Copies dead letters to the topics of their groups."""
 
     def __init__(self, node: NodeServices) -> None:
         self._node = node
         self._sending: dict[asyncio.Task[None], None] = {}
         self.written: Counter[str] = Counter()
-        """Records that were copied, by group."""
+        """Number of copied records by group."""
         self.batches: Counter[str] = Counter()
-        """Batches that were to be written, by group."""
+        """Number of dead letters (ranges of offsets) by group."""
         self.failed: Counter[str] = Counter()
-        """Of those, how many were not."""
+        """Number of dead letters by group that could not be copied."""
 
     def __repr__(self) -> str:
-        return f"<dead letters: {self.written.total()} copied, {len(self._sending)} under way>"
+        return f"<dead letters: {self.written.total()} copied, {len(self._sending)} tasks>"
 
-    def send(self, served: SharePartitionServer, letters: Iterable[DeadLetter]) -> None:
-        """Copy them, and tell the share partition of each when that is done."""
-        sending = self._node.loop.create_task(self._send(served, tuple(letters)))
+    def send(self, source: SharePartitionServer, letters: Iterable[DeadLetter]) -> None:
+        """Start copying dead letters; the share partition archives each one when its copies are durable."""
+        sending = self._node.loop.create_task(self._send(source, tuple(letters)))
         self._sending[sending] = None
         sending.add_done_callback(self._sending.pop)
 
-    async def _send(self, served: SharePartitionServer, letters: tuple[DeadLetter, ...]) -> None:
+    async def _send(self, source: SharePartitionServer, letters: tuple[DeadLetter, ...]) -> None:
         for letter in letters:
-            self.batches[served.key.group_id] += 1
+            self.batches[source.key.group_id] += 1
             try:
-                queue = await self._queue(served)
-                self._copy(queue, served, letter)
+                queue = await self._queue(source)
+                self._copy(queue, source, letter)
                 if queue.syncs:
                     await queue.sync()
             except (DeadLetterTopicUnusable, Refused, LogError, CodecError) as error:
-                self.failed[served.key.group_id] += 1
+                self.failed[source.key.group_id] += 1
                 log.error("%s: offsets %d to %d are archived without a copy in a dead letter topic: %s",
-                          served.key, letter.first_offset, letter.last_offset, error)  # fmt: skip
-            served.dead_letter_done(letter)
+                          source.key, letter.first_offset, letter.last_offset, error)  # fmt: skip
+            source.dead_letter_done(letter)
 
-    async def _queue(self, served: SharePartitionServer) -> Partition:
-        """The partition that the copies go to. Raises `DeadLetterTopicUnusable`."""
-        node, group_id = self._node, served.key.group_id
+    async def _queue(self, source: SharePartitionServer) -> Partition:
+        """Return the partition of the dead letter topic, creating the topic if configured.
+
+        Raises `DeadLetterTopicUnusable`."""
+        node, group_id = self._node, source.key.group_id
         name: str = node.settings.group_configs.of(group_id)["errors.deadletterqueue.topic.name"]
         if not name or name.startswith("__"):
             raise DeadLetterTopicUnusable(f"the group's errors.deadletterqueue.topic.name is {name!r}")
@@ -86,21 +89,23 @@ class DeadLetters:
         if prefix and not name.startswith(prefix):
             raise DeadLetterTopicUnusable(f"the topic {name!r} does not start with {prefix!r}")
         if name not in node.catalogue.topics.by_name:
-            if not node.settings.config["errors.deadletterqueue.auto.create.topics.enable"]:
-                raise DeadLetterTopicUnusable(f"there is no topic {name!r}, and the broker may not create it")
+            if not node.settings.config[AUTO_CREATE_CONFIG]:
+                raise DeadLetterTopicUnusable(
+                    f"the topic {name!r} does not exist, and {AUTO_CREATE_CONFIG} is false"
+                )
             await self._create(name)
         elif not self._is_for_dead_letters(name):
-            raise DeadLetterTopicUnusable(f"the topic {name!r} does not have {ENABLE_CONFIG}")
+            raise DeadLetterTopicUnusable(f"the topic {name!r} does not have {ENABLE_CONFIG}=true")
         topic = node.catalogue.topics.by_name.get(name)
-        index = served.key.partition % topic.partitions if topic is not None else 0
+        index = source.key.partition % topic.partitions if topic is not None else 0
         queue = node.partitions.get(name, index)
         if queue is None:
-            raise DeadLetterTopicUnusable(f"{name}-{index} is not there")
+            raise DeadLetterTopicUnusable(f"{name}-{index} is not available")
         return queue
 
     def _is_for_dead_letters(self, topic: str) -> bool:
-        told = self._node.catalogue.settings_of(ResourceType.TOPIC, topic)
-        return bool(topic_values(self._node.settings.config, told)["errors.deadletterqueue.group.enable"])
+        configs = self._node.catalogue.settings_of(ResourceType.TOPIC, topic)
+        return bool(topic_values(self._node.settings.config, configs)[ENABLE_CONFIG])
 
     async def _create(self, name: str) -> None:
         configs = (
@@ -111,54 +116,59 @@ class DeadLetters:
         context = RequestContext(api_version=7, fresh_ids=self._node.environment.fresh_ids(1))
         await self._node.catalogue.submit(CreateTopicsRequest(topics=(topic,)), context)
 
-    def _copy(self, queue: Partition, served: SharePartitionServer, letter: DeadLetter) -> None:
-        """Write the copies, in as many batches as the topic's `max.message.bytes` asks for."""
-        most = queue.max_message_bytes
+    def _copy(self, queue: Partition, source: SharePartitionServer, letter: DeadLetter) -> None:
+        """Write the copies, in batches of at most the topic's `max.message.bytes`."""
+        max_bytes = queue.max_message_bytes
         batch: list[Record] = []
         size = 0
-        for copy in self._copies(served, letter):
-            more = len(copy.key or b"") + len(copy.value or b"") + OVERHEAD_BYTES
-            more += sum(len(name) + len(value or b"") for name, value in copy.headers)
-            if batch and size + more > most:
-                self._write(queue, served, batch)
+        for copy in self._copies(source, letter):
+            copy_size = len(copy.key or b"") + len(copy.value or b"") + OVERHEAD_BYTES
+            copy_size += sum(len(name) + len(value or b"") for name, value in copy.headers)
+            if batch and size + copy_size > max_bytes:
+                self._write(queue, source, batch)
                 batch, size = [], 0
             batch.append(copy._replace(offset=len(batch)))
-            size += more
-        self._write(queue, served, batch)
+            size += copy_size
+        self._write(queue, source, batch)
 
-    def _write(self, queue: Partition, served: SharePartitionServer, batch: list[Record]) -> None:
+    def _write(self, queue: Partition, source: SharePartitionServer, batch: list[Record]) -> None:
         queue.produce(build(batch))
-        self.written[served.key.group_id] += len(batch)
+        self.written[source.key.group_id] += len(batch)
 
-    def _copies(self, served: SharePartitionServer, letter: DeadLetter) -> Iterator[Record]:
-        """One for each offset, as it is to be written; the offset is the source's."""
+    def _copies(self, source: SharePartitionServer, letter: DeadLetter) -> Iterator[Record]:
+        """Yield a copy for each offset of a dead letter; its offset is that of the source."""
         now_ms = self._node.environment.wall_clock_ms()
-        wanted = self._node.settings.group_configs.of(served.key.group_id)
-        source = (
-            self._source(served.partition, letter)
-            if wanted["errors.deadletterqueue.copy.record.enable"]
+        configs = self._node.settings.group_configs.of(source.key.group_id)
+        originals = (
+            self._original_records(source.partition, letter)
+            if configs["errors.deadletterqueue.copy.record.enable"]
             else {}
         )
         for offset in range(letter.first_offset, letter.last_offset + 1):
-            record = source.get(offset)
+            record = originals.get(offset)
             key, value = (record.key, record.value) if record is not None else (None, None)
-            yield Record(offset, now_ms, key, value, _headers(served, letter, offset))
+            yield Record(offset, now_ms, key, value, _headers(source, letter, offset))
 
-    def _source(self, partition: Partition, letter: DeadLetter) -> dict[int, Record]:
-        """The records that are still there, by offset."""
+    def _original_records(self, partition: Partition, letter: DeadLetter) -> dict[int, Record]:
+        """Return the source records that are still in the log, by offset."""
         start = max(letter.first_offset, partition.start_offset)
-        found: dict[int, Record] = {}
+        records_by_offset: dict[int, Record] = {}
         if start > letter.last_offset:
-            return found
+            return records_by_offset
         for header, view in partition.log.batches_from(start, letter.last_offset + 1):
             if header.is_control:
                 continue
             try:
                 for record in records(view, header, limit=MAX_COPIED_BATCH_BYTES):
-                    found[record.offset] = record
+                    records_by_offset[record.offset] = record
             except CodecError as error:
-                log.warning("%r: the batch at %d is not copied: %s", partition, header.base_offset, error)
-        return found
+                log.warning(
+                    "%r: the batch at offset %d is copied without keys and values: %s",
+                    partition,
+                    header.base_offset,
+                    error,
+                )
+        return records_by_offset
 
     async def close(self) -> None:
         for sending in self._sending:
@@ -166,15 +176,15 @@ class DeadLetters:
 
 
 def _headers(
-    served: SharePartitionServer, letter: DeadLetter, offset: int
+    source: SharePartitionServer, letter: DeadLetter, offset: int
 ) -> tuple[tuple[str, bytes | None], ...]:
-    """Kafka's headers of a dead letter, all of them text."""
-    told = {
-        "__dlq.errors.topic": served.topic,
-        "__dlq.errors.partition": str(served.key.partition),
+    """Return Kafka's headers of a dead letter, all of them text."""
+    headers = {
+        "__dlq.errors.topic": source.topic,
+        "__dlq.errors.partition": str(source.key.partition),
         "__dlq.errors.offset": str(offset),
-        "__dlq.errors.group": served.key.group_id,
+        "__dlq.errors.group": source.key.group_id,
         "__dlq.errors.delivery.count": str(letter.delivery_count),
         "__dlq.errors.message": letter.cause,
     }
-    return tuple((name, text.encode()) for name, text in told.items())
+    return tuple((name, text.encode()) for name, text in headers.items())

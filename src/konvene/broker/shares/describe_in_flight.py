@@ -1,4 +1,7 @@
-"""Who has which records of a share partition, for those who ask for it with the group's offsets."""
+"""In-flight records of share partitions, as a tagged field of DescribeShareGroupOffsets responses.
+
+Only requests with the tag receive the field; Kafka's clients never do.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,26 @@ Tags = tuple[tuple[int, bytes], ...]
 
 
 def is_requested(request: Any) -> bool:
-    """Whether the request has the tag."""
+    """Return True if the request has the tag."""
     return any(tag == IN_FLIGHT_EXTENSION for tag, _ in request.unknown_tags)
 
 
 def in_flight_tag(share_partitions: SharePartitions, key: SharePartitionKey) -> Tags:
-    """The tagged field for a share partition."""
+    """Return the tagged field that lists the in-flight records of a share partition."""
     now_ms = share_partitions.now_ms
-    notes = InFlightExtension(records=tuple(_note(one, now_ms) for one in share_partitions.in_flight(key)))
-    return ((IN_FLIGHT_EXTENSION, encode(notes, 0)),)
+    extension = InFlightExtension(
+        records=tuple(_range(in_flight, now_ms) for in_flight in share_partitions.in_flight(key))
+    )
+    return ((IN_FLIGHT_EXTENSION, encode(extension, 0)),)
 
 
-def _note(one: InFlight, now_ms: int) -> InFlightRange:
+def _range(in_flight: InFlight, now_ms: int) -> InFlightRange:
     return InFlightRange(
-        first_offset=one.first_offset,
-        last_offset=one.last_offset,
-        state=one.state,
-        member_id=one.member_id,
-        delivery_count=one.delivery_count,
-        held_ms=max(0, now_ms - one.acquired_ms) if one.acquired_ms >= 0 else -1,
-        lock_left_ms=max(0, one.lock_end_ms - now_ms) if one.lock_end_ms >= 0 else -1,
+        first_offset=in_flight.first_offset,
+        last_offset=in_flight.last_offset,
+        state=in_flight.state,
+        member_id=in_flight.member_id,
+        delivery_count=in_flight.delivery_count,
+        held_ms=max(0, now_ms - in_flight.acquired_ms) if in_flight.acquired_ms >= 0 else -1,
+        lock_left_ms=max(0, in_flight.lock_end_ms - now_ms) if in_flight.lock_end_ms >= 0 else -1,
     )

@@ -1,8 +1,8 @@
 """The share partitions of this broker, and the sessions in which members of share groups fetch from them.
 
-A share partition is here from the first time that somebody fetches it until its group is empty, its topic is
-gone, or its state was made anew; then the next fetch makes it anew as well. What members have acquired is
-known only here: after a restart it is available again, as in Kafka.
+A share partition is loaded by its first fetch. It is dropped when its group is empty, its topic is deleted,
+or its state was initialized anew; the next fetch loads it again. Acquisitions are kept in memory only: after
+a restart, acquired records are available again, as in Kafka.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SharePartitions:
         return served.core.in_flight() if served is not None and served.loaded else ()
 
     def of_group(self, group_id: str) -> Iterator[SharePartitionServer]:
-        """The share partitions of a group."""
+        """Iterate over the share partitions of a group."""
         for key in tuple(self._by_group.get(group_id, ())):
             yield self.served[key]
 
@@ -148,7 +148,7 @@ class SharePartitions:
             self.served[key].fail((Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
 
     def features_changed(self) -> None:
-        """Share groups may have been switched off, or their dead letter topics."""
+        """Apply a change of `share.version`, which enables share groups and their dead letter topics."""
         for served in self.served.values():
             served.invalidate_terms()
         if self._node.catalogue.feature_level(SHARE_VERSION) < SHARE_GROUPS and (

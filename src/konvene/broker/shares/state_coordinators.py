@@ -1,14 +1,13 @@
 """The share coordinators of this broker: one for each partition of `__share_group_state`.
 
-Who asks is in this process: deliveries and group coordinators call `submit`, and requests from the wire end
-up there as well. The answer is there when what it says is durable, as durable as `konvene.log.fsync.internal`
-makes all that coordinators write: a kill never takes back what was answered, and with the setting a power
-cut does not either.
+Callers are in the same process: share partitions and group coordinators call `submit`, and so do the handlers
+of requests from the network. An answer is given once the state is durable, as `konvene.log.fsync.internal`
+defines it for all coordinators: a kill never undoes what was answered, and with the setting a power failure
+does not either.
 
-A coordinator that is not ready will be soon: it reads its log, or its topic is being made. Whoever comes
-meanwhile waits here, behind those who came before about the same share partition, for as long as Kafka waits
-for a write. A write that was lost with the coordinator's state is asked again: to be told twice what became
-of a record changes nothing.
+A coordinator may not be ready: it is reading its log, or its topic is being created. Meanwhile requests wait
+here, in order for each share partition, for as long as Kafka waits for a write. A write that was lost with
+the coordinator's state is submitted again: recording the same state of a record twice changes nothing.
 """
 
 from __future__ import annotations
@@ -58,15 +57,15 @@ log = logging.getLogger("konvene.share_states")
 BROKER = RequestContext(client_id="broker")
 
 RETRY_S = 0.05
-"""When a request is asked again whose coordinator was not ready."""
+"""Delay before a request is submitted again whose coordinator was not ready, in seconds."""
 
 MAX_CACHED_INDEXES = 20_000
-"""Of so many share partitions it is remembered which coordinator has them. Those that strangers name are not
-among them."""
+"""Number of share partitions whose coordinator index is cached. Keys from network requests are not cached."""
 
 NOT_READY = frozenset(
     (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR)
 )
+"""Errors of a coordinator after which a request waits and is submitted again."""
 
 ERROR_ANSWERS: dict[type, type[Any]] = {
     Initialize: Answer,
@@ -75,6 +74,7 @@ ERROR_ANSWERS: dict[type, type[Any]] = {
     Delete: Answer,
     ReadSummary: SummaryAnswer,
 }
+"""The answer to each request, made of an error and its message."""
 
 Request = Initialize | Read | Write | Delete | ReadSummary
 
@@ -89,41 +89,49 @@ def _read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, An
     for entry in () if header.is_control else records(batch, header):
         record = decode_record(entry.key or b"", entry.value, SHARE_STATE_RECORDS)
         if record is not None:
-            kept = PositionedRecord(entry.offset, record) if type(record.key) is ShareSnapshotKey else record
-            yield entry.offset, entry.timestamp, kept
+            is_snapshot = type(record.key) is ShareSnapshotKey
+            yield (
+                entry.offset,
+                entry.timestamp,
+                PositionedRecord(entry.offset, record) if is_snapshot else record,
+            )
 
 
 SHARE_STATE_SERDE = RecordSerde(_encode, _read)
 
 
 class PendingRequest:
-    """A request and who waits for its answer. Its coordinator may be unready until the deadline."""
+    """A request and its future answer. `deadline_s` limits how long it waits for its coordinator."""
 
-    __slots__ = ("answer", "began_s", "deadline", "request")
+    __slots__ = ("answer", "began_s", "deadline_s", "request")
 
     def __init__(self, request: Request, began_s: float) -> None:
         self.request = request
         self.answer: Deferred[Any] = Deferred()
         self.began_s = began_s
-        self.deadline: float | None = None
+        self.deadline_s: float | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self.request).__name__} of {self.request.key}>"
 
+    def reject(self, error: Errors) -> None:
+        """Answer the request with an error."""
+        self.answer.resolve(ERROR_ANSWERS[type(self.request)](error, MESSAGES.get(error)))
+
 
 class ShareCoordinators(Coordinators):
-    """Which coordinator has which share partition, and who waits for one."""
+    """The share coordinators, and the requests that wait for one to be ready."""
 
     def __init__(self, node: NodeServices) -> None:
         super().__init__(SHARE_STATE_TOPIC, node.loop, node.topic_creator)
         self._node = node
         self._indexes: dict[SharePartitionKey, int] = {}
         self._waiting: dict[SharePartitionKey, deque[PendingRequest]] = {}
-        self._again: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     def shard_of(self, key: SharePartitionKey) -> ShareStateShard | None:
-        """The state of an active coordinator."""
+        """Return the shard of a share partition's coordinator, if it is active."""
         coordinator = self._of(key) if self._coordinators else None
         if coordinator is None or coordinator.state != "active":
             return None
@@ -131,17 +139,19 @@ class ShareCoordinators(Coordinators):
         return coordinator.core
 
     def submit(self, request: Request) -> Deferred[Any]:
-        """What the coordinator of its share partition answers: a value of `share_state.requests`."""
+        """Submit a request; resolved with the coordinator's answer, a value of `share_state.requests`.
+
+        Retried while the coordinator is not ready, up to `share.coordinator.write.timeout.ms`."""
         meter = self._node.meter
-        asked = PendingRequest(request, 0.0 if meter is None else meter.now_s)
+        pending = PendingRequest(request, 0.0 if meter is None else meter.now_s)
         if self._coordinators and request.key not in self._waiting:
-            self._ask(asked)
+            self._submit(pending)
         else:
-            self._wait(asked)
-        return asked.answer
+            self._wait(pending)
+        return pending.answer
 
     def submit_without_retry(self, request: Request) -> Deferred[Any]:
-        """The same for somebody who asks again by himself: the answer, or what is the matter (`Errors`)."""
+        """Submit a request once, for clients that retry; resolved with the answer or with `Errors`."""
         coordinator = self.of(str(request.key))
         if coordinator is None:
             answer: Deferred[Any] = Deferred()
@@ -150,11 +160,11 @@ class ShareCoordinators(Coordinators):
         return coordinator.submit(request, BROKER)
 
     def topic_deleted(self, topic_id: Uuid) -> None:
-        """Let all coordinators forget what they know of a topic that is gone."""
+        """Delete the state of a deleted topic's share partitions in all coordinators."""
         for coordinator in self.all():
             coordinator.inform(TopicsDeleted(frozenset((topic_id,))))
 
-    # --- asking ---
+    # --- submitting ---
 
     def _of(self, key: SharePartitionKey) -> Coordinator | None:
         index = self._indexes.get(key)
@@ -164,76 +174,76 @@ class ShareCoordinators(Coordinators):
             index = self._indexes[key] = self.index_of(str(key))
         return self._coordinators[index]
 
-    def _ask(self, asked: PendingRequest) -> None:
-        coordinator = self._of(asked.request.key)
+    def _submit(self, pending: PendingRequest) -> None:
+        coordinator = self._of(pending.request.key)
         if coordinator is None or coordinator.state == "failed":
-            # Its log is damaged, or the disk is gone: that does not change by waiting.
-            self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)
+            # Its log is damaged or its disk failed: waiting does not help.
+            pending.reject(Errors.COORDINATOR_NOT_AVAILABLE)
         else:
-            coordinator.submit(asked.request, BROKER).listen(partial(self._answered, asked))
+            coordinator.submit(pending.request, BROKER).listen(partial(self._on_answer, pending))
 
-    def _answered(self, asked: PendingRequest, told: Any) -> None:
-        if not isinstance(told, Errors):
+    def _on_answer(self, pending: PendingRequest, answer: Any) -> None:
+        """Resolve a request with its answer, or wait if its coordinator was not ready."""
+        if not isinstance(answer, Errors):
             meter = self._node.meter
-            if meter is not None and type(asked.request) is Write:
-                meter.share_write_s.add(meter.now_s - asked.began_s)
-            asked.answer.resolve(told)
-        elif told not in NOT_READY:
-            self._tell(asked, told)
-        elif asked.deadline is not None and asked.deadline <= self._node.loop.time():
-            self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE if told is Errors.NOT_COORDINATOR else told)
+            if meter is not None and type(pending.request) is Write:
+                meter.share_write_s.add(meter.now_s - pending.began_s)
+            pending.answer.resolve(answer)
+        elif answer not in NOT_READY:
+            pending.reject(answer)
+        elif pending.deadline_s is not None and pending.deadline_s <= self._node.loop.time():
+            is_moved = answer is Errors.NOT_COORDINATOR
+            pending.reject(Errors.COORDINATOR_NOT_AVAILABLE if is_moved else answer)
         else:
-            self._wait(asked)
-
-    def _tell(self, asked: PendingRequest, error: Errors) -> None:
-        asked.answer.resolve(ERROR_ANSWERS[type(asked.request)](error, MESSAGES.get(error)))
+            self._wait(pending)
 
     # --- waiting ---
 
-    def _wait(self, asked: PendingRequest) -> None:
+    def _wait(self, pending: PendingRequest) -> None:
+        """Queue a request until its coordinator is ready; create the topic if it does not exist."""
         loop = self._node.loop
         if self._closed:
-            self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)
+            pending.reject(Errors.COORDINATOR_NOT_AVAILABLE)
             return
-        if asked.deadline is None:
-            within_ms = self._node.settings.config["share.coordinator.write.timeout.ms"]
-            asked.deadline = loop.time() + within_ms / 1000
-        self._waiting.setdefault(asked.request.key, deque()).append(asked)
+        if pending.deadline_s is None:
+            timeout_ms = self._node.settings.config["share.coordinator.write.timeout.ms"]
+            pending.deadline_s = loop.time() + timeout_ms / 1000
+        self._waiting.setdefault(pending.request.key, deque()).append(pending)
         if not self._coordinators and (self._making is None or self._making.done()):
             self._making = loop.create_task(self._make_ready())
             self._making.add_done_callback(self._made)
-        if self._again is None:
-            self._again = loop.call_later(RETRY_S, self._look)
+        if self._retry_timer is None:
+            self._retry_timer = loop.call_later(RETRY_S, self._retry_waiting)
 
     def _made(self, making: asyncio.Task[None]) -> None:
-        """If nothing came of it, it is tried again when somebody looks the next time."""
+        """Submit the waiting requests; if the topic could not be created, the next retry tries again."""
         if making.cancelled():
             return
         error = making.exception()
         if error is not None:
-            log.error("%s could not be made: %r", SHARE_STATE_TOPIC, error)
+            log.error("cannot create the topic %s: %r", SHARE_STATE_TOPIC, error)
         elif self._coordinators:
-            self._look()
+            self._retry_waiting()
 
-    def _look(self) -> None:
-        """Ask again for all who wait, in the order in which they came."""
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
+    def _retry_waiting(self) -> None:
+        """Submit the waiting requests again, in the order in which they arrived."""
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
         waiting, self._waiting = self._waiting, {}
-        for those in waiting.values():
-            for asked in those:
+        for queue in waiting.values():
+            for pending in queue:
                 if self._coordinators:
-                    self._ask(asked)
-                elif asked.deadline is not None and asked.deadline <= self._node.loop.time():
-                    self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)
+                    self._submit(pending)
+                elif pending.deadline_s is not None and pending.deadline_s <= self._node.loop.time():
+                    pending.reject(Errors.COORDINATOR_NOT_AVAILABLE)
                 else:
-                    self._wait(asked)
+                    self._wait(pending)
 
     # --- coordinators ---
 
     def _coordinator(self, index: int) -> Coordinator | None:
-        """None where the partition's log is damaged."""
+        """Return None if the partition's log is damaged."""
         node = self._node
         partition = node.partitions.get(SHARE_STATE_TOPIC, index)
         if partition is None:
@@ -254,6 +264,7 @@ class ShareCoordinators(Coordinators):
         return ShareStateShard(updates) if meter is None else meter.make_share_states(updates)
 
     def _perform(self, index: int, effect: Effect) -> None:
+        """Delete records that newer snapshots have replaced."""
         assert effect.verb == DELETE_RECORDS
         partition = self._node.partitions.get(SHARE_STATE_TOPIC, index)
         if partition is None or effect.subject <= partition.log.start_offset:
@@ -261,20 +272,20 @@ class ShareCoordinators(Coordinators):
         try:
             partition.log.delete_records_before(effect.subject)
         except LogError as error:
-            log.error("%r could not be cut at offset %d: %s", partition, effect.subject, error)
+            log.error("%r: cannot delete the records before offset %d: %s", partition, effect.subject, error)
             return
         if self._node.meter is not None:
             self._node.meter.share_cut_at[index] = effect.subject
 
     async def close(self) -> None:
-        """Serve no more; who waits is told that there is no coordinator."""
+        """Stop serving; waiting requests are rejected."""
         self._closed = True
-        if self._again is not None:
-            self._again.cancel()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
         if self._making is not None:
             self._making.cancel()
         waiting, self._waiting = self._waiting, {}
-        for those in waiting.values():
-            for asked in those:
-                self._tell(asked, Errors.COORDINATOR_NOT_AVAILABLE)
+        for queue in waiting.values():
+            for pending in queue:
+                pending.reject(Errors.COORDINATOR_NOT_AVAILABLE)
         await super().close()

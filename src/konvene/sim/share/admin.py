@@ -71,7 +71,7 @@ class Administration:
                 self.told(wanted.response)
                 return
             self.node.altering.update(wanted.requests)
-            asked = self.deliveries.work._ask_all(wanted.requests, overtaken)
+            asked = self.deliveries.work._submit_all(wanted.requests, overtaken)
             asked.listen(lambda answers: done(wanted, answers))
 
         def done(wanted: Any, answers: Any) -> None:
@@ -108,7 +108,7 @@ class Administration:
             if not wanted.requests:
                 self.told(wanted.response)
             else:
-                asked = self.deliveries.work._ask_all(wanted.requests)
+                asked = self.deliveries.work._submit_all(wanted.requests)
                 asked.listen(lambda answers: done(wanted, answers))
 
         def done(wanted: Any, answers: Any) -> None:
@@ -134,7 +134,7 @@ class Administration:
 
         def begun(wanted: Any) -> None:
             if wanted.requests:
-                self.deliveries.work._ask_all(wanted.requests).listen(next_one)
+                self.deliveries.work._submit_all(wanted.requests).listen(next_one)
             else:
                 next_one({})
 
