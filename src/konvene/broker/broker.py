@@ -233,14 +233,14 @@ class Broker:
             )
             _warn(warnings)
             self.cleaner.reconfigured()
-            self.groups.internal_topic_warnings.altered(None)
+            self.groups.internal_topic_warnings.configs_changed(None)
             for topic in list(self.catalogue.topics.by_name):
                 self.topic_logs.reconfigure(topic)
         elif resource_type == ResourceType.GROUP:
             _warn(self.settings.apply_group_configs(name, configs(ResourceType.GROUP, name)))
         elif resource_type == ResourceType.TOPIC:
             self.topic_logs.reconfigure(name)
-            self.groups.internal_topic_warnings.altered(name)
+            self.groups.internal_topic_warnings.configs_changed(name)
 
     # --- starting and stopping ---
 

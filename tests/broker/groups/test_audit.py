@@ -332,7 +332,7 @@ def test_a_line_counts_what_its_group_counts(tmp_path: Path, caplog: pytest.LogC
             await broker.groups.make_ready()
             for kind in ("classic", "consumer"):
                 row = RebalanceValue(group_type=kind, epoch=4, state="Empty", started_ms=7, ended_ms=9)
-                broker.audit.tell(0, ExplainedRebalance(Rebalance("g", row), 1, 2))
+                broker.audit.record(0, ExplainedRebalance(Rebalance("g", row), 1, 2))
 
     with caplog.at_level("INFO", "konvene.rebalance"):
         asyncio.run(main())
@@ -364,7 +364,7 @@ def test_a_story_that_is_too_long_for_a_row_is_cut_and_says_so(tmp_path: Path) -
         async with running(tmp_path) as broker:
             await broker.groups.make_ready()
             for told_of in (story(2, "x" * 300), story(20, "x" * 32_000), story(9000, "x" * 300)):
-                broker.audit.tell(0, ExplainedRebalance(Rebalance("g", told_of), 1, 2))
+                broker.audit.record(0, ExplainedRebalance(Rebalance("g", told_of), 1, 2))
             short, wordy, large = rows(broker)
             assert short.causes[0].reason == "x" * 300
             assert (len(wordy.members), wordy.members_left_out) == (20, 0)

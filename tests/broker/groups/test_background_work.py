@@ -14,7 +14,7 @@ from tests.broker.running import running
 
 from konvene.broker.broker import Broker
 from konvene.broker.groups import background_work
-from konvene.broker.groups.background_work import GroupWork, compute, resolve
+from konvene.broker.groups.background_work import GroupWork, compute_assignment, resolve_regexes
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.configs.group_configs import GroupConfigs
@@ -65,7 +65,7 @@ def group_before(assign: Callable[[GroupSpec], GroupAssignment]) -> AssignmentTo
 
 def test_expressions_see_every_topic_that_may_be_described() -> None:
     """Internal ones too, as with Kafka; the answer says which topics were looked at."""
-    everything = resolve(EVERYTHING, lambda *question: True)
+    everything = resolve_regexes(EVERYTHING, lambda *question: True)
     assert everything == RegexesResolved(
         "g",
         {
@@ -75,7 +75,7 @@ def test_expressions_see_every_topic_that_may_be_described() -> None:
         },
         7,
     )
-    hidden = resolve(EVERYTHING, lambda call, operation, topic: topic.name == "__consumer_offsets")
+    hidden = resolve_regexes(EVERYTHING, lambda call, operation, topic: topic.name == "__consumer_offsets")
     assert hidden.matches[".*s"] == frozenset(["__consumer_offsets"])
     assert hidden.matches["or.*"] == frozenset()
 
@@ -89,18 +89,18 @@ def test_expressions_that_could_not_be_matched_are_left_as_they_were(
         raise MemoryError
 
     monkeypatch.setattr(background_work, "matching", breaks)
-    assert resolve(EVERYTHING, lambda *question: True) == RegexesResolved("g", {}, 7)
+    assert resolve_regexes(EVERYTHING, lambda *question: True) == RegexesResolved("g", {}, 7)
     assert "its expressions could not be matched" in caplog.text
 
 
 def test_an_assignor_that_fails_is_an_answer() -> None:
     """Its own words, and whatever else it raises in words."""
     given = {"m": {ORDERS: (0, 1)}}
-    assert compute(group_before(lambda spec: given), lambda *q: True) == AssignmentComputed(
+    assert compute_assignment(group_before(lambda spec: given), lambda *q: True) == AssignmentComputed(
         "g", 3, "mine", given
     )
     for assign, why in ((refuses, "no"), (fails, "Assignor mine: KeyError: 'm'")):
-        failed = compute(group_before(assign), lambda *q: True).given
+        failed = compute_assignment(group_before(assign), lambda *q: True).given
         assert isinstance(failed, PartitionAssignorError)
         assert failed.message == why
 
@@ -154,7 +154,7 @@ def test_a_member_is_given_what_threads_found_out(
                 (orders.id, tuple(range(orders.partitions)))
             ]
             assert coordinator._waiting == {}
-            await until(lambda: repr(broker.groups._work) == "<group work: 0 under way>")
+            await until(lambda: repr(broker.groups._work) == "<group work: 0 running>")
 
     asyncio.run(main())
 
@@ -210,7 +210,7 @@ def test_what_comes_too_late_is_dropped(
                 coordinator.reload()
                 await until(lambda: coordinator.state == "active")
             go.set()
-            await until(lambda: repr(work) == "<group work: 0 under way>")
+            await until(lambda: repr(work) == "<group work: 0 running>")
 
     asyncio.run(main(), debug=True)
     go.set()

@@ -222,7 +222,7 @@ def test_who_has_forgotten_that_it_asked_is_not_told(
             work.perform(coordinator, Effect(LOOK_UP_ENDS, wanted))
             if loads:
                 coordinator.core = GroupShard()
-            await until(lambda: repr(work) == "<group work: 0 under way>")
+            await until(lambda: repr(work) == "<group work: 0 running>")
 
     asyncio.run(main())
     assert heard == ([] if loads else [EndsFound(wanted, {("counts", 0): 5})])

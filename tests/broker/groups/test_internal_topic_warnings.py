@@ -145,6 +145,6 @@ def test_what_was_said_of_very_many_groups_is_forgotten(
         for group in ("g", "h"):
             await join(client, joins(("cleanup.policy", "compact"), group=group))
         assert len(said(caplog)) == 2
-        assert repr(client.broker.groups.internal_topic_warnings) == "<remarks on the topics of 1 groups>"
+        assert repr(client.broker.groups.internal_topic_warnings) == "<internal topic warnings of 1 groups>"
 
     told(tmp_path, story, AT_ONCE)

@@ -16,7 +16,7 @@ import pytest
 from tests.broker.running import running
 from tests.groups.consumer.room import AUDIT, ORDERS, Room, error, kept, plain, topics
 
-from konvene.broker.groups.background_work import resolve
+from konvene.broker.groups.background_work import resolve_regexes
 from konvene.broker.net.authorizer import Operation, Resource
 from konvene.client.consumer.membership import ConsumerMembership, Subscription
 from konvene.client.membership.state_machine import MembershipSettings
@@ -202,7 +202,7 @@ class Guarded(Room):
         wanted, self.wanted = self.wanted, []
         for asked in wanted:
             assert isinstance(asked, RegexesToResolve)
-            self.take(self.shard.handle(resolve(asked, self.allows), self.context()))
+            self.take(self.shard.handle(resolve_regexes(asked, self.allows), self.context()))
 
 
 def test_bug_28_expressions_saw_topics_that_nobody_may_describe() -> None:

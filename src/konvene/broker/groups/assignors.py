@@ -1,20 +1,20 @@
-"""Finds the server-side assignors that a broker is told to offer: built-in ones, installed ones, functions.
+"""Loads the server-side assignors that a broker offers: built-in ones, installed ones, functions.
 
     uniform               a row of `konvene.groups.assignors.ASSIGNORS`
-    my.package:function   an attribute of a module; it is then called by this text
+    my.package:function   an attribute of a module; this text is its name
     another-name          an entry point of an installed package, in the group `konvene.assignors`
 
-Task assignors of streams groups are found in the same way: the rows are those of
-`konvene.groups.streams.assignors.TASK_ASSIGNORS`, the group is `konvene.task_assignors`, and a function takes
-a `GroupSpec` and a `TopologyDescriber`. It may hand out warm-ups. Those that have caught up are taken out of
-its answer, for KIP-1071 has none, and so are those in processes that report no offsets: nobody would ever
-hear that they have.
+Task assignors of streams groups are loaded in the same way, from the rows of
+`konvene.groups.streams.assignors.TASK_ASSIGNORS` and the entry points `konvene.task_assignors`. Such a
+function takes a `GroupSpec` and a `TopologyDescriber`. It may assign warm-up tasks. Those that have caught up
+are removed from its result, because KIP-1071 has none, and so are those of processes that report no offsets,
+because it would never be known that they caught up.
 
-What is found is a function from a `GroupSpec` to a `GroupAssignment`, or a row that holds one under a name
-of its own. What it answers is looked at (`checked`), and whatever it raises is an assignor's failure: a group
-never breaks for it, and stays as it was. What is built in is trusted, and cannot be replaced under its name.
+An entry is a function from a `GroupSpec` to a `GroupAssignment`, or a row that holds one under another name.
+Its result is validated (`checked`), and any exception counts as a failure of the assignor: the group keeps
+its assignment. Built-in assignors are trusted and cannot be replaced under their names.
 
-This is the broker's because it imports modules that a setting names: cores take functions, and find none.
+This is part of the broker because it imports modules that a config names. Cores receive functions.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ __all__ = [
 TaskFunction = Callable[[contract.GroupSpec, contract.TopologyDescriber], contract.GroupAssignment]
 
 ENTRY_POINTS = "konvene.assignors"
-"""The group of entry points under which packages offer assignors."""
+"""Entry point group of partition assignors."""
 TASK_ENTRY_POINTS = "konvene.task_assignors"
-"""The same for task assignors."""
+"""Entry point group of task assignors."""
 SETTING = "group.consumer.assignors"
 TASK_SETTING = "group.streams.assignors"
 
 
 class _Kind(NamedTuple):
-    """What there is to find: who asks for it, where packages offer it, what is built in."""
+    """A kind of assignor: its config, its entry point group, and the built-in ones."""
 
     setting: str
     entry_points: str
@@ -77,55 +77,55 @@ STREAMS = _Kind(TASK_SETTING, TASK_ENTRY_POINTS, TASK_ASSIGNORS)
 
 
 def load_assignors(texts: Iterable[str]) -> Mapping[str, Assignor]:
-    """The assignors of these names, in this order: the first is the default. Raises `InvalidValue`."""
-    found: dict[str, Assignor] = {}
+    """Return the assignors of these names, in this order: the first is the default. Raises `InvalidValue`."""
+    assignors: dict[str, Assignor] = {}
     for text in texts:
         assignor = load_assignor(text)
-        if assignor.name in found:
-            raise InvalidValue(SETTING, text, f"another assignor is called {assignor.name} already.")
-        found[assignor.name] = assignor
-    return found
+        if assignor.name in assignors:
+            raise InvalidValue(SETTING, text, f"another assignor has the name {assignor.name}.")
+        assignors[assignor.name] = assignor
+    return assignors
 
 
 def load_assignor(text: str) -> Assignor:
-    """The assignor of this name. Raises `InvalidValue`, a `ConfigError`, where there is none."""
+    """Return the assignor of this name. Raises `InvalidValue`, a `ConfigError`, if there is none."""
     if text in ASSIGNORS:
         return ASSIGNORS[text]
-    found = _found(text, CONSUMER)
-    name, assign = found if isinstance(found, Assignor) else (text, found)
-    return Assignor(name, _guarded(name, _function(text, name, assign, CONSUMER)))
+    loaded = _load(text, CONSUMER)
+    name, assign = loaded if isinstance(loaded, Assignor) else (text, loaded)
+    return Assignor(name, _guarded(name, _check_function(text, name, assign, CONSUMER)))
 
 
 def load_task_assignors(texts: Iterable[str]) -> Mapping[str, TaskAssignor]:
-    """The task assignors of these names, in this order: the first is the default. Raises `InvalidValue`."""
-    found: dict[str, TaskAssignor] = {}
+    """Return the task assignors of these names, the default first. Raises `InvalidValue`."""
+    assignors: dict[str, TaskAssignor] = {}
     for text in texts:
         assignor = load_task_assignor(text)
-        if assignor.name in found:
-            raise InvalidValue(TASK_SETTING, text, f"another assignor is called {assignor.name} already.")
-        found[assignor.name] = assignor
-    return found
+        if assignor.name in assignors:
+            raise InvalidValue(TASK_SETTING, text, f"another assignor has the name {assignor.name}.")
+        assignors[assignor.name] = assignor
+    return assignors
 
 
 def offered_task_assignors(config: BrokerConfig) -> Mapping[str, TaskAssignor]:
-    """What a broker offers: what it is told to, else all that is built in. Raises `InvalidValue`."""
+    """Return the configured task assignors, by default all built-in ones. Raises `InvalidValue`."""
     return load_task_assignors(config[TASK_SETTING]) if has_task_assignors(config) else TASK_ASSIGNORS
 
 
 def load_task_assignor(text: str) -> TaskAssignor:
-    """The task assignor of this name. Raises `InvalidValue`, a `ConfigError`, where there is none."""
+    """Return the task assignor of this name. Raises `InvalidValue`, a `ConfigError`, if there is none."""
     if text in TASK_ASSIGNORS:
         return TASK_ASSIGNORS[text]
-    found = _found(text, STREAMS)
-    name, assign = found if isinstance(found, TaskAssignor) else (text, found)
-    return TaskAssignor(name, _guarded_tasks(name, _function(text, name, assign, STREAMS)))
+    loaded = _load(text, STREAMS)
+    name, assign = loaded if isinstance(loaded, TaskAssignor) else (text, loaded)
+    return TaskAssignor(name, _guarded_tasks(name, _check_function(text, name, assign, STREAMS)))
 
 
-def _found(text: str, kind: _Kind) -> object:
-    return _imported(text, kind.setting) if ":" in text else _installed(text, kind)
+def _load(text: str, kind: _Kind) -> object:
+    return _load_attribute(text, kind.setting) if ":" in text else _load_entry_point(text, kind)
 
 
-def _function(text: str, name: str, assign: object, kind: _Kind) -> Callable[..., Any]:
+def _check_function(text: str, name: str, assign: object, kind: _Kind) -> Callable[..., Any]:
     if not callable(assign):
         raise InvalidValue(kind.setting, text, f"it is a {type(assign).__name__}, which cannot be called.")
     if name in kind.built_in:
@@ -133,23 +133,23 @@ def _function(text: str, name: str, assign: object, kind: _Kind) -> Callable[...
     return assign
 
 
-def _imported(text: str, setting: str) -> object:
+def _load_attribute(text: str, setting: str) -> object:
     from importlib import import_module
 
     module, _, path = text.partition(":")
     try:
-        found: object = import_module(module)
+        value: object = import_module(module)
     except Exception as error:
         why = f"module {module} cannot be imported: {type(error).__name__}: {error}"
         raise InvalidValue(setting, text, why) from error
     for name in path.split("."):
-        if not hasattr(found, name):
+        if not hasattr(value, name):
             raise InvalidValue(setting, text, f"module {module} has no {path}.")
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value
 
 
-def _installed(name: str, kind: _Kind) -> object:
+def _load_entry_point(name: str, kind: _Kind) -> object:
     from importlib.metadata import entry_points
 
     points = {point.name: point for point in entry_points(group=kind.entry_points)}
@@ -167,7 +167,7 @@ def _installed(name: str, kind: _Kind) -> object:
 def _guarded(
     name: str, assign: Callable[[GroupSpec], GroupAssignment]
 ) -> Callable[[GroupSpec], GroupAssignment]:
-    """The same function; it fails in one way only, and what it answers is possible."""
+    """Wrap an assignor: validate its result, and raise only `PartitionAssignorError`."""
 
     def guarded(spec: GroupSpec) -> GroupAssignment:
         try:
@@ -181,11 +181,11 @@ def _guarded(
 
 
 def _guarded_tasks(name: str, assign: TaskFunction) -> TaskFunction:
-    """The same for tasks."""
+    """Wrap a task assignor: validate its result, and raise only `TaskAssignorError`."""
 
     def guarded(spec: contract.GroupSpec, topology: contract.TopologyDescriber) -> contract.GroupAssignment:
         try:
-            return _awaited(spec, contract.checked(spec, topology, assign(spec, topology)))
+            return _without_idle_warmups(spec, contract.checked(spec, topology, assign(spec, topology)))
         except TaskAssignorError:
             raise
         except Exception as error:
@@ -194,19 +194,23 @@ def _guarded_tasks(name: str, assign: TaskFunction) -> TaskFunction:
     return guarded
 
 
-def _awaited(spec: contract.GroupSpec, given: contract.GroupAssignment) -> contract.GroupAssignment:
-    """The same, but for warm-ups that have caught up, or of which nobody would hear that they have."""
-    if not any(mine.warmup for mine in given.values()):
-        return given
+def _without_idle_warmups(
+    spec: contract.GroupSpec, assignment: contract.GroupAssignment
+) -> contract.GroupAssignment:
+    """Drop warm-up tasks that have caught up, and those in processes that report no offsets."""
+    if not any(member.warmup for member in assignment.values()):
+        return assignment
     progress, lag = Progress.of(spec.members.values()), spec.configs.acceptable_recovery_lag
-    heard = {member.process_id for member in spec.members.values() if member.reports_offsets}
+    reporting = {member.process_id for member in spec.members.values() if member.reports_offsets}
 
-    def kept(process_id: str, mine: MemberAssignment) -> MemberAssignment:
+    def drop_idle(process_id: str, member: MemberAssignment) -> MemberAssignment:
         warmup = {
-            name: tuple(p for p in some if not progress.has_caught_up(process_id, (name, p), lag))
-            for name, some in mine.warmup.items()
-            if process_id in heard
+            name: tuple(p for p in partitions if not progress.has_caught_up(process_id, (name, p), lag))
+            for name, partitions in member.warmup.items()
+            if process_id in reporting
         }
-        return replace(mine, warmup={name: some for name, some in warmup.items() if some} or NO_TASKS)
+        return replace(
+            member, warmup={name: partitions for name, partitions in warmup.items() if partitions} or NO_TASKS
+        )
 
-    return {name: kept(spec.members[name].process_id, mine) for name, mine in given.items()}
+    return {name: drop_idle(spec.members[name].process_id, member) for name, member in assignment.items()}

@@ -1,12 +1,13 @@
-"""Tells why groups rebalanced: a row in `__konvene_audit`, a line in the log.
+"""Records the cause of each rebalance: a row in `__konvene_audit` and a line in the log.
 
-The row is appended once the records that it explains are durable. If the broker dies in between, the row is
-missing; then, at the load after a crash, it is derived again from the records themselves (`groups.history`)
-and says so. So are all rows where there was no audit, as in a directory that was Kafka's. Records older than
-the rows are kept are not explained again. To tell what a record means, all that stand before it are looked at
-too: what is remembered of them is dropped once the coordinators serve.
+A row is appended once the records that it explains are durable. If the broker dies in between, the row is
+missing. The load after a crash then derives it from the records themselves (`groups.history`) and marks it as
+inferred. All rows are derived if the directory has no audit yet, such as a directory of Kafka's. Records
+older than the retention of the rows are not explained again. Deriving a row needs all records before it, so
+a history of each partition is kept until all coordinators are loaded.
 
-A crash between two rows of one decision loses the second: the first says that its records are explained.
+A crash between two rows of one decision loses the second one, because the first one covers the offsets of
+both.
 """
 
 from __future__ import annotations
@@ -32,61 +33,64 @@ if TYPE_CHECKING:
 log = logging.getLogger("konvene.rebalance")
 
 
-BESIDE_A_ROW = 100
-"""Bytes of a batch with one record that are not its key and value."""
+BATCH_OVERHEAD_BYTES = 100
+"""Size of a batch with one record, without its key and value."""
 
 
 class Audit:
-    """The one writer of `__konvene_audit`."""
+    """The only writer of `__konvene_audit`."""
 
     def __init__(self, node: NodeServices, directory: LogDirectory) -> None:
         self._node = node
         self._directory = directory
         self.is_new = False
-        """Whether there are groups whose past nobody has told so far."""
+        """Whether the audit topic was just created, so that existing groups have no rows yet."""
         self._explained: dict[int, int] | None = None
+        """Last offset that a row explains, by partition of `__consumer_offsets`; None until it is needed."""
         self._histories: dict[int, History] = {}
 
-    def tell(self, partition: int, explained: ExplainedRebalance) -> None:
-        """A group has moved: write its row and its line."""
-        self._histories.pop(partition, None)  # Its coordinator serves: nothing of it is being loaded.
-        group_id, story = explained.rebalance
-        story = story.replace(
+    def record(self, partition: int, explained: ExplainedRebalance) -> None:
+        """Write the row and the log line of a rebalance, and count it."""
+        self._histories.pop(partition, None)  # Its coordinator is loaded.
+        group_id, row = explained.rebalance
+        row = row.replace(
             partition=partition if explained.base_offset >= 0 else -1,
             base_offset=explained.base_offset,
             last_offset=explained.last_offset,
         )
         if self._node.meter is not None:
-            self._node.meter.rebalance(group_id, story)
-        self._write(group_id, story)
+            self._node.meter.rebalance(group_id, row)
+        self._write(group_id, row)
         if log.isEnabledFor(logging.INFO):
-            log.info("%s", _line(group_id, story))
+            log.info("%s", _line(group_id, row))
 
-    def _write(self, group_id: str, story: RebalanceValue) -> None:
+    def _write(self, group_id: str, row: RebalanceValue) -> None:
         partition = self._node.partitions.get(AUDIT_TOPIC, 0)
         if partition is None or not self._node.settings.config["konvene.audit.enable"]:
             return
-        key, room = RebalanceKey(group=group_id), partition.max_message_bytes - BESIDE_A_ROW
-        pair = encode_record(Record(key, story), AUDIT_RECORDS)
-        while len(pair[0]) + len(pair[1] or b"") > room and (story.causes or story.members):
-            story = shortened(story)
-            pair = encode_record(Record(key, story), AUDIT_RECORDS)
+        key, max_bytes = RebalanceKey(group=group_id), partition.max_message_bytes - BATCH_OVERHEAD_BYTES
+        pair = encode_record(Record(key, row), AUDIT_RECORDS)
+        while len(pair[0]) + len(pair[1] or b"") > max_bytes and (row.causes or row.members):
+            row = shortened(row)
+            pair = encode_record(Record(key, row), AUDIT_RECORDS)
         try:
             partition.append([pair], self._node.environment.wall_clock_ms())
         except LogError as error:
-            noun = epoch_noun(story)
-            log.error("the row of group %s %s %d is lost: %s", group_id, noun, story.epoch, error)
+            noun = epoch_noun(row)
+            log.error(
+                "the audit row of group %s %s %d could not be written: %s", group_id, noun, row.epoch, error
+            )
             return
-        if self._explained is not None:  # A shard may be read again at any time.
-            last = self._explained.get(story.partition, -1)
-            self._explained[story.partition] = max(last, story.last_offset)
+        if self._explained is not None:  # A partition may be reloaded at any time.
+            last = self._explained.get(row.partition, -1)
+            self._explained[row.partition] = max(last, row.last_offset)
 
-    # --- after a crash, or where there was no audit ---
+    # --- deriving rows, after a crash or for a new audit ---
 
     def observe(self, partition: int, header: batches.BatchHeader) -> RecordObserver | None:
-        """A batch is being loaded. What is to be shown its records, if rows are to be derived from them."""
-        is_told = self._directory.clean and not self.is_new
-        if is_told or not self._node.settings.config["konvene.audit.enable"]:
+        """Return an observer of the records of a batch that is loaded; None if no rows have to be derived."""
+        is_complete = self._directory.clean and not self.is_new
+        if is_complete or not self._node.settings.config["konvene.audit.enable"]:
             return None
         history = self._histories.get(partition)
         if history is None or header.base_offset <= history.begins:
@@ -95,58 +99,58 @@ class Audit:
         take = history.take
 
         def observe(offset: int, timestamp_ms: int, record: Any) -> None:
-            found = take(offset, timestamp_ms, record)
-            if found is not None:
-                self._derived(partition, offset, timestamp_ms, found)
+            rebalance = take(offset, timestamp_ms, record)
+            if rebalance is not None:
+                self._write_derived(partition, offset, timestamp_ms, rebalance)
 
         return observe
 
-    def _derived(self, partition: int, offset: int, timestamp_ms: int, found: Rebalance) -> None:
-        """Write what was derived from a record, unless a row explains it or would be too old."""
-        if timestamp_ms < self._oldest_ms() or offset <= self._rows().get(partition, -1):
+    def _write_derived(self, partition: int, offset: int, timestamp_ms: int, rebalance: Rebalance) -> None:
+        """Write a derived row, unless the record is explained already or older than the retention."""
+        if timestamp_ms < self._oldest_ms() or offset <= self._explained_offsets().get(partition, -1):
             return
-        group_id, story = found
-        self._write(group_id, story)
-        log.info("%s", _line(group_id, story))
+        group_id, row = rebalance
+        self._write(group_id, row)
+        log.info("%s", _line(group_id, row))
 
     def loaded(self) -> None:
-        """All coordinators are loaded: what was kept to derive rows is not needed any more."""
+        """Release what deriving rows needed: all coordinators are loaded."""
         self._histories.clear()
         self._explained = None
         self.is_new = False
 
     def _oldest_ms(self) -> int:
-        """Rows of what happened before would be let go of at once."""
-        kept_ms: int = self._node.settings.config["konvene.audit.retention.ms"]
-        return self._node.environment.wall_clock_ms() - kept_ms if kept_ms >= 0 else 0
+        """Return the time before which a row would exceed the retention."""
+        retention_ms: int = self._node.settings.config["konvene.audit.retention.ms"]
+        return self._node.environment.wall_clock_ms() - retention_ms if retention_ms >= 0 else 0
 
-    def _rows(self) -> dict[int, int]:
-        """The last offset that a row explains, by partition of `__consumer_offsets`."""
+    def _explained_offsets(self) -> dict[int, int]:
+        """Return the last offset that a row explains by partition, reading the audit topic on first use."""
         if self._explained is None:
             self._explained = {}
             partition = self._node.partitions.get(AUDIT_TOPIC, 0)
             for header, batch in partition.batches() if partition is not None else ():
-                for row in batches.records(batch, header):
-                    record = decode_record(row.key or b"", row.value, AUDIT_RECORDS)
+                for entry in batches.records(batch, header):
+                    record = decode_record(entry.key or b"", entry.value, AUDIT_RECORDS)
                     if record is not None and isinstance(record.value, RebalanceValue):
-                        story = record.value
-                        last = self._explained.get(story.partition, -1)
-                        self._explained[story.partition] = max(last, story.last_offset)
+                        row = record.value
+                        last = self._explained.get(row.partition, -1)
+                        self._explained[row.partition] = max(last, row.last_offset)
         return self._explained
 
 
-def _line(group_id: str, story: RebalanceValue) -> str:
-    """One rebalance as one line of JSON: of a generation, or of an epoch."""
+def _line(group_id: str, row: RebalanceValue) -> str:
+    """Return a rebalance as one line of JSON."""
     return json.dumps(
         {
             "event": "rebalance",
             "group": group_id,
-            "type": story.group_type,
-            epoch_noun(story): story.epoch,
-            "state": story.state,
-            "duration_ms": story.ended_ms - story.started_ms if story.started_ms >= 0 else None,
-            "members": len(story.members) + story.members_left_out,
-            "inferred": story.inferred,
+            "type": row.group_type,
+            epoch_noun(row): row.epoch,
+            "state": row.state,
+            "duration_ms": row.ended_ms - row.started_ms if row.started_ms >= 0 else None,
+            "members": len(row.members) + row.members_left_out,
+            "inferred": row.inferred,
             "causes": [
                 {
                     "kind": c.kind,
@@ -155,7 +159,7 @@ def _line(group_id: str, story: RebalanceValue) -> str:
                     "reason": c.reason,
                     "topic": c.topic,
                 }
-                for c in story.causes
+                for c in row.causes
             ],
         }
     )

@@ -1,16 +1,17 @@
-"""Work of groups that takes long: done elsewhere, and what comes of it handed back to the coordinator.
+"""Runs the slow work of groups in the background and hands the results back to their coordinator.
 
-By threads: which topics an expression matches, and targets of large groups (`groups.consumer.work`). By the
-catalogue: internal topics of streams groups (`internal_topics`). By the share coordinator: share partitions
-(`share_state_work`). By the loop, a little later: ends of changelogs (`changelog_ends`).
+In threads: matching topics with regular expressions, and computing targets of large groups
+(`groups.consumer.work`). By the catalogue: creating internal topics of streams groups (`internal_topics`). By
+the share coordinator: initializing share partitions (`ShareStateWork`). By the loop, in slices: looking up
+the ends of changelogs (`changelog_ends`).
 
-The coordinator goes on meanwhile. One that has loaded its log anew, or serves no more, has forgotten that it
-asked; then what comes is dropped. Work that fails is told as well, for the group would wait for it otherwise:
-no expression was looked at, or the assignor gave nothing.
+The coordinator serves other requests meanwhile. A coordinator that has reloaded its log, or has stopped, does
+not know of the work any more; the result is then dropped. A failure is reported as a result too, because the
+group would wait for it otherwise.
 
-There are `group.coordinator.background.threads`. A close waits for none of them, as nothing that they do is
-written anywhere. Still ugly: Python waits for a thread before it ends, so an assignor that never comes back
-has to be killed with its broker.
+There are `group.coordinator.background.threads` threads. Closing does not wait for them, because they write
+nothing. Limitation: Python waits for its threads at exit, so an assignor that never returns has to be killed
+together with its broker.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ BROKER = RequestContext(client_id="broker")
 
 
 class GroupWork:
-    """What is being worked on, for all coordinators of groups."""
+    """The background work of all group coordinators of a broker."""
 
     def __init__(
         self, node: NodeServices, share_state_work: ShareStateWork, authorize: Authorizer = allow_all
@@ -67,10 +68,10 @@ class GroupWork:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def __repr__(self) -> str:
-        return f"<group work: {len(self._tasks)} under way>"
+        return f"<group work: {len(self._tasks)} running>"
 
     def perform(self, coordinator: Coordinator, effect: Effect) -> None:
-        """Begin with what a coordinator asks for."""
+        """Start the work of a coordinator's effect."""
         if self._share_state_work.perform(coordinator, effect):
             return
         if effect.verb == CREATE_TOPICS:
@@ -80,30 +81,32 @@ class GroupWork:
         else:
             work = WORK[effect.verb]
             task = self._loop.create_task(
-                self._do(coordinator, coordinator.core, lambda: work(effect.subject, self._authorize))
+                self._run_in_thread(
+                    coordinator, coordinator.core, lambda: work(effect.subject, self._authorize)
+                )
             )
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
-    async def _create(self, coordinator: Coordinator, core: Core, wanted: TopicsToCreate) -> None:
-        failed = await self._topics.create(wanted)
-        if failed is not None and coordinator.core is core:
-            coordinator.inform(failed)
+    async def _create(self, coordinator: Coordinator, core: Core, missing: TopicsToCreate) -> None:
+        failures = await self._topics.create(missing)
+        if failures is not None and coordinator.core is core:
+            coordinator.inform(failures)
 
-    async def _look_up(self, coordinator: Coordinator, core: Core, wanted: EndsToLookUp) -> None:
-        found = await changelog_ends.look_up(self._node.partitions, wanted)
+    async def _look_up(self, coordinator: Coordinator, core: Core, request: EndsToLookUp) -> None:
+        ends = await changelog_ends.look_up(self._node.partitions, request)
         if coordinator.core is core:
-            coordinator.inform(found)
+            coordinator.inform(ends)
 
-    async def _do(
+    async def _run_in_thread(
         self, coordinator: Coordinator, core: Core, work: Callable[[], RegexesResolved | AssignmentComputed]
     ) -> None:
-        came = await self._loop.run_in_executor(self._threads, work)
-        if coordinator.core is core and coordinator.inform(came) is False:
-            coordinator.inform(failed_result(came))
+        result = await self._loop.run_in_executor(self._threads, work)
+        if coordinator.core is core and coordinator.inform(result) is False:
+            coordinator.inform(failed_result(result))
 
     async def close(self) -> None:
-        """Wait for nothing that is under way, and tell nobody what would come of it."""
+        """Cancel the running work and drop its results."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         tasks = list(self._tasks)
         for task in tasks:
@@ -112,37 +115,37 @@ class GroupWork:
             await asyncio.wait(tasks)
 
 
-def resolve(wanted: RegexesToResolve, authorize: Authorizer) -> RegexesResolved:
-    """Which topics each expression matches: internal ones too, and none that may not be described."""
+def resolve_regexes(work: RegexesToResolve, authorize: Authorizer) -> RegexesResolved:
+    """Return the topics that each expression matches: internal ones too, only those that may be described."""
     names = [
         name
-        for name in sorted(wanted.topics.by_name)
+        for name in sorted(work.topics.by_name)
         if authorize is allow_all or authorize(BROKER, Operation.DESCRIBE, Resource(ResourceType.TOPIC, name))
     ]
     matches: dict[str, frozenset[str]] = {}
     try:
-        matches = matching(wanted.regexes, names)
+        matches = matching(work.regexes, names)
     except Exception:
-        log.exception("group %s: its expressions could not be matched", wanted.group_id)
-    return RegexesResolved(wanted.group_id, matches, wanted.topics.version)
+        log.exception("group %s: matching its regular expressions failed", work.group_id)
+    return RegexesResolved(work.group_id, matches, work.topics.version)
 
 
-def compute(wanted: AssignmentToCompute, _authorize: Authorizer) -> AssignmentComputed:
-    """The next target, or why there is none."""
-    name = wanted.assignor.name
+def compute_assignment(work: AssignmentToCompute, _authorize: Authorizer) -> AssignmentComputed:
+    """Return the next target of a group, or the error of its assignor."""
+    name = work.assignor.name
     try:
-        given = wanted.compute()
-    except (PartitionAssignorError, TaskAssignorError) as failed:
-        return AssignmentComputed(wanted.group_id, wanted.epoch, name, failed)
+        assignment = work.compute()
+    except (PartitionAssignorError, TaskAssignorError) as error:
+        return AssignmentComputed(work.group_id, work.epoch, name, error)
     except Exception as error:
-        log.exception("group %s: assignor %s failed", wanted.group_id, name)
-        why = PartitionAssignorError(f"Assignor {name}: {type(error).__name__}: {error}")
-        return AssignmentComputed(wanted.group_id, wanted.epoch, name, why)
-    return AssignmentComputed(wanted.group_id, wanted.epoch, name, given)
+        log.exception("group %s: assignor %s failed", work.group_id, name)
+        failure = PartitionAssignorError(f"Assignor {name}: {type(error).__name__}: {error}")
+        return AssignmentComputed(work.group_id, work.epoch, name, failure)
+    return AssignmentComputed(work.group_id, work.epoch, name, assignment)
 
 
 WORK: dict[str, Callable[[Any, Authorizer], RegexesResolved | AssignmentComputed]] = {
-    RESOLVE_REGEXES: resolve,
-    COMPUTE_ASSIGNMENT: compute,
+    RESOLVE_REGEXES: resolve_regexes,
+    COMPUTE_ASSIGNMENT: compute_assignment,
 }
-"""What is done for each effect."""
+"""The function that performs each effect that runs in a thread."""

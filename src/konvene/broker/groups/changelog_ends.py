@@ -1,8 +1,8 @@
-"""Where the changelogs of tasks end, by the logs of this node: for members that cannot say so themselves.
+"""Looks up the end offsets of changelogs in the logs of this node, for members that cannot report them.
 
-A changelog ends at its high watermark: up to there those see who restore from it. Nothing is read for that.
-A partition that is not there, or that is offline, is left out; then nothing is known of its task. Many are
-looked up a few at a time, so that nobody waits for that.
+A changelog ends at its high watermark: consumers that restore from it read up to there. Nothing is read for
+that. A partition that does not exist or is offline is left out, and the lag of its task stays unknown. Long
+lists are processed in slices, so that no other work waits.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from konvene.groups.streams.classic.changelog_ends import EndsFound, EndsToLookU
 if TYPE_CHECKING:
     from konvene.broker.storage.partitions import Partitions
 
-AT_A_TIME = 200
+SLICE = 200
+"""Partitions that are looked up before other work may run."""
 
 
-async def look_up(partitions: Partitions, wanted: EndsToLookUp) -> EndsFound:
-    """The ends of all partitions that are there."""
+async def look_up(partitions: Partitions, request: EndsToLookUp) -> EndsFound:
+    """Return the end offsets of the partitions that are online."""
     ends = {}
-    for count, (topic, index) in enumerate(wanted.partitions):
-        if count % AT_A_TIME == 0:
+    for count, (topic, index) in enumerate(request.partitions):
+        if count % SLICE == 0:
             await asyncio.sleep(0)
-        there = partitions.get(topic, index)
-        if there is not None and there.online:
-            ends[topic, index] = there.high_watermark
-    return EndsFound(wanted, ends)
+        partition = partitions.get(topic, index)
+        if partition is not None and partition.online:
+            ends[topic, index] = partition.high_watermark
+    return EndsFound(request, ends)

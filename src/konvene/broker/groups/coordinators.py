@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from konvene.broker.node_services import NodeServices
     from konvene.broker.shares.background_work import ShareStateWork
 
-MOST_MS = 1_000_000
-"""Longer than any interval: what members are told depends on how many there are."""
+LONG_INTERVAL_MS = 1_000_000
+"""Longer than any interval, so that the advised interval depends on the number of members only."""
 
 
 class GroupCoordinators(Coordinators):
-    """Which coordinator has which group."""
+    """The coordinators of groups, and the services that they share."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class GroupCoordinators(Coordinators):
         self._response_cache = response_cache
         self._work = GroupWork(node, share_state_work)
         self.internal_topic_warnings = InternalTopicWarnings(node)
-        self._told: asyncio.Task[None] | None = None
-        """Whoever is told when all have read their logs."""
+        self._loaded: asyncio.Task[None] | None = None
+        """Completes when all coordinators have read their logs."""
         self.members = 0
-        """In all groups, as of a moment ago; counted while the heartbeat policy is responsive."""
+        """Members of all groups, counted every second while the heartbeat policy is responsive."""
         self._counting: asyncio.TimerHandle | None = None
         self._connection_of: dict[tuple[str, str], object] = {}
         self._members_of: dict[object, dict[tuple[str, str], None]] = {}
@@ -68,8 +68,9 @@ class GroupCoordinators(Coordinators):
         self.start()
 
     async def resume(self) -> None:
-        """At the broker's start: go on with the groups that there are. A directory that was Kafka's, or one
-        without the audit, has no topic for that yet."""
+        """Start the coordinators of existing groups.
+
+        If the directory has no audit topic yet, as one of Kafka's, create it."""
         topics = self._node.catalogue.topics.by_name
         audit_enabled = self._node.settings.config["konvene.audit.enable"]
         if OFFSETS_TOPIC in topics and AUDIT_TOPIC not in topics and audit_enabled:
@@ -82,19 +83,19 @@ class GroupCoordinators(Coordinators):
         super().start()
         if self.ready and not before:
             self._count()
-            self._told = self._node.loop.create_task(self._when_loaded())
+            self._loaded = self._node.loop.create_task(self._when_loaded())
 
     async def loaded(self) -> None:
-        """Return when the coordinators that are there have read their logs, and the audit knows it."""
-        if self._told is not None:
-            await self._told
+        """Wait until all coordinators have read their logs and the audit has released its histories."""
+        if self._loaded is not None:
+            await self._loaded
 
     async def _when_loaded(self) -> None:
         await super().loaded()
         self._audit.loaded()
 
     def _coordinator(self, index: int) -> Coordinator | None:
-        """None where the partition's log is damaged: its groups have no coordinator, the others do."""
+        """Return None if the partition's log is damaged; only its groups are without a coordinator."""
         node = self._node
         partition = node.partitions.get(OFFSETS_TOPIC, index)
         if partition is None:
@@ -109,18 +110,18 @@ class GroupCoordinators(Coordinators):
                 assignors=self.assignors,
                 task_assignors=self.task_assignors,
                 perform=lambda effect: self._perform(index, effect),
-                on_rebalance=lambda explained: self._audit.tell(index, explained),
+                on_rebalance=lambda explained: self._audit.record(index, explained),
                 observe_batch=lambda header: self._audit.observe(index, header),
                 member_count=lambda: self.members,
-                on_outcome=self._changed,
+                on_outcome=self._on_outcome,
                 on_stop=self._heartbeat_purgatory.release_all,
             ),
         )
 
-    def _changed(self, outcome: Outcome) -> None:
+    def _on_outcome(self, outcome: Outcome) -> None:
         self._heartbeat_purgatory.observe(outcome)
         if outcome.soft_records:
-            self.internal_topic_warnings.look(outcome)
+            self.internal_topic_warnings.observe(outcome)
 
     def _perform(self, index: int, effect: Effect) -> None:
         coordinator = self._coordinators[index]
@@ -130,13 +131,13 @@ class GroupCoordinators(Coordinators):
     # --- members and their connections ---
 
     def _count(self) -> None:
-        """Count the members that are told when to heartbeat, as long as that matters, every second."""
+        """Count the members of all groups every second; the advised heartbeat interval depends on it."""
         config = self._node.settings.config
         if config["konvene.heartbeat.policy"] == RESPONSIVE:
-            before = heartbeat_interval_ms(MOST_MS, config, self.members, waits=False)
+            interval_ms = heartbeat_interval_ms(LONG_INTERVAL_MS, config, self.members, waits=False)
             shards = (coordinator.core for coordinator in self.all())
             self.members = sum(shard.members for shard in shards if isinstance(shard, GroupShard))
-            if heartbeat_interval_ms(MOST_MS, config, self.members, waits=False) != before:
+            if heartbeat_interval_ms(LONG_INTERVAL_MS, config, self.members, waits=False) != interval_ms:
                 self._response_cache.invalidate()
         self._counting = self._node.loop.call_later(1, self._count)
 
@@ -156,10 +157,10 @@ class GroupCoordinators(Coordinators):
                     coordinator.inform(Disconnected(group_id, member_id))
 
     def topic_deleted(self, name: str, topic_id: Uuid) -> None:
-        """Let all groups forget the offsets, and share groups the partitions, of a topic that is gone."""
-        gone = DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=topic_id),))
+        """Delete the offsets of a deleted topic in all groups, and its partitions in share groups."""
+        request = DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=topic_id),))
         for coordinator in self.all():
-            coordinator.submit(gone, RequestContext(client_id="broker"))
+            coordinator.submit(request, RequestContext(client_id="broker"))
             coordinator.inform(DeletedTopics(frozenset((topic_id,))))
 
     async def close(self) -> None:

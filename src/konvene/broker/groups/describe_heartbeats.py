@@ -1,13 +1,17 @@
-"""How the members of a group heartbeat, for those who ask for it with the group's description."""
+"""Heartbeat intervals of a group's members, as a tagged field of describe responses.
+
+Only requests with the tag receive the field.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from konvene.codec.compile import encode
 from konvene.errors import Errors
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.group_type import Group
+from konvene.groups.group_type import Group, group_type_of
 from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
 from konvene.groups.modern.group import is_waiting
 from konvene.groups.shard import GroupShard
@@ -28,17 +32,17 @@ if TYPE_CHECKING:
 
 Described = TypeVar("Described", ClassicDescribed, ConsumerDescribed, ShareDescribed)
 
-Asked = ConsumerGroupDescribeRequest | DescribeGroupsRequest | ShareGroupDescribeRequest
+DescribeRequest = ConsumerGroupDescribeRequest | DescribeGroupsRequest | ShareGroupDescribeRequest
 
 
 def with_extension(
     settings: BrokerSettings,
     heartbeat_purgatory: HeartbeatPurgatory,
     groups: GroupCoordinators,
-    request: Asked,
+    request: DescribeRequest,
     described: list[Described],
 ) -> list[Described]:
-    """The same groups; with a note on each that could be described, if the request has the tag."""
+    """Add the field to each group that could be described, if the request has the tag."""
     if all(tag != HEARTBEAT_EXTENSION for tag, _ in request.unknown_tags):
         return described
     return [
@@ -46,7 +50,7 @@ def with_extension(
             unknown_tags=(
                 (
                     HEARTBEAT_EXTENSION,
-                    encode(_notes(settings, heartbeat_purgatory, groups, group.group_id), 0),
+                    encode(_extension(settings, heartbeat_purgatory, groups, group.group_id), 0),
                 ),
             )
         )
@@ -56,7 +60,7 @@ def with_extension(
     ]
 
 
-def _notes(
+def _extension(
     settings: BrokerSettings,
     heartbeat_purgatory: HeartbeatPurgatory,
     groups: GroupCoordinators,
@@ -69,7 +73,7 @@ def _notes(
     members = () if group is None else tuple(
         MemberHeartbeat(
             member_id=member.member_id,
-            interval_ms=_told_ms(settings, groups, group, member),
+            interval_ms=_advised_interval_ms(settings, groups, group, member),
             is_held=member.member_id in held,
         )
         for member in group.members.values()
@@ -77,16 +81,29 @@ def _notes(
     return HeartbeatExtension(policy=str(settings.config["konvene.heartbeat.policy"]), members=members)
 
 
-def _told_ms(settings: BrokerSettings, groups: GroupCoordinators, group: Group, member: Any) -> int:
-    """-1 for who is told nothing, as members of the classic protocol are."""
-    if isinstance(group, ConsumerGroup) and member.classic is None:
-        kind, waits = "consumer", is_waiting(member, group.epoch, group.assignment_epoch)
-    elif isinstance(group, ShareGroup):
-        kind, waits = "share", waits_in_share_group(group, member)
-    else:
+def _is_waiting_in_consumer_group(group: ConsumerGroup, member: Any) -> bool | None:
+    if member.classic is not None:
+        return None
+    return is_waiting(member, group.epoch, group.assignment_epoch)
+
+
+IS_WAITING: Final[Mapping[type, Callable[[Any, Any], bool | None]]] = {
+    ConsumerGroup: _is_waiting_in_consumer_group,
+    ShareGroup: waits_in_share_group,
+}
+"""Whether a member of a group waits for a rebalance; None if its heartbeat interval is not advised."""
+
+
+def _advised_interval_ms(
+    settings: BrokerSettings, groups: GroupCoordinators, group: Group, member: Any
+) -> int:
+    """Return the heartbeat interval that the member's responses contain, or -1 if they contain none."""
+    check = IS_WAITING.get(type(group))
+    waits = check(group, member) if check is not None else None
+    if waits is None:
         return -1
     return heartbeat_interval_ms(
-        settings.group_configs.of(group.group_id)[f"{kind}.heartbeat.interval.ms"],
+        settings.group_configs.of(group.group_id)[f"{group_type_of(group).name}.heartbeat.interval.ms"],
         settings.config,
         groups.members,
         waits=waits,

@@ -1,6 +1,8 @@
-"""What members of a streams group have yet to give up, for who asks for it with the group's description; and
-what warm-ups are measured by: how near is near enough, how many there may be, and who says nothing of any;
-and what the group's target costs by tags and racks."""
+"""Rebalance details of a streams group, as a tagged field of StreamsGroupDescribe responses.
+
+The field has the tasks that members have to revoke, the limits of warm-up tasks, the members that report no
+task offsets, and the cost of the target assignment by tags and racks. Only requests with the tag receive it.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +30,18 @@ if TYPE_CHECKING:
     from konvene.groups.assignors.tasks.contract import Tasks
 
 
-def with_streams_notes(
+def with_streams_extension(
     settings: BrokerSettings,
     groups: GroupCoordinators,
     request: StreamsGroupDescribeRequest,
     described: list[DescribedGroup],
 ) -> list[DescribedGroup]:
-    """The same groups; with a note on each that could be described, if the request has the tag."""
+    """Add the field to each group that could be described, if the request has the tag."""
     if all(tag != STREAMS_EXTENSION for tag, _ in request.unknown_tags):
         return described
     return [
         group.replace(
-            unknown_tags=((STREAMS_EXTENSION, encode(_notes(settings, groups, group.group_id), 0)),)
+            unknown_tags=((STREAMS_EXTENSION, encode(_extension(settings, groups, group.group_id), 0)),)
         )
         if group.error_code == Errors.NONE
         else group
@@ -47,16 +49,16 @@ def with_streams_notes(
     ]
 
 
-def _notes(settings: BrokerSettings, groups: GroupCoordinators, group_id: str) -> StreamsExtension:
+def _extension(settings: BrokerSettings, groups: GroupCoordinators, group_id: str) -> StreamsExtension:
     coordinator = groups.of(group_id)
     shard = coordinator.core if coordinator is not None else None
     group = shard.groups.get(group_id) if isinstance(shard, GroupShard) else None
     if not isinstance(group, StreamsGroup):
         return StreamsExtension()
-    owing = ((m.member_id, m.current.pending_revocation) for m in group.members.values())
+    pending = ((m.member_id, m.current.pending_revocation) for m in group.members.values())
     config = settings.group_configs.of(group_id)
     return StreamsExtension(
-        members=tuple(_note(member_id, owed) for member_id, owed in owing if owed),
+        members=tuple(_pending_revocations(member_id, tasks) for member_id, tasks in pending if tasks),
         acceptable_recovery_lag=config["streams.acceptable.recovery.lag"],
         num_warmup_replicas=config["streams.num.warmup.replicas"],
         not_reporting=tuple(name for name in group.members if reports_no_offsets(group, name)),
@@ -73,21 +75,21 @@ def _placement(group: StreamsGroup) -> tuple[PlacementCost, ...]:
 
 
 def reports_no_offsets(group: StreamsGroup, member_id: str) -> bool:
-    """Whether a member is known not to say how far its tasks are. Of whom nothing is known, it may."""
-    said = group.reported.get(member_id)
-    return said is not None and not said.reports
+    """Return True if the member reported no task offsets; False if it has not heartbeated yet."""
+    reported = group.reported.get(member_id)
+    return reported is not None and not reported.reports
 
 
-def _note(member_id: str, owed: Held) -> PendingTaskRevocations:
+def _pending_revocations(member_id: str, tasks: Held) -> PendingTaskRevocations:
     return PendingTaskRevocations(
         member_id=member_id,
-        pending_active=_rows(owed.active),
-        pending_standby=_rows(owed.standby),
-        pending_warmup=_rows(owed.warmup),
+        pending_active=_task_ids(tasks.active),
+        pending_standby=_task_ids(tasks.standby),
+        pending_warmup=_task_ids(tasks.warmup),
     )
 
 
-def _rows(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
+def _task_ids(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
     return tuple(
         TaskIds(subtopology_id=name, partitions=tuple(sorted(tasks[name]))) for name in sorted(tasks)
     )

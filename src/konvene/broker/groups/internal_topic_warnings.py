@@ -1,12 +1,11 @@
-"""What the broker's log says of internal topics that are not as a streams group's topology wants them.
+"""Warns of internal topics whose configs differ from the topology of their streams group.
 
-KIP-1071: a topic that exists keeps its replicas and its settings, whatever the topology says; where they
-differ, that is logged and else ignored. It is logged when it is found: when a group's topology is held
-against its topics, and when somebody alters the settings of one of these. Each remark is made once, until
-it is not true any more. A setting counts by its value, wherever that comes from: a default may be what the
-topology wants.
+KIP-1071: an existing topic keeps its replicas and its configs, whatever the topology requires; a difference
+is logged and otherwise ignored. It is logged when a group's topology is compared with its topics, and when
+the configs of such a topic are altered. Each warning is logged once, until it does not apply any more. A
+config counts by its effective value: a default may be what the topology requires.
 
-This decides nothing and keeps nothing that matters: a broker that starts anew says all of it again.
+Nothing here is stored: a restarted broker logs all warnings again.
 """
 
 from __future__ import annotations
@@ -33,69 +32,69 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.groups")
 
-REMEMBERED_GROUPS = 10_000
-"""What was said of so many groups is known at most; then it is forgotten, and may be said again."""
+MAX_GROUPS = 10_000
+"""Groups whose warnings are kept. Beyond that all are forgotten, and may be logged again."""
 
 REPLICAS = 1
-"""Of every topic, for there is one node."""
+"""Replicas of every topic: the cluster has one node."""
 
 
 class InternalTopicWarnings:
-    """What was seen and said of each group."""
+    """The topology of each group and the warnings that were logged for it."""
 
     def __init__(self, node: NodeServices) -> None:
         self._node = node
-        self._seen: dict[str, ConfiguredTopology] = {}
-        self._said: dict[str, tuple[str, ...]] = {}
+        self._topologies: dict[str, ConfiguredTopology] = {}
+        self._logged: dict[str, tuple[str, ...]] = {}
 
     def __repr__(self) -> str:
-        return f"<remarks on the topics of {len(self._said)} groups>"
+        return f"<internal topic warnings of {len(self._logged)} groups>"
 
-    def look(self, outcome: Outcome) -> None:
-        """Something was decided: whose topology was held against its topics anew is looked at."""
+    def observe(self, outcome: Outcome) -> None:
+        """Check the groups whose topology an outcome has configured anew."""
         for record in outcome.soft_records:
             if type(record) is SoftStateRecord and isinstance(record.soft, SoftState):
                 configured = record.soft.configured
-                if configured is not None and configured is not self._seen.get(record.group_id):
-                    self._look_at(record.group_id, configured)
+                if configured is not None and configured is not self._topologies.get(record.group_id):
+                    self._check(record.group_id, configured)
 
-    def altered(self, topic: str | None) -> None:
-        """A topic's settings are others now; None: those of all may be."""
-        for group_id, configured in list(self._seen.items()):
+    def configs_changed(self, topic: str | None) -> None:
+        """Check the groups of a topic whose configs were altered; None stands for all topics."""
+        for group_id, configured in list(self._topologies.items()):
             if topic is None or topic in configured.internal_topics:
-                self._look_at(group_id, configured)
+                self._check(group_id, configured)
 
-    def _look_at(self, group_id: str, configured: ConfiguredTopology) -> None:
-        if len(self._seen) >= REMEMBERED_GROUPS and group_id not in self._seen:
-            self._seen.clear()
-            self._said.clear()
-        self._seen[group_id] = configured
-        there = self._node.catalogue.topics.by_name
+    def _check(self, group_id: str, configured: ConfiguredTopology) -> None:
+        if len(self._topologies) >= MAX_GROUPS and group_id not in self._topologies:
+            self._topologies.clear()
+            self._logged.clear()
+        self._topologies[group_id] = configured
+        topics = self._node.catalogue.topics.by_name
         existing = {
-            name: self._existing(wanted)
-            for name, wanted in configured.internal_topics.items()
-            if name in there
+            name: self._existing(required)
+            for name, required in configured.internal_topics.items()
+            if name in topics
         }
-        before = self._said.pop(group_id, ())
-        found = config_warnings(configured, existing)
-        if found:
-            self._said[group_id] = found
-        for remark in found:
-            if remark not in before:
-                log.warning("group %s: %s", group_id, remark)
+        logged = self._logged.pop(group_id, ())
+        warnings = config_warnings(configured, existing)
+        if warnings:
+            self._logged[group_id] = warnings
+        for warning in warnings:
+            if warning not in logged:
+                log.warning("group %s: %s", group_id, warning)
 
-    def _existing(self, wanted: InternalTopic) -> ExistingTopic:
-        """The topic as it is. A value that the topology writes in other words is told in its words."""
-        told = self._node.catalogue.settings_of(ResourceType.TOPIC, wanted.name)
-        values = topic_values(self._node.settings.config, told)
+    def _existing(self, required: InternalTopic) -> ExistingTopic:
+        """Return the existing topic. A value that equals the topology's is given in its spelling."""
+        altered = self._node.catalogue.settings_of(ResourceType.TOPIC, required.name)
+        values = topic_values(self._node.settings.config, altered)
         configs = {}
-        for name, text in wanted.configs.items():
-            row = TOPIC.get(name)
-            if row is None:
+        for name, text in required.configs.items():
+            setting = TOPIC.get(name)
+            if setting is None:
                 continue
             try:
-                is_same = row.parse(text) == values[name]
+                is_same = setting.parse(text) == values[name]
             except ConfigError:
                 is_same = False
-            configs[name] = text if is_same else row.render(values[name]) or ""
+            configs[name] = text if is_same else setting.render(values[name]) or ""
         return ExistingTopic(REPLICAS, configs)

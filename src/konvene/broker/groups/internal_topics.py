@@ -1,10 +1,10 @@
-"""Internal topics of streams groups: made when a group says that it misses them.
+"""Creates the internal topics of streams groups (KIP-1071) when a heartbeat reports that they are missing.
 
-A group says so with every heartbeat. A topic that is being made is not made again, and one that could not be
-made is left alone for a heartbeat's time. No topic that exists is altered: the catalogue refuses it, and that
-is no failure, for somebody else was quicker.
+Every heartbeat reports them. A topic whose creation is pending is not created again, and after a failure the
+next attempt waits for one heartbeat interval. Existing topics are never altered: the catalogue rejects the
+creation, which is no failure, because another request was faster.
 
-Who may: whoever may create topics in the cluster, or each of these.
+Creation requires the permission to create topics in the cluster, or to create each of the topics.
 """
 
 from __future__ import annotations
@@ -38,54 +38,54 @@ log = logging.getLogger("konvene.groups")
 
 BROKER = RequestContext(api_version=7, client_id="broker")
 DEFAULT = -1
-"""Of partitions or replicas: as many as the broker is configured to give."""
+"""Number of partitions or replicas: the broker's default."""
 
 
 class InternalTopics:
-    """What is being made, and what is left alone for a while."""
+    """The pending creations, and the topics whose creation failed recently."""
 
     def __init__(self, node: NodeServices, authorize: Authorizer = allow_all) -> None:
         self._node = node
         self._authorize = authorize
-        self._making: set[str] = set()
-        self._not_before: dict[str, float] = {}
+        self._pending: set[str] = set()
+        self._retry_at_s: dict[str, float] = {}
 
     def __repr__(self) -> str:
-        return f"<{len(self._making)} internal topics being made>"
+        return f"<{len(self._pending)} internal topics pending>"
 
-    async def create(self, wanted: TopicsToCreate) -> TopicsNotCreated | None:
-        """Make those that nobody is making; what went wrong, None if nothing did."""
-        now = self._node.loop.time()
-        there = self._node.catalogue.topics.by_name
+    async def create(self, missing: TopicsToCreate) -> TopicsNotCreated | None:
+        """Create the missing topics whose creation is not pending; return the failures, or None."""
+        now_s = self._node.loop.time()
+        existing = self._node.catalogue.topics.by_name
         topics = [
             topic
-            for topic in wanted.topics
-            if topic.name not in self._making
-            and topic.name not in there
-            and self._not_before.get(topic.name, now) <= now
+            for topic in missing.topics
+            if topic.name not in self._pending
+            and topic.name not in existing
+            and self._retry_at_s.get(topic.name, now_s) <= now_s
         ]
         if not topics:
             return None
         denied = self._denied(topics)
         if denied:
-            return TopicsNotCreated(wanted.group_id, unauthorized=denied)
+            return TopicsNotCreated(missing.group_id, unauthorized=denied)
         names = [topic.name for topic in topics]
-        self._making.update(names)
+        self._pending.update(names)
         try:
             errors = await self._create(topics)
         finally:
-            self._making.difference_update(names)
+            self._pending.difference_update(names)
         for name in names:
-            self._not_before.pop(name, None)
+            self._retry_at_s.pop(name, None)
         if not errors:
-            log.info("group %s: made its internal topics %s", wanted.group_id, ", ".join(names))
+            log.info("group %s: created its internal topics %s", missing.group_id, ", ".join(names))
             return None
-        settings = self._node.settings.group_configs.of(wanted.group_id)
-        until = now + settings["streams.heartbeat.interval.ms"] / 1000
-        self._not_before.update(dict.fromkeys(errors, until))
+        settings = self._node.settings.group_configs.of(missing.group_id)
+        retry_at_s = now_s + settings["streams.heartbeat.interval.ms"] / 1000
+        self._retry_at_s.update(dict.fromkeys(errors, retry_at_s))
         for name, error in errors.items():
-            log.warning("group %s: its internal topic %s could not be made: %s", wanted.group_id, name, error)
-        return TopicsNotCreated(wanted.group_id, errors)
+            log.warning("group %s: cannot create its internal topic %s: %s", missing.group_id, name, error)
+        return TopicsNotCreated(missing.group_id, errors)
 
     def _denied(self, topics: list[InternalTopic]) -> tuple[str, ...]:
         if self._authorize is allow_all:
@@ -100,17 +100,17 @@ class InternalTopics:
         )
 
     async def _create(self, topics: list[InternalTopic]) -> dict[str, str]:
-        """Why which of them were not made."""
+        """Create topics; return the reason by topic for those that could not be created."""
         request = CreateTopicsRequest(topics=tuple(map(_creatable, topics)))
         context = BROKER._replace(fresh_ids=self._node.environment.fresh_ids(len(topics)))
-        answer = await self._node.catalogue.submit(request, context)
-        if isinstance(answer, Errors):
-            return dict.fromkeys((topic.name for topic in topics), answer.name)
-        assert isinstance(answer, CreateTopicsResponse)
+        response = await self._node.catalogue.submit(request, context)
+        if isinstance(response, Errors):
+            return dict.fromkeys((topic.name for topic in topics), response.name)
+        assert isinstance(response, CreateTopicsResponse)
         return {
-            told.name: told.error_message or Errors(told.error_code).name
-            for told in answer.topics
-            if told.error_code not in (Errors.NONE, Errors.TOPIC_ALREADY_EXISTS)
+            topic.name: topic.error_message or Errors(topic.error_code).name
+            for topic in response.topics
+            if topic.error_code not in (Errors.NONE, Errors.TOPIC_ALREADY_EXISTS)
         }
 
 

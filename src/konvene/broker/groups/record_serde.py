@@ -1,11 +1,11 @@
-"""How a group coordinator's records stand in the batches of its log.
+"""Encodes and decodes the records of group coordinators in the batches of their log.
 
-A coordinator starts by reading its whole log, most of which is committed offsets: batches of records of one
-group and topic that differ in a few numbers. Such a run is read at one stroke; all else record by record.
-Either way the shard comes out the same.
+A coordinator loads its whole log at the start. Most of it is committed offsets: batches of records of one
+group and topic that differ in a few numbers. Such a run is decoded in one step, all other records one by one.
+The resulting shard is the same.
 
-A batch may be part of a transaction, and a marker ends one: both are told as such (`records.transactional`),
-and what comes of it is the shard's matter.
+A batch may be part of a transaction, and a marker ends one. Both are decoded as such
+(`records.transactional`); the shard decides about their effect.
 """
 
 from __future__ import annotations
@@ -41,74 +41,77 @@ _FIXED = 22
 """Bytes of a commit's value besides its metadata and tags: version, offset, leader epoch, time."""
 
 _TAGS = (1, 19)
-"""None, or a topic id."""
+"""Bytes of the tagged fields: none, or a topic id."""
 
 _GAPS = (3, 4)
-"""Bytes between a record's size and its key's: attributes, the deltas of time and offset."""
+"""Bytes between a record's size and its key's size: attributes, timestamp delta, offset delta."""
 
 _new = tuple.__new__
 
 
-Told = Iterator[tuple[int, int, Any]]
-"""Offset, time and record of what a batch holds; a run of commits comes with the last one's."""
+Decoded = Iterator[tuple[int, int, Any]]
+"""Offset, timestamp and record; a run of commits has the offset and timestamp of its last one."""
 
 
-def read(batch: memoryview, header: BatchHeader) -> Told:
-    """What a batch holds. What is in a transaction comes as that, and a marker as its end.
+def read(batch: memoryview, header: BatchHeader) -> Decoded:
+    """Decode a batch. Records of a transaction are wrapped, and a marker is decoded as the end of one.
 
-    Raises `CodecError` where records disagree with one another, as `batches.records`.
+    Raises `CodecError` if the batch is inconsistent, as `batches.records`.
     """
     if header.is_control:
         return _read_marker(batch, header)
     return _read_in_transaction(batch, header) if header.is_transactional else _read_plain(batch, header)
 
 
-def _read_marker(batch: memoryview, header: BatchHeader) -> Told:
+def _read_marker(batch: memoryview, header: BatchHeader) -> Decoded:
     for entry in records(batch, header):
         marker = read_end_marker(entry)
         if marker is not None:
             yield entry.offset, entry.timestamp, TransactionEnded(header.producer_id, marker.committed)
 
 
-def _read_in_transaction(batch: memoryview, header: BatchHeader) -> Told:
+def _read_in_transaction(batch: memoryview, header: BatchHeader) -> Decoded:
     for offset, timestamp, record in _read_plain(batch, header):
         yield offset, timestamp, InTransaction(header.producer_id, record)
 
 
-def _read_plain(batch: memoryview, header: BatchHeader) -> Told:
+def _read_plain(batch: memoryview, header: BatchHeader) -> Decoded:
     body = batch[HEADER_SIZE : header.batch_length + PREFIX_SIZE]
     data = decompress(header.attributes & _COMPRESSION, body) if body else b""
     left, last, pos = header.record_count, -1, 0
     while left:
         try:
-            found, end, delta = read_record(data, pos, header.base_offset, header.base_timestamp, None)
+            entry, end, delta = read_record(data, pos, header.base_offset, header.base_timestamp, None)
         except IndexError:
-            raise Truncated(f"the records of the batch at offset {header.base_offset} are cut") from None
+            raise Truncated(
+                f"the records of the batch at offset {header.base_offset} are truncated"
+            ) from None
         if not last < delta <= header.last_offset_delta:
-            raise CorruptBatch(f"offset delta {delta} behind {last} in the batch at {header.base_offset}")
-        record: Any = decode_group_record(found.key, found.value)
+            raise CorruptBatch(f"offset delta {delta} after {last} in the batch at {header.base_offset}")
+        record: Any = decode_group_record(entry.key, entry.value)
         count, last = 1, delta
         if type(record) is OffsetCommitted and data[end : end + 2] == data[pos : pos + 2]:
             rest = memoryview(data)[pos : pos + left * (end - pos)]
-            count, last, record = _run(rest, found, record, delta, header)
+            count, last, record = _run(rest, entry, record, delta, header)
         if record is not None:
-            yield header.base_offset + last, found.timestamp, record
+            yield header.base_offset + last, entry.timestamp, record
         left -= count
         pos += count * (end - pos)
     if pos != len(data):
-        raise CorruptBatch(f"{len(data) - pos} bytes too many in the batch at offset {header.base_offset}")
+        raise CorruptBatch(f"{len(data) - pos} surplus bytes in the batch at offset {header.base_offset}")
 
 
 def _run(
-    data: memoryview, found: Record, first: OffsetCommitted, delta: int, header: BatchHeader
+    data: memoryview, entry: Record, first: OffsetCommitted, delta: int, header: BatchHeader
 ) -> tuple[int, int, OffsetCommitted | OffsetsCommitted]:
-    """The commits from this one on that differ from it in their numbers alone.
+    """Decode the commits that differ from `first` in their numbers only.
 
-    How many, the last one's offset delta, all in one. `data` begins with the first of them.
+    Return their count, the offset delta of the last one, and one record with all of them. `data` begins with
+    the first one.
     """
-    told, key, value = first.committed, found.key or b"", found.value or b""
+    committed, key, value = first.committed, entry.key or b"", entry.value or b""
     version = int.from_bytes(value[:2], "big")
-    if told is None or told.expire_ms != -1 or version not in (3, 4) or found.headers:
+    if committed is None or committed.expire_ms != -1 or version not in (3, 4) or entry.headers:
         return 1, delta, first
     metadata = value[14] if version == 4 else 2 + int.from_bytes(value[14:16], "big")
     tags = len(value) - _FIXED - metadata
@@ -122,7 +125,7 @@ def _run(
     if gap not in _GAPS:
         return 1, delta, first
     layout = _layout(size_bytes, gap, names, between, metadata, tags + 1)
-    alike: tuple[bytes, ...] = ()
+    constant: tuple[bytes, ...] = ()
     rows: dict[int, Committed] = {}
     count, last = 0, delta - 1
     for row in layout.iter_unpack(data[: len(data) // size * size]):
@@ -130,11 +133,11 @@ def _run(
         own_delta = _offset_delta(deltas)
         if not last < own_delta <= header.last_offset_delta:
             break
-        if not alike:
-            alike = (own_size, front, length, kind, text, tail)
-        elif (own_size, front, length, kind, text, tail) != alike:
+        if not constant:
+            constant = (own_size, front, length, kind, text, tail)
+        elif (own_size, front, length, kind, text, tail) != constant:
             break
-        rows[partition] = _new(Committed, (offset, epoch, told.metadata, time, -1, told.topic_id))
+        rows[partition] = _new(Committed, (offset, epoch, committed.metadata, time, -1, committed.topic_id))
         count, last = count + 1, own_delta
     if not count:
         return 1, delta, first
@@ -142,7 +145,7 @@ def _run(
 
 
 def _offset_delta(deltas: bytes) -> int:
-    """The second number, where there are, behind the attributes, a time of one byte and it; else -1."""
+    """Return the offset delta that follows the attributes and a timestamp delta of one byte; else -1."""
     last = deltas[-1]
     if deltas[1] >= 0x80 or last >= 0x80:
         return -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.groups.describe_pending_tasks import with_streams_notes
+from konvene.broker.groups.describe_pending_tasks import with_streams_extension
 from konvene.broker.handlers.describe_modern_groups import DescribeSpec, describe_groups, disabled_response
 from konvene.broker.handlers.group_requests import streams_groups_enabled
 from konvene.broker.net.authorizer import Authorizer, allow_all
@@ -35,7 +35,7 @@ async def handle(
         return response
     described = await describe_groups(SPEC, groups, request, context, authorize)
     return StreamsGroupDescribeResponse(
-        groups=tuple(with_streams_notes(settings, groups, request, described))
+        groups=tuple(with_streams_extension(settings, groups, request, described))
     )
 
 
