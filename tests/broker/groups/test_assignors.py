@@ -114,7 +114,7 @@ def test_what_cannot_be_loaded_is_a_wrong_setting_that_says_why(text: str, why: 
 
 
 def test_two_of_one_name_are_a_wrong_setting() -> None:
-    with pytest.raises(InvalidValue, match="another assignor is called uniform already"):
+    with pytest.raises(InvalidValue, match="another assignor has the name uniform"):
         load_assignors(["uniform", "uniform"])
 
 

@@ -90,7 +90,7 @@ def test_expressions_that_could_not_be_matched_are_left_as_they_were(
 
     monkeypatch.setattr(background_work, "matching", breaks)
     assert resolve_regexes(EVERYTHING, lambda *question: True) == RegexesResolved("g", {}, 7)
-    assert "its expressions could not be matched" in caplog.text
+    assert "matching its regular expressions failed" in caplog.text
 
 
 def test_an_assignor_that_fails_is_an_answer() -> None:

@@ -189,7 +189,7 @@ def test_who_restores_sees_no_further_than_to_the_high_watermark(tmp_path: Path)
 
 def test_nobody_waits_while_many_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between a few and the next few all else has its turn."""
-    monkeypatch.setattr(changelog_ends, "AT_A_TIME", 10)
+    monkeypatch.setattr(changelog_ends, "SLICE", 10)
     there = SimpleNamespace(online=True, high_watermark=7)
     partitions: Any = SimpleNamespace(get=lambda topic, index: there)
     wanted = EndsToLookUp("g", "m", tuple((("0", n), (("counts", n),)) for n in range(95)))

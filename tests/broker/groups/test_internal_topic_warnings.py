@@ -138,7 +138,7 @@ def test_what_was_said_of_very_many_groups_is_forgotten(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And may be said again, rather than be kept for ever."""
-    monkeypatch.setattr(internal_topic_warnings, "REMEMBERED_GROUPS", 1)
+    monkeypatch.setattr(internal_topic_warnings, "MAX_GROUPS", 1)
 
     async def story(client: Asking) -> None:
         await there_is(client, cleanup_policy="delete")

@@ -89,7 +89,7 @@ def test_found_ones_answer_in_order(text: str, name: str) -> None:
         (["own_task_assignors:gone"], "module own_task_assignors has no gone"),
         (["own_task_assignors:number"], "it is a int, which cannot be called"),
         (["own_task_assignors:built_in"], "sticky is built in"),
-        (["own_task_assignors:mine", "own_task_assignors:mine"], "another assignor is called mine already"),
+        (["own_task_assignors:mine", "own_task_assignors:mine"], "another assignor has the name mine"),
     ],
 )
 def test_others_are_refused(texts: list[str], why: str) -> None:
