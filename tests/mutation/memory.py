@@ -192,18 +192,18 @@ LOADING = (
         "broker/groups/record_serde.py",
         ("G2", "Redpanda#17260"),
         "Of commits that are loaded at one stroke all have the first one's leader epoch.",
-        "(offset, epoch, told.metadata, time, -1, told.topic_id))\n",
-        "(offset, told.leader_epoch, told.metadata, time, -1, told.topic_id))\n",
+        "(offset, epoch, committed.metadata, time, -1, committed.topic_id))\n",
+        "(offset, committed.leader_epoch, committed.metadata, time, -1, committed.topic_id))\n",
     ),
     Mutant(
         "run-of-commits-has-one-metadata",
         "broker/groups/record_serde.py",
         ("G2", "O2"),
         "Of commits that are loaded at one stroke all have the first one's metadata.",
-        "            alike = (own_size, front, length, kind, text, tail)\n"
-        "        elif (own_size, front, length, kind, text, tail) != alike:\n",
-        "            alike = (own_size, front, length, kind, tail)\n"
-        "        elif (own_size, front, length, kind, tail) != alike:\n",
+        "            constant = (own_size, front, length, kind, text, tail)\n"
+        "        elif (own_size, front, length, kind, text, tail) != constant:\n",
+        "            constant = (own_size, front, length, kind, tail)\n"
+        "        elif (own_size, front, length, kind, tail) != constant:\n",
     ),
 )
 

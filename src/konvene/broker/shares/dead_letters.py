@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("konvene.sharing")
 
-AUTO_CREATE_CONFIG = "errors.deadletterqueue.auto.create.topics.enable"
 ENABLE_CONFIG = "errors.deadletterqueue.group.enable"
 MAX_COPIED_BATCH_BYTES = 16 * 1024 * 1024
 """Records of larger batches (decompressed) are copied without key and value."""
@@ -89,9 +88,9 @@ class DeadLetters:
         if prefix and not name.startswith(prefix):
             raise DeadLetterTopicUnusable(f"the topic {name!r} does not start with {prefix!r}")
         if name not in node.catalogue.topics.by_name:
-            if not node.settings.config[AUTO_CREATE_CONFIG]:
+            if not node.settings.config["errors.deadletterqueue.auto.create.topics.enable"]:
                 raise DeadLetterTopicUnusable(
-                    f"the topic {name!r} does not exist, and {AUTO_CREATE_CONFIG} is false"
+                    f"the topic {name!r} does not exist, and the broker may not create it"
                 )
             await self._create(name)
         elif not self._is_for_dead_letters(name):
@@ -105,7 +104,7 @@ class DeadLetters:
 
     def _is_for_dead_letters(self, topic: str) -> bool:
         configs = self._node.catalogue.settings_of(ResourceType.TOPIC, topic)
-        return bool(topic_values(self._node.settings.config, configs)[ENABLE_CONFIG])
+        return bool(topic_values(self._node.settings.config, configs)["errors.deadletterqueue.group.enable"])
 
     async def _create(self, name: str) -> None:
         configs = (
