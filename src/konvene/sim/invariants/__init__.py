@@ -1,14 +1,14 @@
-"""Invariants that hold after every event: a class each, a file for each theme.
+"""Invariants that hold after every event: one class for each, one module for each theme.
 
-The numbers are those of the catalogue of invariants that the project keeps (G: log and state machine, C:
-classic groups, ST: static members, O: offsets, L: liveness, TX: transactions); "ours" are konvene's own. A
-class names its number in the first line of its docstring.
+The numbers are those of the project's catalogue of invariants (G: log and state machine, C: classic groups,
+ST: static members, M: consumer groups, MG: migrations, T: streams groups, SH: share groups, O: offsets,
+L: liveness, TX: transactions); "ours" are konvene's own. The docstring of a class begins with its number.
 
 A module of this package lists in `KINDS` the group types it applies to; `()` is all of them. Every
 `Invariant` in it is discovered, so a new group type is one new module. A module without `KINDS` has no
 invariants of its own: `modern` holds the rules that modern group types share.
 
-Invariants are plain `assert`s; `observer` makes `InvariantViolation` of what they say.
+Invariants are plain `assert`s; `observer` turns a failed one into an `InvariantViolation`.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ def classes_of(kinds: Sequence[str] = ()) -> list[type[Invariant]]:
 def observer(invariants: Sequence[Invariant]) -> Callable[[Event], None]:
     """Return a function that checks an event against every invariant, in order. Raises
     `InvariantViolation`."""
-    looks = [invariant.after for invariant in invariants]
+    checks = [invariant.after for invariant in invariants]
 
     def observe(event: Event) -> None:
-        at = 0
+        index = 0
         try:
-            for at, look in enumerate(looks):  # noqa: B007 - which one it was, where one of them fails
-                look(event)
-        except AssertionError as wrong:
-            raise InvariantViolation(type(invariants[at]).__name__, str(wrong) or "does not hold") from wrong
-        except LookupError as missing:
-            raise InvariantViolation(
-                type(invariants[at]).__name__, f"looks for what is not there: {missing}"
-            ) from missing
+            for index, check in enumerate(checks):  # noqa: B007 - the index of the violated invariant
+                check(event)
+        except AssertionError as error:
+            name = type(invariants[index]).__name__
+            raise InvariantViolation(name, str(error) or "does not hold") from error
+        except LookupError as error:
+            name = type(invariants[index]).__name__
+            raise InvariantViolation(name, f"a group, member or topic does not exist: {error}") from error
 
     return observe
 

@@ -1,8 +1,8 @@
-"""Invariants of the log and of the state that it stands for, for every group type.
+"""Invariants of the log and of the state that it stores, for groups of every type.
 
-The shadow is a shard that replayed only what was decoded from the log. It is compared with the live shard:
-what changed after each event, everything at every audit. The content of groups is compared by the invariants
-of their types; here it is names, offsets, order and batches.
+The shadow is a shard that replays what is decoded from the log. It is compared with the live shard: after
+each event the parts that changed, at every audit all of it. Here names, offsets, order and batches are
+compared; the content of groups is left to the invariants of their types.
 """
 
 from __future__ import annotations
@@ -25,70 +25,77 @@ KINDS = ()
 
 
 class ReplayEqualsLive(Invariant):
-    """G1: the offsets replayed from the log are the live ones, and so are the groups; in the same order."""
+    """G1: offsets and groups replayed from the log equal the live ones, in the same order."""
 
     def after(self, event: Event) -> None:
         if event.is_complete:
             live, stored = event.after.offsets, all_offsets(event.runtime.shadow)
             if live != stored or list(live) != list(stored):
-                assert dict(live) == stored, f"offsets are not those of the log: {_differ(live, stored)}"
+                assert dict(live) == stored, f"offsets differ from the log: {_differences(live, stored)}"
                 raise AssertionError(f"offsets in another order: {list(live)}, in the log {list(stored)}")
-            names, known = list(event.after.groups), list(event.runtime.shadow.groups)
-            assert names == known, f"the groups are {names}, in the log {known}"
-            pending, logged = event.runtime.core.pending.by_group, event.runtime.shadow.pending.by_group
-            assert pending == logged, f"pending is {pending}, in the log {logged}"
+            names, logged = list(event.after.groups), list(event.runtime.shadow.groups)
+            assert names == logged, f"the groups are {names}, in the log {logged}"
+            pending = event.runtime.core.pending.by_group
+            logged_pending = event.runtime.shadow.pending.by_group
+            assert pending == logged_pending, f"pending offsets are {pending}, in the log {logged_pending}"
         elif event.changed:
             shadow = event.runtime.shadow
             for view in (event.before, event.after):
                 for name in view.groups:
-                    live_group, stored_group = name in event.after.groups, name in shadow.groups
-                    assert live_group == stored_group, (
-                        f"group {name}: live {live_group}, in the log {stored_group}"
+                    is_live, is_stored = name in event.after.groups, name in shadow.groups
+                    assert is_live == is_stored, (
+                        f"group {name} exists: live {is_live}, in the log {is_stored}"
                     )
             for key in event.before.offsets.keys() | event.after.offsets.keys():
                 group, topic, partition = key
                 stored_offset = shadow.offsets.get(group, {}).get(topic, {}).get(partition)
-                held = event.after.offsets.get(key)
-                assert held == stored_offset, f"offset of {key}: live {held}, in the log {stored_offset}"
+                live_offset = event.after.offsets.get(key)
+                assert live_offset == stored_offset, (
+                    f"offset of {key}: live {live_offset}, in the log {stored_offset}"
+                )
 
 
 class LoadRestores(Invariant):
-    """G3: a load restores the state at the end of the previous process, if the log lost nothing. Groups
-    without anything in the log may be missing, because of compaction."""
+    """G3: a load restores the state at the end of the previous process, if the log lost no batches. Groups
+    without a record may be missing, because of compaction."""
 
     def after(self, event: Event) -> None:
         if event.kind != "loaded" or event.before is EMPTY_VIEW or event.lost:
             return
         before, after = event.before, event.after
-        assert before.offsets == after.offsets, f"loaded: {_differ(after.offsets, before.offsets)}"
-        lost = _kept(before) - set(after.groups)
-        assert not lost, f"groups were lost by loading: {sorted(lost)}"
+        assert before.offsets == after.offsets, (
+            f"loaded offsets differ: {_differences(after.offsets, before.offsets)}"
+        )
+        lost = _groups_with_records(before) - set(after.groups)
+        assert not lost, f"loading lost the groups {sorted(lost)}"
         created = set(after.groups) - set(before.groups)
-        assert not created, f"groups came by loading: {sorted(created)}"
+        assert not created, f"loading created the groups {sorted(created)}"
 
 
 class DecisionsChangeNothing(Invariant):
-    """G5: only replay changes the state: a decision changes no value in place, and a rejected request, or a
-    failed append, leaves no trace."""
+    """G5: only replayed records change the state: a decision changes no value in place, and a rejected
+    request or a failed append changes nothing."""
 
     def after(self, event: Event) -> None:
         kept = event.runtime.kept
         if event.kind != "loaded":
             for name, group in event.before.groups.items():
-                known = kept.get(name)
-                assert known == group, f"group {name} was changed without a record: {known!r} is {group!r}"
+                copy = kept.get(name)
+                assert copy == group, f"group {name} changed without a record: {copy!r} is now {group!r}"
         if event.kind == "audit":
             assert kept.keys() == event.before.groups.keys(), (
-                f"groups came or went without a record: {sorted(kept.keys() ^ event.before.groups.keys())}"
+                f"groups were created or deleted without a record:"
+                f" {sorted(kept.keys() ^ event.before.groups.keys())}"
             )
         if event.outcome is None:
-            assert event.batch is None, "refused, yet there is a batch"
-            assert not event.changed, "refused, yet something was replayed"
-            assert not event.answered, "refused, yet others were answered"
+            assert event.batch is None, "rejected, but a batch was written"
+            assert not event.changed, "rejected, but records were replayed"
+            assert not event.answered, "rejected, but other requests were answered"
 
 
 class DecisionsAreOneBatch(Invariant):
-    """G4: all records of one operation are in one batch, read as they were written, and each key once."""
+    """G4: the records of one decision form one batch, are read as they were written, and have distinct
+    keys."""
 
     def __init__(self) -> None:
         self.end = -1
@@ -97,30 +104,30 @@ class DecisionsAreOneBatch(Invariant):
         end, batch, outcome = len(event.runtime.log.batches), event.batch, event.outcome
         if event.kind != "loaded" and self.end >= 0:
             appended = end - self.end
-            assert appended == (batch is not None), f"{appended} batches were appended for one operation"
+            assert appended == (batch is not None), f"one decision appended {appended} batches"
         self.end = end
         if event.kind == "too large":
             assert event.runtime.journal.failed, (
-                f"what {event.api} decided cannot be written, or not be read again"
+                f"the records of {event.api} cannot be encoded, or not be decoded again"
             )
         if outcome is None or event.kind == "loaded":
             return
         if batch is None:
-            assert not outcome.records, "records that were decided are not in the log"
+            assert not outcome.records, "the records of a decision are not in the log"
             return
-        decided = written_as(outcome)
-        assert batch.records == decided, f"the log says {batch.records}, decided was {decided}"
-        ours = all(
+        decided = logged_records(outcome)
+        assert batch.records == decided, f"the log has {batch.records}, decided were {decided}"
+        classic = all(
             type(record) is not Record or type(record.key) is GroupMetadataKey for record in outcome.records
         )
-        if ours and event.api not in ("OffsetCommit", "TxnOffsetCommit") and len(batch.pairs) > 1:
-            # Of consumer groups Kafka itself writes a member twice that takes another's place.
+        if classic and event.api not in ("OffsetCommit", "TxnOffsetCommit") and len(batch.pairs) > 1:
+            # For consumer groups Kafka itself writes a replaced static member twice.
             keys = Counter(key for key, _ in batch.pairs)
-            assert len(keys) == len(batch.pairs), f"a key twice in one batch: {keys.most_common(1)}"
+            assert len(keys) == len(batch.pairs), f"one batch has a key twice: {keys.most_common(1)}"
 
 
-def written_as(outcome: Outcome) -> tuple[Any, ...]:
-    """Return the records of an outcome as the log holds them: with the producer of a transaction, or its
+def logged_records(outcome: Outcome) -> tuple[Any, ...]:
+    """Return the records of an outcome as the log stores them: in a transaction, with its producer, or as its
     marker."""
     if outcome.ending is not None:
         return (TransactionEnded(outcome.ending.producer_id, outcome.ending.committed),)
@@ -141,36 +148,36 @@ class TombstonesLeaveNothing(Invariant):
         for (_, value), record in zip(batch.pairs, batch.records, strict=True):
             if value is None:
                 shard.replay(record)
-                assert not shard.groups and not shard.offsets, f"{record} made {shard!r} of nothing"
+                assert not shard.groups and not shard.offsets, f"{record} created {shard!r}"
 
 
-PAIRS = ({ClassicGroup, ConsumerGroup}, {ClassicGroup, StreamsGroup})
+CONVERTIBLE = ({ClassicGroup, ConsumerGroup}, {ClassicGroup, StreamsGroup})
 """Group types that may be converted into each other while the group has members."""
 
 
 class GroupsHaveOneType(Invariant):
-    """G9: a group keeps its type and protocol type while it has members, except that a classic group and a
-    consumer or streams group may be converted into each other."""
+    """G9: a group keeps its type and protocol type while it has members. Only a classic group and a consumer
+    or streams group may be converted into each other."""
 
     def after(self, event: Event) -> None:
         if not (event.changed or event.is_complete):
             return
         for name, group in event.after.groups.items():
-            assert group.group_id == name, f"group {group.group_id} is kept under the name {name}"
+            assert group.group_id == name, f"group {group.group_id} is stored as {name}"
             old = event.before.groups.get(name)
             if old is group or old is None or event.kind == "loaded":
                 continue
             if type(old) is not type(group):
-                stayed = old.members.keys() & group.members.keys()
-                pair = {type(old), type(group)} in PAIRS
-                assert pair or not stayed, f"{old!r} became {group!r} under its members"
+                common = old.members.keys() & group.members.keys()
+                convertible = {type(old), type(group)} in CONVERTIBLE
+                assert convertible or not common, f"{old!r} became {group!r}, which keeps {sorted(common)}"
             elif isinstance(group, ClassicGroup) and old.members and group.members:
-                was, is_now = old.protocol_type, group.protocol_type
-                assert was == is_now, f"{name}: protocol type {was} became {is_now} under its members"
+                before, now = old.protocol_type, group.protocol_type
+                assert before == now, f"{name}: protocol type {before} became {now}, with members"
 
 
 class RequestsAreAnsweredOnce(Invariant):
-    """G12: every response answers a waiting request, once; a rejection answers only the rejected request."""
+    """G12: every response answers one pending request; a rejection answers only the rejected request."""
 
     def __init__(self) -> None:
         self.waiting: set[int] = set()
@@ -180,31 +187,32 @@ class RequestsAreAnsweredOnce(Invariant):
             self.waiting.clear()
             return
         if event.kind == "audit":
-            assert self.waiting == event.runtime.undecided.keys(), (
-                f"{sorted(self.waiting ^ event.runtime.undecided.keys())} wait, or do not"
+            pending = event.runtime.undecided.keys()
+            assert self.waiting == pending, (
+                f"pending are {sorted(pending)}, without a response {sorted(self.waiting)}"
             )
             return
         waiting = self.waiting
         if event.kind not in ("timer", "completion"):
             waiting.add(event.waiter)
             if event.outcome is None:
-                assert isinstance(event.answer, Errors), "refused without an error"
+                assert isinstance(event.answer, Errors), "rejected without an error"
                 waiting.discard(event.waiter)
         for waiter, _ in event.answered:
-            assert waiter in waiting, f"{waiter} is answered and does not wait"
+            assert waiter in waiting, f"request {waiter} is answered, but not pending"
             waiting.discard(waiter)
 
 
-def _differ(live: object, stored: object) -> str:
+def _differences(live: object, stored: object) -> str:
     """Describe the first differences of two mappings."""
     assert isinstance(live, dict)
     assert isinstance(stored, dict)
     keys = sorted(key for key in live.keys() | stored.keys() if live.get(key) != stored.get(key))
-    return ", ".join(f"{key} is {live.get(key)} and was {stored.get(key)}" for key in keys[:3])
+    return ", ".join(f"{key} is {live.get(key)}, not {stored.get(key)}" for key in keys[:3])
 
 
-def _kept(view: View) -> set[str]:
-    """Return the groups that have something in the log even after compaction."""
+def _groups_with_records(view: View) -> set[str]:
+    """Return the groups that have records in the log even after compaction."""
     with_offsets = {key[0] for key in view.offsets}
     return {
         name

@@ -1,7 +1,7 @@
-"""What the invariants of consumer, share and streams groups have in common, each rule once.
+"""Base classes of the invariants that consumer, share and streams groups have in common.
 
-A subclass beside its group type names the group, its unit of ownership and its keys in the log, and says in
-its docstring which rule of the catalogue it is. This module has no `KINDS`: only subclasses are checked.
+A subclass in the package of a group type names the class of group, its unit of ownership and its record keys,
+and its docstring has the numbers in the catalogue. This module has no `KINDS`: only subclasses are checked.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def requesting_members(event: Event) -> set[str]:
     """Return the member ids of a request, with the one that its response assigns."""
     if event.request is None:
         return set()
-    answer: Any = event.answer
-    return {getattr(event.request, "member_id", ""), str(getattr(answer, "member_id", ""))}
+    response: Any = event.answer
+    return {getattr(event.request, "member_id", ""), str(getattr(response, "member_id", ""))}
 
 
 class ModernInvariant(Invariant):
@@ -72,14 +72,14 @@ class OneOwnerInTheLog(ModernInvariant):
             self._replay(event.batch.records)
         for name, _, group in touched_groups(event, self.group_type):
             owners: dict[Any, str] = {}
-            for member_id, held in self.owned.get(name, {}).items():
-                for unit in held:
+            for member_id, units in self.owned.get(name, {}).items():
+                for unit in units:
                     other = owners.setdefault(unit, member_id)
                     assert other == member_id, (
                         f"{name}: by the log {other} and {member_id} {self.verb} {unit}"
                     )
             unknown = set(owners.values()) - group.members.keys()
-            assert not unknown, f"{name}: by the log {sorted(unknown)} {self.verb} units but are no members"
+            assert not unknown, f"{name}: by the log {sorted(unknown)} {self.verb} units, but are not members"
 
     def _replay(self, records: Iterable[Any]) -> None:
         for record in records:
@@ -156,10 +156,10 @@ class ConsistentIndexes(ModernInvariant):
             rebuilt.set_assignment_epoch(group.assignment_epoch, 0)
             for index in self.indexes:
                 current, expected = getattr(group, index), getattr(rebuilt, index)
-                assert current == expected, f"{name}: {index} are {current}, counted {expected}"
+                assert current == expected, f"{name}: {index} is {current}, rebuilt {expected}"
             for table in self.member_tables:
                 unknown = getattr(group, table).keys() - group.members.keys()
-                assert not unknown, f"{name}: there are {table} for {sorted(unknown)}, who are no members"
+                assert not unknown, f"{name}: {table} has entries for non-members: {sorted(unknown)}"
 
 
 # --- the log ---------------------------------------------------------------------------------------
@@ -215,26 +215,26 @@ class TimersAsNeeded(ModernInvariant):
         for name, old, group in touched_groups(event, self.group_type):
             required, allowed = self.timers_of(group)
             missing = required - armed.keys()
-            assert not missing, f"{group!r}: timers were forgotten: {sorted(missing)}"
+            assert not missing, f"{group!r}: timers are not armed: {sorted(missing)}"
             if event.is_complete:
                 found = {key for key in armed if len(key) > 1 and key[1] == name}
             else:
                 ids = {*group.members, *(old.members if old is not None else ())}
                 found = {(kind, name, i) for kind in MEMBER_TIMERS for i in ids} & armed.keys()
             leaked = found - required - allowed
-            assert not leaked, f"{group!r}: timers without a reason: {sorted(leaked)}"
+            assert not leaked, f"{group!r}: timers are armed that it does not require: {sorted(leaked)}"
 
 
-def timers_of_members(group: Any, owes: object) -> tuple[set[Any], set[Any]]:
-    """Return the timers that members need, and may have: a session each, and the rebalance timeout of a
-    member in the state `owes`; members of the classic protocol may be waited for."""
+def timers_of_members(group: Any, unrevoked: object) -> tuple[set[Any], set[Any]]:
+    """Return the timers that members require, and those that may also be armed: a session each, the rebalance
+    timeout of members in the state `unrevoked`, and the timers of members of the classic protocol."""
     name = group.group_id
     required: set[Any] = {("session", name, member_id) for member_id in group.members}
     allowed: set[Any] = set()
     for member_id, member in group.members.items():
         if member.classic is not None:
             allowed |= {("rejoin", name, member_id), ("resync", name, member_id)}
-        elif member.current.state is owes and member.current.epoch >= 0:
+        elif member.current.state is unrevoked and member.current.epoch >= 0:
             required.add(("revocation", name, member_id))
     return required, allowed
 
@@ -271,25 +271,25 @@ class SessionsRestartOnRequests(ModernInvariant):
             stayed = isinstance(old, self.group_type) and member_id in old.members
             rearmed = event.kind == "timer" and event.outcome is None
             if known is not None and stayed and member_id not in requesting and not rearmed:
-                assert deadline == known, f"{group!r}: {member_id} sent nothing, but its session was moved"
+                assert deadline == known, f"{group!r}: {member_id} sent nothing, but its session restarted"
             self.deadlines[name, member_id] = deadline
 
     def _check_heartbeat(self, event: Event) -> None:
         request: Any = event.request
-        answer: Any = event.answer
+        response: Any = event.answer
         if request.member_epoch < 0:
             return
-        due_ms = event.runtime.due_ms(("session", request.group_id, answer.member_id))
+        due_ms = event.runtime.due_ms(("session", request.group_id, response.member_id))
         timeout_ms = event.context.group_configs.of(request.group_id)[self.setting]
         assert due_ms == timeout_ms, (
-            f"{answer.member_id} sent a heartbeat, and has {due_ms} ms of its session"
+            f"{response.member_id} sent a heartbeat, but its session ends in {due_ms} ms, not {timeout_ms}"
         )
 
 
 class ExpiredMembersLeave(ModernInvariant):
     """A session or a rebalance timeout that expires removes its member, and no other."""
 
-    owes: object
+    unrevoked: object
     """State of a member that has to confirm a revocation."""
 
     def after(self, event: Event) -> None:
@@ -300,9 +300,11 @@ class ExpiredMembersLeave(ModernInvariant):
         if not isinstance(old, self.group_type):
             return
         removed = old.members.keys() - (set(group.members) if group is not None else set())
-        owes = kind != "revocation" or old.members[member_id].current.state is self.owes
-        expected = {member_id} if owes else set()
-        assert removed == expected, f"{event.key}: {sorted(removed)} are out of {old!r}"
+        expires = kind != "revocation" or old.members[member_id].current.state is self.unrevoked
+        expected = {member_id} if expires else set()
+        assert removed == expected, (
+            f"{event.key} removed {sorted(removed)} from {old!r}, expected {sorted(expected)}"
+        )
 
 
 class FixedRevocationTimeouts(ModernInvariant):
@@ -332,11 +334,13 @@ class FixedRevocationTimeouts(ModernInvariant):
             return
         before = event.before.groups.get(name)
         old = before.members.get(member_id) if isinstance(before, self.group_type) else None
-        assert old is not None, f"{name}: {member_id} owes a revocation without having been a member"
+        assert old is not None, f"{name}: {member_id} has to revoke, but was no member before"
         changed = old.current.pending_revocation != member.current.pending_revocation
-        assert changed, f"{name}: {member_id} has more time to give up what it had to before"
+        assert changed, f"{name}: the revocation timeout of {member_id} was extended"
         due_ms = event.runtime.due_ms(("revocation", name, member_id))
-        assert due_ms == member.rebalance_timeout_ms, f"{name}: {member_id} has {due_ms} ms"
+        assert due_ms == member.rebalance_timeout_ms, (
+            f"{name}: {member_id} has {due_ms} ms to revoke, not {member.rebalance_timeout_ms}"
+        )
 
 
 # --- requests --------------------------------------------------------------------------------------
@@ -362,7 +366,7 @@ class ExpectedHeartbeatErrors(ModernInvariant):
         group = event.before.groups.get(request.group_id)
         assert error is expected, f"{sender} of {group!r} is answered {error!r}, not {expected!r}"
         rejected = error is not Errors.NONE
-        assert not (rejected and event.changed), f"{sender} is rejected, yet something changed"
+        assert not (rejected and event.changed), f"{sender} is rejected, but something changed"
 
 
 class CacheableResponses(ModernInvariant):
@@ -374,10 +378,10 @@ class CacheableResponses(ModernInvariant):
         cacheable = core.cacheable(event.request, event.context)
         if cacheable is None:
             return None
-        assert core.is_current(cacheable[0]), "what was just accepted does not hold"
+        assert core.is_current(cacheable[0]), "the cacheable response is already outdated"
         repeated = core.handle(event.request, event.context)
         assert not repeated.records, f"the same request again would write {repeated.records}"
-        assert not repeated.soft_records, f"the same request again would remember {repeated.soft_records}"
+        assert not repeated.soft_records, f"the same request again would store {repeated.soft_records}"
         assert not repeated.effects, f"the same request again has the effects {repeated.effects}"
         assert cacheable[1] == repeated.timers, f"{cacheable[1]} are cached, not {repeated.timers}"
         return repeated.replies[0].response
@@ -417,14 +421,14 @@ class FencedCommits(ModernInvariant):
             return _stale(member)
         if epoch == member.current.epoch:
             return Errors.NONE
-        longest = event.context.config["offset.metadata.max.bytes"]
+        max_bytes = event.context.config["offset.metadata.max.bytes"]
         for topic in request.topics:
-            known = event.runtime.topics.by_name.get(topic.name)
+            found = event.runtime.topics.by_name.get(topic.name)
             for p in topic.partitions:
-                exists = known is not None and 0 <= p.partition_index < known.partitions
-                if not exists or len(p.committed_metadata or "") > longest:
+                exists = found is not None and 0 <= p.partition_index < found.partitions
+                if not exists or len(p.committed_metadata or "") > max_bytes:
                     continue  # The partition has an error of its own.
-                since = self.owned_since(group, member, known, p.partition_index)
+                since = self.owned_since(group, member, found, p.partition_index)
                 if since is None or epoch < since:
                     return _stale(member)
         return Errors.NONE
@@ -453,7 +457,7 @@ class ServedClassicMembers(ModernInvariant):
     changes."""
 
     def rejoin_causes(self, event: Event, group: Any, member: Any) -> list[str]:
-        """Return why a member has to rejoin, after its heartbeat; none if it must not."""
+        """Return the causes for which a member has to rejoin, after its heartbeat."""
         raise NotImplementedError
 
     def check_join(self, event: Event) -> None:
@@ -472,7 +476,7 @@ class ServedClassicMembers(ModernInvariant):
             return
         member = group.members.get(request.member_id)
         if member is None or member.classic is None:
-            assert event.outcome is None, f"{request.member_id} is no classic member, but was accepted"
+            assert event.outcome is None, f"{request.member_id} is not a classic member, but was accepted"
         elif request.group_instance_id in (None, member.instance_id):
             current = request.generation_id == member.current.epoch
             assert (event.error is Errors.ILLEGAL_GENERATION) == (not current), (
@@ -482,4 +486,6 @@ class ServedClassicMembers(ModernInvariant):
             if event.api == "Heartbeat" and current:
                 causes = self.rejoin_causes(event, group, member)
                 expected = Errors.REBALANCE_IN_PROGRESS if causes else Errors.NONE
-                assert event.error is expected, f"{request.member_id}: {event.error!r}, to rejoin: {causes}"
+                assert event.error is expected, (
+                    f"{request.member_id}: {event.error!r}, causes to rejoin: {causes}"
+                )

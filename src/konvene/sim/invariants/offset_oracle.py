@@ -1,28 +1,27 @@
-"""What clients may expect of their offsets, whatever happened in between.
+"""Oracle of committed offsets: what clients may expect of their offsets, whatever faults occurred.
 
-A record is known by its topic, partition and offset, so each is there once. What must not happen:
+A record is identified by topic, partition and offset. The oracle rejects:
 
-    lost        somebody goes on behind a record that nobody has read
-    gone back   an offset is fetched that is below one whose commit was acknowledged before it was asked for
-    doubled     two members were given the same partition in the generation that stands; or two members of a
-                streams group run the same task, or have the same state of a process open
-    reordered   a member goes on elsewhere than where it stopped
+    skipped     a member continues beyond a record that no member of the group has read
+    regressed   a fetched offset is below one whose commit was acknowledged before the fetch was sent
+    shared      two members own a partition in the current generation; or two members of a streams group run a
+                task, or two members of a process have the same task state open
 
-Reading a record twice is no fault, after a crash or a rebalance: commits are behind.
+Reading a record twice after a crash or a rebalance is allowed: commits lag behind reads.
 
-What makes an offset go back rightly: it was deleted or expired; or a commit came late, on a connection that
-was no more, and was accepted because its member and generation still stand; or a member of the classic
-protocol was thrown out of a consumer group while it waited for an answer, and is in again without having
-noticed.
+An offset may regress if it was deleted or expired; if a commit arrived late, on a closed connection, and was
+accepted because its member and generation are still current; or if a member of the classic protocol was
+removed from a consumer group while its request was pending, and rejoined without noticing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.streams.group import StreamsGroup
+from konvene.shard.image import Topics
 from konvene.sim.world.event import Event, InvariantViolation, OffsetKey
 
 if TYPE_CHECKING:
@@ -33,32 +32,34 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 
-class Oracle:
-    """Keeps the books of all members. `off` where some of them are not honest."""
+class OffsetOracle:
+    """Records what members own, read and commit. `off` if some members are hostile."""
 
     def __init__(self, is_current: Callable[[Member], bool], *, off: bool) -> None:
         self.off = off
         self._is_current = is_current
-        self._read_upto: dict[OffsetKey, int] = {}
+        self._read_end: dict[OffsetKey, int] = {}
+        """First offset that no member has read."""
         self._acknowledged: dict[OffsetKey, int] = {}
-        self._age: dict[OffsetKey, int] = {}
-        """Rises when an offset goes back rightly."""
+        self._regressions: dict[OffsetKey, int] = {}
+        """How often an offset was allowed to regress."""
         self._owners: dict[str, Member] = {}
-        self._runs: dict[str, Application] = {}
-        self._without: set[str] = set()
-        self._doubtful: dict[str, int] = {}
-        """Members of which the coordinator may think that they own nothing, in which life of theirs."""
-        self._unaware: set[str] = set()
-        """Members that were thrown out while they waited, and were let in again before they noticed."""
+        self._runners: dict[str, Application] = {}
+        self._recreated_topics: set[str] = set()
+        self._uncertain: dict[str, int] = {}
+        """Clients whose ownership the coordinator may not know, and in which of their lives."""
+        self._readmitted: set[str] = set()
+        """Members that were removed while a request was pending, and rejoined without noticing."""
         self.reads = self.repeated = 0
 
     def __repr__(self) -> str:
         return f"<oracle: {self.reads} records read, {self.repeated} of them again>"
 
-    # --- what members tell ---
+    # --- reports of members ---
 
-    def owns(self, member: Member, owned: set[TopicPartition]) -> None:
-        """It owns these from now on."""
+    def record_ownership(self, member: Member, owned: set[TopicPartition]) -> None:
+        """Record the partitions that a member owns from now on. Raises `InvariantViolation` if another member
+        of the same generation owns one of them."""
         if self.off:
             return
         if not owned:
@@ -71,130 +72,146 @@ class Oracle:
             if other is member or other.group != member.group or not owned & other.owned:
                 continue
             if other.is_stable and self._is_current(other) and other.epoch == member.epoch:
-                both = ", ".join(f"{t}-{p}" for t, p in sorted(owned & other.owned))
-                why = f"{member.name} and {other.name} own {both} in {member.epoch}"
+                shared = ", ".join(f"{t}-{p}" for t, p in sorted(owned & other.owned))
+                why = f"{member.name} and {other.name} own {shared} in {member.epoch}"
                 raise InvariantViolation("PartitionsAreExclusive", why)
 
-    def runs(self, member: Application) -> None:
-        """It has other tasks than before, or none. T1: of those who are members nobody else runs them,
-        restored or not. T2: nobody else of its process has the same state open; but who speaks the classic
-        protocol waits for a lock."""
-        self._unaware.discard(member.name)
+    def record_tasks(self, member: Application) -> None:
+        """Record the tasks that a member has from now on. Raises `InvariantViolation`.
+
+        T1: no other current member runs its active tasks, restored or not. T2: no other member of its process
+        has the same task state open, unless the members lock their state: those of the classic protocol."""
+        self._readmitted.discard(member.name)
         if self.off:
             return
         if not member.tasks:
-            self._runs.pop(member.name, None)
+            self._runners.pop(member.name, None)
             return
-        self._runs[member.name] = member
+        self._runners[member.name] = member
         if not self._is_current(member):
             return
-        for other in self._runs.values():
+        for other in self._runners.values():
             if other is member or other.group != member.group or not self._is_current(other):
                 continue
-            both = other.tasks.active & member.tasks.active
-            if both and self._is_sure(member) and self._is_sure(other):
-                told = ", ".join(sorted(map(str, both)))
-                raise InvariantViolation("TasksAreExclusive", f"{member.name} and {other.name} run {told}")
-            both = other.opened & member.opened
+            shared = other.tasks.active & member.tasks.active
+            if shared and self._is_certain(member) and self._is_certain(other):
+                tasks = ", ".join(sorted(map(str, shared)))
+                raise InvariantViolation("TasksAreExclusive", f"{member.name} and {other.name} run {tasks}")
+            shared = other.opened & member.opened
             if (
-                both
+                shared
                 and other.process_id == member.process_id
                 and other.locks_state is member.locks_state is False
             ):
-                told = ", ".join(sorted(map(str, both)))
-                why = f"{member.name} and {other.name} of {member.process_id} have the state of {told} open"
+                tasks = ", ".join(sorted(map(str, shared)))
+                why = f"{member.name} and {other.name} of {member.process_id} have the state of {tasks} open"
                 raise InvariantViolation("TasksAreExclusive", why)
 
     def mark_uncertain(self, client: Process) -> None:
-        """Somebody was told late what it owned then, so that it may seem to have given up what it has."""
-        self._doubtful[client.name] = client.life
+        """Record that a JoinGroup of the client arrived late: it reports ownership that has changed since."""
+        self._uncertain[client.name] = client.life
 
     def member_readmitted(self, client_id: str) -> None:
-        """It was no member any more when it joined under the id that it had. What it runs may be somebody
-        else's, until it hears what it has now."""
-        self._unaware.add(client_id)
+        """Record that a removed member rejoined under its old member id. Others may own its tasks until it
+        receives its new assignment."""
+        self._readmitted.add(client_id)
 
-    def _is_sure(self, member: Member) -> bool:
-        return self._doubtful.get(member.name) != member.life and member.name not in self._unaware
+    def _is_certain(self, member: Member) -> bool:
+        return self._uncertain.get(member.name) != member.life and member.name not in self._readmitted
 
-    def floors(self, group: str, wanted: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """What a fetch that is sent now must at least find."""
+    def minimum_offsets(
+        self, group: str, wanted: list[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return, for a fetch that is sent now, the regression count and lowest valid offset of each
+        partition."""
         return {
-            tp: (self._age.get((group, *tp), 0), self._acknowledged.get((group, *tp), -1)) for tp in wanted
+            tp: (self._regressions.get((group, *tp), 0), self._acknowledged.get((group, *tp), -1))
+            for tp in wanted
         }
 
-    def fetched(self, member: Member, tp: TopicPartition, offset: int, floor: tuple[int, int]) -> None:
-        """It was told to go on there."""
-        age, least = floor
+    def check_fetched(
+        self, member: Member, tp: TopicPartition, offset: int, minimum: tuple[int, int]
+    ) -> None:
+        """Check a fetched offset against what `minimum_offsets` returned when the fetch was sent. Raises
+        `InvariantViolation`."""
+        regressions, lowest = minimum
         key = (member.group, *tp)
-        if self.off or tp[0] in self._without or age != self._age.get(key, 0):
+        if self.off or tp[0] in self._recreated_topics or regressions != self._regressions.get(key, 0):
             return
-        where = f"{tp[0]}-{tp[1]}"
-        if offset < least:
-            why = f"{member.name} fetched {offset} of {where}, and {least} was acknowledged before"
+        partition = f"{tp[0]}-{tp[1]}"
+        if offset < lowest:
+            why = f"{member.name} fetched {offset} of {partition}, but {lowest} was acknowledged before"
             raise InvariantViolation("CommittedOffsetsNeverRegress", why)
-        if offset > self._read_upto.get(key, 0):
-            raise InvariantViolation(
-                "NoRecordIsSkipped", f"{member.name} goes on at {offset} of {where}, read by nobody"
-            )
+        if offset > self._read_end.get(key, 0):
+            why = f"{member.name} continues at {offset} of {partition}, which no member has read"
+            raise InvariantViolation("NoRecordIsSkipped", why)
 
-    def read(self, member: Member, tp: TopicPartition, begin: int, end: int) -> None:
-        """It read these records."""
+    def record_read(self, member: Member, tp: TopicPartition, begin: int, end: int) -> None:
+        """Record that a member read the records from `begin` to `end`, exclusive. Raises
+        `InvariantViolation` if it skipped records."""
         key = (member.group, *tp)
-        upto = self._read_upto.get(key, 0)
-        if begin > upto and not self.off and tp[0] not in self._without:
-            why = f"{member.name} reads {tp[0]}-{tp[1]} from {begin}, {upto} is next"
+        read_end = self._read_end.get(key, 0)
+        if begin > read_end and not self.off and tp[0] not in self._recreated_topics:
+            why = f"{member.name} reads {tp[0]}-{tp[1]} from {begin}, but {read_end} is next"
             raise InvariantViolation("NoRecordIsSkipped", why)
         self.reads += end - begin
-        self.repeated += max(0, min(end, upto) - begin)
-        if end > upto:
-            self._read_upto[key] = end
+        self.repeated += max(0, min(end, read_end) - begin)
+        if end > read_end:
+            self._read_end[key] = end
 
-    def ages(self, group: str, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """How often offsets went back by now, for a commit that is sent."""
-        return {tp: self._age.get((group, *tp), 0) for tp in wanted}
+    def regressions(self, group: str, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the regression count of each partition, for a commit that is sent now."""
+        return {tp: self._regressions.get((group, *tp), 0) for tp in wanted}
 
-    def commit_accepted(self, member: Member, tp: TopicPartition, offset: int, age: int) -> None:
-        """It was told that its commit is stored. What went back since it was sent may have been it."""
+    def commit_accepted(self, member: Member, tp: TopicPartition, offset: int, regressions: int) -> None:
+        """Record an acknowledged commit. It is ignored if the offset may have regressed since it was sent."""
         key = (member.group, *tp)
-        if age == self._age.get(key, 0) and offset > self._acknowledged.get(key, -1):
+        if regressions == self._regressions.get(key, 0) and offset > self._acknowledged.get(key, -1):
             self._acknowledged[key] = offset
 
-    # --- what the world tells ---
+    # --- reports of the simulated world ---
 
     def offset_may_regress(self, key: OffsetKey) -> None:
-        """An offset is gone, or was overwritten, and rightly so."""
-        self._age[key] = self._age.get(key, 0) + 1
+        """Record that an offset was deleted, expired or validly overwritten."""
+        self._regressions[key] = self._regressions.get(key, 0) + 1
         self._acknowledged.pop(key, None)
 
-    def is_doubtful(self, key: OffsetKey) -> bool:
-        """Whether nobody can tell where its offset has to be: it went back, or somebody is not honest."""
-        return self.off or key[1] in self._without or key in self._age
+    def is_uncertain(self, key: OffsetKey) -> bool:
+        """Return True if the offset has no expected value: it may have regressed, or members are hostile."""
+        return self.off or key[1] in self._recreated_topics or key in self._regressions
 
     def topic_recreated(self, topic: str) -> None:
-        """A topic is another one under the same name: what was committed for it before says nothing."""
-        self._without.add(topic)
+        """Record that a topic was recreated: offsets of its predecessor are not checked any more."""
+        self._recreated_topics.add(topic)
 
 
-def of_others(event: Event) -> Iterator[OffsetKey]:
-    """What a member of the classic protocol committed in a consumer group, and does not have.
+def unowned_commits(event: Event) -> Iterator[OffsetKey]:
+    """Yield the partitions that a member of the classic protocol committed in a modern group without owning
+    them.
 
-    Such a group takes a member id that it does not know for somebody new, where a classic one answers
-    UNKNOWN_MEMBER_ID; and a commit at the group's epoch is taken for any partition. So does Kafka."""
+    Such a group accepts an unknown member id as a new member, where a classic group answers
+    UNKNOWN_MEMBER_ID; and it accepts a commit at the group's epoch for any partition. So does Kafka."""
     group = event.after.groups.get(event.request.group_id)
-    if not isinstance(group, ConsumerGroup | StreamsGroup):
+    owner_of = OWNERS.get(type(group))
+    member = group.members.get(event.request.member_id) if group is not None else None
+    if owner_of is None or member is None or member.classic is None:
         return
-    member = group.members.get(event.request.member_id)
-    if member is None or member.classic is None:
-        return
-    if isinstance(group, StreamsGroup):
-        for key in event.after.offsets:
-            if group.active.get(group.reader_of(key[1]) or "", {}).get(key[2]) != member.member_id:
-                yield key
-        return
-    topics = event.runtime.topics.by_name
     for key in event.after.offsets:
-        topic = topics.get(key[1])
-        owners = group.owners.get(topic.id, {}) if topic is not None else {}
-        if owners.get(key[2]) != member.member_id:
+        if owner_of(group, event.runtime.topics, key) != member.member_id:
             yield key
+
+
+def _consumer_owner(group: ConsumerGroup, topics: Topics, key: OffsetKey) -> str | None:
+    topic = topics.by_name.get(key[1])
+    return group.owners.get(topic.id, {}).get(key[2]) if topic is not None else None
+
+
+def _streams_owner(group: StreamsGroup, topics: Topics, key: OffsetKey) -> str | None:
+    return group.active.get(group.reader_of(key[1]) or "", {}).get(key[2])
+
+
+OWNERS: Final[dict[type, Callable[[Any, Topics, OffsetKey], str | None]]] = {
+    ConsumerGroup: _consumer_owner,
+    StreamsGroup: _streams_owner,
+}
+"""Member id of the owner of a partition, by the class of a group that may have members of both protocols."""

@@ -1,41 +1,38 @@
-"""Invariants of whoever commits offsets, of any kind of group.
+"""Invariants of committed offsets, for groups of every type.
 
-`OffsetsAreTheLastCommitted` keeps books of its own: of each commit that was accepted, by what its answer
-says, with the number of the batch that it is in. When a log loses its tail, so do the books.
+`OffsetsAreTheLastCommitted` keeps its own copy of all offsets, made from the responses to commits, with the
+number of the batch that holds each. When the log loses its tail, the copy loses the same batches.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from konvene.codec.compile import decode_from
-from konvene.codec.errors import CodecError
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.classic.subscriptions import CONSUMER
-from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.group_type import Group, is_empty
+from konvene.groups.group_type import Group, group_type_of, is_empty
 from konvene.groups.offsets.expiry import EXPIRY_KEY as RETENTION
 from konvene.groups.offsets.expiry import NEXT_BATCH_MS
-from konvene.groups.share.group import ShareGroup
-from konvene.groups.streams.group import StreamsGroup
-from konvene.groups.streams.topology.expressions import expand_expressions
-from konvene.messages.consumer_protocol import ConsumerProtocolSubscription
 from konvene.records.commits import Committed, OffsetCommitted
 from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.sim.invariants.classic.generations import accepts_earlier_epoch
 from konvene.sim.invariants.classic.state import SETTLED, is_member
+from konvene.sim.invariants.subscriptions import subscribed_topics
 from konvene.sim.journal import Batch
 from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Invariant, OffsetKey
 
 KINDS = ()
 
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+"""Of OffsetFetch."""
+
 
 class Entry(NamedTuple):
-    """What was accepted for a partition."""
+    """An accepted commit for a partition."""
 
     offset: int
     leader_epoch: int
@@ -43,366 +40,370 @@ class Entry(NamedTuple):
     topic_id: Uuid
 
 
-def entry_of(held: Committed) -> Entry:
-    return Entry(held.offset, held.leader_epoch, held.metadata, held.topic_id)
+def entry_of(committed: Committed) -> Entry:
+    """Return the entry that corresponds to a committed offset."""
+    return Entry(committed.offset, committed.leader_epoch, committed.metadata, committed.topic_id)
 
 
 class OnlyMembersCommit(Invariant):
-    """O1: a commit is accepted where it comes from a member of the generation, or from no member of an empty
-    group; and never while the group waits for its leader. Its session begins anew. A group that was a streams
-    group until now hears members at earlier epochs, while its first rebalance lasts."""
+    """O1: a classic group accepts a commit from a member of the current generation, or of no member if it is
+    empty; never while it waits for its leader. A commit restarts the member's session. A group that was a
+    streams group until now accepts earlier epochs during its first rebalance."""
 
     def after(self, event: Event) -> None:
         if not event.is_request("OffsetCommit", "TxnOffsetCommit"):
             return
         if isinstance(event.before.groups.get(event.request.group_id), MODERN_GROUP_TYPES):
-            return  # Its rules are others.
+            return  # See `FencedCommits`.
+        request, group = event.request, event.group_before
+        generation = request.generation_id_or_member_epoch
+        exists = request.group_id in event.before.groups
+        is_current = generation == group.generation or accepts_earlier_epoch(group, generation)
+        by_member = exists and is_current and is_member(group, request.member_id, request.group_instance_id)
+        without_member = generation < 0 and (not exists or group.state is State.EMPTY)
         if event.api == "TxnOffsetCommit":
-            self._in_transaction(event)
-            return
-        said, group = event.request, event.group_before
-        generation = said.generation_id_or_member_epoch
-        known = said.group_id in event.before.groups
-        alone = generation < 0 and (not known or group.state is State.EMPTY)
-        member = known and is_member(group, said.member_id, said.group_instance_id)
-        is_heard = generation == group.generation or accepts_earlier_epoch(group, generation)
-        current = member and is_heard and group.state is not State.COMPLETING_REBALANCE
-        may = alone or current
-        who = f"{said.member_id!r} in generation {generation} of {group!r}"
-        assert (event.error is Errors.NONE) == may, f"{who} may commit: {may}; answered {event.error!r}"
-        if current and not alone:
-            due_ms = event.runtime.due_ms(("session", said.group_id, said.member_id))
-            told_ms = group.members[said.member_id].session_timeout_ms
-            assert due_ms == told_ms, f"{who} committed; its session ends in {due_ms} ms, not {told_ms}"
-
-    def _in_transaction(self, event: Event) -> None:
-        """A client that is too old to name a member may; a group that waits for its leader is no reason not
-        to, and no session begins anew."""
-        said, group = event.request, event.group_before
-        generation = said.generation_id_or_member_epoch
-        unnamed = not said.member_id and said.group_instance_id is None
-        known = said.group_id in event.before.groups
-        alone = generation < 0 and (not known or unnamed or group.state is State.EMPTY)
-        member = known and is_member(group, said.member_id, said.group_instance_id)
-        may = alone or (
-            member and (generation == group.generation or accepts_earlier_epoch(group, generation))
+            # Early versions have no member id. A rebalance does not matter, and no session restarts.
+            unnamed = not request.member_id and request.group_instance_id is None
+            without_member |= generation < 0 and unnamed
+        else:
+            by_member = by_member and group.state is not State.COMPLETING_REBALANCE
+        accepted = without_member or by_member
+        sender = f"{request.member_id!r} in generation {generation} of {group!r}"
+        assert (event.error is Errors.NONE) == accepted, (
+            f"the commit of {sender} is answered {event.error!r}, acceptable: {accepted}"
         )
-        who = f"{said.member_id!r} in generation {generation} of {group!r}"
-        assert (event.error is Errors.NONE) == may, f"{who} may commit: {may}; answered {event.error!r}"
+        if event.api == "OffsetCommit" and by_member and not without_member:
+            due_ms = event.runtime.due_ms(("session", request.group_id, request.member_id))
+            timeout_ms = group.members[request.member_id].session_timeout_ms
+            assert due_ms == timeout_ms, f"{sender} committed; its session ends in {due_ms}, not {timeout_ms}"
 
 
 class OffsetsAreTheLastCommitted(Invariant):
-    """O2: what is held and what is fetched is what was accepted last. O5: it goes when somebody deletes it,
-    its group or its topic, or when its time is up; no restart and no rebalance takes it. O3, O4: what is
-    committed in transactions is told as unstable to who asks, and counts from the end on; of all commits the
-    last one in the log."""
+    """O2: stored and fetched offsets are those of the last accepted commits. O5: an offset is removed only
+    when it, its group or its topic is deleted, or when it expires; no restart and no rebalance removes it.
+    O3, O4: offsets of open transactions are reported as unstable, if requested, and take effect with the end
+    of the transaction; of all commits the last one in the log counts."""
 
     def __init__(self) -> None:
-        self.books: dict[OffsetKey, Entry] = {}
-        self.journal: deque[tuple[int, OffsetKey, Entry | None]] = deque()
-        """What is not durable yet: the batch that it is in, and what the books had before."""
+        self.expected: dict[OffsetKey, Entry] = {}
+        self.undo: deque[tuple[int, OffsetKey, Entry | None]] = deque()
+        """Changes that are not durable: the number of the batch, and the entry before it."""
         self.pending: dict[int, dict[OffsetKey, tuple[int, Entry]]] = {}
-        """By producer: what its open transaction commits, and in which batch."""
-        self.written: dict[OffsetKey, int] = {}
-        """In which batch it is what counts last; only of partitions that some transaction is about."""
+        """By producer id: the commits of its open transaction, and the numbers of their batches."""
+        self.last_batch: dict[OffsetKey, int] = {}
+        """Number of the batch with the effective commit; only of partitions that transactions commit."""
 
     def after(self, event: Event) -> None:
+        if event.is_complete:
+            self._check_all(event)
+            return
+        wrong: list[OffsetKey] = []
         if event.kind == "request" and event.outcome is not None:
-            wrong = self._asked(event)
+            wrong = self._record_response(event)
         elif event.kind == "timer" and event.key == RETENTION and event.changed:
-            wrong = []
             for key in list(event.before.offsets):
                 if key not in event.after.offsets:
                     self._write(event, key, None)
-        elif event.is_complete:
-            self._whole(event)
-            return
-        else:
-            wrong = []
         if self.pending and event.batch is not None:
             for record in event.batch.records:
                 if type(record) is OffsetCommitted and record.committed is None:
-                    self._forget((record.group, record.topic, record.partition))
+                    self._drop_pending((record.group, record.topic, record.partition))
         if event.changed:
-            wrong += [key for key in event.after.offsets if self._is_wrong(event, key)]
-            wrong += [key for key in event.before.offsets if self._is_wrong(event, key)]
-        assert not wrong, self._why(event, wrong)
+            wrong += [key for key in event.after.offsets if self._differs(event, key)]
+            wrong += [key for key in event.before.offsets if self._differs(event, key)]
+        assert not wrong, self._describe(event, wrong)
 
-    def _whole(self, event: Event) -> None:
+    def _check_all(self, event: Event) -> None:
         if event.kind == "loaded":
-            if event.before is EMPTY_VIEW:  # A log that somebody else wrote.
-                self.books = {key: entry_of(held) for key, held in event.after.offsets.items()}
-            self._lose(len(event.runtime.log.batches))
-            self._read_pending(event.runtime.log.batches)
-        open_ = {who: set(keys) for who, keys in event.runtime.core.pending.by_producer.items()}
-        told = {who: set(keys) for who, keys in self.pending.items() if keys}
-        assert open_ == told, f"pending is {open_}, and should be {told}"
-        held = event.after.offsets
-        wrong = [key for key in held if self._is_wrong(event, key)]
-        wrong += [key for key in self.books if key not in held]
-        assert not wrong, self._why(event, wrong)
+            if event.before is EMPTY_VIEW:  # The log of another process.
+                self.expected = {key: entry_of(committed) for key, committed in event.after.offsets.items()}
+            self._undo_lost(len(event.runtime.log.batches))
+            self._replay_transactions(event.runtime.log.batches)
+        by_producer = event.runtime.core.pending.by_producer
+        current = {producer_id: set(keys) for producer_id, keys in by_producer.items()}
+        expected = {producer_id: set(keys) for producer_id, keys in self.pending.items() if keys}
+        assert current == expected, f"pending offsets are {current}, expected {expected}"
+        offsets = event.after.offsets
+        wrong = [key for key in offsets if self._differs(event, key)]
+        wrong += [key for key in self.expected if key not in offsets]
+        assert not wrong, self._describe(event, wrong)
 
-    def _is_wrong(self, event: Event, key: OffsetKey) -> bool:
-        held, entry = event.after.offsets.get(key), self.books.get(key)
-        if held is None or entry is None:
-            return held is not None or entry is not None
-        return (held.offset, held.leader_epoch, held.metadata, held.topic_id) != entry
+    def _differs(self, event: Event, key: OffsetKey) -> bool:
+        committed, entry = event.after.offsets.get(key), self.expected.get(key)
+        if committed is None or entry is None:
+            return committed is not None or entry is not None
+        current = (committed.offset, committed.leader_epoch, committed.metadata, committed.topic_id)
+        return current != entry
 
-    def _why(self, event: Event, wrong: list[OffsetKey]) -> str:
+    def _describe(self, event: Event, wrong: list[OffsetKey]) -> str:
         key = wrong[0]
-        return f"{key}: held {event.after.offsets.get(key)}, accepted last {self.books.get(key)}"
+        return f"{key} is {event.after.offsets.get(key)}, the last accepted commit {self.expected.get(key)}"
 
-    # --- the books ---
+    # --- the expected offsets ---
 
     def _write(self, event: Event, key: OffsetKey, entry: Entry | None) -> None:
         log = event.runtime.log
         end = len(log.batches)
         if log.durable < end:
-            self.journal.append((end, key, self.books.get(key)))
-        elif self.journal:
-            self.journal.clear()
+            self.undo.append((end, key, self.expected.get(key)))
+        elif self.undo:
+            self.undo.clear()
         if entry is None:
-            self.books.pop(key, None)
-            self._forget(key)
+            self.expected.pop(key, None)
+            self._drop_pending(key)
         else:
-            self.books[key] = entry
-            self.written[key] = end
+            self.expected[key] = entry
+            self.last_batch[key] = end
 
-    def _forget(self, key: OffsetKey) -> None:
-        """A tombstone takes away what is pending as well."""
-        self.written.pop(key, None)
-        for held in self.pending.values():
-            held.pop(key, None)
+    def _drop_pending(self, key: OffsetKey) -> None:
+        """Remove the pending commits of a partition, as a tombstone does."""
+        self.last_batch.pop(key, None)
+        for commits in self.pending.values():
+            commits.pop(key, None)
+
+    def _undo_lost(self, end: int) -> None:
+        """Undo the changes of lost batches: those after `end`."""
+        while self.undo:
+            batch, key, before = self.undo.pop()
+            if batch <= end:
+                self.undo.append((batch, key, before))
+                return
+            if before is None:
+                self.expected.pop(key, None)
+            else:
+                self.expected[key] = before
 
     # --- transactions ---
 
-    def _read_pending(self, batches: Sequence[Batch]) -> None:
-        """What the log says of transactions that are open, and where what counts stands."""
+    def _replay_transactions(self, batches: Sequence[Batch]) -> None:
+        """Read the open transactions, and the batches of effective commits, from the log."""
         self.pending.clear()
-        self.written.clear()
-        for at, batch in enumerate(batches, 1):
+        self.last_batch.clear()
+        for number, batch in enumerate(batches, 1):
             for record in batch.records:
                 if type(record) is InTransaction:
-                    told = record.record
-                    key = (told.group, told.topic, told.partition)
-                    held = self.pending.setdefault(record.producer_id, {})
-                    held[key] = (at, entry_of(told.committed))
+                    commit = record.record
+                    key = (commit.group, commit.topic, commit.partition)
+                    commits = self.pending.setdefault(record.producer_id, {})
+                    commits[key] = (number, entry_of(commit.committed))
                 elif type(record) is TransactionEnded:
-                    held = self.pending.pop(record.producer_id, {})
-                    for key, (since, _) in held.items() if record.committed else ():
-                        self.written[key] = max(since, self.written.get(key, 0))
+                    commits = self.pending.pop(record.producer_id, {})
+                    for key, (written, _) in commits.items() if record.committed else ():
+                        self.last_batch[key] = max(written, self.last_batch.get(key, 0))
                 elif type(record) is OffsetCommitted:
                     key = (record.group, record.topic, record.partition)
                     if record.committed is None:
-                        self._forget(key)
+                        self._drop_pending(key)
                     else:
-                        self.written[key] = at
+                        self.last_batch[key] = number
 
-    def _ended(self, event: Event) -> None:
-        """O4: all of a transaction counts from here on, but for what others committed behind; or nothing."""
-        for key, (since, entry) in self.pending.pop(event.request.producer_id, {}).items():
-            if event.request.committed and since > self.written.get(key, 0):
+    def _end_transaction(self, event: Event) -> None:
+        """O4: the commits of a committed transaction take effect, except where a later commit is in the
+        log."""
+        for key, (written, entry) in self.pending.pop(event.request.producer_id, {}).items():
+            if event.request.committed and written > self.last_batch.get(key, 0):
                 self._write(event, key, entry)
-                self.written[key] = since
+                self.last_batch[key] = written
 
     def _is_unstable(self, key: OffsetKey) -> bool:
-        return any(key in held for held in self.pending.values())
+        return any(key in commits for commits in self.pending.values())
 
-    def _lose(self, end: int) -> None:
-        """The log ends here: the books say what they said then."""
-        while self.journal:
-            batch, key, before = self.journal.pop()
-            if batch <= end:
-                self.journal.append((batch, key, before))
-                return
-            if before is None:
-                self.books.pop(key, None)
-            else:
-                self.books[key] = before
+    # --- responses ---
 
-    # --- what was answered ---
-
-    def _asked(self, event: Event) -> list[OffsetKey]:
-        """Write down what was accepted; which partitions are not as they were told."""
+    def _record_response(self, event: Event) -> list[OffsetKey]:
+        """Record accepted changes, and check fetched offsets; return accepted commits that are not stored."""
         if event.api == "OffsetCommit":
-            return self._committed(event)
+            return self._record_commit(event)
         if event.api == "TxnOffsetCommit":
-            self._committed(event)
+            self._record_commit(event)
         elif event.api == "Ending":
-            self._ended(event)
-        if event.api == "OffsetFetch":
-            self._fetched(event)
-        elif event.api == "OffsetDelete":
-            told: Any = event.answer
-            for topic in told.topics:
-                for p in topic.partitions:
-                    if not p.error_code:
-                        self._write(event, (event.request.group_id, topic.name, p.partition_index), None)
-        elif event.api == "DeleteGroups":
-            told = event.answer
-            gone = {r.group_id for r in told.results if not r.error_code}
-            for key in [key for key in self.books if key[0] in gone]:
-                self._write(event, key, None)
-        elif event.api == "DeleteTopics":
-            ids = {topic.name: (topic.topic_id, ZERO_UUID) for topic in event.request.topics}
-            known = [*self.books.items()]
-            known += [(key, entry) for held in self.pending.values() for key, (_, entry) in held.items()]
-            for key in [key for key, entry in known if entry.topic_id in ids.get(key[1], ())]:
+            self._end_transaction(event)
+        elif event.api == "OffsetFetch":
+            self._check_fetched(event)
+        elif event.api in ("OffsetDelete", "DeleteGroups", "DeleteTopics"):
+            for key in self._deleted_keys(event):
                 self._write(event, key, None)
         return []
 
-    def _committed(self, event: Event) -> list[OffsetKey]:
-        said, told, topics = event.request, event.answer, event.runtime.topics
-        assert not isinstance(told, Errors | None)
-        answered: Any = told
+    def _deleted_keys(self, event: Event) -> list[OffsetKey]:
+        response: Any = event.answer
+        if event.api == "OffsetDelete":
+            return [
+                (event.request.group_id, topic.name, p.partition_index)
+                for topic in response.topics
+                for p in topic.partitions
+                if not p.error_code
+            ]
+        if event.api == "DeleteGroups":
+            deleted = {result.group_id for result in response.results if not result.error_code}
+            return [key for key in self.expected if key[0] in deleted]
+        ids = {topic.name: (topic.topic_id, ZERO_UUID) for topic in event.request.topics}
+        entries = [*self.expected.items()]
+        entries += [(key, entry) for commits in self.pending.values() for key, (_, entry) in commits.items()]
+        return [key for key, entry in entries if entry.topic_id in ids.get(key[1], ())]
+
+    def _record_commit(self, event: Event) -> list[OffsetKey]:
+        request, topics = event.request, event.runtime.topics
+        assert not isinstance(event.answer, Errors | None)
+        response: Any = event.answer
         written = []
-        expand_expressions = len(said.topics) == len(answered.topics)
-        assert expand_expressions, (
-            f"{len(said.topics)} topics were committed, {len(answered.topics)} answered"
+        assert len(request.topics) == len(response.topics), (
+            f"{len(request.topics)} topics were committed, {len(response.topics)} answered"
         )
-        for topic, answers in zip(said.topics, answered.topics, strict=True):
-            known = topics.by_name.get(topic.name) if topic.name else topics.by_id.get(topic.topic_id)
-            for p, a in zip(topic.partitions, answers.partitions, strict=True):
-                assert p.partition_index == a.partition_index, f"{a.partition_index} is answered for another"
-                if a.error_code:
+        for topic, result in zip(request.topics, response.topics, strict=True):
+            found = topics.by_name.get(topic.name) if topic.name else topics.by_id.get(topic.topic_id)
+            for p, answered in zip(topic.partitions, result.partitions, strict=True):
+                index = p.partition_index
+                assert index == answered.partition_index, f"{index} is answered as {answered.partition_index}"
+                if answered.error_code:
                     continue
-                there = known is not None and 0 <= p.partition_index < known.partitions
-                assert there, f"{topic.name}-{p.partition_index} was committed and is not there"
-                assert known is not None
-                for_ever = getattr(said, "retention_time_ms", -1) == -1
-                topic_id = known.id if for_ever else ZERO_UUID
-                key = (said.group_id, known.name, p.partition_index)
-                metadata = p.committed_metadata or ""
-                entry = Entry(p.committed_offset, p.committed_leader_epoch, metadata, topic_id)
+                exists = found is not None and 0 <= index < found.partitions
+                assert exists, f"the commit of {topic.name}-{index} is accepted, but it does not exist"
+                assert found is not None
+                unlimited = getattr(request, "retention_time_ms", -1) == -1
+                key = (request.group_id, found.name, index)
+                entry = Entry(
+                    p.committed_offset,
+                    p.committed_leader_epoch,
+                    p.committed_metadata or "",
+                    found.id if unlimited else ZERO_UUID,
+                )
                 if event.api == "TxnOffsetCommit":
-                    at = len(event.runtime.log.batches)
-                    self.pending.setdefault(said.producer_id, {})[key] = (at, entry)
+                    number = len(event.runtime.log.batches)
+                    self.pending.setdefault(request.producer_id, {})[key] = (number, entry)
                     continue
                 self._write(event, key, entry)
                 written.append(key)
         return [key for key in written if key not in event.after.offsets]
 
-    def _fetched(self, event: Event) -> None:
-        """By name: by id there may be a topic of that name that was made since (O7)."""
+    def _check_fetched(self, event: Event) -> None:
+        """Check a fetch by topic name; fetches by topic id are checked by `RecreatedTopicsHaveNoOffsets`."""
         if event.version >= FIRST_VERSION_WITH_TOPIC_IDS:
             return
-        told: Any = event.answer
-        for group in told.groups:
+        response: Any = event.answer
+        for group in response.groups:
             found = 0
             for topic in group.topics:
                 for p in topic.partitions:
                     key = (group.group_id, topic.name, p.partition_index)
-                    entry = self.books.get(key)
-                    unstable = event.request.require_stable and self._is_unstable(key)
-                    told_so = p.error_code == Errors.UNSTABLE_OFFSET_COMMIT
-                    assert unstable == told_so, f"{key} is unstable: {unstable}; told is {p}"
-                    if unstable:
-                        found += entry is not None
-                        continue
-                    expected = (entry.offset, entry.metadata) if entry is not None else (-1, "")
-                    answer = (p.committed_offset, p.metadata)
-                    where = f"{group.group_id} {topic.name}-{p.partition_index}"
-                    assert answer == expected, f"{where} is told as {answer}, accepted last was {expected}"
-                    found += entry is not None
+                    self._check_fetched_partition(event, key, p)
+                    found += key in self.expected
             if any(g.group_id == group.group_id and g.topics is None for g in event.request.groups):
-                all_of_it = sum(key[0] == group.group_id for key in self.books)
-                assert found == all_of_it, f"{group.group_id}: {found} offsets are told of {all_of_it}"
+                total = sum(key[0] == group.group_id for key in self.expected)
+                assert found == total, f"{group.group_id}: {found} of {total} offsets are returned"
 
-
-FIRST_VERSION_WITH_TOPIC_IDS = 10
+    def _check_fetched_partition(self, event: Event, key: OffsetKey, fetched: Any) -> None:
+        unstable = event.request.require_stable and self._is_unstable(key)
+        reported = fetched.error_code == Errors.UNSTABLE_OFFSET_COMMIT
+        assert unstable == reported, f"{key} is unstable: {unstable}; returned is {fetched}"
+        if not unstable:
+            entry = self.expected.get(key)
+            expected = (entry.offset, entry.metadata) if entry is not None else (-1, "")
+            returned = (fetched.committed_offset, fetched.metadata)
+            assert returned == expected, f"{key} is returned as {returned}, the last commit was {expected}"
 
 
 class OffsetsExpireAfterRetention(Invariant):
-    """O5: an offset expires only of an empty group, or of a topic that nobody of a stable group reads; when
-    it is as old as it said itself, or has been of no use for `offsets.retention.minutes`. Then it does."""
+    """O5: an offset expires only in an empty group, or for a topic that no member of a stable group
+    subscribes to: at its own expiration time, or after `offsets.retention.minutes` without use. Then it does
+    expire."""
 
     def after(self, event: Event) -> None:
         if event.kind == "audit":
-            assert RETENTION in event.runtime.coordinator.deadlines, "nobody looks for what has expired"
+            assert RETENTION in event.runtime.coordinator.deadlines, "the retention timer is not armed"
         if event.kind != "timer" or event.key != RETENTION:
             return
-        kept_ms = event.runtime.config["offsets.retention.minutes"] * 60_000
+        retention_ms = event.runtime.config["offsets.retention.minutes"] * 60_000
         if event.changed:
-            now_ms = event.runtime.now_ms
-            for key, told in event.before.offsets.items():
+            for key, committed in event.before.offsets.items():
                 if key not in event.after.offsets:
-                    open_ = event.runtime.core.pending.of(key[0]).get(key[1], {}).get(key[2])
-                    assert not open_, f"{key} expired, and a transaction commits it: {open_}"
-                    self._expired(event.before.groups[key[0]], key, told, now_ms, kept_ms)
+                    pending = event.runtime.core.pending.of(key[0]).get(key[1], {}).get(key[2])
+                    assert not pending, f"{key} expired, but a transaction commits it: {pending}"
+                    self._check_expired(event, key, committed, retention_ms)
         if event.outcome is not None:
             due_ms = event.runtime.due_ms(RETENTION)
             interval_ms = event.runtime.config["offsets.retention.check.interval.ms"]
-            assert due_ms in (interval_ms, NEXT_BATCH_MS), f"what has expired is looked for in {due_ms} ms"
+            assert due_ms in (interval_ms, NEXT_BATCH_MS), f"the next retention check is in {due_ms} ms"
             if due_ms == interval_ms:
-                self._left(event, kept_ms)
+                self._check_remaining(event, retention_ms)
 
-    def _expired(self, group: Group, key: OffsetKey, told: Committed, now_ms: int, kept_ms: int) -> None:
+    def _check_expired(self, event: Event, key: OffsetKey, committed: Committed, retention_ms: int) -> None:
+        group: Group = event.before.groups[key[0]]
         if isinstance(group, ClassicGroup):
-            assert group.state in SETTLED, f"{key} expired of {group!r}"
+            assert group.state in SETTLED, f"{key} of {group!r} expired during a rebalance"
         if group.members:
-            if isinstance(group, ClassicGroup):
-                assert group.protocol_type == CONSUMER, f"{key} expired; what {group!r} reads nobody knows"
-            assert key[1] not in subscribed_topics(group, key[1:2]), f"{key} expired, and {group!r} reads it"
-        expires_ms = _expires_ms(group, told, kept_ms)
+            assert _subscriptions_are_known(group), f"{key} expired, but {group!r} is no consumer"
+            assert key[1] not in subscribed_topics(group, key[1:2]), f"{key} expired, but {group!r} reads it"
+        now_ms, expires_ms = event.runtime.now_ms, _expires_ms(group, committed, retention_ms)
         assert now_ms >= expires_ms, f"{key} expired at {now_ms}, before {expires_ms}"
 
-    def _left(self, event: Event, kept_ms: int) -> None:
-        """What is left of no use is not as old yet; an empty group of which nothing is left is gone."""
+    def _check_remaining(self, event: Event, retention_ms: int) -> None:
+        """Check that unused offsets are younger than their retention, and that empty groups have offsets."""
         now_ms, core = event.runtime.now_ms, event.runtime.core
         for name, group in core.groups.items():
-            by_topic, open_ = core.offsets.get(name, {}), core.pending.of(name)
-            if is_empty(group) and not isinstance(group, ShareGroup):
-                assert by_topic or open_, f"{group!r} has nothing left, and is still there"
-                read: set[str] = set()
+            by_topic, pending = core.offsets.get(name, {}), core.pending.of(name)
+            if is_empty(group) and group_type_of(group).keeps_offsets:
+                assert by_topic or pending, f"{group!r} is empty and has no offsets, but was not deleted"
+                subscribed: set[str] = set()
             elif isinstance(group, MODERN_GROUP_TYPES) or (
                 group.state is State.STABLE and group.subscribed is not None
             ):
-                read = subscribed_topics(group, by_topic)
-            else:  # On its way, or nobody knows what its members read.
+                subscribed = subscribed_topics(group, by_topic)
+            else:  # Rebalancing, or its subscriptions are unknown.
                 continue
             for topic, partitions in by_topic.items():
-                late = [
+                overdue = [
                     c for p, c in partitions.items()
-                    if now_ms >= _expires_ms(group, c, kept_ms) and p not in open_.get(topic, ())
+                    if now_ms >= _expires_ms(group, c, retention_ms) and p not in pending.get(topic, ())
                 ]  # fmt: skip
-                assert topic in read or not late, f"{name} {topic}: {late[0]} should have expired by {now_ms}"
+                assert topic in subscribed or not overdue, (
+                    f"{name} {topic}: {overdue[0]} should have expired by {now_ms}"
+                )
 
 
-def _expires_ms(group: Group, told: Committed, kept_ms: int) -> int:
-    """When an offset that nobody reads expires: when it said itself, or so long after it was of use last."""
-    if told.expire_ms != -1:
-        return told.expire_ms
-    since_ms = told.commit_ms
-    if isinstance(group, MODERN_GROUP_TYPES):
-        return since_ms + kept_ms
-    if group.state is State.EMPTY and not group.is_simple and group.state_timestamp_ms != -1:
-        since_ms = group.state_timestamp_ms
-    return since_ms + kept_ms
+def _expires_ms(group: Group, committed: Committed, retention_ms: int) -> int:
+    """Return when an unused offset expires: at its own expiration time, or after its last use."""
+    if committed.expire_ms != -1:
+        return committed.expire_ms
+    if (
+        isinstance(group, ClassicGroup)
+        and group.state is State.EMPTY
+        and not group.is_simple
+        and group.state_timestamp_ms != -1
+    ):
+        return group.state_timestamp_ms + retention_ms
+    return committed.commit_ms + retention_ms
+
+
+def _subscriptions_are_known(group: Group) -> bool:
+    """Return True if the group's subscriptions can be read: of classic groups, only those of consumers."""
+    return not isinstance(group, ClassicGroup) or group.protocol_type == CONSUMER
 
 
 class SubscribedOffsetsStay(Invariant):
-    """O5: OffsetDelete takes offsets of an empty group, or of a topic that no member reads."""
+    """O5: OffsetDelete removes offsets of an empty group, or of a topic that no member subscribes to."""
 
     def after(self, event: Event) -> None:
         if not event.changed or not event.before.offsets:
             return
         for key in event.before.offsets:
-            if key in event.after.offsets:
-                continue
             group = event.before.groups.get(key[0])
-            if group is not None and group.members and not event.is_request("DeleteTopics"):
-                by = event.is_request("OffsetDelete") or event.key == RETENTION
-                assert by, f"{key} of {group!r} is gone by {event.api or event.key}"
-                # Who is to be in the next generation and was not in the last one reads nothing yet.
-                settled = group.state is not State.PREPARING_REBALANCE
-                known = isinstance(group, MODERN_GROUP_TYPES) or group.protocol_type == CONSUMER
-                assert known, f"{key} is gone; what {group!r} reads nobody knows"
-                reads = settled and key[1] in subscribed_topics(group, key[1:2])
-                assert not reads, f"{key} is gone, and {group!r} reads it"
+            if key in event.after.offsets or group is None or not group.members:
+                continue
+            if event.is_request("DeleteTopics"):
+                continue
+            trigger = event.api or event.key
+            expected = event.is_request("OffsetDelete") or event.key == RETENTION
+            assert expected, f"{trigger} removed {key} of {group!r}"
+            assert _subscriptions_are_known(group), f"{trigger} removed {key}, but {group!r} is no consumer"
+            # A member that joins for the next generation only has no subscription yet.
+            settled = group.state is not State.PREPARING_REBALANCE
+            subscribed = settled and key[1] in subscribed_topics(group, key[1:2])
+            assert not subscribed, f"{trigger} removed {key}, but {group!r} reads it"
 
 
 class OnlyEmptyGroupsAreDeleted(Invariant):
-    """O6: a group is deleted only when it is empty, and its offsets with it."""
+    """O6: only an empty group is deleted, and its offsets with it."""
 
     def after(self, event: Event) -> None:
         if not event.changed:
@@ -410,67 +411,38 @@ class OnlyEmptyGroupsAreDeleted(Invariant):
         for name, group in event.before.groups.items():
             if name in event.after.groups:
                 continue
-            by = event.is_request("DeleteGroups") or event.key == RETENTION
-            assert by, f"{group!r} is gone by {event.api or event.key}"
-            assert is_empty(group), f"{group!r} is deleted"
-            left = event.runtime.core.offsets.get(name)
-            assert not left, f"{group!r} is deleted, its offsets are there: {left}"
-            held = event.runtime.core.pending.of(name)
-            assert not held, f"{group!r} is deleted, and transactions commit in it: {held}"
+            expected = event.is_request("DeleteGroups") or event.key == RETENTION
+            assert expected, f"{event.api or event.key} deleted {group!r}"
+            assert is_empty(group), f"{group!r} is deleted, but not empty"
+            offsets = event.runtime.core.offsets.get(name)
+            assert not offsets, f"{group!r} is deleted, but has offsets: {offsets}"
+            pending = event.runtime.core.pending.of(name)
+            assert not pending, f"{group!r} is deleted, but transactions commit in it: {pending}"
 
 
 class RecreatedTopicsHaveNoOffsets(Invariant):
-    """O7: who asks by topic id is not told what was committed for another topic of that name.
+    """O7: a fetch by topic id does not return offsets committed for an earlier topic of the same name.
 
-    Where the log has no room for the topic's id, because it says when the offset expires, nobody knows."""
+    A record with an expiration time has no topic id; its offset is returned for any topic of the name."""
 
     def after(self, event: Event) -> None:
         if event.api != "OffsetFetch" or event.version < FIRST_VERSION_WITH_TOPIC_IDS:
             return
-        told: Any = event.answer
-        for group, topic, p in _partitions(told):
-            known = event.runtime.topics.by_id.get(topic.topic_id)
-            if known is None:
-                assert p.error_code == Errors.UNKNOWN_TOPIC_ID, f"{topic.topic_id} is not there: {p}"
+        for group, topic, p in _fetched_partitions(event.answer):
+            found = event.runtime.topics.by_id.get(topic.topic_id)
+            if found is None:
+                assert p.error_code == Errors.UNKNOWN_TOPIC_ID, f"{topic.topic_id} does not exist: {p}"
                 continue
             by_topic = event.runtime.core.offsets.get(group, {})
-            held = by_topic.get(known.name, {}).get(p.partition_index)
-            own = held is not None and held.topic_id in (ZERO_UUID, topic.topic_id)
-            offset = held.offset if own and held is not None else -1
-            assert p.committed_offset == offset, f"{group} {known.name}: {p.committed_offset}, not {offset}"
+            committed = by_topic.get(found.name, {}).get(p.partition_index)
+            valid = committed is not None and committed.topic_id in (ZERO_UUID, topic.topic_id)
+            offset = committed.offset if valid and committed is not None else -1
+            assert p.committed_offset == offset, f"{group} {found.name}: {p.committed_offset}, not {offset}"
 
 
-def _partitions(answer: Any) -> Iterator[tuple[str, Any, Any]]:
-    for group in getattr(answer, "groups", ()):
+def _fetched_partitions(response: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the group id, topic and partition of each result of an OffsetFetch response."""
+    for group in getattr(response, "groups", ()):
         for topic in group.topics:
             for p in topic.partitions:
                 yield group.group_id, topic, p
-
-
-def subscribed_topics(group: Group, asked: Iterable[str]) -> set[str]:
-    """The topics that members say they read, each by itself; what cannot be read says nothing.
-
-    `asked`: those that it is about, where nobody has found out yet what expressions match."""
-    topics: set[str] = set()
-    if isinstance(group, ConsumerGroup):
-        for reader in group.members.values():
-            topics |= reader.topics
-            if reader.regex in group.regexes:
-                topics |= group.regexes[reader.regex].topics
-        return topics
-    if isinstance(group, StreamsGroup):
-        if not group.members or group.topology is None:
-            return set()
-        known = group.soft.resolved
-        if known is None:
-            return {topic for topic in asked if group.reader_of(topic) is not None}
-        return set(expand_expressions(group.topology, known.matches).readers)
-    if isinstance(group, ShareGroup):
-        return set(group.subscribers)
-    for member in group.members.values():
-        metadata = dict(member.protocols).get(group.protocol or "", b"")
-        try:
-            topics.update(decode_from(ConsumerProtocolSubscription, 0, metadata, 2)[0].topics)
-        except CodecError:
-            continue
-    return topics

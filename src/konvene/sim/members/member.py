@@ -84,7 +84,7 @@ class Member(Process):
             self.committed.pop(tp, None)
         added = partitions - self.owned
         self.owned = set(partitions)
-        self.world.oracle.owns(self, self.owned)
+        self.world.oracle.record_ownership(self, self.owned)
         self.world.measure.owned(self, len(added), len(removed))
         self.fetch_positions()
 
@@ -100,7 +100,7 @@ class Member(Process):
         if not wanted or self._fetching or not self.alive:
             return
         self._fetching = True
-        floors = self.world.oracle.floors(self.group, wanted)
+        minimums = self.world.oracle.minimum_offsets(self.group, wanted)
         by_topic: dict[str, list[int]] = {}
         for topic, partition in wanted:
             by_topic.setdefault(topic, []).append(partition)
@@ -112,9 +112,9 @@ class Member(Process):
             groups=(OffsetFetchRequestGroup(group_id=self.group, topics=topics),),
             require_stable=self.require_stable,
         )
-        self.send(request, 9, lambda answer: self._positions_fetched(floors, answer))
+        self.send(request, 9, lambda answer: self._positions_fetched(minimums, answer))
 
-    def _positions_fetched(self, floors: dict[TopicPartition, tuple[int, int]], answer: Answer) -> None:
+    def _positions_fetched(self, minimums: dict[TopicPartition, tuple[int, int]], answer: Answer) -> None:
         self._fetching = False
         if not isinstance(answer, OffsetFetchResponse) or answer.groups[0].error_code:
             self.schedule(RETRY_BACKOFF_MS, self.fetch_positions)
@@ -124,7 +124,7 @@ class Member(Process):
             for partition in topic.partitions:
                 tp = (topic.name, partition.partition_index)
                 if tp in self.owned and tp not in self.positions and not partition.error_code:
-                    self.world.oracle.fetched(self, tp, partition.committed_offset, floors[tp])
+                    self.world.oracle.check_fetched(self, tp, partition.committed_offset, minimums[tp])
                     self.positions[tp] = self.committed[tp] = max(0, partition.committed_offset)
                 unstable |= partition.error_code == Errors.UNSTABLE_OFFSET_COMMIT
         if unstable:
@@ -148,7 +148,7 @@ class Member(Process):
                     if self.world.faults_disabled
                     else min(end, position + random.randint(1, MAX_POLL_RECORDS))
                 )
-                oracle.read(self, tp, position, end_position)
+                oracle.record_read(self, tp, position, end_position)
                 self.positions[tp] = end_position
 
     def _forget_recreated_topics(self) -> None:
@@ -207,11 +207,11 @@ class Member(Process):
             for topic in request.topics
             for p in topic.partitions
         }
-        ages = self.world.oracle.ages(self.group, sent)
-        self.send(request, 9, lambda answer: done(self._commit_errors(sent, ages, answer)), timeout_ms)
+        regressions = self.world.oracle.regressions(self.group, sent)
+        self.send(request, 9, lambda answer: done(self._commit_errors(sent, regressions, answer)), timeout_ms)
 
     def _commit_errors(
-        self, sent: dict[TopicPartition, int], ages: dict[TopicPartition, int], answer: Answer
+        self, sent: dict[TopicPartition, int], regressions: dict[TopicPartition, int], answer: Answer
     ) -> Errors | None:
         if not isinstance(answer, OffsetCommitResponse):
             return answer if isinstance(answer, Errors) else None
@@ -223,7 +223,7 @@ class Member(Process):
                 if error is not Errors.NONE:
                     worst = error
                     continue
-                self.world.oracle.commit_accepted(self, tp, sent[tp], ages[tp])
+                self.world.oracle.commit_accepted(self, tp, sent[tp], regressions[tp])
                 if tp in self.positions:
                     self.committed[tp] = sent[tp]
         return worst

@@ -113,7 +113,7 @@ class TransactionalMember(Member):
             count = self.world.options["output.partitions"]
             index = (java_string_hash(tp[0]) + tp[1]) % count
             values.setdefault(index, []).append(Output(label, (self.group, *tp), begin, end).value())
-        ages = self.world.oracle.ages(self.group, ranges)
+        regressions = self.world.oracle.regressions(self.group, ranges)
         callbacks = [done]
 
         def complete(error: Errors | None) -> None:
@@ -124,7 +124,7 @@ class TransactionalMember(Member):
 
         def ended(error: Errors | None) -> None:
             if life == self.life:
-                self._transaction_ended(ranges, ages, error)
+                self._transaction_ended(ranges, regressions, error)
                 complete(error)
 
         if not self.waits_for_transaction:
@@ -141,11 +141,11 @@ class TransactionalMember(Member):
         return ranges
 
     def _transaction_ended(
-        self, ranges: Ranges, ages: dict[TopicPartition, int], error: Errors | None
+        self, ranges: Ranges, regressions: dict[TopicPartition, int], error: Errors | None
     ) -> None:
         for tp, (_, end) in ranges.items():
             if error is Errors.NONE:
-                self.world.oracle.commit_accepted(self, tp, end, ages[tp])
+                self.world.oracle.commit_accepted(self, tp, end, regressions[tp])
                 if tp in self.positions:
                     self.committed[tp] = end
             elif tp in self.positions:

@@ -245,7 +245,7 @@ class _Bench:
                 invariant.end = 0
             elif type(invariant) is OffsetsAreTheLastCommitted:
                 held = full_view(self.core).offsets
-                invariant.books = {key: entry_of(committed) for key, committed in held.items()}
+                invariant.expected = {key: entry_of(committed) for key, committed in held.items()}
             elif type(invariant) is AssignmentsComeFromTheLeader and stored:
                 invariant.assigned[GROUP, stored.generation] = {
                     f"instance {instance_name(i)}" if i else self._name(m): bits(given)

@@ -251,7 +251,7 @@ class Ledger:
                 "ExactlyOnce", f"{label} commits {offset} of {key} and wrote {begin} to {end}"
             )
         upto = self._upto.get(key, 0)
-        if not self._world.oracle.is_doubtful(key) and begin != upto:
+        if not self._world.oracle.is_uncertain(key) and begin != upto:
             what = "again" if begin < upto else "behind a gap"
             raise InvariantViolation(
                 "ExactlyOnce", f"{label} has {begin} to {end} of {key}, {upto} is next: {what}"

@@ -36,7 +36,7 @@ from konvene.shard.image import Topic, Topics
 from konvene.sim.event_queue import EventQueue
 from konvene.sim.group_runtime import GroupRuntime
 from konvene.sim.invariants import observer
-from konvene.sim.invariants.offset_oracle import Oracle, TopicPartition, of_others
+from konvene.sim.invariants.offset_oracle import OffsetOracle, TopicPartition, unowned_commits
 from konvene.sim.journal import Log
 from konvene.sim.members import assigns, kinds, runs_applications, shares, transacts
 from konvene.sim.members.simple import SimpleClient
@@ -182,7 +182,7 @@ class World:
         self.upgraded: dict[str, float] = {}
         """Fraction of a group's members that speak the streams protocol when they start, by group, set when
         an operator rolls the application."""
-        self.oracle = Oracle(self._is_current, off=bool(options["hostile"]))
+        self.oracle = OffsetOracle(self._is_current, off=bool(options["hostile"]))
         self.log = Log()
         self.runtime = self.new_runtime()
         self.deposed: list[GroupRuntime] = []
@@ -602,7 +602,7 @@ class World:
                 self.oracle.member_readmitted(event.client_id)
         if event.is_request("OffsetCommit"):
             late = self._late or event.request.generation_id_or_member_epoch < 0
-            for key in event.after.offsets if late else of_others(event):
+            for key in event.after.offsets if late else unowned_commits(event):
                 self.oracle.offset_may_regress(key)
         began = self._stopwatch() if self._stopwatch is not None else 0.0
         self._check(event)

@@ -16,7 +16,7 @@ from konvene.groups.streams.topology.topology import sources
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 from konvene.sim.invariants.modern import CacheableResponses
 from konvene.sim.invariants.streams.decisions import HEARTBEAT, owned_by
-from konvene.sim.invariants.streams.state import matched, was
+from konvene.sim.invariants.streams.state import matched_topics, was
 from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
@@ -227,7 +227,7 @@ def _partitions(seen: Told, member: Member, roles: str) -> list[tuple[str, int]]
     """The partitions of a member's tasks, of all topics that they read."""
     topology, topics = seen.group.topology, seen.event.runtime.topics.by_name
     assert topology is not None
-    topology = expand_expressions(topology, matched(seen.group, seen.event.runtime.topics) or {})
+    topology = expand_expressions(topology, matched_topics(seen.group, seen.event.runtime.topics) or {})
     found = {
         (topic, p)
         for role, name, p in member.current.assigned.units()

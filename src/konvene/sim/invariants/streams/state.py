@@ -307,7 +307,7 @@ def touched(event: Event) -> Iterator[tuple[str, StreamsGroup | None, StreamsGro
     return touched_groups(event, StreamsGroup)
 
 
-def matched(group: StreamsGroup, topics: Topics) -> dict[str, list[str]] | None:
+def matched_topics(group: StreamsGroup, topics: Topics) -> dict[str, list[str]] | None:
     """What the group's expressions were found to match, of the topics that there are; None: nobody knows."""
     wanted, resolved = expressions(group.topology), group.soft.resolved
     if not wanted:

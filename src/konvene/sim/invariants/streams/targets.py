@@ -24,7 +24,7 @@ from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS
 from konvene.groups.streams.topology.topology import Topology, sources
 from konvene.shard import causes
 from konvene.shard.image import Topics
-from konvene.sim.invariants.streams.state import Task, matched, new_causes, touched, units, was
+from konvene.sim.invariants.streams.state import Task, matched_topics, new_causes, touched, units, was
 from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
@@ -89,7 +89,7 @@ class TasksAreAssigned(Invariant):
             given = {name: units(target) for name, target in group.targets.items() if name not in behind}
             assert not any(given.values()), f"{group!r} is not ready, and given is {given}"
             return
-        tasks = tasks_of(expand_expressions(group.topology, matched(group, topics) or {}), topics)
+        tasks = tasks_of(expand_expressions(group.topology, matched_topics(group, topics) or {}), topics)
         active: dict[Task, str] = {}
         copies: dict[Task, int] = dict.fromkeys(tasks, 0)
         warming: dict[Task, int] = dict.fromkeys(tasks, 0)
@@ -206,7 +206,7 @@ class StreamsMetadataHashIsCurrent(Invariant):
             return
         group, topics = event.after.groups[event.request.group_id], event.runtime.topics
         assert group.topology is not None, f"{group!r} has no topology, and accepts a member"
-        matches = matched(group, topics)
+        matches = matched_topics(group, topics)
         if matches is None:
             return
         hashes = {}
@@ -267,7 +267,7 @@ class MissingTopicsAreReported(Invariant):
         ):
             return
         group, known = event.after.groups[event.request.group_id], event.runtime.topics.by_name
-        matches = matched(group, event.runtime.topics)
+        matches = matched_topics(group, event.runtime.topics)
         if matches is None:
             return
         topology: Topology = expand_expressions(group.topology, matches)

@@ -66,7 +66,7 @@ class Application(Member):
         """Replace the assigned tasks by exactly these."""
         self.tasks = tasks
         self.running &= tasks.active
-        self.world.oracle.runs(self)
+        self.world.oracle.record_tasks(self)
         self.run_restored_tasks()
 
     def lag(self, task: Task) -> int:

@@ -112,12 +112,12 @@ class ClassicApplication(Application, ClassicMember):
     def die(self) -> None:
         super().die()
         self._reset()
-        self.world.oracle.runs(self)
+        self.world.oracle.record_tasks(self)
 
     def lose_all(self) -> None:
         self.assigned_partitions, self.standby_tasks, self.next_rebalance_ms = set(), frozenset(), None
         self.tasks, self.running = NO_TASKS, set()
-        self.world.oracle.runs(self)
+        self.world.oracle.record_tasks(self)
         super().lose_all()
 
     def request_shutdown(self) -> None:

@@ -106,7 +106,7 @@ class StreamsMember(MachineMember, Application):
     def die(self) -> None:
         super().die()
         self._reset()
-        self.world.oracle.runs(self)
+        self.world.oracle.record_tasks(self)
 
     def leave(self) -> None:
         """Commit, and leave without waiting for the response; a static member usually for a while."""
