@@ -21,7 +21,6 @@ PEOPLE_WORDS = {
 
 UNFINISHED = (
     "bench", "src/konvene/broker", "src/konvene/groups", "src/konvene/pipeline", "src/konvene/sim",
-    "src/konvene/testing",
 )  # fmt: skip
 """Packages that still have such words. A package that has none any more is taken off this list."""
 

@@ -41,7 +41,7 @@ class Reader:
             self.errors.append(repr(error))
 
     def commit(self, timeout: float = 20.0) -> None:
-        """Let it commit where it stands, and wait until its library says that it has."""
+        """Commit the current positions and wait until the library confirms it."""
         self.committed.clear()
         self.commit_now.set()
         assert self.committed.wait(timeout), f"no commit; errors: {self.errors}"

@@ -1,4 +1,4 @@
-"""The broker of a test: its life, its topics and records, what it tells of groups."""
+"""`Konvene`: starting and stopping, topics and records, and the snapshots of groups."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequ
 from konvene.testing import Konvene, TasksView, broker
 
 
-def test_it_runs_without_pytest_too() -> None:
-    """As a context: there are the topics, and behind it nobody listens."""
+def test_broker_context_manager_starts_and_stops() -> None:
+    """The topics exist inside the block; after it the port is closed."""
     with broker({"auto.create.topics.enable": False}, {"orders": 3}) as konvene:
         assert konvene.topics() == {"orders": 3}
-        assert konvene.inside(lambda b: b.settings.config["auto.create.topics.enable"]) is False
+        assert konvene.with_broker(lambda b: b.settings.config["auto.create.topics.enable"]) is False
         port = konvene.port
     with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), 1):
         pass
     assert not konvene.running
 
 
-def test_records_go_in_and_out(konvene: Konvene) -> None:
-    """Text and bytes, by key, by partition or around; `consume` waits for as many as are asked for."""
+def test_produce_records_and_consume(konvene: Konvene) -> None:
+    """Text and bytes, by key, by partition or round-robin; `consume` waits for the requested count."""
     konvene.create_topic("orders", partitions=2, configs={"retention.ms": 60_000})
     konvene.produce("orders", ["a", b"b"])
     konvene.produce("orders", ["c"], partition=1)
@@ -42,17 +42,17 @@ def test_records_go_in_and_out(konvene: Konvene) -> None:
     assert {r.value for r in konvene.consume("orders", 4)} == {b"a", b"b", b"c", None}
     with pytest.raises(TimeoutError, match=r"orders has 4 records after 0.05 s, not 5"):
         konvene.consume("orders", 5, timeout=0.05)
-    with pytest.raises(KafkaError) as refused:
+    with pytest.raises(KafkaError) as error:
         konvene.create_topic("orders")
-    assert refused.value.code == Errors.TOPIC_ALREADY_EXISTS
+    assert error.value.code == Errors.TOPIC_ALREADY_EXISTS
     konvene.delete_topic("orders")
     assert konvene.topics() == {}
 
 
 @pytest.mark.konvene(topics={"orders": 1})
 @pytest.mark.parametrize("how", ["stop", "kill", "power cut"])
-def test_data_and_port_outlive_it(konvene: Konvene, how: str) -> None:
-    """Whatever it dies of; only a power cut takes records that were not synced, as in Kafka."""
+def test_data_and_port_survive_a_restart(konvene: Konvene, how: str) -> None:
+    """A power cut loses records that were not synced, as in Kafka; a stop or a kill loses none."""
     port = konvene.port
     konvene.produce("orders", ["one"])
     talk(konvene, lambda c: committed(c, 5))  # type: ignore[arg-type,return-value]
@@ -61,7 +61,7 @@ def test_data_and_port_outlive_it(konvene: Konvene, how: str) -> None:
     with pytest.raises(RuntimeError, match="the broker is stopped"):
         konvene.records("orders")
     konvene.start()
-    konvene.start()  # It runs: nothing to do.
+    konvene.start()  # No effect on a running broker.
     assert (konvene.port, konvene.topics()) == (port, {"orders": 1})
     assert konvene.group("g").offsets == {"orders": {0: 5}}
     assert len(konvene.records("orders")) == (0 if how == "power cut" else 1)
@@ -69,19 +69,19 @@ def test_data_and_port_outlive_it(konvene: Konvene, how: str) -> None:
 
 @pytest.mark.konvene(folder=True, topics={"orders": 1})
 @pytest.mark.parametrize("kill", [False, True])
-def test_data_can_be_in_a_folder(konvene: Konvene, tmp_path: Path, kill: bool) -> None:
-    """Kafka's files, in the test's own folder."""
+def test_folder_keeps_the_data_in_kafka_files(konvene: Konvene, tmp_path: Path, kill: bool) -> None:
+    """The segments are in the given folder; a power cut needs data in memory."""
     konvene.produce("orders", ["one"])
     konvene.restart(kill=kill)
     assert [r.value for r in konvene.records("orders")] == [b"one"]
     assert (tmp_path / "konvene" / "orders-0" / "00000000000000000000.log").stat().st_size > 0
-    with pytest.raises(ValueError, match="only a disk in memory can lose its power"):
+    with pytest.raises(ValueError, match="power_cut needs a broker with its data in memory"):
         konvene.kill(power_cut=True)
 
 
 @pytest.mark.konvene(topics={"orders": 2})
-def test_a_group_is_told_in_words(konvene: Konvene) -> None:
-    """State, generation, who has what, and what is committed."""
+def test_classic_group_view(konvene: Konvene) -> None:
+    """State, generation, assignments and committed offsets."""
 
     async def work(ann: Connection) -> None:
         member = RawMember(ann, instance="a")
@@ -93,23 +93,27 @@ def test_a_group_is_told_in_words(konvene: Konvene) -> None:
         assert group.member("a").assignment == {"orders": (0,)}
         assert str(konvene.group("g")) == (
             "group g is Stable in generation 1 with 1 members\n"
-            f"  1. a = {member.member_id} (client ann at /127.0.0.1) has orders:0\n"
+            f"  1. a = {member.member_id} (client ann at /127.0.0.1) owns orders:0\n"
             "  committed: orders-0 at 7"
         )
-        with pytest.raises(LookupError, match="0 members are meant by 'bob'"):
+        with pytest.raises(LookupError, match="0 members match 'bob'"):
             group.member("bob")
 
     talk(konvene, work)
-    assert konvene.group("nobody").state == "Dead"
-    (told,) = konvene.rebalances("g")
-    assert (told.generation, told.causes, told.who) == (1, ("member-joined",), ("ann",))
+    assert konvene.group("unknown").state == "Dead"
+    (rebalance,) = konvene.rebalances("g")
+    assert (rebalance.generation, rebalance.causes, rebalance.cause_clients) == (
+        1,
+        ("member-joined",),
+        ("ann",),
+    )
     konvene.stop()
-    assert konvene.rebalances() == [told]
+    assert konvene.rebalances() == [rebalance]
 
 
 @pytest.mark.konvene(topics={"orders": 2}, settings={"group.consumer.assignment.interval.ms": 0})
-def test_a_group_whose_coordinator_assigns_is_told_in_words(konvene: Konvene) -> None:
-    """The same, by epochs and assignor; what a member has yet to give up, it has."""
+def test_consumer_group_view(konvene: Konvene) -> None:
+    """Epoch as generation, assignor as protocol; partitions pending revocation are owned."""
 
     async def work(ann: Connection) -> None:
         for member in ("m1", "m2"):
@@ -128,8 +132,8 @@ def test_a_group_whose_coordinator_assigns_is_told_in_words(konvene: Konvene) ->
 
 
 @pytest.mark.konvene(topics={"orders": 2}, settings={"group.streams.assignment.interval.ms": 0})
-def test_a_streams_group_is_told_in_words(konvene: Konvene) -> None:
-    """By tasks and roles, and by what is read for active ones; what it has yet to give up, it has."""
+def test_streams_group_view(konvene: Konvene) -> None:
+    """Tasks by role and source partitions of active tasks; tasks pending revocation are owned."""
     topology = Topology(
         (
             Subtopology("0", ("orders",), ("g-by-repartition",)),
@@ -154,14 +158,14 @@ def test_a_streams_group_is_told_in_words(konvene: Konvene) -> None:
             assert member.confirm_owned(member.incarnation, member.target_version, member.target)
 
         async with asyncio.timeout(20):
-            while len(ann.target.active) < 3:  # Until the internal topic is there.
+            while len(ann.target.active) < 3:  # Until the internal topic exists.
                 await beat(ann)
                 settle(ann)
         await beat(ann)
         (view,) = konvene.group("g").members
         assert view.tasks == TasksView(active=("0_0", "0_1", "1_0"))
         assert view.assignment == {"g-by-repartition": (0,), "orders": (0, 1)}
-        assert str(view) == "i-ann = ann (client c at /127.0.0.1) has active 0_0,0_1,1_0"
+        assert str(view) == "i-ann = ann (client c at /127.0.0.1) owns active 0_0,0_1,1_0"
         await beat(bob)
         await beat(ann)
         group = konvene.group("g")
@@ -192,24 +196,24 @@ def joining(member_id: str) -> ConsumerGroupHeartbeatRequest:
     )
 
 
-def test_waiting_in_vain_tells_what_was_there(konvene: Konvene) -> None:
-    """The group as it was, and its last rebalances."""
+def test_wait_stable_timeout_describes_the_group(konvene: Konvene) -> None:
+    """The error has the group's state and its last rebalances."""
 
     async def work(ann: Connection) -> None:
         await RawMember(ann).join()
-        with pytest.raises(TimeoutError) as told:
+        with pytest.raises(TimeoutError) as error:
             konvene.wait_stable("g", 2, timeout=0.05)
-        said = str(told.value)
-        assert said.startswith("group g is not Stable with 2 members within 0.05 s; group g is Stable in")
-        assert "member-joined: ann-" in said
+        message = str(error.value)
+        assert message.startswith("group g is not Stable with 2 members within 0.05 s; group g is Stable in")
+        assert "member-joined: ann-" in message
 
     konvene.create_topic("orders")
     talk(konvene, work)
 
 
 @pytest.mark.konvene(topics={"orders": 1})
-def test_it_can_be_emptied(konvene: Konvene) -> None:
-    """No groups, no topics, no faults; the broker's own topics stay."""
+def test_clean_removes_topics_groups_and_faults(konvene: Konvene) -> None:
+    """Internal topics stay."""
 
     async def work(ann: Connection) -> None:
         await RawMember(ann).join()

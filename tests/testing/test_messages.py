@@ -1,4 +1,4 @@
-"""Faults done to messages: what the broker did, what the client heard, and that all else goes on in order."""
+"""Faults on messages: what the broker processes, what the client receives, and that order is kept."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from konvene.testing import Fault, Konvene
 
 pytestmark = pytest.mark.konvene(topics={"orders": 2, "letters": 1})
 
-QUIET_MS = 100
-"""So long a test waits for an answer that does not come."""
+NO_RESPONSE_MS = 100
+"""Time that a test waits for a response that must not come."""
 
 
 def offset_of(konvene: Konvene, group: str = "g", topic: str = "orders") -> int | None:
-    """What a group has committed for partition 0."""
+    """Return the committed offset of partition 0."""
     return konvene.group(group).offsets.get(topic, {}).get(0)
 
 
-def test_a_request_that_is_lost_was_never_made(konvene: Konvene) -> None:
-    """The connection ends, nothing is committed; on the next connection all is as always."""
+def test_lost_request_never_reaches_the_broker(konvene: Konvene) -> None:
+    """The connection is closed and nothing is committed; the next connection works."""
     fault = konvene.faults.lose_request("OffsetCommit")
 
     async def work(connection: Connection) -> None:
@@ -41,11 +41,11 @@ def test_a_request_that_is_lost_was_never_made(konvene: Konvene) -> None:
 
     talk(konvene, work)
     assert offset_of(konvene) == 6
-    assert (fault.happened, fault.armed) == (1, False)
+    assert (fault.applied, fault.armed) == (1, False)
 
 
-def test_a_response_that_is_lost_was_done(konvene: Konvene) -> None:
-    """The client hears nothing but the end of its connection; the commit is there."""
+def test_lost_response_leaves_the_request_processed(konvene: Konvene) -> None:
+    """The client sees only the closed connection; the commit is stored."""
     konvene.faults.lose_response("OffsetCommit")
 
     async def work(connection: Connection) -> None:
@@ -56,10 +56,10 @@ def test_a_response_that_is_lost_was_done(konvene: Konvene) -> None:
     assert offset_of(konvene) == 5
 
 
-@pytest.mark.parametrize("way", ["request", "response"])
-def test_a_connection_can_outlive_a_loss(konvene: Konvene, way: str) -> None:
-    """connection="stays": the one message is missing, what follows on the connection is answered."""
-    lose = konvene.faults.lose_request if way == "request" else konvene.faults.lose_response
+@pytest.mark.parametrize("direction", ["request", "response"])
+def test_connection_stays_open_after_a_loss(konvene: Konvene, direction: str) -> None:
+    """connection="stays": one message is missing, later requests on the connection are answered."""
+    lose = konvene.faults.lose_request if direction == "request" else konvene.faults.lose_response
     lose("OffsetCommit", connection="stays", group="g")
 
     async def work(connection: Connection) -> None:
@@ -69,29 +69,29 @@ def test_a_connection_can_outlive_a_loss(konvene: Konvene, way: str) -> None:
         missing.cancel()
 
     talk(konvene, work)
-    assert offset_of(konvene) == (None if way == "request" else 5)
+    assert offset_of(konvene) == (None if direction == "request" else 5)
     assert offset_of(konvene, "other") == 7
 
 
-@pytest.mark.parametrize("way", ["request", "response"])
-def test_a_connection_can_fall_silent(konvene: Konvene, way: str) -> None:
-    """connection="silent": nothing passes that way any more, as where a cable is pulled."""
-    lose = konvene.faults.lose_request if way == "request" else konvene.faults.lose_response
+@pytest.mark.parametrize("direction", ["request", "response"])
+def test_connection_falls_silent_after_a_loss(konvene: Konvene, direction: str) -> None:
+    """connection="silent": all later messages of that direction are lost."""
+    lose = konvene.faults.lose_request if direction == "request" else konvene.faults.lose_response
     lose("OffsetCommit", connection="silent", group="g")
 
     async def work(connection: Connection) -> None:
         connection.post(commit(5), COMMIT_VERSION).add_done_callback(lambda done: done.exception())
         with pytest.raises(RequestTimedOut):
-            await connection.send(commit(7, group="other"), COMMIT_VERSION, timeout_ms=QUIET_MS)
+            await connection.send(commit(7, group="other"), COMMIT_VERSION, timeout_ms=NO_RESPONSE_MS)
 
     talk(konvene, work)
-    assert offset_of(konvene, "other") == (None if way == "request" else 7)
+    assert offset_of(konvene, "other") == (None if direction == "request" else 7)
 
 
-@pytest.mark.parametrize("way", ["request", "response"])
-def test_what_is_held_keeps_its_place(konvene: Konvene, way: Any) -> None:
-    """What comes behind it on its connection waits too; other connections do not."""
-    fault = konvene.faults.hold("OffsetCommit", way=way, group="g")
+@pytest.mark.parametrize("direction", ["request", "response"])
+def test_held_message_blocks_later_ones_of_its_connection(konvene: Konvene, direction: Any) -> None:
+    """Other connections are not blocked; the order is kept on release."""
+    fault = konvene.faults.hold("OffsetCommit", direction=direction, group="g")
 
     async def work(connection: Connection) -> None:
         order: list[str] = []
@@ -105,7 +105,7 @@ def test_what_is_held_keeps_its_place(konvene: Konvene, way: Any) -> None:
         fault.wait()
         assert not held.done()
         assert not behind.done()
-        assert offset_of(konvene) == (None if way == "request" else 5)
+        assert offset_of(konvene) == (None if direction == "request" else 5)
         fault.release()
         await asyncio.wait_for(asyncio.gather(held, behind), 10)
         assert order == ["held", "behind"]
@@ -114,10 +114,10 @@ def test_what_is_held_keeps_its_place(konvene: Konvene, way: Any) -> None:
     assert offset_of(konvene) == 5
 
 
-@pytest.mark.parametrize("way", ["request", "response"])
-def test_what_is_delayed_comes_by_itself(konvene: Konvene, way: Any) -> None:
-    """It is answered in the end, and before what was asked after it."""
-    fault = konvene.faults.delay("OffsetCommit", ms=50, way=way)
+@pytest.mark.parametrize("direction", ["request", "response"])
+def test_delayed_message_keeps_its_order(konvene: Konvene, direction: Any) -> None:
+    """A delayed request is answered before the requests sent after it."""
+    fault = konvene.faults.delay("OffsetCommit", ms=50, direction=direction)
 
     async def work(connection: Connection) -> None:
         first = connection.post(commit(5), COMMIT_VERSION)
@@ -125,11 +125,11 @@ def test_what_is_delayed_comes_by_itself(konvene: Konvene, way: Any) -> None:
         assert first.done()
 
     talk(konvene, work)
-    assert (fault.happened, offset_of(konvene)) == (1, 6)
+    assert (fault.applied, offset_of(konvene)) == (1, 6)
 
 
-def test_a_request_that_is_doubled_is_answered_once(konvene: Konvene) -> None:
-    """The records are there twice; the client is not confused by a second answer."""
+def test_duplicated_request_is_answered_once(konvene: Konvene) -> None:
+    """The broker appends the records twice; the client receives one response."""
     konvene.faults.duplicate("Produce", topic="letters")
 
     async def work() -> None:
@@ -144,49 +144,51 @@ def test_a_request_that_is_doubled_is_answered_once(konvene: Konvene) -> None:
 
 
 @pytest.mark.parametrize("at_byte", [0, 3, 9, 20])
-@pytest.mark.parametrize("way", ["request", "response"])
-def test_a_connection_ends_within_a_frame(konvene: Konvene, way: Any, at_byte: int) -> None:
-    """A torn request is none. A torn response was done. The broker lives on."""
-    konvene.faults.cut("OffsetCommit", at_byte=at_byte, way=way)
+@pytest.mark.parametrize("direction", ["request", "response"])
+def test_connection_is_cut_within_a_frame(konvene: Konvene, direction: Any, at_byte: int) -> None:
+    """The broker ignores a torn request; the request of a torn response was processed."""
+    konvene.faults.cut("OffsetCommit", at_byte=at_byte, direction=direction)
 
     async def work(connection: Connection) -> None:
         with pytest.raises(ConnectionLost):
             await committed(connection, 5)
-        assert offset_of(konvene) == (None if way == "request" else 5)
+        assert offset_of(konvene) == (None if direction == "request" else 5)
 
     talk(konvene, work)
     talk(konvene, lambda connection: committed(connection, 6))  # type: ignore[arg-type,return-value]
     assert offset_of(konvene) == 6
 
 
-def test_an_error_is_told_in_the_brokers_place(konvene: Konvene) -> None:
-    """By name or code, in each API's own way; the broker does not know of it, and order is kept."""
+def test_answer_replaces_the_brokers_response(konvene: Konvene) -> None:
+    """The error is given by name or code; the broker does not receive the request, and order is kept."""
     konvene.faults.answer("OffsetCommit", "REBALANCE_IN_PROGRESS", nth=2)
     konvene.faults.answer("heartbeat", 25)
 
     async def work(connection: Connection) -> None:
         posted = [connection.post(commit(n), COMMIT_VERSION) for n in (5, 6, 7)]
-        answers = await asyncio.gather(*posted)
-        codes = [a.topics[0].partitions[0].error_code for a in answers]
+        responses = await asyncio.gather(*posted)
+        codes = [a.topics[0].partitions[0].error_code for a in responses]
         assert codes == [0, Errors.REBALANCE_IN_PROGRESS, 0]
-        assert await RawMember(connection, "nobody").heartbeat() == Errors.UNKNOWN_MEMBER_ID
+        assert await RawMember(connection, "unknown").heartbeat() == Errors.UNKNOWN_MEMBER_ID
 
     talk(konvene, work)
     assert offset_of(konvene) == 7
     assert len(konvene.faults.log) == 2
 
 
-@pytest.mark.parametrize("way", ["both", "to the broker", "from the broker"])
-def test_a_client_is_cut_off_until_it_is_not(konvene: Konvene, way: Any) -> None:
-    """Nothing passes that way, on old connections and new ones; for other clients everything does."""
+@pytest.mark.parametrize("direction", ["both", "to the broker", "from the broker"])
+def test_partition_cuts_a_client_off_until_cancelled(konvene: Konvene, direction: Any) -> None:
+    """Messages of the client are lost on old and new connections; other clients are unaffected."""
 
     async def work(connection: Connection) -> None:
-        cut = konvene.faults.partition("ann", way=way)
+        cut = konvene.faults.partition("ann", direction=direction)
         with pytest.raises(RequestTimedOut):
-            await connection.send(commit(5), COMMIT_VERSION, timeout_ms=QUIET_MS)
-        assert offset_of(konvene) == (5 if way == "from the broker" else None)
+            await connection.send(commit(5), COMMIT_VERSION, timeout_ms=NO_RESPONSE_MS)
+        assert offset_of(konvene) == (5 if direction == "from the broker" else None)
         with pytest.raises(ClientError):
-            await Connection.open("127.0.0.1", konvene.port, client_id="ann", connect_timeout_ms=QUIET_MS)
+            await Connection.open(
+                "127.0.0.1", konvene.port, client_id="ann", connect_timeout_ms=NO_RESPONSE_MS
+            )
         bob = await connect(konvene, "bob")
         assert await committed(bob, 6, group="other") == 0
         bob.close()
@@ -200,8 +202,8 @@ def test_a_client_is_cut_off_until_it_is_not(konvene: Konvene, way: Any) -> None
     assert offset_of(konvene) == 7
 
 
-def test_large_frames_pass_whole(konvene: Konvene) -> None:
-    """A batch that is read in many pieces arrives as it was sent, also where it was held."""
+def test_large_frames_pass_unchanged(konvene: Konvene) -> None:
+    """A batch received in many pieces arrives unchanged, even if it was held."""
     fault = konvene.faults.hold("Produce")
     values = [bytes([n]) * 400_000 for n in range(2)]
 
@@ -217,21 +219,16 @@ def test_large_frames_pass_whole(konvene: Konvene) -> None:
     assert [record.value for record in konvene.records("letters")] == values
 
 
-# --- whose messages, and how often -------------------------------------------------------------
+# --- selecting messages and limiting faults -------------------------------------------------------------
 
 
-async def tell(konvene: Konvene, connection: Connection, *groups: str) -> list[int]:
-    """The codes of one commit for each group."""
-    return [await committed(connection, 1, group=group) for group in groups]
-
-
-def refuse(konvene: Konvene, **match: Any) -> Fault:
+def reject_commits(konvene: Konvene, **match: Any) -> Fault:
     return konvene.faults.answer("OffsetCommit", "NOT_COORDINATOR", **match)
 
 
-def test_a_fault_is_for_the_group_topic_and_client_that_it_names(konvene: Konvene) -> None:
-    """Whoever is not meant is spared; the keywords all have to be so."""
-    refuse(konvene, group="g", topic="letters", client="bob", times=None)
+def test_fault_matches_group_topic_and_client(konvene: Konvene) -> None:
+    """A message matches only if it matches all keywords."""
+    reject_commits(konvene, group="g", topic="letters", client="bob", times=None)
 
     async def work(ann: Connection) -> None:
         bob = await connect(konvene, "bob")
@@ -244,21 +241,21 @@ def test_a_fault_is_for_the_group_topic_and_client_that_it_names(konvene: Konven
     talk(konvene, work)
 
 
-def test_topics_are_known_by_their_ids_too(konvene: Konvene) -> None:
-    """A newer request names its topics by id; a rule names them as people do."""
+def test_topic_names_match_requests_with_topic_ids(konvene: Konvene) -> None:
+    """A rule has the topic's name, a newer request its id."""
     konvene.faults.answer("Metadata", "LEADER_NOT_AVAILABLE", topic="letters")
-    topic_id = konvene.inside(lambda broker: broker.catalogue.topics.by_name["letters"].id)
+    topic_id = konvene.with_broker(lambda broker: broker.catalogue.topics.by_name["letters"].id)
 
     async def work(connection: Connection) -> None:
-        asked = MetadataRequest(topics=(MetadataRequestTopic(topic_id=topic_id, name=None),))
-        answer = await connection.send(asked)
-        assert answer.topics[0].error_code == Errors.LEADER_NOT_AVAILABLE
+        request = MetadataRequest(topics=(MetadataRequestTopic(topic_id=topic_id, name=None),))
+        response = await connection.send(request)
+        assert response.topics[0].error_code == Errors.LEADER_NOT_AVAILABLE
 
     talk(konvene, work)
 
 
-def test_a_member_is_known_by_its_place_and_by_each_of_its_names(konvene: Konvene) -> None:
-    """The second of those that joined; its member id, its instance id, its client's id; its generation."""
+def test_fault_matches_members_by_position_and_name(konvene: Konvene) -> None:
+    """By position, member id, instance id, client id and generation."""
 
     async def work(ann: Connection) -> None:
         bob = await connect(konvene, "bob")
@@ -266,18 +263,18 @@ def test_a_member_is_known_by_its_place_and_by_each_of_its_names(konvene: Konven
         await asyncio.gather(first.join(), second.join())
         members = konvene.group("g").members
         assert {m.client_id for m in members} == {"ann", "bob"}
-        in_order = [first, second] if members[0].client_id == "ann" else [second, first]
-        for who in (2, in_order[1].member_id, in_order[1].instance, members[1].client_id):
-            konvene.faults.answer("Heartbeat", "UNKNOWN_MEMBER_ID", member=who, group="g")  # type: ignore[arg-type]
-            assert await in_order[0].heartbeat() == 0
-            assert await in_order[1].heartbeat() == Errors.UNKNOWN_MEMBER_ID
-            assert await in_order[1].heartbeat() == 0
-        konvene.faults.answer("Heartbeat", "UNKNOWN_MEMBER_ID", instance="b")  # Which v2 does not say.
+        by_position = [first, second] if members[0].client_id == "ann" else [second, first]
+        for name in (2, by_position[1].member_id, by_position[1].instance, members[1].client_id):
+            konvene.faults.answer("Heartbeat", "UNKNOWN_MEMBER_ID", member=name, group="g")  # type: ignore[arg-type]
+            assert await by_position[0].heartbeat() == 0
+            assert await by_position[1].heartbeat() == Errors.UNKNOWN_MEMBER_ID
+            assert await by_position[1].heartbeat() == 0
+        konvene.faults.answer("Heartbeat", "UNKNOWN_MEMBER_ID", instance="b")  # v2 has no instance id.
         assert await first.heartbeat(version=2) == 0
         assert await second.heartbeat(version=2) == Errors.UNKNOWN_MEMBER_ID
         konvene.faults.answer("Heartbeat", "ILLEGAL_GENERATION", generation=first.generation, instance="a")
         first.generation -= 1
-        assert await first.heartbeat() == Errors.ILLEGAL_GENERATION  # The broker says so itself.
+        assert await first.heartbeat() == Errors.ILLEGAL_GENERATION  # From the broker itself.
         assert len(konvene.faults.armed) == 1
         first.generation += 1
         assert await first.heartbeat() == Errors.ILLEGAL_GENERATION
@@ -287,39 +284,41 @@ def test_a_member_is_known_by_its_place_and_by_each_of_its_names(konvene: Konven
     talk(konvene, work)
 
 
-def test_a_fault_is_as_often_as_it_was_asked_for(konvene: Konvene) -> None:
-    """The second and third; then it is over. One that is cancelled does not happen."""
-    fault = refuse(konvene, nth=2, times=2)
-    never = refuse(konvene, nth=2)
-    never.cancel()
+def test_nth_and_times_limit_a_fault(konvene: Konvene) -> None:
+    """The fault applies to the second and third message, a cancelled one to none."""
+    fault = reject_commits(konvene, nth=2, times=2)
+    cancelled = reject_commits(konvene, nth=2)
+    cancelled.cancel()
 
     async def work(connection: Connection) -> None:
-        told = [await committed(connection, n) for n in range(4)]
-        assert told == [0, Errors.NOT_COORDINATOR, Errors.NOT_COORDINATOR, 0]
+        codes = [await committed(connection, n) for n in range(4)]
+        assert codes == [0, Errors.NOT_COORDINATOR, Errors.NOT_COORDINATOR, 0]
 
     talk(konvene, work)
-    assert (fault.happened, never.happened, never.armed) == (2, 0, False)
-    with pytest.raises(TimeoutError, match="happened 2 times, not 3: answer the 2nd OffsetCommit request"):
+    assert (fault.applied, cancelled.applied, cancelled.armed) == (2, 0, False)
+    with pytest.raises(
+        TimeoutError, match=r"applied 2 times within 0\.01 s, not 3: answer the 2nd OffsetCommit request"
+    ):
         fault.wait(0.01, times=3)
 
 
-def test_chance_has_a_seed(konvene: Konvene) -> None:
-    """The same seed refuses the same requests; another one others."""
-    told: list[list[int]] = []
+def test_probability_is_seeded(konvene: Konvene) -> None:
+    """The same seed selects the same requests, another seed different ones."""
+    codes: list[list[int]] = []
 
     async def work(connection: Connection) -> None:
         for seed in (1, 1, 2):
-            fault = refuse(konvene, probability=0.5, seed=seed, times=None)
-            told.append([await committed(connection, n) for n in range(30)])
+            fault = reject_commits(konvene, probability=0.5, seed=seed, times=None)
+            codes.append([await committed(connection, n) for n in range(30)])
             fault.cancel()
 
     talk(konvene, work)
-    assert told[0] == told[1] != told[2]
-    assert set(told[0]) == {0, Errors.NOT_COORDINATOR}
+    assert codes[0] == codes[1] != codes[2]
+    assert set(codes[0]) == {0, Errors.NOT_COORDINATOR}
 
 
-def test_what_a_test_asks_itself_is_spared(konvene: Konvene) -> None:
-    """No fault is done to `produce`, `records` and the like."""
+def test_faults_skip_requests_of_the_test_itself(konvene: Konvene) -> None:
+    """`produce`, `records` and the like are never affected."""
     konvene.faults.lose_request(times=None)
     konvene.create_topic("notes")
     konvene.produce("notes", ["one"])
@@ -328,32 +327,32 @@ def test_what_a_test_asks_itself_is_spared(konvene: Konvene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "why"),
+    ("create_fault", "message"),
     [
-        (lambda f: f.lose_request("Hartbeat"), "'Hartbeat' is not one of Kafka's APIs"),
-        (lambda f: f.answer("Heartbeat", "NO_SUCH"), "'NO_SUCH' is not one of Kafka's errors"),
-        (lambda f: f.answer("DescribeGroups", "NOT_COORDINATOR"), "has no place for an error"),
+        (lambda f: f.lose_request("Hartbeat"), "'Hartbeat' is not a Kafka API"),
+        (lambda f: f.answer("Heartbeat", "NO_SUCH"), "'NO_SUCH' is not a Kafka error"),
+        (lambda f: f.answer("DescribeGroups", "NOT_COORDINATOR"), "has no error code"),
         (lambda f: f.fence("a", error="NOT_COORDINATOR"), "does not fence a member"),
-        (lambda f: f.fail_append("g", "Fetch"), "Fetch writes nothing"),
+        (lambda f: f.fail_append("g", "Fetch"), "Fetch appends nothing"),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(konvene: Konvene, ask: Any, why: str) -> None:
-    """A mistake in a test is told where it is made."""
-    with pytest.raises(ValueError, match=why):
-        ask(konvene.faults)
+def test_invalid_fault_raises_at_once(konvene: Konvene, create_fault: Any, message: str) -> None:
+    """Invalid arguments raise ValueError, and no fault is armed."""
+    with pytest.raises(ValueError, match=message):
+        create_fault(konvene.faults)
     assert konvene.faults.armed == ()
 
 
-# --- a gate lets pass what it does not understand ----------------------------------------------
+# --- the proxy passes what it cannot decode ---------------------------------------------------
 
 
-def test_a_request_without_an_answer_keeps_the_order(konvene: Konvene) -> None:
-    """Produce with acks 0, in old and new versions: the next answer is the next request's."""
+def test_request_without_response_keeps_the_order(konvene: Konvene) -> None:
+    """After a Produce with acks=0, in old and new versions, the next response belongs to the next request."""
     konvene.faults.answer("OffsetCommit", "NOT_COORDINATOR", nth=2)
     batch = build_simple([(None, b"v")], 0)
 
     async def work(connection: Connection) -> None:
-        letters = konvene.inside(lambda broker: broker.catalogue.topics.by_name["letters"].id)
+        letters = konvene.with_broker(lambda broker: broker.catalogue.topics.by_name["letters"].id)
         for version in (3, 8, 9, 12, 13):
             rows = (PartitionProduceData(index=0, records=batch),)
             topic = TopicProduceData(name="letters", partition_data=rows)
@@ -368,18 +367,19 @@ def test_a_request_without_an_answer_keeps_the_order(konvene: Konvene) -> None:
     assert len(konvene.records("letters")) == 5
 
 
-NO_REQUESTS = [
-    b"\x7f\xff\xff\xff",  # longer than any request may be
+INVALID_REQUESTS = [
+    b"\x7f\xff\xff\xff",  # longer than the largest request
     b"\0\0\0\0",
     b"\xff\xff\xff\xff rest",
     b"\0\0\0\x02\0\0",  # shorter than a header
-    b"\0\0\0\x0a\x03\xe7" + bytes(8),  # an API that is none
+    b"\0\0\0\x0a\x03\xe7" + bytes(8),  # an unknown API
 ]
 
 
-@pytest.mark.parametrize("data", NO_REQUESTS)
-def test_what_is_no_request_is_the_brokers_to_judge(konvene: Konvene, data: bytes) -> None:
-    """It closes the connection, with a fault in force that reads bodies, and serves the next client."""
+@pytest.mark.parametrize("data", INVALID_REQUESTS)
+def test_invalid_request_is_passed_to_the_broker(konvene: Konvene, data: bytes) -> None:
+    """The broker closes the connection, even with an armed fault that reads bodies, and serves the next
+    client."""
     konvene.faults.hold(group="g", times=None)
 
     async def main() -> None:
@@ -393,8 +393,8 @@ def test_what_is_no_request_is_the_brokers_to_judge(konvene: Konvene, data: byte
     assert offset_of(konvene, "h") == 1
 
 
-def test_a_body_that_cannot_be_read_matches_nothing(konvene: Konvene) -> None:
-    """The broker closes on it, as it would without faults."""
+def test_undecodable_body_matches_no_fault(konvene: Konvene) -> None:
+    """The broker closes the connection, as it does without faults."""
     konvene.faults.lose_request(group="g", connection="stays", times=None)
     frame = b"\0\x0c\0\x04\0\0\0\x01\0\x03ann\0" + b"\xff" * 6
 
@@ -409,10 +409,10 @@ def test_a_body_that_cannot_be_read_matches_nothing(konvene: Konvene) -> None:
 
 
 @pytest.mark.parametrize("kill", [False, True])
-def test_what_is_held_does_not_hold_up_the_end(konvene: Konvene, kill: bool) -> None:
-    """A broker stops and starts with a request and a response held; what is released then is nobody's."""
+def test_broker_restarts_with_held_messages(konvene: Konvene, kill: bool) -> None:
+    """A held request and a held response do not block a restart; releasing them afterwards has no effect."""
     request = konvene.faults.hold("OffsetCommit", group="g")
-    response = konvene.faults.hold("OffsetCommit", group="h", way="response")
+    response = konvene.faults.hold("OffsetCommit", group="h", direction="response")
 
     async def work(connection: Connection) -> None:
         other = await connect(konvene, "bob")

@@ -1,4 +1,4 @@
-"""The plugin as pytest has it: fixtures, the marker, what a failing test reports."""
+"""The pytest plugin: fixtures, the marker, and the report of a failed test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def run(pytester: pytest.Pytester):  # type: ignore[no-untyped-def]
-    """Run a file of tests in a process of its own; the result."""
+    """Return a function that runs a file of tests in a process of its own and returns the result."""
 
     def do(text: str, *args: str) -> pytest.RunResult:
         pytester.makepyfile(text)
@@ -18,8 +18,8 @@ def run(pytester: pytest.Pytester):  # type: ignore[no-untyped-def]
     return do
 
 
-def test_a_broker_is_a_fixture(run) -> None:  # type: ignore[no-untyped-def]
-    """With nothing but the name: a broker for the test alone, with the settings and topics of its markers."""
+def test_fixture_has_settings_and_topics_of_its_markers(run) -> None:  # type: ignore[no-untyped-def]
+    """Each test gets a broker of its own; the markers of module and test are merged."""
     result = run("""
         import pytest
 
@@ -30,7 +30,7 @@ def test_a_broker_is_a_fixture(run) -> None:  # type: ignore[no-untyped-def]
         def test_marked(konvene):
             seen.append(konvene.port)
             assert konvene.topics() == {"letters": 1, "orders": 6}
-            assert konvene.inside(lambda broker: broker.settings.config["num.partitions"]) == 7
+            assert konvene.with_broker(lambda broker: broker.settings.config["num.partitions"]) == 7
             konvene.produce("notes", ["created by itself"])
             assert konvene.topics()["notes"] == 7
 
@@ -40,8 +40,8 @@ def test_a_broker_is_a_fixture(run) -> None:  # type: ignore[no-untyped-def]
     result.assert_outcomes(passed=2)
 
 
-def test_a_shared_broker_is_emptied(run) -> None:  # type: ignore[no-untyped-def]
-    """One for the session; a test finds nothing of the one before."""
+def test_shared_broker_is_cleaned_between_tests(run) -> None:  # type: ignore[no-untyped-def]
+    """All tests of the session use one broker, without the topics and faults of earlier tests."""
     result = run("""
         import pytest
 
@@ -61,8 +61,8 @@ def test_a_shared_broker_is_emptied(run) -> None:  # type: ignore[no-untyped-def
     result.assert_outcomes(passed=3)
 
 
-def test_a_failing_test_tells_what_the_broker_did(run) -> None:  # type: ignore[no-untyped-def]
-    """Its rebalances, the faults that were done, its log. A passing one tells nothing."""
+def test_failed_test_reports_rebalances_faults_and_log(run) -> None:  # type: ignore[no-untyped-def]
+    """The report of a failed test has these sections; that of a passed test has none."""
     text = """
         import pytest
         from kafka import KafkaConsumer
@@ -98,16 +98,16 @@ def test_a_failing_test_tells_what_the_broker_did(run) -> None:  # type: ignore[
 
 
 @pytest.mark.parametrize(
-    ("marker", "fixture", "why"),
+    ("marker", "fixture", "message"),
     [
-        ("konvene(setings={})", "konvene", "the marker is konvene(*not 'setings'"),
-        ("konvene('orders')", "konvene", "the marker is konvene(*not 'orders'"),
-        ("konvene(settings={'num.partitions': 2})", "konvene_shared", "a shared broker has its settings"),
+        ("konvene(setings={})", "konvene", "unexpected 'setings'; the marker is konvene(*"),
+        ("konvene('orders')", "konvene", "unexpected 'orders'; the marker is konvene(*"),
+        ("konvene(settings={'num.partitions': 2})", "konvene_shared", "konvene_shared takes no settings"),
         ("konvene(settings={'num.partition': 2})", "konvene", "num.partition*"),
     ],
 )  # fmt: skip
-def test_a_mistaken_marker_is_told(run, marker: str, fixture: str, why: str) -> None:  # type: ignore[no-untyped-def]
-    """The test is in error, with what it should have said."""
+def test_invalid_marker_is_an_error(run, marker: str, fixture: str, message: str) -> None:  # type: ignore[no-untyped-def]
+    """The test errors at setup, with the reason."""
     result = run(f"""
         import pytest
 
@@ -116,11 +116,11 @@ def test_a_mistaken_marker_is_told(run, marker: str, fixture: str, why: str) -> 
             pass
     """)
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([f"*{why}*"])
+    result.stdout.fnmatch_lines([f"*{message}*"])
 
 
-def test_nothing_is_imported_for_tests_without_a_broker(run) -> None:  # type: ignore[no-untyped-def]
-    """The plugin is there in every run of pytest, and weighs nothing."""
+def test_plugin_imports_nothing_without_a_broker(run) -> None:  # type: ignore[no-untyped-def]
+    """Test runs that use no broker do not load konvene."""
     result = run("""
         import sys
 
@@ -131,8 +131,8 @@ def test_nothing_is_imported_for_tests_without_a_broker(run) -> None:  # type: i
     result.assert_outcomes(passed=1)
 
 
-def test_the_brokers_own_assertions_are_left_alone(run) -> None:  # type: ignore[no-untyped-def]
-    """pytest would rewrite every module of a distribution that has a plugin; ours are loaded as anywhere."""
+def test_assertions_of_konvene_are_not_rewritten(run) -> None:  # type: ignore[no-untyped-def]
+    """pytest rewrites all modules of a distribution with a plugin; the plugin prevents that for konvene."""
     result = run("""
         import importlib.machinery
         import sys

@@ -1,4 +1,4 @@
-"""Faults as sentences: what each form asks for, and what is said of a sentence that is none."""
+"""Fault scripts: the fault that each form creates, and the errors of malformed sentences."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from konvene.testing.faults import Faults
 from konvene.testing.script import FORMS, read_script, read_sentence
 
 
-class Nowhere:
-    """A place without a broker; it tells what was asked of it."""
+class NoBroker:
+    """A `BrokerControl` without a broker, which records its calls."""
 
     def __init__(self) -> None:
-        self.asked: list[Any] = []
+        self.calls: list[Any] = []
 
-    def inside(self, act: Any) -> Any:
-        raise LookupError("there is no broker here")
+    def with_broker(self, function: Any) -> Any:
+        raise LookupError("no broker")
 
     def restart(self, *, kill: bool = False) -> None:
-        self.asked.append(("restart", kill))
+        self.calls.append(("restart", kill))
 
 
 TRANSCRIPT = """
@@ -52,46 +52,46 @@ fence member 3 at epoch 7
 fence instance a of group g with UNKNOWN_MEMBER_ID
     answer the next Heartbeat request of member a of group g with UNKNOWN_MEMBER_ID
 fence instance a by joining in its place
-    join in the place of who sends the next Heartbeat request of member a
+    replace the member that sends the next Heartbeat request of member a
 the coordinator of group g restarts between append and reply
-    restart the coordinator behind the next message append of group g
+    restart the coordinator after the next message append of group g
 the coordinator of group g restarts between append and reply of the next OffsetCommit
-    restart the coordinator behind the next OffsetCommit append of group g
+    restart the coordinator after the next OffsetCommit append of group g
 fail the next append of group g
     fail the next message append of group g
 lose everything of client ann to the broker
     lose every message request of client ann, the connection stays
 """
-"""Sentences, and below each the fault that it makes, as that says itself what it is."""
+"""Pairs of lines: a sentence, and the canonical sentence of the fault that it creates."""
 
 LINES = TRANSCRIPT.strip().splitlines()
 SENTENCES = list(zip(LINES[::2], map(str.strip, LINES[1::2]), strict=True))
 
 
-@pytest.mark.parametrize(("sentence", "told"), SENTENCES)
-def test_a_sentence_asks_for_a_fault(sentence: str, told: str) -> None:
-    """Each form, and the fault that it makes, as that says itself what it is."""
-    faults = Faults(Nowhere())
+@pytest.mark.parametrize(("sentence", "canonical"), SENTENCES)
+def test_sentence_creates_a_fault(sentence: str, canonical: str) -> None:
+    """A sentence arms one fault, which has the canonical sentence."""
+    faults = Faults(NoBroker())
     (fault,) = faults.run(sentence)
-    assert fault.sentence == told
+    assert fault.sentence == canonical
     assert faults.armed == (fault,)
 
 
-def test_sentences_that_are_done_at_once() -> None:
-    """Sessions, loading and restarts need a broker: they are asked of it."""
-    place = Nowhere()
-    faults = Faults(place)
+def test_immediate_faults_need_the_broker() -> None:
+    """Session expiry, loading and restarts act on the broker when the script is run."""
+    control = NoBroker()
+    faults = Faults(control)
     for sentence in ("expire the session of member 2 of group g now", "expire session of instance a"):
         with pytest.raises(LookupError):
             faults.run(sentence)
     with pytest.raises(LookupError):
         faults.run("the coordinator of group g loads for 2 s")
     faults.run("restart the broker\nkill and restart the broker")
-    assert place.asked == [("restart", False), ("restart", True)]
+    assert control.calls == [("restart", False), ("restart", True)]
 
 
-def test_every_form_can_be_read() -> None:
-    """With its capitals filled in and its choices made, each form of the grammar is a sentence."""
+def test_every_form_can_be_parsed() -> None:
+    """Each form of the grammar parses once its placeholders are filled in and its alternatives chosen."""
     fill = {
         "WHICH": "next", "API": "OffsetCommit", "WHOSE": "of group g", "NUMBER-OR-NAME": "3", "NAME": "x",
         "NUMBER": "4", "TIME": "2 s", "ERROR": "UNKNOWN_MEMBER_ID",
@@ -100,14 +100,14 @@ def test_every_form_can_be_read() -> None:
         text = form.replace("[", "").replace("]", "").replace("stays|is silent", "is cut")
         text = text.replace("is cut|", "").replace("request|response", "request").replace("to|from", "from")
         text = text.replace("member NUMBER-OR-NAME|instance NAME|client NAME", "member NUMBER-OR-NAME")
-        for word, value in fill.items():
-            text = text.replace(word, value)
+        for placeholder, value in fill.items():
+            text = text.replace(placeholder, value)
         assert read_sentence(text) is not None
 
 
-def test_a_script_has_lines_and_remarks() -> None:
-    """One sentence a line; if one is none, nothing is asked for, and its line is told."""
-    faults = Faults(Nowhere())
+def test_script_has_one_sentence_per_line_and_comments() -> None:
+    """A malformed sentence raises an error with its line number, and no fault is created."""
+    faults = Faults(NoBroker())
     script = """
         # the first member is unlucky
         lose the next heartbeat response of member 1
@@ -125,24 +125,27 @@ def test_a_script_has_lines_and_remarks() -> None:
 
 WRONG = [
     ("drop the heartbeat", "expected one of answer, coordinator, cut the connection after, delay,"),
-    ("lose the next hartbeat response", r"'hartbeat' is not one of Kafka's APIs \(Heartbeat\?\)"),
+    ("lose the next hartbeat response", r"'hartbeat' is not a Kafka API \(Heartbeat\?\)"),
     ("lose the heartbeat response", "expected 'next', 'every' or a number such as '2nd', found 'heartbeat'"),
     ("lose the next heartbeat", "expected 'request' or 'response', found the end"),
-    ("lose the next heartbeat response of", "expected the end, or more of whose message it is, found 'of'"),
+    (
+        "lose the next heartbeat response of",
+        "expected the end, or a qualifier such as 'of group g', found 'of'",
+    ),
     ("lose the next heartbeat response of instance", "expected the name of the instance, found the end"),
     ("lose the next heartbeat response, connection dies", "expected 'connection stays', "),
     ("delay the next fetch response by soon", "expected a time such as '200 ms', found 'soon'"),
-    ("delay the next fetch response by 2 days", "'days' is no unit of time; ms, s and min are"),
-    ("answer the next heartbeat request with FENCED_INSTANCE", r"not one of Kafka's errors \(FENCED_\w+\?\)"),
+    ("delay the next fetch response by 2 days", "'days' is not a unit of time; use ms, s or min"),
+    ("answer the next heartbeat request with FENCED_INSTANCE", r"not a Kafka error \(FENCED_\w+\?\)"),
     ("fence bob", "expected 'member', 'instance' or 'client', found 'bob'"),
     ("fence member 3 with NOT_COORDINATOR", "NOT_COORDINATOR does not fence a member"),
-    ("fail the next append of group g of the next Fetch", "Fetch writes nothing"),
+    ("fail the next append of group g of the next Fetch", "Fetch appends nothing"),
     ("the coordinator of group g explodes", "expected 'restarts between append and reply' or 'loads for'"),
 ]
 
 
-@pytest.mark.parametrize(("sentence", "why"), WRONG)
-def test_a_sentence_that_is_none_is_told_why(sentence: str, why: str) -> None:
-    """The place, what was expected there, and what is nearest."""
-    with pytest.raises(FaultScriptError, match=why):
+@pytest.mark.parametrize(("sentence", "message"), WRONG)
+def test_malformed_sentence_raises_an_error(sentence: str, message: str) -> None:
+    """The error has the position, what was expected there, and the closest known name."""
+    with pytest.raises(FaultScriptError, match=message):
         read_script(sentence)

@@ -1,4 +1,4 @@
-"""Share groups in a test: what is seen of them, what is done to them, and that they can be removed."""
+"""Share groups under `Konvene`: views, faults, and removal by `clean`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ LONG_S = 30
 
 @contextmanager
 def worker(konvene: Konvene, *kinds: AcknowledgeType | None) -> Iterator[None]:
-    """A member of the group `workers` that has taken as many records as there are kinds, and decided."""
-    at_work, enough = threading.Event(), threading.Event()
+    """Run a member of the group `workers` that acquires one record per kind and acknowledges it; None leaves
+    it acquired."""
+    acknowledged, finished = threading.Event(), threading.Event()
 
     async def job() -> None:
         async with Cluster(konvene.bootstrap) as cluster:
@@ -35,50 +36,50 @@ def worker(konvene: Konvene, *kinds: AcknowledgeType | None) -> Iterator[None]:
             await Admin(cluster).alter_configs(GROUP_CONFIG, "workers", earliest)
             consumer = ShareConsumer(cluster, "workers", explicit=True, member_id="ann")
             consumer.subscribe(["jobs"])
-            got = []
-            while len(got) < len(kinds):
-                got += await consumer.poll()
-            for record, kind in zip(got, kinds, strict=True):
+            records = []
+            while len(records) < len(kinds):
+                records += await consumer.poll()
+            for record, kind in zip(records, kinds, strict=True):
                 if kind is not None:
                     consumer.acknowledge(record, kind)
             await consumer.commit()
-            at_work.set()
-            await asyncio.to_thread(enough.wait, LONG_S)
+            acknowledged.set()
+            await asyncio.to_thread(finished.wait, LONG_S)
             await consumer.close()
 
     thread = threading.Thread(target=asyncio.run, args=(job(),))
     thread.start()
     try:
-        assert at_work.wait(LONG_S)
+        assert acknowledged.wait(LONG_S)
         yield
     finally:
-        enough.set()
+        finished.set()
         thread.join(LONG_S)
 
 
 @pytest.mark.konvene(topics={"jobs": 1})
-def test_a_share_group_shows_who_has_which_records(konvene: Konvene) -> None:
+def test_share_group_view_shows_acquired_records(konvene: Konvene) -> None:
     konvene.produce("jobs", ["a", "b", "c", "d"])
     with worker(konvene, AcknowledgeType.ACCEPT, None, None, AcknowledgeType.RELEASE):
         group = konvene.wait_stable("workers", 1)
         assert group.protocol == "simple"
         assert group.member("ann").assignment == {"jobs": (0,)}
         assert group.offsets == {"jobs": {0: 1}}
-        held = [r for r in group.records if r.state == "acquired"]
-        assert sorted(o for r in held for o in range(r.first_offset, r.last_offset + 1)) == [1, 2]
-        assert {(r.topic, r.partition, r.member_id, r.delivery_count) for r in held} == {
+        acquired = [r for r in group.records if r.state == "acquired"]
+        assert sorted(o for r in acquired for o in range(r.first_offset, r.last_offset + 1)) == [1, 2]
+        assert {(r.topic, r.partition, r.member_id, r.delivery_count) for r in acquired} == {
             ("jobs", 0, "ann", 1)
         }
-        words = str(group)
-        assert "  delivered: jobs-0 1.." in words
-        assert "acquired by ann, try 1" in words
-        assert "  delivered: jobs-0 3..3 available, try 1" in words
+        description = str(group)
+        assert "  delivered: jobs-0 1.." in description
+        assert "acquired by ann, delivery 1" in description
+        assert "  delivered: jobs-0 3..3 available, delivery 1" in description
     (first, *_) = konvene.rebalances("workers")
     assert first.causes == ("member-joined",)
 
 
 @pytest.mark.konvene(topics={"jobs": 1})
-def test_faults_are_done_to_members_of_share_groups(konvene: Konvene) -> None:
+def test_faults_match_share_group_requests(konvene: Konvene) -> None:
     konvene.faults.run("lose the next ShareFetch response of group workers")
     konvene.produce("jobs", ["a"])
     with worker(konvene, AcknowledgeType.ACCEPT):
@@ -86,7 +87,7 @@ def test_faults_are_done_to_members_of_share_groups(konvene: Konvene) -> None:
 
 
 @pytest.mark.konvene(topics={"jobs": 1})
-def test_it_is_removed_with_the_others(konvene: Konvene) -> None:
+def test_clean_removes_share_groups(konvene: Konvene) -> None:
     konvene.produce("jobs", ["a"])
     with worker(konvene, None):
         konvene.clean()
@@ -94,8 +95,8 @@ def test_it_is_removed_with_the_others(konvene: Konvene) -> None:
 
 
 @pytest.mark.konvene(topics={"lines": 1})
-def test_streams_groups_are_removed_as_well(konvene: Konvene) -> None:
-    """They, too, are described by an API of their own, and have members that nobody can remove by another."""
+def test_clean_removes_streams_groups(konvene: Konvene) -> None:
+    """Streams groups have an API of their own for describing, and members leave only by heartbeats."""
 
     async def job() -> None:
         async with Cluster(konvene.bootstrap) as cluster:

@@ -1,4 +1,4 @@
-"""A broker in virtual time: time jumps, faults are done, hosts die, and the same seed does the same."""
+"""`VirtualKonvene`: virtual time, faults, killed hosts, and determinism by seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.konvene(topics={"orders": 4})
 
 
 async def read(konvene: VirtualKonvene, client: str, got: list[bytes], **member: str) -> None:
-    """A consumer of the group readers that reads for ever."""
+    """Consume `orders` as a member of the group readers, for ever."""
     async with konvene.cluster(client) as cluster:
         settings = MemberSettings(**member)  # type: ignore[arg-type]
         async with Consumer(cluster, "readers", auto_offset_reset="earliest", member=settings) as consumer:
@@ -23,8 +23,8 @@ async def read(konvene: VirtualKonvene, client: str, got: list[bytes], **member:
                 got += [record.value or b"" for record in await consumer.poll()]
 
 
-def test_an_hour_takes_no_time(virtual_konvene: VirtualKonvene) -> None:
-    """A member reads, dies, and is missed after its session; all of it in virtual time."""
+def test_session_expiry_in_virtual_time(virtual_konvene: VirtualKonvene) -> None:
+    """A killed member is removed after its session timeout, after an hour of virtual time."""
 
     async def main() -> str:
         got: list[bytes] = []
@@ -42,21 +42,21 @@ def test_an_hour_takes_no_time(virtual_konvene: VirtualKonvene) -> None:
 
     assert virtual_konvene.run(main) == "done"
     assert virtual_konvene.now > 3600
-    told = virtual_konvene.rebalances("readers")
-    assert [row.causes for row in told] == [(causes.MEMBER_JOINED,), (causes.SESSION_EXPIRED,)]
+    rebalances = virtual_konvene.rebalances("readers")
+    assert [row.causes for row in rebalances] == [(causes.MEMBER_JOINED,), (causes.SESSION_EXPIRED,)]
 
 
-def test_faults_are_the_same_ones(virtual_konvene: VirtualKonvene) -> None:
-    """Lost, held, fenced, expired: by methods and by sentences."""
+def test_faults_work_in_virtual_time(virtual_konvene: VirtualKonvene) -> None:
+    """Lost and held messages and expired sessions, by methods and by sentences."""
     faults = virtual_konvene.faults
 
     async def main() -> None:
         virtual_konvene.spawn("ann", read(virtual_konvene, "ann", [], group_instance_id="a"))
         await virtual_konvene.wait_stable("readers", 1)
         (lost,) = faults.run("lose the next heartbeat response of instance a")
-        await virtual_konvene.until(lambda: lost.happened)
+        await virtual_konvene.until(lambda: lost.applied)
         held = faults.hold("Heartbeat", client="ann")
-        await virtual_konvene.until(lambda: held.happened)
+        await virtual_konvene.until(lambda: held.applied)
         held.release()
         await asyncio.sleep(60)
         assert virtual_konvene.group("readers").generation == 1
@@ -70,8 +70,8 @@ def test_faults_are_the_same_ones(virtual_konvene: VirtualKonvene) -> None:
 
 
 @pytest.mark.parametrize("how", ["stop", "kill", "power cut", "fault"])
-def test_groups_outlive_the_broker(virtual_konvene: VirtualKonvene, how: str) -> None:
-    """The member goes on in its generation, however the broker went."""
+def test_groups_survive_a_broker_restart(virtual_konvene: VirtualKonvene, how: str) -> None:
+    """The member stays in its generation after a stop, a kill, a power cut and a restart fault."""
 
     async def main() -> None:
         got: list[bytes] = []
@@ -94,21 +94,21 @@ def test_groups_outlive_the_broker(virtual_konvene: VirtualKonvene, how: str) ->
     virtual_konvene.run(main)
 
 
-def test_a_held_request_dies_with_the_broker(virtual_konvene: VirtualKonvene) -> None:
-    """What is released after a kill is nobody's any more."""
+def test_held_request_is_dropped_when_the_broker_is_killed(virtual_konvene: VirtualKonvene) -> None:
+    """A request released after the kill is not delivered to the restarted broker."""
 
     async def main() -> None:
         held = virtual_konvene.faults.hold("CreateTopics", client="bob")
         async with virtual_konvene.cluster("bob") as cluster:
             creating = asyncio.ensure_future(Admin(cluster).create_topic("late"))
-            await virtual_konvene.until(lambda: held.happened)
+            await virtual_konvene.until(lambda: held.applied)
             virtual_konvene.kill()
             held.release()
             with pytest.raises(ClientError):
                 await creating
             await virtual_konvene.start()
             await Admin(cluster).create_topic("later")
-            assert sorted(virtual_konvene.inside(lambda b: [*b.catalogue.topics.by_name]))[-2:] == [
+            assert sorted(virtual_konvene.with_broker(lambda b: [*b.catalogue.topics.by_name]))[-2:] == [
                 "later",
                 "orders",
             ]
@@ -116,8 +116,8 @@ def test_a_held_request_dies_with_the_broker(virtual_konvene: VirtualKonvene) ->
     virtual_konvene.run(main)
 
 
-def test_waiting_in_vain_takes_no_time_either(virtual_konvene: VirtualKonvene) -> None:
-    """The error tells what there was."""
+def test_wait_stable_times_out_in_virtual_time(virtual_konvene: VirtualKonvene) -> None:
+    """The error names the condition and the time limit."""
 
     async def main() -> None:
         with pytest.raises(TimeoutError, match=r"not group readers Stable with 2 members within 300.0 s"):
@@ -127,8 +127,8 @@ def test_waiting_in_vain_takes_no_time_either(virtual_konvene: VirtualKonvene) -
     assert virtual_konvene.now > 300
 
 
-def test_the_same_seed_does_the_same() -> None:
-    """Member ids, offsets and times, to the last digit; another seed has other ids."""
+def test_same_seed_gives_the_same_run() -> None:
+    """Member ids, offsets and times are equal; another seed gives other ids."""
 
     def once(seed: int) -> object:
         with virtual(topics={"orders": 2}, seed=seed) as konvene:
@@ -146,9 +146,9 @@ def test_the_same_seed_does_the_same() -> None:
     assert once(1) != once(2)
 
 
-def test_hosts_of_its_own_are_not_given_away(virtual_konvene: VirtualKonvene) -> None:
-    """The broker and the test have their hosts."""
+def test_reserved_host_names_are_rejected(virtual_konvene: VirtualKonvene) -> None:
+    """The hosts of the broker and of the test cannot be used for `spawn`."""
     work = asyncio.sleep(0)
-    with pytest.raises(ValueError, match="the host broker is taken"):
+    with pytest.raises(ValueError, match="the host name broker is reserved"):
         virtual_konvene.spawn("broker", work)
     work.close()

@@ -1,4 +1,4 @@
-"""Single requests to a broker under test, by our own client, and a member that does only what it is told."""
+"""Raw requests to a broker under test through `konvene.client`, and a group member without any automation."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""A Kafka broker for tests, in the test's own process, and faults that are aimed at groups.
+"""A Kafka broker in the test's own process, with fault injection for group coordination.
 
     with konvene.testing.broker(topics={"orders": 6}) as konvene:
         client = Producer({"bootstrap.servers": konvene.bootstrap})
         konvene.faults.run("lose the next heartbeat response of instance a")
 
-With pytest the same is the fixture `konvene` (`plugin`). `broker` runs in real time and takes every Kafka
-client; `virtual` runs a broker and code that uses our own client in one loop whose time jumps.
+With pytest, use the fixture `konvene` (`plugin`). `broker` runs in real time and serves any Kafka client;
+`virtual` runs a broker and code that uses `konvene.client` on one event loop in virtual time.
 
-Nothing else of the package may import this one. The names below can be imported from here; each file is
-loaded when its first name is used, so that the plugin costs nothing where no test asks for a broker.
+The names below can be imported from here. Each file is loaded when its first name is used, so that the plugin
+costs nothing in test runs without a broker. No other package of konvene may import this one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from konvene.testing.fault import Fault, Happening
+    from konvene.testing.fault import Fault, FaultEvent
     from konvene.testing.faults import Faults
     from konvene.testing.group import GroupView, MemberView, RebalanceView, TasksView
     from konvene.testing.konvene import Konvene, broker
@@ -25,13 +25,23 @@ if TYPE_CHECKING:
     from konvene.testing.virtual_konvene import VirtualKonvene, virtual
 
 __all__ = [
-    "Fault", "FaultScriptError", "Faults", "GroupView", "Happening", "Konvene", "MemberView",
-    "RebalanceView", "TasksView", "VirtualKonvene", "broker", "virtual",
+    "Fault",
+    "FaultEvent",
+    "FaultScriptError",
+    "Faults",
+    "GroupView",
+    "Konvene",
+    "MemberView",
+    "RebalanceView",
+    "TasksView",
+    "VirtualKonvene",
+    "broker",
+    "virtual",
 ]  # fmt: skip
 
 _FILES = {
     "Fault": "fault", "FaultScriptError": "script", "Faults": "faults", "GroupView": "group",
-    "Happening": "fault", "Konvene": "konvene", "MemberView": "group", "RebalanceView": "group",
+    "FaultEvent": "fault", "Konvene": "konvene", "MemberView": "group", "RebalanceView": "group",
     "TasksView": "group", "VirtualKonvene": "virtual_konvene", "broker": "konvene",
     "virtual": "virtual_konvene",
 }  # fmt: skip

@@ -1,12 +1,12 @@
-"""Keeps the log lines of the brokers in this process apart, by the thread that they run on."""
+"""Capture of konvene's log lines by thread, so that each broker in this process has a log of its own."""
 
 from __future__ import annotations
 
 import logging
 import threading
 
-MOST_LINES = 2_000
-"""Older ones are dropped."""
+MAX_LINES = 2_000
+"""Maximum number of lines kept for a thread; older lines are dropped."""
 
 
 class _ThreadLogHandler(logging.Handler):
@@ -19,35 +19,35 @@ class _ThreadLogHandler(logging.Handler):
         lines = self.by_thread.get(record.thread or 0)
         if lines is not None:
             lines.append(self.format(record))
-            del lines[:-MOST_LINES]
+            del lines[:-MAX_LINES]
         if record.levelno >= logging.WARNING:
             logging.getLogger().callHandlers(record)
 
 
-_keeper = _ThreadLogHandler()
+_handler = _ThreadLogHandler()
 _lock = threading.Lock()
-_before: tuple[int, bool] = (logging.NOTSET, True)
+_saved_level_and_propagate: tuple[int, bool] = (logging.NOTSET, True)
 
 
-def listen(thread: int, lines: list[str]) -> None:
-    """Collect in `lines` what is logged on a thread from now on."""
-    global _before
+def start_capture(thread: int, lines: list[str]) -> None:
+    """Append the log lines of `thread` to `lines` from now on."""
+    global _saved_level_and_propagate
     logger = logging.getLogger("konvene")
     with _lock:
-        if not _keeper.by_thread:
-            _before = (logger.level, logger.propagate)
-            logger.addHandler(_keeper)
+        if not _handler.by_thread:
+            _saved_level_and_propagate = (logger.level, logger.propagate)
+            logger.addHandler(_handler)
             logger.propagate = False
             if logger.level == logging.NOTSET:
                 logger.setLevel(logging.INFO)
-        _keeper.by_thread[thread] = lines
+        _handler.by_thread[thread] = lines
 
 
-def forget(thread: int) -> None:
-    """Stop collecting for a thread."""
+def stop_capture(thread: int) -> None:
+    """Stop capturing the log lines of `thread`."""
     logger = logging.getLogger("konvene")
     with _lock:
-        if _keeper.by_thread.pop(thread, None) is not None and not _keeper.by_thread:
-            logger.removeHandler(_keeper)
-            logger.setLevel(_before[0])
-            logger.propagate = _before[1]
+        if _handler.by_thread.pop(thread, None) is not None and not _handler.by_thread:
+            logger.removeHandler(_handler)
+            logger.setLevel(_saved_level_and_propagate[0])
+            logger.propagate = _saved_level_and_propagate[1]

@@ -1,6 +1,6 @@
-"""Handle of an injected fault: it counts, can be awaited and cancelled, and releases what it holds.
+"""Handle of an injected fault: counts its applications, waits for them, cancels it, releases held messages.
 
-The broker's thread calls `applies_to` and `record`; everything else may be called from any thread.
+The broker's thread calls `applies_to`, `record` and `hold`; any thread may call the other methods.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from konvene.testing.faults import Faults
 
 
-class Matched(Protocol):
-    """What a fault can be applied to: a message or an append."""
+class Matchable(Protocol):
+    """A request, a response or a log append that a fault can apply to."""
 
     @property
     def api_name(self) -> str: ...
@@ -28,103 +28,105 @@ class Matched(Protocol):
     def matches(self, match: Match) -> bool: ...
 
 
-class Happening(NamedTuple):
+class FaultEvent(NamedTuple):
     """One application of a fault."""
 
     fault: str
-    """The fault, as a sentence."""
+    """The fault as a sentence of the fault script."""
     api: str = ""
+    """Kafka's name of the affected API; empty if the fault is not about a message."""
     client: str = ""
-    """The client id of whoever it was done to."""
+    """Client id of the affected request."""
     detail: str = ""
+    """Further data, such as the id of the member whose session expired."""
 
     def __str__(self) -> str:
-        whom = f": {self.api} of client {self.client}" if self.api else ""
-        return f"{self.fault}{whom}{f' ({self.detail})' if self.detail else ''}"
+        target = f": {self.api} of client {self.client}" if self.api else ""
+        return f"{self.fault}{target}{f' ({self.detail})' if self.detail else ''}"
 
 
 class Fault:
-    """The handle of a fault. `happened` counts how often it was applied."""
+    """Handle of a fault. `applied` counts its applications, `sentence` describes it."""
 
     def __init__(self, faults: Faults, sentence: str, rule: Rule | None = None) -> None:
         self.sentence = sentence
         self.rule = rule
-        self.happened = 0
+        self.applied = 0
         self._faults = faults
-        self._seen = 0
-        self._chance = random.Random(rule.match.seed if rule is not None else 0)
+        self._matched = 0
+        self._random = random.Random(rule.match.seed if rule is not None else 0)
         self._changed = threading.Condition()
-        self._over = rule is None
+        self._disarmed = rule is None
         self._released = False
-        self._held: list[Callable[[], None]] = []
+        self._blocked: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
-        state = "cancelled or done" if self._over else "armed"
-        return f"<fault {self.sentence!r}: {state}, happened {self.happened} times>"
+        state = "cancelled or done" if self._disarmed else "armed"
+        return f"<fault {self.sentence!r}: {state}, applied {self.applied} times>"
 
     @property
     def action(self) -> Action:
-        """Return what it does to a message; only faults with a rule have an action."""
+        """What the fault does to a message; only faults with a rule have an action."""
         assert self.rule is not None
         return self.rule.action
 
     @property
     def armed(self) -> bool:
-        """Whether it may still be applied."""
-        return not self._over
+        """True while the fault can still be applied."""
+        return not self._disarmed
 
     def wait(self, timeout: float = 10.0, *, times: int = 1) -> None:
-        """Wait until it was applied that often. Raises TimeoutError."""
+        """Wait until the fault was applied `times` times. Raises TimeoutError after `timeout` seconds."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self.happened >= times, timeout):
+            if not self._changed.wait_for(lambda: self.applied >= times, timeout):
                 raise TimeoutError(
-                    f"within {timeout} s it happened {self.happened} times, not {times}: {self.sentence}"
+                    f"applied {self.applied} times within {timeout} s, not {times}: {self.sentence}"
                 )
 
     def cancel(self) -> None:
-        """Disarm the fault and release what it holds."""
-        self._over = True
-        self._faults.forget(self)
+        """Disarm the fault and release the messages that it holds."""
+        self._disarmed = True
+        self._faults.remove(self)
         self.release()
 
     def release(self) -> None:
-        """Release held messages in order, and hold nothing more."""
+        """Release the held messages in order; later messages pass without being held."""
         with self._changed:
             self._released = True
-            held, self._held = self._held, []
+            held, self._blocked = self._blocked, []
         for resume in held:
             resume()
 
     # --- called by the broker's loop ---
 
-    def applies_to(self, matched: Matched) -> bool:
-        """Return True if the fault applies to this message, which is counted then."""
+    def applies_to(self, target: Matchable) -> bool:
+        """Return True and count an application if the fault applies to this message or append."""
         rule = self.rule
-        if self._over or rule is None or not matched.matches(rule.match):
+        if self._disarmed or rule is None or not target.matches(rule.match):
             return False
-        self._seen += 1
-        if self._seen < rule.match.nth:
+        self._matched += 1
+        if self._matched < rule.match.nth:
             return False
-        if rule.match.probability < 1 and self._chance.random() >= rule.match.probability:
+        if rule.match.probability < 1 and self._random.random() >= rule.match.probability:
             return False
         times = rule.match.times
-        if times is not None and self.happened + 1 >= times:
-            self._over = True
-            self._faults.forget(self)
-        self.record(Happening(self.sentence, matched.api_name, matched.client_id))
+        if times is not None and self.applied + 1 >= times:
+            self._disarmed = True
+            self._faults.remove(self)
+        self.record(FaultEvent(self.sentence, target.api_name, target.client_id))
         return True
 
-    def record(self, happening: Happening) -> None:
+    def record(self, event: FaultEvent) -> None:
         """Count and log an application, and wake waiting callers."""
-        self._faults.append_to_log(happening)
+        self._faults.append_to_log(event)
         with self._changed:
-            self.happened += 1
+            self.applied += 1
             self._changed.notify_all()
 
     def hold(self, resume: Callable[[], None]) -> None:
-        """Hold a message until `release`."""
+        """Keep a message, as the function that delivers it, until `release`."""
         with self._changed:
             if not self._released:
-                self._held.append(resume)
+                self._blocked.append(resume)
                 return
         resume()

@@ -1,12 +1,12 @@
-"""Proxy between each client connection and the broker: it passes whole frames and applies faults to them.
+"""Proxy between each client connection and the broker that applies faults to whole frames.
 
-A `FaultProxy` is the protocol that the listener gives a new connection to. Behind it, in the same process, is
-the broker's own `Connection`, with a `BrokerTransport`: there is no second socket, and addresses
-are the real ones. Without faults the proxy reads only the header of a request, and nothing of a response.
+The listener creates one `FaultProxy` for each client connection. The proxy feeds the broker's own
+`Connection` in the same process through a `BrokerTransport`, without a second socket, so peer addresses stay
+real. While no fault is armed, the proxy decodes only request headers and never looks into responses.
 
-Order is kept as on a wire: what follows a delayed or held message waits too, in each direction separately.
-Responses leave in the order of their requests; a broker answers a connection in that order, so the next
-response belongs to the oldest request without one. Data that is no valid frame is passed on unchanged.
+A delayed or held message also delays all later messages of its direction, as on a TCP stream. The broker
+answers the requests of a connection in order, so a response belongs to the oldest request without one. Bytes
+that are not a valid frame pass unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from konvene.broker.net.connection import Connection
 from konvene.codec.errors import CodecError
-from konvene.testing.refusal import CannotRefuse, refusal
+from konvene.testing.error_response import NoErrorField, error_response
 from konvene.testing.request_header import ProxiedRequest
 
 if TYPE_CHECKING:
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
 
 
 class _ProxiedResponse:
-    """A delivered request, and its response once the broker sent it."""
+    """A request delivered to the broker, with the response frames once the broker has sent them."""
 
-    __slots__ = ("judged", "parts", "proxied", "swallowed")
+    __slots__ = ("checked", "parts", "proxied", "suppressed")
 
-    def __init__(self, proxied: ProxiedRequest, *, swallowed: bool = False) -> None:
+    def __init__(self, proxied: ProxiedRequest, *, suppressed: bool = False) -> None:
         self.proxied = proxied
         self.parts: list[bytes] | None = None
-        self.judged = False
-        self.swallowed = swallowed
-        """The client asked once only, and so hears of it once."""
+        self.checked = False
+        self.suppressed = suppressed
+        """True for the response to the second copy of a duplicated request, which the client must not
+        receive."""
 
 
 class BrokerTransport(asyncio.Transport):
@@ -49,7 +50,7 @@ class BrokerTransport(asyncio.Transport):
         self._proxy = proxy
 
     def __repr__(self) -> str:
-        return f"<inlet of {self._proxy!r}>"
+        return f"<broker side of {self._proxy!r}>"
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._proxy.client.get_extra_info(name, default)
@@ -64,61 +65,61 @@ class BrokerTransport(asyncio.Transport):
         self._proxy.client.abort()
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        self._proxy.answered([bytes(data)])
+        self._proxy.response_received([bytes(data)])
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
-        self._proxy.answered([bytes(data) for data in list_of_data])
+        self._proxy.response_received([bytes(data) for data in list_of_data])
 
     def pause_reading(self) -> None:
-        self._proxy.broker_is_full(True)
+        self._proxy.set_broker_paused(True)
 
     def resume_reading(self) -> None:
-        self._proxy.broker_is_full(False)
+        self._proxy.set_broker_paused(False)
 
 
 class FaultProxy(asyncio.Protocol):
-    """One proxied client connection; it passes whole frames and applies faults."""
+    """Protocol of one client connection: forwards whole frames in both directions and applies faults."""
 
-    def __init__(self, broker: Broker, faults: Faults, known: dict[FaultProxy, None]) -> None:
+    def __init__(self, broker: Broker, faults: Faults, proxies: dict[FaultProxy, None]) -> None:
         self.client: asyncio.Transport = cast("asyncio.Transport", None)
         self._broker = broker
         self._faults = faults
-        self._known = known
-        self._inner = Connection(broker.network)
+        self._proxies = proxies
+        self._connection = Connection(broker.network)
         self._bytes = bytearray()
         self._requests: deque[ProxiedRequest] = deque()
-        self._answers: deque[_ProxiedResponse] = deque()
-        self._in_waits = self._out_waits = False
-        self._deaf = self._mute = False
-        self._full = False
+        self._pending_responses: deque[_ProxiedResponse] = deque()
+        self._requests_blocked = self._responses_blocked = False
+        self._drop_requests = self._drop_responses = False
+        self._broker_paused = False
         self._feeding = False
-        self._as_it_is = False
+        self._passthrough = False
 
     def __repr__(self) -> str:
-        return f"<proxy: {len(self._requests)} requests, {len(self._answers)} answers under way>"
+        return f"<proxy: {len(self._requests)} requests, {len(self._pending_responses)} responses pending>"
 
-    # --- what the client's transport tells ---
+    # --- callbacks of the client's transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.client = cast("asyncio.Transport", transport)
-        self._known[self] = None
-        self._inner.connection_made(BrokerTransport(self))
+        self._proxies[self] = None
+        self._connection.connection_made(BrokerTransport(self))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._known.pop(self, None)
+        self._proxies.pop(self, None)
         self._requests.clear()
-        self._answers.clear()
-        self._deaf = self._mute = True
-        self._inner.connection_lost(error)
+        self._pending_responses.clear()
+        self._drop_requests = self._drop_responses = True
+        self._connection.connection_lost(error)
 
     def pause_writing(self) -> None:
-        self._inner.pause_writing()
+        self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        self._inner.resume_writing()
+        self._connection.resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        if self._as_it_is:
+        if self._passthrough:
             self._feed(data)
             return
         held = self._bytes
@@ -127,7 +128,7 @@ class FaultProxy(asyncio.Protocol):
         while len(held) - start >= 4:
             size = int.from_bytes(held[start : start + 4], "big", signed=True)
             if not 0 < size <= self._broker.network.max_request_bytes:
-                self._as_it_is = True
+                self._passthrough = True
                 self._feed(bytes(held[start:]))
                 start = len(held)
                 break
@@ -142,94 +143,95 @@ class FaultProxy(asyncio.Protocol):
     # --- requests ---
 
     def _deliver_pending(self) -> None:
-        """Deliver received requests until one has to wait."""
-        while self._requests and not (self._in_waits or self._full or self._feeding):
+        """Deliver received requests in order until a fault or back-pressure blocks one."""
+        while self._requests and not (self._requests_blocked or self._broker_paused or self._feeding):
             proxied = self._requests.popleft()
-            if self._deaf:
+            if self._drop_requests:
                 continue
             fault = self._faults.for_message(proxied, "request")
             if fault is None:
                 self._deliver(proxied)
             else:
-                self._do(fault, proxied)
+                self._apply_to_request(fault, proxied)
 
-    def _do(self, fault: Fault, proxied: ProxiedRequest) -> None:
+    def _apply_to_request(self, fault: Fault, proxied: ProxiedRequest) -> None:
         action = fault.action
         if action.verb == "lose":
-            self._deaf = action.after != "stays"
+            self._drop_requests = action.after != "stays"
             if action.after == "cut":
                 self.client.close()
         elif action.verb == "delay":
-            self._in_waits = True
+            self._requests_blocked = True
             self._broker.loop.call_later(action.ms / 1000, self._deliver_delayed, proxied)
         elif action.verb == "hold":
-            self._in_waits = True
+            self._requests_blocked = True
             fault.hold(self._threadsafe(lambda: self._deliver_delayed(proxied)))
         elif action.verb == "duplicate":
             self._deliver(proxied)
-            self._deliver(proxied, swallowed=True)
+            self._deliver(proxied, suppressed=True)
         elif action.verb == "cut":
-            self._deaf = True
+            self._drop_requests = True
             self._feed(proxied.frame[: action.at_byte])
             self.client.close()
         elif action.verb == "answer":
-            self._refuse(fault, proxied)
+            self._send_error(fault, proxied)
         else:
-            self._in_waits = True
+            self._requests_blocked = True
             self._faults.replace_member(self._broker, proxied, lambda: self._deliver_delayed(proxied))
 
     def _deliver_delayed(self, proxied: ProxiedRequest) -> None:
-        self._in_waits = False
-        if not self._deaf:
+        self._requests_blocked = False
+        if not self._drop_requests:
             self._deliver(proxied)
             self._deliver_pending()
 
     def _threadsafe(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that may be called from any thread, also after the broker stopped."""
+        """Wrap `call` so that any thread may call it; it does nothing once the broker's loop is closed."""
         loop, context = self._broker.loop, copy_context()
 
-        def later() -> None:
+        def schedule() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(call, context=context)
 
-        return later
+        return schedule
 
-    def _deliver(self, proxied: ProxiedRequest, *, swallowed: bool = False) -> None:
+    def _deliver(self, proxied: ProxiedRequest, *, suppressed: bool = False) -> None:
         if not proxied.has_no_response:
-            self._answers.append(_ProxiedResponse(proxied, swallowed=swallowed))
+            self._pending_responses.append(_ProxiedResponse(proxied, suppressed=suppressed))
         self._feed(proxied.frame)
 
     def _feed(self, data: bytes) -> None:
-        """Pass bytes to the broker's protocol, which may resume reading meanwhile."""
+        """Feed bytes to the broker's connection, which may call `resume_reading` during the call."""
         self._feeding = True
-        at = 0
-        while at < len(data) and not self.client.is_closing():
-            room = self._inner.get_buffer(-1)
-            count = min(len(room), len(data) - at)
-            room[:count] = data[at : at + count]
-            self._inner.buffer_updated(count)
-            at += count
+        position = 0
+        while position < len(data) and not self.client.is_closing():
+            buffer = self._connection.get_buffer(-1)
+            count = min(len(buffer), len(data) - position)
+            buffer[:count] = data[position : position + count]
+            self._connection.buffer_updated(count)
+            position += count
         self._feeding = False
 
-    def _refuse(self, fault: Fault, proxied: ProxiedRequest) -> None:
-        """Answer in place of the broker; a request that has no error response is delivered instead."""
+    def _send_error(self, fault: Fault, proxied: ProxiedRequest) -> None:
+        """Answer the request with the fault's error; deliver it instead if its response has no error
+        field."""
         route = self._broker.network.routes.get(proxied.api_key)
         if route is None or proxied.request is None:
             self._deliver(proxied)
             return
         try:
-            response = refusal(route.api, proxied.version, proxied.request, fault.action.error)
+            response = error_response(route.api, proxied.version, proxied.request, fault.action.error)
             parts = route.write(proxied.version, proxied.head.correlation_id, response)
-        except (CannotRefuse, CodecError):
+        except (NoErrorField, CodecError):
             self._deliver(proxied)
             return
-        answer = _ProxiedResponse(proxied)
-        answer.parts, answer.judged = parts, True
-        self._answers.append(answer)
+        proxied_response = _ProxiedResponse(proxied)
+        proxied_response.parts, proxied_response.checked = parts, True
+        self._pending_responses.append(proxied_response)
         self._send_pending()
 
-    def broker_is_full(self, full: bool) -> None:
-        self._full = full
+    def set_broker_paused(self, full: bool) -> None:
+        self._broker_paused = full
         if full:
             self.client.pause_reading()
         else:
@@ -238,50 +240,52 @@ class FaultProxy(asyncio.Protocol):
 
     # --- responses ---
 
-    def answered(self, parts: list[bytes]) -> None:
-        """Handle the response to the oldest pending request."""
-        for answer in self._answers:
-            if answer.parts is None:
-                answer.parts = parts
+    def response_received(self, parts: list[bytes]) -> None:
+        """Assign a response from the broker to the oldest request without one."""
+        for response in self._pending_responses:
+            if response.parts is None:
+                response.parts = parts
                 break
         self._send_pending()
 
     def _send_pending(self) -> None:
-        """Send responses in order until one has to wait."""
-        while self._answers and not self._out_waits:
-            answer = self._answers[0]
-            if answer.parts is None:
+        """Send complete responses in order until a fault blocks one."""
+        while self._pending_responses and not self._responses_blocked:
+            response = self._pending_responses[0]
+            if response.parts is None:
                 return
             fault = None
-            if not answer.judged and not answer.swallowed and not self._mute:
-                answer.judged = True
-                fault = self._faults.for_message(answer.proxied, "response")
+            if not response.checked and not response.suppressed and not self._drop_responses:
+                response.checked = True
+                fault = self._faults.for_message(response.proxied, "response")
             if fault is None:
-                self._answers.popleft()
-                self._send(answer)
+                self._pending_responses.popleft()
+                self._send(response)
             else:
-                self._apply_to_response(fault, answer)
+                self._apply_to_response(fault, response)
 
-    def _send(self, answer: _ProxiedResponse) -> None:
-        if answer.parts is not None and not (answer.swallowed or self._mute or self.client.is_closing()):
-            self.client.writelines(answer.parts)
+    def _send(self, response: _ProxiedResponse) -> None:
+        if response.parts is not None and not (
+            response.suppressed or self._drop_responses or self.client.is_closing()
+        ):
+            self.client.writelines(response.parts)
 
-    def _apply_to_response(self, fault: Fault, answer: _ProxiedResponse) -> None:
+    def _apply_to_response(self, fault: Fault, response: _ProxiedResponse) -> None:
         action = fault.action
         if action.verb == "delay":
-            self._out_waits = True
+            self._responses_blocked = True
             self._broker.loop.call_later(action.ms / 1000, self._send_delayed)
         elif action.verb == "hold":
-            self._out_waits = True
+            self._responses_blocked = True
             fault.hold(self._threadsafe(self._send_delayed))
         else:  # lose, cut
-            self._answers.popleft()
+            self._pending_responses.popleft()
             if action.verb == "cut":
-                self.client.write(b"".join(answer.parts or ())[: action.at_byte])
-            self._mute = action.verb == "cut" or action.after != "stays"
+                self.client.write(b"".join(response.parts or ())[: action.at_byte])
+            self._drop_responses = action.verb == "cut" or action.after != "stays"
             if action.verb == "cut" or action.after == "cut":
                 self.client.close()
 
     def _send_delayed(self) -> None:
-        self._out_waits = False
+        self._responses_blocked = False
         self._send_pending()

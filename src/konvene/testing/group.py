@@ -1,10 +1,10 @@
-"""A group as a test looks at it: its state, its members with what they have, its offsets, its rebalances.
+"""Snapshots of a group for tests: its state, members, assignments, committed offsets and rebalances.
 
-Values, taken at one moment on the broker's loop; they do not change afterwards. Each prints itself in words.
-A group that does not exist is Dead, without members, in generation -1. Of a group whose coordinator assigns,
-the generation is the group's epoch, and its protocol is the assignor. A member of a streams group has tasks,
-and its assignment is what it reads for those that it is active in. In a share group (`group_share`) members
-have records.
+The values are taken at one moment on the broker's event loop and never change. `str()` of each is a readable
+description. A group that does not exist is Dead, has no members and generation -1. For consumer, share and
+streams groups (KIP-848, KIP-932, KIP-1071), `generation` is the group epoch and `protocol` the assignor. A
+member of a streams group has tasks; its assignment is the source partitions of its active tasks. A share
+group has `records` (`share_group`).
 """
 
 from __future__ import annotations
@@ -37,20 +37,22 @@ CONSUMER = "consumer"
 
 
 class TasksView(NamedTuple):
-    """Tasks of a streams group member, such as `0_1`, including those that it has yet to revoke."""
+    """Tasks of a streams group member, such as `0_1`, including tasks pending revocation."""
 
     active: tuple[str, ...] = ()
     standby: tuple[str, ...] = ()
     warmup: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        words = (f"{role} {','.join(tasks)}" for role, tasks in self._asdict().items() if tasks)
-        return "; ".join(words)
+        roles = (f"{role} {','.join(tasks)}" for role, tasks in self._asdict().items() if tasks)
+        return "; ".join(roles)
 
 
 class MemberView(NamedTuple):
-    """A member. `assignment` is by topic; empty without an assignment and for protocols other than
-    consumers."""
+    """A group member. `assignment` has the partitions by topic.
+
+    It is empty for a member without an assignment and for classic groups whose protocol type is not
+    "consumer"."""
 
     member_id: str
     instance_id: str | None
@@ -58,13 +60,13 @@ class MemberView(NamedTuple):
     client_host: str
     assignment: dict[str, tuple[int, ...]]
     tasks: TasksView | None = None
-    """In a streams group."""
+    """The member's tasks; None except in a streams group."""
     process_id: str | None = None
-    """In a streams group: members of one process share their state."""
+    """Process id of a streams group member; members of one process share local state."""
 
     @property
-    def has(self) -> str:
-        """Return the assignment as text: `letters:0 orders:0,1`, or `active 0_0,0_1` in a streams group."""
+    def owned(self) -> str:
+        """The assignment as text: `letters:0 orders:0,1`, or `active 0_0,0_1` in a streams group."""
         if self.tasks is not None:
             return str(self.tasks)
         rows = sorted(self.assignment.items())
@@ -72,32 +74,34 @@ class MemberView(NamedTuple):
 
     def __str__(self) -> str:
         name = f"{self.instance_id} = {self.member_id}" if self.instance_id else self.member_id
-        return f"{name} (client {self.client_id} at {self.client_host}) has {self.has or 'nothing'}"
+        return f"{name} (client {self.client_id} at {self.client_host}) owns {self.owned or 'nothing'}"
 
 
 class RecordsView(NamedTuple):
-    """A range of records, both ends included, that a share group has not completed."""
+    """A range of records, both ends included, that a share group has delivered but not completed."""
 
     topic: str
     partition: int
     first_offset: int
     last_offset: int
     state: str
-    """`acquired`, `available` again, or done and not yet out of the way: `acknowledged`, `archived`."""
+    """`acquired`, `available` again, or `acknowledged` or `archived` ahead of the share group's start
+    offset."""
     member_id: str | None
-    """Who has them."""
+    """Member that has acquired the records, or None."""
     delivery_count: int
 
     def __str__(self) -> str:
         where = f"{self.topic}-{self.partition} {self.first_offset}..{self.last_offset}"
-        whose = f" by {self.member_id}" if self.member_id else ""
-        return f"{where} {self.state}{whose}, try {self.delivery_count}"
+        owner = f" by {self.member_id}" if self.member_id else ""
+        return f"{where} {self.state}{owner}, delivery {self.delivery_count}"
 
 
 class GroupView(NamedTuple):
-    """A group. `members` are in the order in which they joined; `offsets` are by topic and partition.
+    """A group. `members` are in joining order; `offsets` has the committed offsets by topic and partition.
 
-    For a share group they are the start offsets of partitions that were fetched."""
+    For a share group `offsets` has the start offsets of partitions that were fetched since the broker
+    started."""
 
     name: str
     state: str
@@ -107,19 +111,19 @@ class GroupView(NamedTuple):
     members: tuple[MemberView, ...]
     offsets: dict[str, dict[int, int]]
     topology_epoch: int | None = None
-    """In a streams group, once a member has told its topology."""
+    """Epoch of a streams group's topology; None before a member has sent one."""
     records: tuple[RecordsView, ...] = ()
-    """In a share group, what was delivered and is not done."""
+    """In a share group, the records that are delivered but not completed."""
 
-    def member(self, who: int | str) -> MemberView:
+    def member(self, member: int | str) -> MemberView:
         """Return a member by position from 1, member id, instance id or client id. Raises LookupError."""
-        if isinstance(who, int):
-            found = list(self.members[who - 1 : who]) if who > 0 else []
+        if isinstance(member, int):
+            matches = list(self.members[member - 1 : member]) if member > 0 else []
         else:
-            found = [m for m in self.members if who in (m.member_id, m.instance_id, m.client_id)]
-        if len(found) != 1:
-            raise LookupError(f"{len(found)} members are meant by {who!r} in {self}")
-        return found[0]
+            matches = [m for m in self.members if member in (m.member_id, m.instance_id, m.client_id)]
+        if len(matches) != 1:
+            raise LookupError(f"{len(matches)} members match {member!r} in {self}")
+        return matches[0]
 
     def __str__(self) -> str:
         count = len(self.members)
@@ -141,21 +145,21 @@ class RebalanceView(NamedTuple):
     generation: int
     state: str
     duration_ms: int | None
-    """From the first cause to the end; None where it was inferred after a crash."""
+    """Milliseconds from the first cause to the end; None if inferred after a crash."""
     causes: tuple[str, ...]
-    """Words of `shard.causes`, such as session-expired."""
-    who: tuple[str, ...]
-    """For each cause the client id of the member it is about; empty where it is about none."""
+    """Names from `shard.causes`, such as session-expired."""
+    cause_clients: tuple[str, ...]
+    """For each cause, the client id of the member that caused it; empty if no member did."""
     members: tuple[str, ...]
-    """The client ids of those who came out of it."""
-    story: str
-    """All of it in a sentence."""
+    """Client ids of the members at the end of the rebalance."""
+    summary: str
+    """The rebalance in one sentence."""
 
     def __str__(self) -> str:
-        return f"group {self.group}: {self.story}"
+        return f"group {self.group}: {self.summary}"
 
 
-def look(broker: Broker, name: str) -> GroupView:
+def group_view(broker: Broker, name: str) -> GroupView:
     """Return the current state of a group."""
     coordinator = broker.groups.of(name)
     core: Any = coordinator.core if coordinator is not None else None
@@ -168,9 +172,9 @@ def look(broker: Broker, name: str) -> GroupView:
     }
     state = str(group.state)
     if isinstance(group, ConsumerGroup):
-        given = tuple(_consumer(m, broker.catalogue.topics) for m in group.members.values())
+        members = tuple(_consumer(m, broker.catalogue.topics) for m in group.members.values())
         assignor = group.preferred_assignor() or next(iter(broker.groups.assignors))
-        return GroupView(name, state, group.epoch, assignor, None, given, offsets)
+        return GroupView(name, state, group.epoch, assignor, None, members, offsets)
     if isinstance(group, StreamsGroup):
         return _streams(broker, group, offsets)
     if isinstance(group, ShareGroup):
@@ -182,64 +186,64 @@ def look(broker: Broker, name: str) -> GroupView:
 
 
 def _member(member: Any, protocol_type: str | None) -> MemberView:
-    given: dict[str, tuple[int, ...]] = {}
+    assignment: dict[str, tuple[int, ...]] = {}
     if protocol_type == CONSUMER and member.assignment:
         try:
             for topic, partition in sorted(read_assignment(member.assignment).partitions):
-                given[topic] = (*given.get(topic, ()), partition)
+                assignment[topic] = (*assignment.get(topic, ()), partition)
         except CodecError:
-            given = {}
-    return MemberView(member.member_id, member.instance_id, member.client_id, member.client_host, given)
+            assignment = {}
+    return MemberView(member.member_id, member.instance_id, member.client_id, member.client_host, assignment)
 
 
 def _consumer(member: Member, topics: Topics) -> MemberView:
     """Return a consumer group member; partitions pending revocation count as owned."""
-    given: dict[str, tuple[int, ...]] = {}
+    assignment: dict[str, tuple[int, ...]] = {}
     for epochs in (member.current.assigned, member.current.pending_revocation):
         for topic, partitions in epochs.items():
             if topic in topics.by_id:
                 name = topics.by_id[topic].name
-                given[name] = tuple(sorted((*given.get(name, ()), *partitions)))
-    given = {name: given[name] for name in sorted(given)}
-    return MemberView(member.member_id, member.instance_id, member.client_id, member.client_host, given)
+                assignment[name] = tuple(sorted((*assignment.get(name, ()), *partitions)))
+    assignment = {name: assignment[name] for name in sorted(assignment)}
+    return MemberView(member.member_id, member.instance_id, member.client_id, member.client_host, assignment)
 
 
 def _streams(broker: Broker, group: StreamsGroup, offsets: dict[str, dict[int, int]]) -> GroupView:
     name = group.group_id
-    offered = Context(0, broker.settings.config, task_assignors=broker.groups.task_assignors)
-    said = map(group.reported.get, group.members)
-    assignor = assignor_of(broker.settings.group_configs.of(name), offered, group.topology, said).name
-    members = tuple(_worker(m, group) for m in group.members.values())
+    context = Context(0, broker.settings.config, task_assignors=broker.groups.task_assignors)
+    reported = map(group.reported.get, group.members)
+    assignor = assignor_of(broker.settings.group_configs.of(name), context, group.topology, reported).name
+    members = tuple(_streams_member(m, group) for m in group.members.values())
     epoch = None if group.topology is None else group.topology.epoch
     return GroupView(name, str(group.state), group.epoch, assignor, None, members, offsets, epoch)
 
 
-def _worker(member: StreamsMember, group: StreamsGroup) -> MemberView:
+def _streams_member(member: StreamsMember, group: StreamsGroup) -> MemberView:
     held = (member.current.assigned, member.current.pending_revocation)
     tasks = TasksView(*(_tasks([each.of(role) for each in held]) for role in Role))
-    reads: dict[str, set[int]] = {}
+    source_partitions: dict[str, set[int]] = {}
     known = group.topology.subtopologies if group.topology is not None else {}
     for each in held:
         for subtopology, epochs in each.active.items():
             for topic in sources(known[subtopology]) if subtopology in known else ():
-                reads.setdefault(topic, set()).update(epochs)
-    given = {topic: tuple(sorted(reads[topic])) for topic in sorted(reads)}
+                source_partitions.setdefault(topic, set()).update(epochs)
+    assignment = {topic: tuple(sorted(source_partitions[topic])) for topic in sorted(source_partitions)}
     return MemberView(
-        member.member_id, member.instance_id, member.client_id, member.client_host, given, tasks,
+        member.member_id, member.instance_id, member.client_id, member.client_host, assignment, tasks,
         member.process_id,
     )  # fmt: skip
 
 
 def _tasks(held: Iterable[Mapping[str, Iterable[int]]]) -> tuple[str, ...]:
-    found = {
+    task_ids = {
         (name, partition) for each in held for name, partitions in each.items() for partition in partitions
     }
-    return tuple(f"{name}_{partition}" for name, partition in sorted(found))
+    return tuple(f"{name}_{partition}" for name, partition in sorted(task_ids))
 
 
-def history(broker: Broker, name: str | None = None) -> list[RebalanceView]:
+def rebalance_history(broker: Broker, name: str | None = None) -> list[RebalanceView]:
     """Return all rebalances of a group, or of all groups, oldest first."""
-    found = []
+    rebalances = []
     partition = broker.partitions.get(AUDIT_TOPIC, 0)
     for header, batch in partition.batches() if partition is not None else ():
         for row in batches.records(batch, header):
@@ -247,8 +251,8 @@ def history(broker: Broker, name: str | None = None) -> list[RebalanceView]:
             if record is None or not isinstance(record.key, RebalanceKey):
                 continue
             if isinstance(record.value, RebalanceValue) and name in (None, record.key.group):
-                found.append(_rebalance(record.key.group, record.value))
-    return found
+                rebalances.append(_rebalance(record.key.group, record.value))
+    return rebalances
 
 
 def _rebalance(group: str, value: RebalanceValue) -> RebalanceView:
@@ -259,10 +263,10 @@ def _rebalance(group: str, value: RebalanceValue) -> RebalanceView:
         state=value.state,
         duration_ms=value.ended_ms - value.started_ms if known else None,
         causes=tuple(cause.kind for cause in value.causes),
-        who=tuple(cause.client_id or "" for cause in value.causes),
+        cause_clients=tuple(cause.client_id or "" for cause in value.causes),
         members=tuple(member.client_id for member in value.members),
-        story=describe(value),
+        summary=describe(value),
     )
 
 
-__all__ = ["DEAD", "GroupView", "MemberView", "RebalanceView", "TasksView", "history", "look"]
+__all__ = ["DEAD", "GroupView", "MemberView", "RebalanceView", "TasksView", "group_view", "rebalance_history"]

@@ -1,8 +1,8 @@
-"""Journal that injects faults: failed appends, and a coordinator that dies after one.
+"""Journal that injects faults into appends: a failed write, or a coordinator crash after a successful one.
 
-`FaultyJournal` implements the runtime's `Journal`. Both faults raise an error from an append: all waiting
-requests fail with NOT_COORDINATOR, and the shard is loaded from the log again. They differ in whether the
-batch is in the log.
+`FaultyJournal` implements the runtime's `Journal`. Both faults raise an error from an append, so all waiting
+requests fail with NOT_COORDINATOR and the shard is loaded from the log again. After a failed write the batch
+is not in the log; after a crash it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 APPENDS = {
     "OffsetCommit": OffsetCommitted, "JoinGroup": Record, "SyncGroup": Record, "LeaveGroup": Record,
 }  # fmt: skip
-"""The APIs that write to the group log, and what their records are: a commit, or the group as it is now."""
+"""The type of record that each API writes to the group log: an offset commit, or group metadata."""
 
 
 class CoordinatorDied(Exception):
@@ -33,28 +33,29 @@ class CoordinatorDied(Exception):
 
 
 class Append:
-    """A batch that is being appended, as a rule sees it."""
+    """A batch about to be appended, for matching against fault rules."""
 
     api_name = "append"
     client_id = ""
 
     def __init__(self, pairs: list[Pair]) -> None:
-        self.records = [record for key, value in pairs if (record := _read(key, value)) is not None]
+        self.records = [record for key, value in pairs if (record := _decode(key, value)) is not None]
 
     def __repr__(self) -> str:
         return f"<append of {len(self.records)} records>"
 
     def matches(self, match: Match) -> bool:
-        """Return True if one of its records is of the group, and of the kind that the API writes."""
-        kind = APPENDS.get(match.api) if match.api is not None else None
+        """Return True if a record of the batch belongs to the group and has the type that the API writes."""
+        record_type = APPENDS.get(match.api) if match.api is not None else None
         return any(
-            (match.group is None or _group(record) == match.group) and (kind is None or type(record) is kind)
+            (match.group is None or _group(record) == match.group)
+            and (record_type is None or type(record) is record_type)
             for record in self.records
         )
 
 
 class FaultyJournal:
-    """A journal that injects faults."""
+    """Wraps a journal and applies armed append faults."""
 
     def __init__(self, inner: Journal, faults: Faults) -> None:
         self._inner = inner
@@ -98,7 +99,7 @@ class FaultyJournal:
         return self._inner.read_back()
 
 
-def _read(key: bytes | None, value: bytes | None) -> Any:
+def _decode(key: bytes | None, value: bytes | None) -> Any:
     try:
         return decode_group_record(key, value)
     except CodecError:

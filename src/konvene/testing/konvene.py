@@ -1,11 +1,11 @@
-"""`Konvene`: a broker for a test, started in its process, on a thread of its own, in real time.
+"""`Konvene`: a broker for a test, in the test's process, on a thread of its own, in real time.
 
-It is the broker that `konvene serve` runs, on a free port of the loopback. Its data is in memory, unless a
-folder is given. It can be stopped, killed and started again: the data and the port stay. Methods wait for
-what they ask; an asyncio test that must not be held up calls the slow ones (`wait_stable`, `records`,
-`restart`) by `asyncio.to_thread`.
+It is the broker that `konvene serve` runs, on a free port of 127.0.0.1. Its data is in memory unless a folder
+is given. It can be stopped, killed and started again with the same data and port. The methods block until
+they are done; an asyncio test calls the slow ones (`wait_stable`, `records`, `restart`) through
+`asyncio.to_thread`.
 
-What a test asks through this object (`produce`, `records`, ...) no fault is done to.
+Faults never apply to requests that this object itself sends (`produce`, `records`, ...).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from konvene.testing import captured_logs
 from konvene.testing.faults import Faults
-from konvene.testing.group import GroupView, RebalanceView, history, look
+from konvene.testing.group import GroupView, RebalanceView, group_view, rebalance_history
 from konvene.testing.node import HOST, Node
 from konvene.testing.request_header import OWN_CLIENT
 from konvene.testing.thread import LoopThread
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LOOK_EVERY_S = 0.005
+POLL_INTERVAL_S = 0.005
 INTERNAL = "__"
-"""-"""
+"""Prefix of the names of internal topics."""
 
 
 @contextlib.contextmanager
@@ -50,9 +50,9 @@ def broker(
     settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None,
     folder: Path | str | None = None,
 ) -> Iterator[Konvene]:  # fmt: skip
-    """Start a broker and stop it at the end.
+    """Start a broker, yield it, and stop it at the end of the block.
 
-    `settings` are Kafka's, `topics` are partition counts by name, `folder` keeps the data."""
+    `settings` are Kafka's, `topics` has partition counts by name, `folder` keeps the data on disk."""
     with Konvene(settings, folder) as konvene:
         for name, partitions in (topics or {}).items():
             konvene.create_topic(name, partitions=partitions)
@@ -60,7 +60,7 @@ def broker(
 
 
 class Konvene:
-    """A Kafka broker in this process. `faults` injects faults, `log` has what the broker logged."""
+    """A Kafka broker in this process. `faults` injects faults; `log` has the lines that the broker logged."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None, folder: Path | str | None = None) -> None:
         self.settings = {name: _text(value) for name, value in (settings or {}).items()}
@@ -72,7 +72,7 @@ class Konvene:
         self._reserved: socket.socket | None = None
         self._thread: LoopThread | None = None
         self._node: Node | None = None
-        self._past: list[RebalanceView] = []
+        self._rebalances_before_stop: list[RebalanceView] = []
 
     def __repr__(self) -> str:
         state = f"at {self.bootstrap}" if self._node is not None else "stopped"
@@ -89,56 +89,58 @@ class Konvene:
 
     @property
     def bootstrap(self) -> str:
-        """Return the bootstrap server, `127.0.0.1:port`."""
+        """Address for `bootstrap.servers`: `127.0.0.1:port`."""
         return f"{HOST}:{self.port}"
 
     @property
     def running(self) -> bool:
         return self._node is not None
 
-    # --- its life ---
+    # --- starting and stopping ---
 
     def start(self) -> None:
         """Start the broker, or start it again with the same data and port."""
         if self._node is not None:
             return
         if self._reserved is None:
-            # Bound, and never listened at: nobody else is given this port while the broker is down.
+            # Bound without listening, so that no other process gets this port while the broker is down.
             self._reserved = socket.socket()
             self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._reserved.bind((HOST, 0))
             self.port = self._reserved.getsockname()[1]
         thread = LoopThread()
-        captured_logs.listen(thread.ident, self.log)
+        captured_logs.start_capture(thread.ident, self.log)
         self._thread = thread
         try:
-            self._node = thread.call(self._begin())
+            self._node = thread.call(self._start_node())
         except BaseException:
-            self._end()
+            self._discard_node()
             raise
 
-    async def _begin(self) -> Node:
+    async def _start_node(self) -> Node:
         node = Node(self._disk, self._path, self.settings, self.faults)
         await node.start(self.port)
         return node
 
     def stop(self) -> None:
-        """Stop the broker properly: waiting requests are answered, everything is written."""
+        """Shut the broker down: answer waiting requests and flush everything to disk."""
         if self._node is not None and self._thread is not None:
-            self._past = self.rebalances()
+            self._rebalances_before_stop = self.rebalances()
             self._thread.call(self._node.stop())
-            self._end()
+            self._discard_node()
 
     def kill(self, *, power_cut: bool = False) -> None:
-        """Kill the broker as `kill -9` does, or with `power_cut` the machine: unsynced bytes are lost.
+        """Kill the broker as `kill -9` does; with `power_cut`, unsynced bytes are lost too.
 
-        A power cut needs data in memory."""
+        Raises ValueError for a power cut of a broker whose data is in a folder."""
         if power_cut and not isinstance(self._disk, MemoryDisk):
-            raise ValueError("only a disk in memory can lose its power; this broker's data is in a folder")
+            raise ValueError(
+                "power_cut needs a broker with its data in memory; this one has its data in a folder"
+            )
         if self._node is not None and self._thread is not None:
-            self._past = self.rebalances()
+            self._rebalances_before_stop = self.rebalances()
             self._disk = self._thread.call(self._node.die(power_cut=power_cut))
-            self._end()
+            self._discard_node()
 
     def restart(self, *, kill: bool = False) -> None:
         """Stop or kill the broker, and start it with the same data and port."""
@@ -146,43 +148,43 @@ class Konvene:
         self.start()
 
     def close(self) -> None:
-        """Stop the broker for good."""
+        """Stop the broker, cancel all faults, and give its port back."""
         self.faults.clear()
         self.stop()
         if self._reserved is not None:
             self._reserved.close()
             self._reserved = None
 
-    def _end(self) -> None:
+    def _discard_node(self) -> None:
         self._node = None
         if self._thread is not None:
             self._thread.close()
-            captured_logs.forget(self._thread.ident)
+            captured_logs.stop_capture(self._thread.ident)
             self._thread = None
 
-    # --- asking ---
+    # --- access to the broker ---
 
-    def inside(self, act: Callable[[Broker], T]) -> T:
-        """Run a function with the broker on its own loop."""
+    def with_broker(self, function: Callable[[Broker], T]) -> T:
+        """Call a function with the `Broker` object on its event loop, and return the result."""
 
         async def do(node: Node) -> T:
-            return act(node.broker)
+            return function(node.broker)
 
-        return self._ask(do)
+        return self._run_on_loop(do)
 
-    def _ask(self, work: Callable[[Node], Coroutine[Any, Any, T]], timeout: float = 60.0) -> T:
+    def _run_on_loop(self, work: Callable[[Node], Coroutine[Any, Any, T]], timeout: float = 60.0) -> T:
         if self._node is None or self._thread is None:
             raise RuntimeError("the broker is stopped; start() starts it again")
         return self._thread.call(work(self._node), timeout)
 
     def _with_client(self, work: Callable[[Cluster], Coroutine[Any, Any, T]], timeout: float = 60.0) -> T:
-        """Run work with konvene.client over the network."""
+        """Run work with a `konvene.client.Cluster` that is connected to the broker."""
 
         async def do(_node: Node) -> T:
             async with Cluster(self.bootstrap, ClientSettings(client_id=OWN_CLIENT)) as cluster:
                 return await work(cluster)
 
-        return self._ask(do, timeout)
+        return self._run_on_loop(do, timeout)
 
     # --- topics and records ---
 
@@ -192,18 +194,21 @@ class Konvene:
         self._with_client(lambda c: Admin(c).create_topic(name, partitions=partitions, configs=texts))
 
     def delete_topic(self, name: str) -> None:
+        """Delete a topic. Raises `konvene.client.KafkaError`."""
         self._with_client(lambda c: Admin(c).delete_topics([name]))
 
     def topics(self) -> dict[str, int]:
-        """Return partition counts by topic, without internal topics."""
-        found = self.inside(lambda b: {t.name: t.partitions for t in b.catalogue.topics.by_name.values()})
+        """Return partition counts by topic name, without internal topics."""
+        found = self.with_broker(
+            lambda b: {t.name: t.partitions for t in b.catalogue.topics.by_name.values()}
+        )
         return {name: found[name] for name in sorted(found) if not name.startswith(INTERNAL)}
 
     def produce(
         self, topic: str, values: Iterable[str | bytes | None], *, key: str | bytes | None = None,
         partition: int | None = None,
     ) -> list[Produced]:  # fmt: skip
-        """Write records in order. A key or a number selects the partition; otherwise round-robin."""
+        """Write records in order. `key` or `partition` selects the partition; otherwise round-robin."""
 
         async def work(cluster: Cluster) -> list[Produced]:
             async with Producer(cluster) as producer:
@@ -212,7 +217,7 @@ class Konvene:
                     made = await producer.send(topic, _bytes(value), key=_bytes(key), partition=partition)
                     sent.append(made)
                     if key is None and partition is None:
-                        await made  # A round by itself, and so a partition of its own.
+                        await made  # One batch per record, so that each goes to the next partition.
                 return [await each for each in sent]
 
         return self._with_client(work)
@@ -232,20 +237,20 @@ class Konvene:
         return self._with_client(work)
 
     def consume(self, topic: str, count: int = 1, timeout: float = 10.0) -> list[Consumed]:
-        """Return the records of a topic, ordered by time, once there are so many.
+        """Wait until the topic has `count` records and return all its records, ordered by timestamp.
 
-        No group is involved. Raises TimeoutError."""
+        Uses no group. Raises TimeoutError after `timeout` seconds."""
 
         async def work(_node: Node) -> bool:
             return await _until(lambda: self._end_offsets(topic) >= count, timeout)
 
-        if not self._ask(work, timeout + 10):
+        if not self._run_on_loop(work, timeout + 10):
             found = len(self.records(topic))
             raise TimeoutError(f"{topic} has {found} records after {timeout} s, not {count}")
         return sorted(self.records(topic), key=lambda r: r.timestamp)
 
     def _end_offsets(self, topic: str) -> int:
-        """Return the number of records by end offsets; on the loop."""
+        """Return the number of records of a topic, from its logs' offsets; call on the broker's loop."""
         assert self._node is not None
         broker = self._node.broker
         known = broker.catalogue.topics.by_name.get(topic)
@@ -256,10 +261,10 @@ class Konvene:
 
     def group(self, name: str) -> GroupView:
         """Return the current state of a group."""
-        return self.inside(lambda broker: look(broker, name))
+        return self.with_broker(lambda broker: group_view(broker, name))
 
     def wait_stable(self, group: str, members: int | None = None, timeout: float = 10.0) -> GroupView:
-        """Wait until the group is Stable with so many members, each with its assignment.
+        """Wait until the group is Stable, with `members` members if given, and return it.
 
         Raises TimeoutError with the group's state and last rebalances."""
 
@@ -267,31 +272,38 @@ class Konvene:
             return found.state == State.STABLE and (members is None or len(found.members) == members)
 
         return self.wait_group(
-            group, condition, timeout=timeout, what=f"Stable with {members or 'any'} members"
+            group, condition, timeout=timeout, description=f"Stable with {members or 'any'} members"
         )
 
     def wait_group(
-        self, group: str, condition: Callable[[GroupView], bool], timeout: float = 10.0, what: str = "so"
+        self,
+        group: str,
+        condition: Callable[[GroupView], bool],
+        timeout: float = 10.0,
+        description: str = "in the expected state",
     ) -> GroupView:
-        """Wait for a condition on the group. Raises TimeoutError: the group is not `what`."""
+        """Wait until `condition` is true of the group, and return it.
+
+        Raises TimeoutError: the group is not `description`."""
 
         async def work(node: Node) -> bool:
-            return await _until(lambda: condition(look(node.broker, group)), timeout)
+            return await _until(lambda: condition(group_view(node.broker, group)), timeout)
 
-        if self._ask(work, timeout + 10):
+        if self._run_on_loop(work, timeout + 10):
             return self.group(group)
         texts = "\n".join(f"  {each}" for each in self.rebalances(group)[-5:])
         raise TimeoutError(
-            f"group {group} is not {what} within {timeout} s; {self.group(group)}\n"
+            f"group {group} is not {description} within {timeout} s; {self.group(group)}\n"
             f"its last rebalances:\n{texts or '  none'}"
         )
 
     def rebalances(self, group: str | None = None) -> list[RebalanceView]:
-        """Return the rebalances of a group (or all), oldest first; also those before a restart, and while
-        stopped."""
+        """Return the rebalances of a group, or of all groups, oldest first.
+
+        Includes those before a restart; works while the broker is stopped, too."""
         if self._node is None:
-            return [each for each in self._past if group in (None, each.group)]
-        return self.inside(lambda broker: history(broker, group))
+            return [each for each in self._rebalances_before_stop if group in (None, each.group)]
+        return self.with_broker(lambda broker: rebalance_history(broker, group))
 
     def clean(self) -> None:
         """Cancel all faults and delete all groups and topics, except internal ones."""
@@ -322,7 +334,7 @@ async def _remove_group(admin: Admin, listing: GroupListing) -> None:
         members = [m.member_id for m in (await admin.describe_group(group)).members]
         if members:
             await admin.remove_members(group, member_ids=members, reason="the test is over")
-    with contextlib.suppress(Exception):  # A client that is left over may have come back; it will go.
+    with contextlib.suppress(Exception):  # A client that still runs may have joined again.
         await admin.delete_groups([group])
 
 
@@ -332,7 +344,7 @@ async def _until(condition: Callable[[], bool], timeout_s: float) -> bool:
     while not condition():
         if loop.time() >= deadline:
             return False
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_INTERVAL_S)
     return True
 
 

@@ -1,7 +1,7 @@
-"""A broker on an event loop, from its start to its end, a proxy on every connection; its disk outlives it.
+"""One run of a broker on an event loop, with a fault proxy on every connection.
 
-Used by `konvene` on a loop of its own thread and by `virtual_konvene` on a loop whose time jumps. A node is
-started once; a restart is another node on what the last one left of the disk.
+`konvene` runs nodes on the loop of its own thread, `virtual_konvene` on a loop in virtual time. A node is
+started once; a restart creates another node on the disk that the last one left.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ DEFAULTS = {
     "offsets.topic.num.partitions": "4",
     "share.coordinator.state.topic.num.partitions": "4",
 }
-"""What differs from Kafka's defaults, because it is a test: an empty group does not wait for more members,
-sessions and locks may be short, and there are fewer partitions of coordinators' topics to open."""
+"""Settings that differ from Kafka's defaults: no initial rebalance delay, short sessions and record locks
+allowed, and fewer partitions of the coordinators' topics to open."""
 
 
 class SynchronousDisk(DiskThreads):
@@ -55,7 +55,7 @@ class SynchronousDisk(DiskThreads):
 
 
 class Node:
-    """One life of a broker."""
+    """A broker from its start to its stop or crash."""
 
     def __init__(
         self, disk: Disk, path: str, settings: Mapping[str, str], faults: Faults,
@@ -67,8 +67,8 @@ class Node:
         self._faults = faults
         config, _ = BrokerConfig.load(overrides=list((DEFAULTS | dict(settings)).items()))
         new = not disk.exists(f"{path}/{META_NAME}")
-        cluster, place = (str(Uuid(environment.fresh_uuid().bytes)) if new else "" for _ in range(2))
-        directory = LogDirectory.open(disk, path, Identity(cluster, config["node.id"], place))
+        cluster, directory_id = (str(Uuid(environment.fresh_uuid().bytes)) if new else "" for _ in range(2))
+        directory = LogDirectory.open(disk, path, Identity(cluster, config["node.id"], directory_id))
         threads = SynchronousDisk() if isinstance(disk, MemoryDisk) else None
         self.broker = Broker(config, directory, asyncio.get_running_loop(), environment, threads)
         self.broker.groups.wrap_journal = lambda journal: FaultyJournal(journal, faults)
@@ -86,7 +86,7 @@ class Node:
         return FaultProxy(self.broker, self._faults, self._proxies)
 
     async def start(self, port: int = 0) -> None:
-        """Listen at a port, a free one for 0, once the coordinators are ready."""
+        """Load the coordinators, then listen on `port`, or on a free port if it is 0."""
         await self.broker.start()
         await self.broker.groups.make_ready()
         await self.broker.groups.loaded()
@@ -102,7 +102,7 @@ class Node:
         await asyncio.sleep(0)
 
     async def die(self, *, power_cut: bool = False) -> Disk:
-        """End as a killed process: nothing is closed. Returns the disk as it remains.
+        """End as a killed process, which closes nothing, and return the disk as it remains.
 
         With `power_cut` an in-memory disk loses unsynced bytes."""
         left = self._disk

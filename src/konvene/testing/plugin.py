@@ -1,13 +1,13 @@
-"""The pytest plugin: fixtures that are brokers, a marker for what they are like, a report where a test fails.
+"""Pytest plugin: broker fixtures, a marker for their settings, and a section in the reports of failed tests.
 
-    konvene           a broker for this test alone: nothing of another test is in it
-    konvene_shared    the broker of the whole session, emptied behind each test that used it
-    konvene_session   the broker of the whole session as it is, for fixtures of a wider scope
+    konvene           a broker for this test alone
+    konvene_shared    the broker of the session, emptied after each test that uses it
+    konvene_session   the broker of the session, never emptied, for fixtures of a wider scope
     virtual_konvene   a broker in virtual time, for code that uses `konvene.client`
 
-The marker `konvene` takes `settings` (Kafka's names), `topics` (name to number of partitions) and `folder`
-(True: the data is in a folder of the test's own, in `tmp_path`, rather than in memory). Markers add up, from
-the module to the test. Nothing is imported before the first test that asks for a broker.
+The marker `konvene` takes `settings` (Kafka's names), `topics` (partition counts by name) and `folder` (True
+keeps the data in the test's `tmp_path` instead of memory). The markers of module, class and test are merged.
+konvene is not imported before the first test that uses a broker.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from konvene.testing.virtual_konvene import VirtualKonvene
 
 BROKER: pytest.StashKey[Any] = pytest.StashKey()
-"""The broker of a test, for its report."""
+"""Stash key of a test's broker, for its report."""
 
-MARKER = "konvene(settings={}, topics={}, folder=False): what the test's broker is like"
-LAST_LINES = 40
+MARKER = "konvene(settings={}, topics={}, folder=False): settings, topics and storage of the test's broker"
+MAX_REPORT_LINES = 40
 
 
 class _PlainImport:
-    """Imports konvene before pytest does, which would rewrite assertions in all its modules.
+    """Import hook that keeps pytest from rewriting the assertions of konvene's modules.
 
-    That helps tests only, and costs the first broker most of a second."""
+    Rewriting is of use for test modules only, and costs the first broker most of a second."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class MarkerSettings:
-    """Settings from the markers of a test."""
+    """Settings, topics and storage from the `konvene` markers of a test, the closest marker last."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.settings: dict[str, Any] = {}
@@ -60,14 +60,16 @@ class MarkerSettings:
         for mark in reversed(list(request.node.iter_markers("konvene"))):
             unknown = set(mark.kwargs) - {"settings", "topics", "folder"}
             if mark.args or unknown:
-                what = ", ".join(map(repr, [*mark.args, *sorted(unknown)]))
-                raise pytest.UsageError(f"{request.node.nodeid}: the marker is {MARKER}; not {what}")
+                unexpected = ", ".join(map(repr, [*mark.args, *sorted(unknown)]))
+                raise pytest.UsageError(
+                    f"{request.node.nodeid}: unexpected {unexpected}; the marker is {MARKER}"
+                )
             self.settings |= mark.kwargs.get("settings", {})
             self.topics |= mark.kwargs.get("topics", {})
             self.folder = mark.kwargs.get("folder", self.folder)
 
     def __repr__(self) -> str:
-        return f"Wanted({self.settings}, {self.topics}, folder={self.folder})"
+        return f"MarkerSettings({self.settings}, {self.topics}, folder={self.folder})"
 
 
 @pytest.fixture
@@ -75,9 +77,9 @@ def konvene(request: pytest.FixtureRequest) -> Iterator[Konvene]:
     """A Kafka broker for this test: clients connect to `konvene.bootstrap`."""
     from konvene.testing.konvene import broker
 
-    wanted = MarkerSettings(request)
-    folder = request.getfixturevalue("tmp_path") / "konvene" if wanted.folder else None
-    with broker(wanted.settings, wanted.topics, folder) as started:
+    options = MarkerSettings(request)
+    folder = request.getfixturevalue("tmp_path") / "konvene" if options.folder else None
+    with broker(options.settings, options.topics, folder) as started:
         request.node.stash[BROKER] = started
         yield started
 
@@ -94,13 +96,13 @@ def konvene_session() -> Iterator[Konvene]:
 @pytest.fixture
 def konvene_shared(request: pytest.FixtureRequest, konvene_session: Konvene) -> Iterator[Konvene]:
     """The session's broker; after the test its topics, groups and faults are removed."""
-    wanted = MarkerSettings(request)
-    if wanted.settings or wanted.folder:
+    options = MarkerSettings(request)
+    if options.settings or options.folder:
         raise pytest.UsageError(
-            f"{request.node.nodeid}: a shared broker has its settings already; use the fixture konvene"
+            f"{request.node.nodeid}: konvene_shared takes no settings and no folder; use the fixture konvene"
         )
     konvene_session.start()
-    for name, partitions in wanted.topics.items():
+    for name, partitions in options.topics.items():
         konvene_session.create_topic(name, partitions=partitions)
     request.node.stash[BROKER] = konvene_session
     yield konvene_session
@@ -113,10 +115,12 @@ def virtual_konvene(request: pytest.FixtureRequest) -> Iterator[VirtualKonvene]:
     """A broker in virtual time; `virtual_konvene.run(main)` runs a coroutine function beside it."""
     from konvene.testing.virtual_konvene import virtual
 
-    wanted = MarkerSettings(request)
-    if wanted.folder:
-        raise pytest.UsageError(f"{request.node.nodeid}: a virtual broker has no folder")
-    with virtual(wanted.settings, wanted.topics) as made:
+    options = MarkerSettings(request)
+    if options.folder:
+        raise pytest.UsageError(
+            f"{request.node.nodeid}: virtual_konvene keeps its data in memory and takes no folder"
+        )
+    with virtual(options.settings, options.topics) as made:
         request.node.stash[BROKER] = made
         yield made
 
@@ -143,4 +147,4 @@ def _sections(started: Any) -> list[tuple[str, str]]:
         ("konvene faults", [str(each) for each in started.faults.log]),
         ("konvene log", [line for line in started.log if " konvene.rebalance:" not in line]),
     ]
-    return [(name, "\n".join(lines[-LAST_LINES:])) for name, lines in parts if lines]
+    return [(name, "\n".join(lines[-MAX_REPORT_LINES:])) for name, lines in parts if lines]

@@ -1,9 +1,9 @@
-"""A request as it passes on the wire: its header at once, who sent it and about what only when a rule asks.
+"""A request on the wire, as fault rules match it: the header is read at once, the body only if a rule needs
+it.
 
-Bodies are read with the same declarations as the broker's; which groups and topics a request is about is told
-by the table of questions (`broker.net.authorizer`), so that topic ids become names. A body that cannot be
-read
-matches no rule that looks into it, and passes.
+Bodies are decoded with the broker's message classes. The groups and topics of a request come from the table
+of resources that the authorizer checks (`broker.net.authorizer`), which also maps topic ids to names. A body
+that cannot be decoded matches no rule that needs the body.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from konvene.broker.broker import Broker
 
 OWN_CLIENT = "konvene.testing"
-"""The client id of what a test asks through `Konvene`: no fault is done to it."""
+"""Client id of the requests that `Konvene` itself sends; faults never apply to them."""
 
 PRODUCE = 0
 FIRST_FLEXIBLE_PRODUCE = 9
@@ -78,14 +78,14 @@ class ProxiedRequest:
         except CodecError:
             return None
 
-    # --- who and about what ---
+    # --- groups, topics and members of the request ---
 
     def _named(self, kind: ResourceType) -> tuple[str, ...]:
         if self.request is None:
             return ()
-        questions = [q for q in REQUIRED_PERMISSIONS.get(self.api_key, ()) if q.type is kind]
+        permissions = [p for p in REQUIRED_PERMISSIONS.get(self.api_key, ()) if p.type is kind]
         return tuple(
-            r.name for q in questions for r in resources(self.broker.catalogue.topics, q, self.request)
+            r.name for p in permissions for r in resources(self.broker.catalogue.topics, p, self.request)
         )
 
     @cached_property
@@ -98,13 +98,14 @@ class ProxiedRequest:
 
     @cached_property
     def identities(self) -> tuple[tuple[str, str | None, int | None], ...]:
-        """Return member id, instance id and generation (or epoch) of each member that it is sent for."""
+        """Member id, instance id and generation (or member epoch) of each member that the request is
+        about."""
         request: Any = self.request
         rows = [request, *(getattr(request, "members", ()) or ()), *_rows(request)]
         return tuple(_identity(row) for row in rows if getattr(row, "member_id", None) is not None)
 
     def matches(self, match: Match) -> bool:
-        """Return True if a rule matches this request or its response."""
+        """Return True if `match` selects this request, or its response."""
         if self.is_own or (match.api is not None and match.api != self.api_name):
             return False
         if match.client is not None and match.client != self.client_id:
@@ -127,13 +128,12 @@ class ProxiedRequest:
         if match.instance is not None and match.instance not in names:
             return False
         if isinstance(match.member, int):
-            in_place = [self._members(group)[match.member - 1 : match.member] for group in self.groups]
-            return match.member > 0 and any(row.member_id == member for rows in in_place for row in rows)
+            at_position = [self._members(group)[match.member - 1 : match.member] for group in self.groups]
+            return match.member > 0 and any(row.member_id == member for rows in at_position for row in rows)
         return match.member is None or match.member in {member, self.client_id, *names}
 
     def _members(self, group: str) -> list[Any]:
-        """Return the members of a group in the order in which they joined, for requests without instance
-        ids."""
+        """Return the members of a group in joining order; they have the instance ids that requests lack."""
         coordinator = self.broker.groups.of(group)
         core: Any = coordinator.core if coordinator is not None else None
         known = core.groups.get(group) if core is not None else None
@@ -141,7 +141,7 @@ class ProxiedRequest:
 
     @property
     def has_no_response(self) -> bool:
-        """Whether it is a Produce with acks=0, which has no response."""
+        """True for a Produce with acks=0, which gets no response."""
         return self.api_key == PRODUCE and _acks(self.frame, self.head, self.version) == 0
 
 

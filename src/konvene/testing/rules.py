@@ -1,8 +1,8 @@
-"""Fault rules: which messages a fault matches, and what it does to them. Values only.
+"""Fault rules: which messages a fault matches and what it does to them.
 
-A `Match` selects messages between clients and broker, an `Action` is what happens to one, a `Rule` is both.
-`fault` counts, waits and cancels; `fault_proxy` applies rules to messages, `journal_faults` to coordinators'
-logs.
+A `Match` selects messages between clients and broker, an `Action` describes what happens to a selected
+message, and a `Rule` combines both. These are plain values: `fault` counts and cancels, `fault_proxy` applies
+rules to messages, and `journal_faults` applies them to appends to the coordinators' logs.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Literal, TypedDict
 from konvene.errors import Errors
 
 Side = Literal["request", "response", "append"]
-"""Where a rule looks: on the way to the broker, on the way back, or where a coordinator writes its log."""
+"""What a rule is matched against: requests, responses, or appends to a coordinator's log."""
 
 After = Literal["cut", "stays", "silent"]
-"""What becomes of the connection on which something was lost.
+"""What happens to the connection after a message was lost.
 
-cut: it ends, which is how a client of TCP mostly learns of a loss. stays: the message is missing, all others
-go on. silent: nothing passes that way any more, and nobody is told, as with a pulled cable."""
+cut: the connection is closed, which is how a TCP client usually learns of a loss. stays: only that message is
+missing. silent: all later messages of that direction are lost too and the connection stays open, as with a
+pulled cable."""
 
 Verb = Literal["lose", "delay", "duplicate", "cut", "answer", "hold", "replace", "fail", "restart"]
 
@@ -47,22 +48,23 @@ class Match:
     """Kafka's name of the API, such as Heartbeat."""
     group: str | None = None
     member: int | str | None = None
-    """A number is the place among the group's members, in the order in which they joined, from 1. A text is
-    a member id, an instance id or a client id."""
+    """A number is the position among the group's members, from 1, in the order in which they joined. A text
+    is a member id, an instance id or a client id."""
     instance: str | None = None
     client: str | None = None
     topic: str | None = None
     generation: int | None = None
     nth: int = 1
-    """The first so many that match, less one, are spared."""
+    """Apply the fault from the nth matching message on."""
     times: int | None = 1
-    """To how many it is done; None: to all, until it is cancelled."""
+    """Number of messages that the fault applies to; None means all until it is cancelled."""
     probability: float = 1.0
+    """Chance that the fault applies to a matching message, drawn from a generator seeded with `seed`."""
     seed: int = 0
 
     @property
     def reads_bodies(self) -> bool:
-        """Whether a message's header is not enough to tell."""
+        """True if matching needs the decoded body of a message, not only its header."""
         return any(
             value is not None
             for value in (self.group, self.member, self.instance, self.topic, self.generation)
@@ -77,23 +79,23 @@ class Match:
         return f"the next {api}" if self.times == 1 else f"the next {self.times} {api}"
 
     @property
-    def aim(self) -> str:
-        """The part of a sentence that says of whom."""
-        words = []
+    def qualifiers(self) -> str:
+        """The qualifiers of the fault sentence, such as ` of member 2 of group g`."""
+        parts = []
         if isinstance(self.member, int) or self.member is not None:
-            words.append(f"of member {self.member}")
-        words += [f"of instance {self.instance}"] if self.instance is not None else []
-        words += [f"of client {self.client}"] if self.client is not None else []
-        words += [f"of group {self.group}"] if self.group is not None else []
-        words += [f"of topic {self.topic}"] if self.topic is not None else []
-        words += [f"in generation {self.generation}"] if self.generation is not None else []
-        words += [f"with probability {self.probability}"] if self.probability < 1 else []
-        return "".join(f" {word}" for word in words)
+            parts.append(f"of member {self.member}")
+        parts += [f"of instance {self.instance}"] if self.instance is not None else []
+        parts += [f"of client {self.client}"] if self.client is not None else []
+        parts += [f"of group {self.group}"] if self.group is not None else []
+        parts += [f"of topic {self.topic}"] if self.topic is not None else []
+        parts += [f"in generation {self.generation}"] if self.generation is not None else []
+        parts += [f"with probability {self.probability}"] if self.probability < 1 else []
+        return "".join(f" {part}" for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is done to a matching message."""
+    """What happens to a matching message. `ms`, `at_byte` and `error` belong to delay, cut and answer."""
 
     verb: Verb
     side: Side
@@ -105,7 +107,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A match and an action."""
+    """The messages that a fault matches, and its action. `str()` of a rule is the fault as a sentence."""
 
     match: Match
     action: Action
@@ -113,7 +115,7 @@ class Rule:
     def __str__(self) -> str:
         match, action = self.match, self.action
         many = match.nth == 1 and (match.times or 1) > 1
-        what = f"{match} {action.side}{'s' if many else ''}{match.aim}"
+        what = f"{match} {action.side}{'s' if many else ''}{match.qualifiers}"
         if action.verb == "lose":
             then = {"cut": "", "stays": ", the connection stays", "silent": ", then silence"}[action.after]
             return f"lose {what}{then}"
@@ -124,9 +126,9 @@ class Rule:
         if action.verb == "answer":
             return f"answer {what} with {action.error.name}"
         if action.verb == "replace":
-            return f"join in the place of who sends {what}"
+            return f"replace the member that sends {what}"
         if action.verb == "restart":
-            return f"restart the coordinator behind {what}"
+            return f"restart the coordinator after {what}"
         return f"{action.verb} {what}"
 
 

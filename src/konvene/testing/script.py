@@ -1,16 +1,17 @@
-"""Faults as sentences: one a line, read into calls of `faults.Faults`. Reading asks for nothing yet.
+"""Parser of fault scripts: sentences, one per line, that become calls of `faults.Faults`.
 
-`FORMS` is the grammar. In a form, words in capitals are to be filled in:
+Parsing creates no fault: each sentence becomes a function that does. `FORMS` is the grammar, with these
+placeholders:
 
-    WHICH   next | next NUMBER | NUMBERth | every         (behind "the", which may be left out)
-    API     one of Kafka's, however it is written: heartbeat, JoinGroup, offset commit
+    WHICH   next | next NUMBER | NUMBERth | every         (after an optional "the")
+    API     a Kafka API in any spelling: heartbeat, JoinGroup, offset commit
     WHOSE   any of: of member NUMBER-OR-NAME, of instance NAME, of client NAME, of group NAME, of topic NAME,
             in generation NUMBER, with probability NUMBER, with seed NUMBER
     ERROR   Kafka's name or number of an error
     TIME    such as 200 ms, 2 s, 1 min
 
-A line that begins with # is a remark. A sentence that is no form is refused with what was expected where it
-stops to make sense; if one sentence of a script is refused, none is done.
+A line that begins with # is a comment. A sentence that matches no form raises `FaultScriptError`, with the
+position of the error and what was expected there; then no fault of the script is created.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from konvene.testing.fault import Fault
     from konvene.testing.faults import Faults
 
-Do = Callable[["Faults"], "Fault"]
+MakeFault = Callable[["Faults"], "Fault"]
+"""Creates the fault of a parsed sentence."""
 
 _APIS = {name.lower(): name for name in BY_NAME}
-_WAYS = {"request": "request", "requests": "request", "response": "response", "responses": "response"}
+_DIRECTIONS = {"request": "request", "requests": "request", "response": "response", "responses": "response"}
 _AFTER = {
     ("connection", "is", "cut"): "cut",
     ("connection", "stays"): "stays",
@@ -40,315 +42,323 @@ _UNITS_MS = {"ms": 1, "s": 1000, "second": 1000, "seconds": 1000, "min": 60_000,
 
 
 class FaultScriptError(ValueError):
-    """A malformed sentence: where it stops making sense, and what was expected there."""
+    """A malformed sentence. The message has the position of the error and what was expected there."""
 
 
-class _Words:
-    """A sentence, read word by word."""
+class _Sentence:
+    """Tokens of a sentence, consumed from left to right."""
 
-    def __init__(self, sentence: str) -> None:
-        self.sentence = sentence
-        self._words: list[str] = re.findall(r'"[^"]*"|[^\s,;]+', sentence.strip().rstrip("."))
-        self._at = 0
+    def __init__(self, text: str) -> None:
+        self.text = text.strip()
+        self._tokens: list[str] = re.findall(r'"[^"]*"|[^\s,;]+', self.text.rstrip("."))
+        self._position = 0
 
     def __repr__(self) -> str:
-        return f"<words {self._words[self._at :]}>"
+        return f"<sentence {self._tokens[self._position :]}>"
 
     @property
-    def over(self) -> bool:
-        return self._at >= len(self._words)
+    def at_end(self) -> bool:
+        return self._position >= len(self._tokens)
 
     @property
-    def now(self) -> str:
-        return "" if self.over else self._words[self._at].lower()
+    def next_token(self) -> str:
+        return "" if self.at_end else self._tokens[self._position].lower()
 
-    def starts_with(self, *words: str) -> bool:
-        """Whether these come next; if so they are passed."""
-        end = self._at + len(words)
-        if [word.lower() for word in self._words[self._at : end]] != list(words):
+    def accept(self, *tokens: str) -> bool:
+        """Consume these tokens and return True if they come next, in any case."""
+        end = self._position + len(tokens)
+        if [token.lower() for token in self._tokens[self._position : end]] != list(tokens):
             return False
-        self._at = end
+        self._position = end
         return True
 
-    def take(self, what: str) -> str:
-        """The next word as it was written, without quotes."""
-        if self.over:
-            raise self.expected(what)
-        self._at += 1
-        return self._words[self._at - 1].strip('"')
+    def take(self, expected: str) -> str:
+        """Consume the next token and return it without quotes."""
+        if self.at_end:
+            raise self.error(expected)
+        self._position += 1
+        return self._tokens[self._position - 1].strip('"')
 
-    def must(self, *words: str) -> None:
-        if not self.starts_with(*words):
-            raise self.expected(repr(" ".join(words)))
+    def expect(self, *tokens: str) -> None:
+        """Consume these tokens. Raises `FaultScriptError` if others come next."""
+        if not self.accept(*tokens):
+            raise self.error(repr(" ".join(tokens)))
 
-    def number(self, what: str) -> int:
-        if not self.now.isdigit():
-            raise self.expected(what)
-        return int(self.take(what))
+    def number(self, expected: str) -> int:
+        if not self.next_token.isdigit():
+            raise self.error(expected)
+        return int(self.take(expected))
 
-    def chance(self, what: str) -> float:
+    def probability(self, expected: str) -> float:
         try:
-            found = float(self.now)
+            value = float(self.next_token)
         except ValueError:
-            raise self.expected(what) from None
-        self._at += 1
-        return found
+            raise self.error(expected) from None
+        self._position += 1
+        return value
 
-    def expected(self, what: str) -> FaultScriptError:
-        found = repr(self._words[self._at]) if not self.over else "the end"
-        return FaultScriptError(f"{self.sentence.strip()!r}: expected {what}, found {found}")
+    def error(self, expected: str) -> FaultScriptError:
+        """Return the error that the next token is not what was expected."""
+        found = repr(self._tokens[self._position]) if not self.at_end else "the end"
+        return FaultScriptError(f"{self.text!r}: expected {expected}, found {found}")
 
 
-def read_script(script: str) -> list[Do]:
-    """What the sentences ask for, in order. Raises `FaultScriptError`, with the number of the line."""
-    found: list[Do] = []
+def read_script(script: str) -> list[MakeFault]:
+    """Parse a script into functions that create its faults, in order.
+
+    Raises `FaultScriptError`, with the line number."""
+    actions: list[MakeFault] = []
     for number, line in enumerate(script.splitlines(), 1):
         if not line.strip() or line.strip().startswith("#"):
             continue
         try:
-            found.append(read_sentence(line))
+            actions.append(read_sentence(line))
         except FaultScriptError as error:
             raise FaultScriptError(f"line {number}: {error}") from None
-    return found
+    return actions
 
 
-def read_sentence(sentence: str) -> Do:
-    """What one sentence asks for."""
-    words = _Words(sentence)
-    for beginning, read in _READERS:
-        if words.starts_with(*beginning):
-            do = read(words)
-            if not words.over:
-                raise words.expected("the end, or more of whose message it is")
-            return do
-    raise words.expected("one of " + ", ".join(sorted({" ".join(begin) for begin, _ in _READERS})))
+def read_sentence(text: str) -> MakeFault:
+    """Parse one sentence into a function that creates its fault."""
+    sentence = _Sentence(text)
+    for prefix, read in _PARSERS:
+        if sentence.accept(*prefix):
+            make_fault = read(sentence)
+            if not sentence.at_end:
+                raise sentence.error("the end, or a qualifier such as 'of group g'")
+            return make_fault
+    raise sentence.error("one of " + ", ".join(sorted({" ".join(prefix) for prefix, _ in _PARSERS})))
 
 
 # --- parts of sentences ---
 
 
-def _api(words: _Words) -> str:
-    """One word, or two: join group, JoinGroup, join_group."""
-    one = words.take("an API, such as heartbeat")
+def _api(sentence: _Sentence) -> str:
+    """Parse an API name of one or two tokens: join group, JoinGroup, join_group."""
+    one = sentence.take("an API, such as heartbeat")
     name = _APIS.get(one.replace("_", "").lower())
     if name is not None:
         return name
-    two = _APIS.get((one + words.now).lower())
+    two = _APIS.get((one + sentence.next_token).lower())
     if two is not None:
-        words.take("an API")
+        sentence.take("an API")
         return two
     near = difflib.get_close_matches(one.lower(), _APIS, n=1)
     hint = f" ({_APIS[near[0]]}?)" if near else ""
-    raise FaultScriptError(f"{words.sentence.strip()!r}: {one!r} is not one of Kafka's APIs{hint}")
+    raise FaultScriptError(f"{sentence.text!r}: {one!r} is not a Kafka API{hint}")
 
 
-def _which(words: _Words) -> dict[str, Any]:
-    words.starts_with("the")
-    if words.starts_with("every"):
+def _which(sentence: _Sentence) -> dict[str, Any]:
+    sentence.accept("the")
+    if sentence.accept("every"):
         return {"times": None}
-    if words.starts_with("next"):
-        return {"times": words.number("a number")} if words.now.isdigit() else {}
-    found = re.fullmatch(r"(\d+)(?:st|nd|rd|th)", words.now)
+    if sentence.accept("next"):
+        return {"times": sentence.number("a number")} if sentence.next_token.isdigit() else {}
+    found = re.fullmatch(r"(\d+)(?:st|nd|rd|th)", sentence.next_token)
     if found is None:
-        raise words.expected("'next', 'every' or a number such as '2nd'")
-    words.take("a number")
+        raise sentence.error("'next', 'every' or a number such as '2nd'")
+    sentence.take("a number")
     return {"nth": int(found[1])}
 
 
-def _way(words: _Words) -> str:
-    if words.now not in _WAYS:
-        raise words.expected("'request' or 'response'")
-    return _WAYS[words.take("a way").lower()]
+def _direction(sentence: _Sentence) -> str:
+    if sentence.next_token not in _DIRECTIONS:
+        raise sentence.error("'request' or 'response'")
+    return _DIRECTIONS[sentence.take("a direction").lower()]
 
 
-def _whose(words: _Words) -> dict[str, Any]:
+def _qualifiers(sentence: _Sentence) -> dict[str, Any]:
     found: dict[str, Any] = {}
     while True:
-        if words.starts_with("of", "member"):
-            found["member"] = _member(words)
-        elif words.starts_with("in", "generation") or words.starts_with("in", "epoch"):
-            found["generation"] = words.number("a generation")
-        elif words.starts_with("with", "probability"):
-            found["probability"] = words.chance("a number from 0 to 1")
-        elif words.starts_with("with", "seed") or words.starts_with("and", "seed"):
-            found["seed"] = words.number("a number")
+        if sentence.accept("of", "member"):
+            found["member"] = _member(sentence)
+        elif sentence.accept("in", "generation") or sentence.accept("in", "epoch"):
+            found["generation"] = sentence.number("a generation")
+        elif sentence.accept("with", "probability"):
+            found["probability"] = sentence.probability("a number from 0 to 1")
+        elif sentence.accept("with", "seed") or sentence.accept("and", "seed"):
+            found["seed"] = sentence.number("a number")
         else:
             for kind in ("instance", "client", "group", "topic"):
-                if words.starts_with("of", kind):
-                    found[kind] = words.take(f"the name of the {kind}")
+                if sentence.accept("of", kind):
+                    found[kind] = sentence.take(f"the name of the {kind}")
                     break
             else:
                 return found
 
 
-def _member(words: _Words) -> int | str:
-    name = words.take("a member's number or name")
+def _member(sentence: _Sentence) -> int | str:
+    name = sentence.take("a member's number or name")
     return int(name) if name.isdigit() else name
 
 
-def _who(words: _Words) -> int | str:
-    """A member, however it is called."""
+def _member_reference(sentence: _Sentence) -> int | str:
+    """Parse `member NUMBER-OR-NAME`, `instance NAME` or `client NAME`."""
     for kind in ("member", "instance", "client"):
-        if words.starts_with(kind):
-            return _member(words) if kind == "member" else words.take(f"the name of the {kind}")
-    raise words.expected("'member', 'instance' or 'client'")
+        if sentence.accept(kind):
+            return _member(sentence) if kind == "member" else sentence.take(f"the name of the {kind}")
+    raise sentence.error("'member', 'instance' or 'client'")
 
 
-def _time_ms(words: _Words) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", words.now)
+def _time_ms(sentence: _Sentence) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", sentence.next_token)
     if found is None:
-        raise words.expected("a time such as '200 ms'")
-    words.take("a time")
-    unit = found[2] or words.take("'ms', 's' or 'min'").lower()
+        raise sentence.error("a time such as '200 ms'")
+    sentence.take("a time")
+    unit = found[2] or sentence.take("'ms', 's' or 'min'").lower()
     if unit not in _UNITS_MS:
-        raise FaultScriptError(f"{words.sentence.strip()!r}: {unit!r} is no unit of time; ms, s and min are")
+        raise FaultScriptError(f"{sentence.text!r}: {unit!r} is not a unit of time; use ms, s or min")
     return int(float(found[1]) * _UNITS_MS[unit])
 
 
-def _error(words: _Words) -> str | int:
-    name = words.take("an error, such as REBALANCE_IN_PROGRESS")
+def _error(sentence: _Sentence) -> str | int:
+    name = sentence.take("an error, such as REBALANCE_IN_PROGRESS")
     if name.lstrip("-").isdigit():
         return int(name)
     if name.upper() not in Errors.__members__:
         near = difflib.get_close_matches(name.upper(), Errors.__members__, n=1)
         hint = f" ({near[0]}?)" if near else ""
-        raise FaultScriptError(f"{words.sentence.strip()!r}: {name!r} is not one of Kafka's errors{hint}")
+        raise FaultScriptError(f"{sentence.text!r}: {name!r} is not a Kafka error{hint}")
     return name.upper()
 
 
-def _of_group(words: _Words) -> str | None:
-    return words.take("the name of a group") if words.starts_with("of", "group") else None
+def _of_group(sentence: _Sentence) -> str | None:
+    return sentence.take("the name of a group") if sentence.accept("of", "group") else None
 
 
 # --- sentences ---
 
 
-def _lose(words: _Words) -> Do:
-    which, api, way = _which(words), _api(words), _way(words)
-    match = which | _whose(words)
+def _lose(sentence: _Sentence) -> MakeFault:
+    which, api, direction = _which(sentence), _api(sentence), _direction(sentence)
+    match = which | _qualifiers(sentence)
     after: Any = "cut"
-    words.starts_with("and")
-    words.starts_with("the")
-    if words.now == "connection":
-        after = next((value for said, value in _AFTER.items() if words.starts_with(*said)), None)
+    sentence.accept("and")
+    sentence.accept("the")
+    if sentence.next_token == "connection":
+        after = next((value for tokens, value in _AFTER.items() if sentence.accept(*tokens)), None)
         if after is None:
-            raise words.expected("'connection stays', 'connection is cut' or 'connection is silent'")
-    if way == "request":
+            raise sentence.error("'connection stays', 'connection is cut' or 'connection is silent'")
+    if direction == "request":
         return lambda faults: faults.lose_request(api, connection=after, **match)
     return lambda faults: faults.lose_response(api, connection=after, **match)
 
 
-def _delay(words: _Words) -> Do:
-    which, api = _which(words), _api(words)
-    way: Any = _way(words)
-    match = which | _whose(words)
-    words.must("by")
-    ms = _time_ms(words)
-    return lambda faults: faults.delay(api, ms=ms, way=way, **match)
+def _delay(sentence: _Sentence) -> MakeFault:
+    which, api = _which(sentence), _api(sentence)
+    direction: Any = _direction(sentence)
+    match = which | _qualifiers(sentence)
+    sentence.expect("by")
+    ms = _time_ms(sentence)
+    return lambda faults: faults.delay(api, ms=ms, direction=direction, **match)
 
 
-def _hold(words: _Words) -> Do:
-    which, api = _which(words), _api(words)
-    way: Any = _way(words)
-    match = which | _whose(words)
-    return lambda faults: faults.hold(api, way=way, **match)
+def _hold(sentence: _Sentence) -> MakeFault:
+    which, api = _which(sentence), _api(sentence)
+    direction: Any = _direction(sentence)
+    match = which | _qualifiers(sentence)
+    return lambda faults: faults.hold(api, direction=direction, **match)
 
 
-def _duplicate(words: _Words) -> Do:
-    which, api = _which(words), _api(words)
-    words.must("request")
-    match = which | _whose(words)
+def _duplicate(sentence: _Sentence) -> MakeFault:
+    which, api = _which(sentence), _api(sentence)
+    sentence.expect("request")
+    match = which | _qualifiers(sentence)
     return lambda faults: faults.duplicate(api, **match)
 
 
-def _cut(words: _Words) -> Do:
-    at_byte = words.number("a number of bytes")
-    words.must("bytes", "of")
-    which, api = _which(words), _api(words)
-    way: Any = _way(words)
-    match = which | _whose(words)
-    return lambda faults: faults.cut(api, at_byte=at_byte, way=way, **match)
+def _cut(sentence: _Sentence) -> MakeFault:
+    at_byte = sentence.number("a number of bytes")
+    sentence.expect("bytes", "of")
+    which, api = _which(sentence), _api(sentence)
+    direction: Any = _direction(sentence)
+    match = which | _qualifiers(sentence)
+    return lambda faults: faults.cut(api, at_byte=at_byte, direction=direction, **match)
 
 
-def _answer(words: _Words) -> Do:
-    which, api = _which(words), _api(words)
-    words.must("request")
-    match = which | _whose(words)
-    words.must("with")
-    error = _error(words)
+def _answer(sentence: _Sentence) -> MakeFault:
+    which, api = _which(sentence), _api(sentence)
+    sentence.expect("request")
+    match = which | _qualifiers(sentence)
+    sentence.expect("with")
+    error = _error(sentence)
     return lambda faults: faults.answer(api, error, **match)
 
 
-def _fence(words: _Words) -> Do:
+def _fence(sentence: _Sentence) -> MakeFault:
     from konvene.testing.faults import FENCING
 
-    who, group = _who(words), None
-    generation, error, really = None, "FENCED_INSTANCE_ID", False
-    while not words.over:
-        if words.starts_with("at", "generation") or words.starts_with("at", "epoch"):
-            generation = words.number("a generation")
-        elif words.starts_with("of", "group"):
-            group = words.take("the name of a group")
-        elif words.starts_with("with"):
-            error = str(_error(words))
+    member, group = _member_reference(sentence), None
+    generation, error, takeover = None, "FENCED_INSTANCE_ID", False
+    while not sentence.at_end:
+        if sentence.accept("at", "generation") or sentence.accept("at", "epoch"):
+            generation = sentence.number("a generation")
+        elif sentence.accept("of", "group"):
+            group = sentence.take("the name of a group")
+        elif sentence.accept("with"):
+            error = str(_error(sentence))
             if error not in FENCING:
-                raise FaultScriptError(f"{words.sentence.strip()!r}: {error} does not fence a member")
-        elif words.starts_with("by", "joining", "in", "its", "place"):
-            really = True
+                raise FaultScriptError(f"{sentence.text!r}: {error} does not fence a member")
+        elif sentence.accept("by", "joining", "in", "its", "place"):
+            takeover = True
         else:
-            raise words.expected("'at generation', 'of group', 'with' or 'by joining in its place'")
-    return lambda faults: faults.fence(who, generation=generation, group=group, error=error, really=really)
+            raise sentence.error("'at generation', 'of group', 'with' or 'by joining in its place'")
+    return lambda faults: faults.fence(
+        member, generation=generation, group=group, error=error, takeover=takeover
+    )
 
 
-def _expire(words: _Words) -> Do:
-    words.starts_with("the")
-    words.must("session", "of")
-    who, group = _who(words), _of_group(words)
-    words.starts_with("now")
-    return lambda faults: faults.expire_session(who, group=group)
+def _expire(sentence: _Sentence) -> MakeFault:
+    sentence.accept("the")
+    sentence.expect("session", "of")
+    member, group = _member_reference(sentence), _of_group(sentence)
+    sentence.accept("now")
+    return lambda faults: faults.expire_session(member, group=group)
 
 
-def _coordinator(words: _Words) -> Do:
-    words.must("of", "group")
-    group = words.take("the name of a group")
-    if words.starts_with("restarts", "between", "append", "and", "reply"):
-        api = _of_the_next(words)
+def _coordinator(sentence: _Sentence) -> MakeFault:
+    sentence.expect("of", "group")
+    group = sentence.take("the name of a group")
+    if sentence.accept("restarts", "between", "append", "and", "reply"):
+        api = _appending_api(sentence)
         return lambda faults: faults.restart_after_append(group, api)
-    if words.starts_with("loads", "for"):
-        ms = _time_ms(words)
+    if sentence.accept("loads", "for"):
+        ms = _time_ms(sentence)
         return lambda faults: faults.load_coordinator(group, ms=ms)
-    raise words.expected("'restarts between append and reply' or 'loads for'")
+    raise sentence.error("'restarts between append and reply' or 'loads for'")
 
 
-def _of_the_next(words: _Words) -> str | None:
-    if not words.starts_with("of", "the", "next"):
+def _appending_api(sentence: _Sentence) -> str | None:
+    if not sentence.accept("of", "the", "next"):
         return None
     from konvene.testing.journal_faults import APPENDS
 
-    api = _api(words)
+    api = _api(sentence)
     if api not in APPENDS:
-        raise FaultScriptError(f"{words.sentence.strip()!r}: {api} writes nothing; {', '.join(APPENDS)} do")
+        raise FaultScriptError(
+            f"{sentence.text!r}: {api} appends nothing to the group log; use one of {', '.join(APPENDS)}"
+        )
     return api
 
 
-def _fail(words: _Words) -> Do:
-    words.starts_with("the")
-    words.must("next", "append", "of", "group")
-    group = words.take("the name of a group")
-    api = _of_the_next(words)
+def _fail(sentence: _Sentence) -> MakeFault:
+    sentence.accept("the")
+    sentence.expect("next", "append", "of", "group")
+    group = sentence.take("the name of a group")
+    api = _appending_api(sentence)
     return lambda faults: faults.fail_append(group, api)
 
 
-def _partition(words: _Words) -> Do:
-    client = words.take("a client id")
-    if words.starts_with("to", "the", "broker"):
-        return lambda faults: faults.partition(client, way="to the broker")[0]
-    if words.starts_with("from", "the", "broker"):
-        return lambda faults: faults.partition(client, way="from the broker")[0]
-    raise words.expected("'to the broker' or 'from the broker'")
+def _partition(sentence: _Sentence) -> MakeFault:
+    client = sentence.take("a client id")
+    if sentence.accept("to", "the", "broker"):
+        return lambda faults: faults.partition(client, direction="to the broker")[0]
+    if sentence.accept("from", "the", "broker"):
+        return lambda faults: faults.partition(client, direction="from the broker")[0]
+    raise sentence.error("'to the broker' or 'from the broker'")
 
 
-_READERS: tuple[tuple[tuple[str, ...], Callable[[_Words], Do]], ...] = (
+_PARSERS: tuple[tuple[tuple[str, ...], Callable[[_Sentence], MakeFault]], ...] = (
     (("lose", "everything", "of", "client"), _partition),
     (("lose",), _lose),
     (("delay",), _delay),
@@ -382,4 +392,4 @@ FORMS = (
     "restart the broker",
     "kill and restart the broker",
 )
-"""The sentences there are."""
+"""All forms of sentences."""

@@ -1,7 +1,7 @@
-"""A share group as a test looks at it: its members, where it stands, and who has which records.
+"""Snapshot of a share group for tests: its members, start offsets and delivered records.
 
-Where it stands is told of partitions that were fetched from since the broker was started: there the broker
-knows it from moment to moment, while the log learns of it with the next write.
+Start offsets and records are known for partitions fetched since the broker was started. They come from the
+broker's memory, which may be ahead of `__share_group_state`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ __all__ = ["share_view"]
 
 
 def share_view(broker: Broker, group: ShareGroup) -> GroupView:
-    """The group as it is now."""
+    """Return the current state of a share group."""
     name = group.group_id
     offsets: dict[str, dict[int, int]] = {}
     records: list[RecordsView] = []
-    for served in sorted(broker.share_partitions.of_group(name), key=lambda each: each.key):
-        if not served.loaded or served.key.topic_id not in broker.catalogue.topics.by_id:
+    for partition_server in sorted(broker.share_partitions.of_group(name), key=lambda each: each.key):
+        if not partition_server.loaded or partition_server.key.topic_id not in broker.catalogue.topics.by_id:
             continue
-        topic, partition = broker.catalogue.topics.by_id[served.key.topic_id].name, served.key.partition
-        offsets.setdefault(topic, {})[partition] = served.core.start_offset
-        for each in served.core.in_flight():
+        topic, partition = (
+            broker.catalogue.topics.by_id[partition_server.key.topic_id].name,
+            partition_server.key.partition,
+        )
+        offsets.setdefault(topic, {})[partition] = partition_server.core.start_offset
+        for each in partition_server.core.in_flight():
             records.append(
                 RecordsView(
                     topic, partition, each.first_offset, each.last_offset,
@@ -45,10 +48,10 @@ def share_view(broker: Broker, group: ShareGroup) -> GroupView:
 
 
 def _member(member: Member, topics: Topics) -> MemberView:
-    given = {
+    assignment = {
         topics.by_id[topic].name: tuple(sorted(partitions))
         for topic, partitions in member.current.assigned.items()
         if topic in topics.by_id
     }
-    given = {name: given[name] for name in sorted(given)}
-    return MemberView(member.member_id, None, member.client_id, member.client_host, given)
+    assignment = {name: assignment[name] for name in sorted(assignment)}
+    return MemberView(member.member_id, None, member.client_id, member.client_host, assignment)

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that sync and asyncio tests can run beside it."""
+"""Event loop in a thread of its own, usable from synchronous and asyncio tests alike."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-LONGEST_S = 60.0
-"""No question to a broker in the same process takes longer; one that does is a deadlock, and is told."""
+CALL_TIMEOUT_S = 60.0
+"""A call to a broker in the same process that takes longer is a deadlock: it raises TimeoutError."""
 
 
 class LoopThread:
-    """A loop that runs until `close`."""
+    """A thread that runs an event loop until `close`."""
 
     def __init__(self, name: str = "konvene-broker") -> None:
         self.loop = _new_loop()
@@ -33,15 +33,15 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def call(self, work: Coroutine[Any, Any, T], timeout: float = LONGEST_S) -> T:
-        """What the coroutine returns or raises."""
+    def call(self, work: Coroutine[Any, Any, T], timeout: float = CALL_TIMEOUT_S) -> T:
+        """Run a coroutine on the loop, wait for it, and return its result. Raises what it raises."""
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("the broker's own thread cannot wait for itself")
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
 
     def close(self) -> None:
-        """Stop the loop and everything that runs on it."""
+        """Cancel all tasks and stop the loop and its thread."""
         with contextlib.suppress(TimeoutError, asyncio.CancelledError):
             self.call(_cancel_all(), 10)
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -51,8 +51,8 @@ class LoopThread:
 
 
 async def _cancel_all() -> None:
-    mine = asyncio.current_task()
-    tasks = [task for task in asyncio.all_tasks() if task is not mine]
+    current = asyncio.current_task()
+    tasks = [task for task in asyncio.all_tasks() if task is not current]
     for task in tasks:
         task.cancel()
     if tasks:

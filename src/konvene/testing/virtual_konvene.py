@@ -1,11 +1,11 @@
-"""`VirtualKonvene`: a broker and code that uses `konvene.client`, in one loop whose time jumps.
+"""`VirtualKonvene`: a broker and code that uses `konvene.client`, on one event loop in virtual time.
 
-The broker is the whole one, on a host of its own in the simulator's network, and takes the same faults. What
-`run` is given runs on another host. Nothing waits: an hour of sleep is over when there is nothing else to do.
-With the same seed two runs are alike.
+The complete broker runs on a host of its own in the simulator's network and takes the same faults as
+`Konvene`. The coroutine given to `run` runs on another host. When nothing is ready to run, the clock advances
+to the next timer, so an hour of sleep takes no time. Two runs with the same seed are identical.
 
-Methods are coroutines where time passes. `Fault.wait` is for threads; here it is `until`. Whatever opens real
-sockets, other Kafka clients among them, does not work here; use the fixture `konvene` for those.
+Methods in which time passes are coroutines. Use `until` instead of `Fault.wait`, which blocks a thread. Code
+that opens real sockets, such as other Kafka clients, does not work here; use the fixture `konvene` for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from konvene.runtime.environment import Environment
 from konvene.sim.machine.loop import SimLoop
 from konvene.testing import captured_logs
 from konvene.testing.faults import Faults
-from konvene.testing.group import GroupView, RebalanceView, history, look
+from konvene.testing.group import GroupView, RebalanceView, group_view, rebalance_history
 from konvene.testing.node import Node
 from konvene.testing.request_header import OWN_CLIENT
 
@@ -38,23 +38,23 @@ T = TypeVar("T")
 
 BROKER, TEST, PORT = "broker", "test", 9092
 EPOCH_MS = 1_760_000_000_000
-LOOK_EVERY_S = 0.01
+POLL_INTERVAL_S = 0.01
 FOREVER = str((1 << 63) - 1)
 
 SETTINGS = {"log.message.timestamp.after.max.ms": FOREVER}
-"""Clients whose clock is the machine's are far from the virtual one; their records are taken all the same."""
+"""Accepts records whose timestamps come from the machine's clock, which is far from the virtual clock."""
 
 
 @contextlib.contextmanager
 def virtual(
     settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None, seed: int = 0
 ) -> Iterator[VirtualKonvene]:
-    """A broker in virtual time, which starts with the first `run`."""
-    made = VirtualKonvene(settings, topics, seed)
+    """Yield a broker in virtual time, which starts with the first `run`."""
+    konvene = VirtualKonvene(settings, topics, seed)
     try:
-        yield made
+        yield konvene
     finally:
-        made.close()
+        konvene.close()
 
 
 class VirtualKonvene:
@@ -70,14 +70,14 @@ class VirtualKonvene:
     ) -> None:
         self.settings = SETTINGS | {name: str(value) for name, value in (settings or {}).items()}
         self.loop = SimLoop(Random(seed))
-        self.faults = Faults(_Place(self))
+        self.faults = Faults(_VirtualBrokerControl(self))
         self.log: list[str] = []
         self._topics = dict(topics or {})
         self._seed = seed
-        self._lives = 0
+        self._starts = 0
         self._disk: Disk = MemoryDisk()
         self._node: Node | None = None
-        self._past: list[RebalanceView] = []
+        self._rebalances_before_stop: list[RebalanceView] = []
 
     def __repr__(self) -> str:
         state = "runs" if self._node is not None else "is down"
@@ -89,7 +89,7 @@ class VirtualKonvene:
         return self.loop.now - self.loop.began
 
     def clock_ms(self) -> int:
-        """The virtual wall clock, as `konvene.client.Producer` takes one."""
+        """Return the virtual wall-clock time in ms; pass this method to `konvene.client.Producer`."""
         return EPOCH_MS + int(self.now * 1000)
 
     # --- running ---
@@ -97,24 +97,24 @@ class VirtualKonvene:
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine function beside the broker and return its result.
 
-        Raises `konvene.sim.machine.loop.Deadlock` if everything waits forever."""
-        captured_logs.listen(threading.get_ident(), self.log)
+        Raises `konvene.sim.machine.loop.Deadlock` if every task waits without a timer."""
+        captured_logs.start_capture(threading.get_ident(), self.log)
         try:
             return self.loop.run_until_complete(self.loop.spawn(TEST, self._run(main)))  # type: ignore[no-any-return]
         finally:
-            captured_logs.forget(threading.get_ident())
+            captured_logs.stop_capture(threading.get_ident())
 
     async def _run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if not self._lives:
+        if not self._starts:
             await self.start()
             for name, partitions in self._topics.items():
                 await self.create_topic(name, partitions)
         return await main()
 
     def spawn(self, host: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a coroutine on a host of its own, which can be killed: see `kill_host`."""
+        """Run a coroutine on a host of its own, which `kill_host` can kill."""
         if host in (BROKER, TEST):
-            raise ValueError(f"the host {host} is taken; give yours another name")
+            raise ValueError(f"the host name {host} is reserved; use another one")
         return self.loop.spawn(host, work)
 
     def kill_host(self, host: str) -> None:
@@ -126,33 +126,33 @@ class VirtualKonvene:
         self.loop.close()
         self._node = None
 
-    # --- the broker's life ---
+    # --- starting and stopping the broker ---
 
     async def start(self) -> None:
         """Start the broker, or start it again with the same data."""
         if self._node is not None:
             return
-        self._lives += 1
-        doors = Environment.seeded(self.clock_ms, Random(f"{self._seed} {self._lives}"))
-        self._node = await self.loop.spawn(BROKER, self._begin(doors))
+        self._starts += 1
+        environment = Environment.seeded(self.clock_ms, Random(f"{self._seed} {self._starts}"))
+        self._node = await self.loop.spawn(BROKER, self._start_node(environment))
 
-    async def _begin(self, doors: Environment) -> Node:
-        node = Node(self._disk, "/konvene", self.settings, self.faults, doors, BROKER)
+    async def _start_node(self, environment: Environment) -> Node:
+        node = Node(self._disk, "/konvene", self.settings, self.faults, environment, BROKER)
         await node.start(PORT)
         return node
 
     async def stop(self) -> None:
-        """Stop the broker properly."""
+        """Shut the broker down: answer waiting requests and flush everything to disk."""
         if self._node is not None:
-            self._past = self.rebalances()
+            self._rebalances_before_stop = self.rebalances()
             node, self._node = self._node, None
             await self.loop.spawn(BROKER, node.stop())
             self.loop.kill(BROKER)
 
     def kill(self, *, power_cut: bool = False) -> None:
-        """Kill the broker, or with `power_cut` the machine: unsynced bytes are lost."""
+        """Kill the broker as `kill -9` does; with `power_cut`, unsynced bytes are lost too."""
         if self._node is not None:
-            self._past = self.rebalances()
+            self._rebalances_before_stop = self.rebalances()
             assert isinstance(self._disk, MemoryDisk)
             self._disk = self._disk.crash() if power_cut else self._disk.copy()
             self._node = None
@@ -166,29 +166,29 @@ class VirtualKonvene:
             await self.stop()
         await self.start()
 
-    def inside(self, act: Callable[[Broker], T]) -> T:
-        """Run a function with the broker."""
+    def with_broker(self, function: Callable[[Broker], T]) -> T:
+        """Call a function with the `Broker` object, and return the result."""
         if self._node is None:
-            raise RuntimeError("the broker is down; start() starts it again")
-        return self.loop.host(BROKER).context.copy().run(act, self._node.broker)
+            raise RuntimeError("the broker is stopped; start() starts it again")
+        return self.loop.host(BROKER).context.copy().run(function, self._node.broker)
 
     # --- topics and records ---
 
     def cluster(self, client: str = "konvene") -> Cluster:
-        """Return a client: `async with virtual_konvene.cluster("ann") as cluster`."""
+        """Return a client with this client id, for `async with virtual_konvene.cluster("ann") as cluster`."""
         return Cluster(self.bootstrap, ClientSettings(client_id=client))
 
     async def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, Any] | None = None
     ) -> None:
-        told = {key: str(value) for key, value in (configs or {}).items()}
+        texts = {key: str(value) for key, value in (configs or {}).items()}
         async with self.cluster(OWN_CLIENT) as cluster:
-            await Admin(cluster).create_topic(name, partitions=partitions, configs=told)
+            await Admin(cluster).create_topic(name, partitions=partitions, configs=texts)
 
     async def produce(
         self, topic: str, values: Iterable[str | bytes], *, partition: int | None = None
     ) -> None:
-        """Write records in order; without a partition round-robin."""
+        """Write records in order, to `partition` or else round-robin."""
         async with (
             self.cluster(OWN_CLIENT) as cluster,
             Producer(cluster, clock_ms=self.clock_ms) as producer,
@@ -212,49 +212,54 @@ class VirtualKonvene:
 
     def group(self, name: str) -> GroupView:
         """Return the current state of a group."""
-        return self.inside(lambda broker: look(broker, name))
+        return self.with_broker(lambda broker: group_view(broker, name))
 
     def rebalances(self, group: str | None = None) -> list[RebalanceView]:
-        """Return the rebalances of a group (or all), oldest first; also while the broker is stopped."""
+        """Return the rebalances of a group, or of all groups, oldest first; also while the broker is
+        stopped."""
         if self._node is None:
-            return [each for each in self._past if group in (None, each.group)]
-        return self.inside(lambda broker: history(broker, group))
+            return [each for each in self._rebalances_before_stop if group in (None, each.group)]
+        return self.with_broker(lambda broker: rebalance_history(broker, group))
 
     async def wait_stable(self, group: str, members: int | None = None, within_s: float = 300.0) -> GroupView:
-        """Wait until the group is Stable with so many members, in virtual seconds."""
+        """Wait until the group is Stable, with `members` members if given, and return it.
 
-        def is_so() -> bool:
-            found = self.group(group)
-            return found.state == State.STABLE and members in (None, len(found.members))
+        Raises TimeoutError after `within_s` seconds of virtual time."""
 
-        what = f"group {group} Stable with {'any' if members is None else members} members"
-        await self.until(is_so, within_s, what)
+        def is_stable() -> bool:
+            view = self.group(group)
+            return view.state == State.STABLE and members in (None, len(view.members))
+
+        description = f"group {group} Stable with {'any' if members is None else members} members"
+        await self.until(is_stable, within_s, description)
         return self.group(group)
 
-    async def until(self, is_so: Callable[[], object], within_s: float = 300.0, what: str = "so") -> None:
-        """Wait for a condition. Raises TimeoutError after so many virtual seconds."""
+    async def until(
+        self, condition: Callable[[], object], within_s: float = 300.0, description: str = "as expected"
+    ) -> None:
+        """Wait until `condition` is true. Raises TimeoutError after `within_s` seconds of virtual time."""
         deadline = self.now + within_s
-        while self._node is None or not is_so():
+        while self._node is None or not condition():
             if self.now >= deadline:
                 groups = "\n".join(str(each) for each in self.rebalances()[-5:])
                 raise TimeoutError(
-                    f"not {what} within {within_s} s; the last rebalances:\n{groups or 'none'}"
+                    f"not {description} within {within_s} s; the last rebalances:\n{groups or 'none'}"
                 )
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
 
 
-class _Place:
-    """Where faults find the broker; what takes time is begun."""
+class _VirtualBrokerControl:
+    """Gives faults access to the broker; `restart` only schedules the restart."""
 
     def __init__(self, konvene: VirtualKonvene) -> None:
         self._konvene = konvene
 
     def __repr__(self) -> str:
-        return f"<place of {self._konvene!r}>"
+        return f"<control of {self._konvene!r}>"
 
-    def inside(self, act: Callable[[Broker], T]) -> T:
-        """Run a function with the broker."""
-        return self._konvene.inside(act)
+    def with_broker(self, function: Callable[[Broker], T]) -> T:
+        """Call a function with the `Broker` object, and return the result."""
+        return self._konvene.with_broker(function)
 
     def restart(self, *, kill: bool = False) -> None:
         """Stop or kill the broker, and start it again with its data."""

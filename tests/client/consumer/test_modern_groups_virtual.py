@@ -108,14 +108,14 @@ def test_answers_that_are_lost_cost_time_and_nothing_else(virtual_konvene: Virtu
         joined = faults.lose_response("ConsumerGroupHeartbeat", client="ann")
         ann = Reader(virtual_konvene, "ann")
         await virtual_konvene.until(lambda: len(ann.holds) == 4)
-        assert joined.happened
+        assert joined.applied
         bob = Reader(virtual_konvene, "bob")
         await virtual_konvene.until(lambda: any("bob takes" in line for line in bob.happened))
         lost = [faults.lose_response("ConsumerGroupHeartbeat", client="ann")]
-        await virtual_konvene.until(lambda: lost[0].happened)
+        await virtual_konvene.until(lambda: lost[0].applied)
         await virtual_konvene.until(lambda: len(ann.holds) == 2)
         lost += [faults.lose_response("ConsumerGroupHeartbeat", client=each) for each in ("ann", "bob")]
-        await virtual_konvene.until(lambda: len(bob.holds) == 2 and all(f.happened for f in lost))
+        await virtual_konvene.until(lambda: len(bob.holds) == 2 and all(f.applied for f in lost))
         await asyncio.sleep(2 * SESSION_S)
         assert sorted(ann.holds | bob.holds) == [TopicPartition("orders", p) for p in range(4)]
         assert (len(ann.holds), len(bob.holds)) == (2, 2)

@@ -129,7 +129,7 @@ def test_answers_that_are_lost_lose_no_record(virtual_konvene: VirtualKonvene) -
         for i, api in enumerate(("ShareFetch", "ShareGroupHeartbeat", "ShareFetch", "ShareFetch")):
             fault = konvene.faults.lose_response(api, client="ann")
             await konvene.produce("orders", [str(i)], partition=i)
-            await konvene.until(lambda f=fault: f.happened)  # type: ignore[misc]
+            await konvene.until(lambda f=fault: f.applied)  # type: ignore[misc]
         await konvene.until(lambda: {v for _, v, _ in ann.got} == set("0123"))
         await asyncio.sleep(2 * LOCK_S)
         async with konvene.cluster("admin") as cluster:

@@ -1,7 +1,8 @@
-"""The response that says an error, for any request: what a broker answers that refuses.
+"""Error responses for any request of the protocol, as a broker that rejects the request would send them.
 
-Most responses have one error code at the top. The others say it row by row, for what was asked for; those are
-the rows of `BY_ROW`. An API that can say no error at all cannot be refused, and `refusal` says so.
+Most responses have one top-level error code. `BUILDERS` has the APIs whose responses need more: an error code
+in each row of the request, or other fields with special values. `error_response` raises `NoErrorField` for an
+API whose response has no error code.
 """
 
 from __future__ import annotations
@@ -52,31 +53,31 @@ FIRST_FETCH_WITH_ERROR = 7
 FIRST_ADD_OF_TRANSACTIONS = 4
 
 
-class CannotRefuse(ValueError):
-    """The response of the API has no error code."""
+class NoErrorField(ValueError):
+    """The response of this API version has no error code."""
 
 
-def refusal(api: Api, version: int, request: Any, error: Errors) -> Struct:
-    """Return the error response. Raises `CannotRefuse`."""
-    by_row = BY_ROW.get(api.name)
-    if by_row is not None:
-        return by_row(version, request, error)
-    if not can_be_refused(api, version):
-        raise CannotRefuse(f"a response to {api.name} has no place for an error")
+def error_response(api: Api, version: int, request: Any, error: Errors) -> Struct:
+    """Return the response to `request` that reports `error`. Raises `NoErrorField`."""
+    builder = BUILDERS.get(api.name)
+    if builder is not None:
+        return builder(version, request, error)
+    if not has_error_field(api, version):
+        raise NoErrorField(f"the response to {api.name} v{version} has no error code")
     return api.response(error_code=error)
 
 
-def can_be_refused(api: Api, version: int | None = None) -> bool:
-    """Return True if the response has an error code, in some version or in this one."""
-    return api.name in BY_ROW or any(
+def has_error_field(api: Api, version: int | None = None) -> bool:
+    """Return True if the response has an error code in `version`, or in any version if it is None."""
+    return api.name in BUILDERS or any(
         field.name == "error_code" and (version is None or version in field.versions)
         for field in api.response.__fields__
     )
 
 
 def _join(version: int, request: Any, error: Errors) -> Struct:
-    nothing = None if version >= FIRST_JOIN_WITHOUT_PROTOCOL else ""
-    return JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name=nothing)
+    no_protocol = None if version >= FIRST_JOIN_WITHOUT_PROTOCOL else ""
+    return JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name=no_protocol)
 
 
 def _commit(version: int, request: Any, error: Errors) -> Struct:
@@ -221,7 +222,7 @@ def _txn_commit(version: int, request: Any, error: Errors) -> Struct:
     )
 
 
-BY_ROW: dict[str, Callable[[int, Any, Errors], Struct]] = {
+BUILDERS: dict[str, Callable[[int, Any, Errors], Struct]] = {
     "JoinGroup": _join,
     "OffsetCommit": _commit,
     "OffsetFetch": _offset_fetch,

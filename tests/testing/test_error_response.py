@@ -1,4 +1,5 @@
-"""Every API that can say an error says it, in every version; the others are known."""
+"""Error responses: every API with an error code reports it in every version; the APIs without one are
+listed."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from konvene.testing.refusal import CannotRefuse, can_be_refused, refusal
+from konvene.testing.error_response import NoErrorField, error_response, has_error_field
 
 ROUTES = routes(HANDLERS)
 
-CANNOT = {
+WITHOUT_TOP_LEVEL_ERROR = {
     "DescribeGroups", "CreateTopics", "DeleteTopics", "DeleteRecords", "OffsetForLeaderEpoch", "CreateAcls",
     "DeleteAcls", "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs", "CreatePartitions",
     "DeleteGroups", "IncrementalAlterConfigs", "DescribeProducers", "ConsumerGroupDescribe",
@@ -38,9 +39,9 @@ CANNOT = {
     "WriteTxnMarkers", "InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState",
     "DeleteShareGroupState", "ReadShareGroupStateSummary", "DescribeShareGroupOffsets",
 }  # fmt: skip
-"""They say errors row by row, and are no business of members."""
+"""APIs that report errors only row by row and that group members do not use."""
 
-ASKED = {
+REQUESTS = {
     request.__key__: request
     for request in (
         ProduceRequest(topic_data=(TopicProduceData(name="t", partition_data=(PartitionProduceData(),)),)),
@@ -63,34 +64,34 @@ ASKED = {
         ),
     )
 }
-"""Requests with a row, where errors are told in rows."""
+"""Requests with one row, for APIs that report errors row by row."""
 
 
-def test_who_cannot_be_refused_is_known() -> None:
-    """The list above is whole; asking for it is an error."""
-    assert {r.api.name for r in ROUTES.values() if not can_be_refused(r.api)} == CANNOT
-    with pytest.raises(CannotRefuse):
-        refusal(ROUTES[15].api, 5, None, Errors.NOT_COORDINATOR)
+def test_apis_without_error_code_are_listed() -> None:
+    """`WITHOUT_TOP_LEVEL_ERROR` is complete; `error_response` raises for these APIs."""
+    assert {r.api.name for r in ROUTES.values() if not has_error_field(r.api)} == WITHOUT_TOP_LEVEL_ERROR
+    with pytest.raises(NoErrorField):
+        error_response(ROUTES[15].api, 5, None, Errors.NOT_COORDINATOR)
 
 
 @pytest.mark.parametrize(
-    "route", [r for r in ROUTES.values() if can_be_refused(r.api)], ids=lambda r: r.api.name
+    "route", [r for r in ROUTES.values() if has_error_field(r.api)], ids=lambda r: r.api.name
 )
-def test_the_error_is_in_the_response(route: Route) -> None:
-    """In each version it can be written, and what is read back holds the error."""
-    request = ASKED.get(route.api.key, route.api.request())
-    silent = []
+def test_response_has_the_error_in_every_version(route: Route) -> None:
+    """The encoded response decodes to one with the error code."""
+    request = REQUESTS.get(route.api.key, route.api.request())
+    without_error = []
     for version in range(route.first, route.last + 1):
-        if not can_be_refused(route.api, version):
-            silent.append(version)
+        if not has_error_field(route.api, version):
+            without_error.append(version)
             continue
-        response = refusal(route.api, version, request, Errors.NOT_COORDINATOR)
+        response = error_response(route.api, version, request, Errors.NOT_COORDINATOR)
         frame = b"".join(route.write(version, 7, response))
         header = 4 + (1 if route.api.response_header_version(version) else 0)
-        found = decode(route.api.response, version, frame[4 + header :])
-        assert "error_code=16" in repr(found).replace("<Errors.NOT_COORDINATOR: 16>", "16")
-    assert silent == [v for v in NO_ERROR_YET.get(route.api.name, ()) if v >= route.first]
+        decoded = decode(route.api.response, version, frame[4 + header :])
+        assert "error_code=16" in repr(decoded).replace("<Errors.NOT_COORDINATOR: 16>", "16")
+    assert without_error == [v for v in VERSIONS_WITHOUT_ERROR.get(route.api.name, ()) if v >= route.first]
 
 
-NO_ERROR_YET = {"DescribeLogDirs": (1, 2), "ElectLeaders": (0,)}
-"""Versions whose response has no place for it."""
+VERSIONS_WITHOUT_ERROR = {"DescribeLogDirs": (1, 2), "ElectLeaders": (0,)}
+"""Versions whose response has no error code."""
