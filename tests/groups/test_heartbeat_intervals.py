@@ -1,4 +1,4 @@
-"""What members are told to wait between heartbeats, and how long an answer may be kept, for all settings."""
+"""The heartbeat interval sent to members and how long a response may be held, for all settings."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ INTERVALS = st.integers(1, 60_000)
 MEMBERS = st.integers(0, 100_000)
 
 
-def config(policy: str = "responsive", **said: int) -> dict[str, Any]:
-    """The settings that the policy rests on, at their defaults but for what is said."""
+def config(policy: str = "responsive", **overrides: int) -> dict[str, Any]:
+    """Return the settings of the policy: the defaults, overridden by `overrides`."""
     names = {name: row.default for name, row in BROKER.items() if name.startswith("konvene.heartbeat.")}
     return names | {"konvene.heartbeat.policy": policy} | {
-        f"konvene.heartbeat.{name.replace('_', '.')}": value for name, value in said.items()
+        f"konvene.heartbeat.{name.replace('_', '.')}": value for name, value in overrides.items()
     }  # fmt: skip
 
 
@@ -42,113 +42,122 @@ CONFIGS = st.builds(
 
 
 @given(INTERVALS, MEMBERS, st.booleans(), CONFIGS)
-def test_as_by_kafka_unless_asked(configured: int, members: int, waits: bool, said: dict[str, Any]) -> None:
-    """With policy kafka everybody is told what is configured."""
-    as_kafka = said | {"konvene.heartbeat.policy": "kafka"}
+def test_policy_kafka_keeps_the_configured_interval(
+    configured: int, members: int, waits: bool, settings: dict[str, Any]
+) -> None:
+    """With policy kafka every member gets the configured interval."""
+    as_kafka = settings | {"konvene.heartbeat.policy": "kafka"}
     assert heartbeat_interval_ms(configured, as_kafka, members, waits=waits) == configured
 
 
 @given(INTERVALS, MEMBERS, st.booleans(), CONFIGS)
-def test_never_longer_than_configured(
-    configured: int, members: int, waits: bool, said: dict[str, Any]
+def test_the_interval_is_never_longer_than_configured(
+    configured: int, members: int, waits: bool, settings: dict[str, Any]
 ) -> None:
-    """However many there are and whatever is set; and never nothing."""
-    assert 0 < heartbeat_interval_ms(configured, said, members, waits=waits) <= configured
+    """Whatever the number of members and the settings; and never 0."""
+    assert 0 < heartbeat_interval_ms(configured, settings, members, waits=waits) <= configured
 
 
 @given(INTERVALS, MEMBERS, CONFIGS, st.text(min_size=1))
-def test_each_has_its_own_only_where_intervals_are_stretched(
-    configured: int, members: int, said: dict[str, Any], member_id: str
+def test_members_get_individual_intervals_only_if_intervals_are_stretched(
+    configured: int, members: int, settings: dict[str, Any], member_id: str
 ) -> None:
-    """Always the same, a tenth more or less than it would be, and never above the configured one."""
-    common = heartbeat_interval_ms(configured, said, members, waits=False)
-    own = heartbeat_interval_ms(configured, said, members, waits=False, member_id=member_id)
-    assert own == heartbeat_interval_ms(configured, said, members, waits=False, member_id=member_id)
-    if common <= said["konvene.heartbeat.interval.ms"]:
+    """It is stable, within a tenth of the common interval, and never above the configured one."""
+    common = heartbeat_interval_ms(configured, settings, members, waits=False)
+    own = heartbeat_interval_ms(configured, settings, members, waits=False, member_id=member_id)
+    assert own == heartbeat_interval_ms(configured, settings, members, waits=False, member_id=member_id)
+    if common <= settings["konvene.heartbeat.interval.ms"]:
         assert own == common
     else:
         assert common * 9 // 10 <= own <= min(configured, common * 11 // 10)
 
 
-def test_ten_thousand_who_joined_at_once_come_apart() -> None:
-    """Of those who would come in the same moment few do, and all together hardly more often."""
-    told = Counter(
+def test_heartbeats_of_ten_thousand_simultaneous_joins_spread_out() -> None:
+    """Few of them heartbeat in the same moment, and the total rate hardly grows."""
+    intervals = Counter(
         heartbeat_interval_ms(5000, config(), 10_000, waits=False, member_id=f"member-{n}")
         for n in range(10_000)
     )
-    assert (min(told), max(told)) == (4501, 5000)
-    assert max(told.values()) < 50
-    assert sum(ms * count for ms, count in told.items()) / 10_000 > 4700
+    assert (min(intervals), max(intervals)) == (4501, 5000)
+    assert max(intervals.values()) < 50
+    assert sum(ms * count for ms, count in intervals.items()) / 10_000 > 4700
 
 
 @given(INTERVALS, MEMBERS, CONFIGS)
-def test_all_together_stay_in_the_budget(configured: int, members: int, said: dict[str, Any]) -> None:
-    """No more heartbeats a second than there may be, unless the configured interval itself means more."""
-    told = heartbeat_interval_ms(configured, said, members, waits=False)
-    budget = said["konvene.heartbeat.budget.per.second"]
-    assert told == configured or members * 1000 <= budget * told
+def test_the_heartbeat_rate_stays_in_the_budget(
+    configured: int, members: int, settings: dict[str, Any]
+) -> None:
+    """The rate of heartbeats stays within the budget, unless the configured interval alone exceeds it."""
+    interval = heartbeat_interval_ms(configured, settings, members, waits=False)
+    budget = settings["konvene.heartbeat.budget.per.second"]
+    assert interval == configured or members * 1000 <= budget * interval
 
 
 @given(INTERVALS, MEMBERS, MEMBERS, CONFIGS)
-def test_more_members_are_never_told_less(
-    configured: int, one: int, other: int, said: dict[str, Any]
+def test_the_interval_never_falls_with_more_members(
+    configured: int, one: int, other: int, settings: dict[str, Any]
 ) -> None:
     """The interval grows with the number of members, in steps."""
     few, many = sorted((one, other))
-    told = [heartbeat_interval_ms(configured, said, members, waits=False) for members in (few, many)]
-    assert told[0] <= told[1]
-    shortest = said["konvene.heartbeat.interval.ms"]
-    assert all(t in (configured, shortest) or t % STEP_MS == 0 for t in told)
+    intervals = [heartbeat_interval_ms(configured, settings, members, waits=False) for members in (few, many)]
+    assert intervals[0] <= intervals[1]
+    shortest = settings["konvene.heartbeat.interval.ms"]
+    assert all(interval in (configured, shortest) or interval % STEP_MS == 0 for interval in intervals)
 
 
 @given(INTERVALS, MEMBERS, MEMBERS, CONFIGS)
-def test_who_waits_is_told_the_same_however_many(
-    configured: int, one: int, other: int, said: dict[str, Any]
+def test_the_interval_of_waiting_members_does_not_depend_on_their_number(
+    configured: int, one: int, other: int, settings: dict[str, Any]
 ) -> None:
-    """A rebalance is over soon also where there are many."""
-    told = {heartbeat_interval_ms(configured, said, members, waits=True) for members in (one, other)}
-    assert told == {min(configured, said["konvene.heartbeat.waiting.interval.ms"])}
+    """A rebalance ends soon in large groups as well."""
+    intervals = {heartbeat_interval_ms(configured, settings, members, waits=True) for members in (one, other)}
+    assert intervals == {min(configured, settings["konvene.heartbeat.waiting.interval.ms"])}
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "expected"),
     [(0, 1000), (2000, 1000), (2001, 1250), (2500, 1250), (2501, 1500), (10_000, 5000), (10_001, 5000)],
 )
-def test_the_interval_by_default(members: int, told: int) -> None:
+def test_the_interval_by_default(members: int, expected: int) -> None:
     """One second for up to 2,000 members, Kafka's five seconds from 10,000 on."""
-    assert heartbeat_interval_ms(5000, config(), members, waits=False) == told
+    assert heartbeat_interval_ms(5000, config(), members, waits=False) == expected
 
 
 @given(st.integers(0, 3_600_000), st.booleans())
-def test_held_below_the_told_interval(told: int, is_static: bool) -> None:
-    """A fifth of the interval stays, and a tenth of a second at least; else nothing is held."""
-    held = max_hold_ms(told, is_static=is_static)
+def test_a_response_is_held_for_less_than_the_interval(interval: int, is_static: bool) -> None:
+    """At least a fifth of the interval and a tenth of a second remain; otherwise nothing is held."""
+    held = max_hold_ms(interval, is_static=is_static)
     assert held >= 0
-    assert held == 0 or held <= told - 100
-    assert held == 0 or held <= told * 0.8 + 1
+    assert held == 0 or held <= interval - 100
+    assert held == 0 or held <= interval * 0.8 + 1
 
 
 @given(st.integers(0, 3_600_000))
-def test_a_static_member_is_never_held_for_long(told: int) -> None:
-    """Its close waits for the answer."""
-    assert max_hold_ms(told, is_static=True) == min(max_hold_ms(told, is_static=False), MOST_STATIC_MS)
+def test_responses_to_static_members_are_held_briefly(interval: int) -> None:
+    """Its close waits for the response."""
+    assert max_hold_ms(interval, is_static=True) == min(
+        max_hold_ms(interval, is_static=False), MOST_STATIC_MS
+    )
     assert MOST_STATIC_MS == 800
 
 
 @pytest.mark.parametrize(
-    ("told", "held"), [(5000, 4000), (1250, 1000), (1000, 800), (500, 400), (250, 150), (100, 0), (50, 0)]
+    ("interval", "expected"),
+    [(5000, 4000), (1250, 1000), (1000, 800), (500, 400), (250, 150), (100, 0), (50, 0)],
 )
-def test_how_long_answers_are_held(told: int, held: int) -> None:
+def test_max_hold_of_usual_intervals(interval: int, expected: int) -> None:
     """As measured to be safe with real clients: 800 of 1,000 ms, 4,000 of 5,000."""
-    assert max_hold_ms(told, is_static=False) == held
+    assert max_hold_ms(interval, is_static=False) == expected
 
 
 # --- members of classic groups ---
 
 
 @given(st.integers(0, 3_600_000), st.booleans())
-def test_classic_members_are_held_below_their_interval(learnt: int, is_static: bool) -> None:
-    """A tenth of it stays, and 4.5 s are the most; from static members 0.8 s."""
+def test_responses_to_classic_members_are_held_for_less_than_their_interval(
+    learnt: int, is_static: bool
+) -> None:
+    """At least a tenth of the interval remains; the maximum is 4.5 s, and 0.8 s for static members."""
     held = max_classic_hold_ms(learnt, is_static=is_static)
     assert 0 <= held <= learnt * 0.9
     assert held <= (MOST_STATIC_MS if is_static else MOST_CLASSIC_MS) < 5000
@@ -158,11 +167,9 @@ JITTER_MS = st.integers(0, 2000)
 
 
 @given(st.integers(100, 60_000), st.lists(st.tuples(JITTER_MS, st.integers(0, 100)), max_size=30))
-def test_the_interval_is_never_taken_for_longer_than_the_shortest_gap(
-    interval: int, beats: list[tuple[int, int]]
-) -> None:
-    """Of a client that counts from its heartbeats: each comes late by some time, and its answer is held for
-    some part of what may be."""
+def test_the_learnt_interval_lies_between_the_gaps(interval: int, beats: list[tuple[int, int]]) -> None:
+    """For a client that counts from its heartbeats: each is late by some time, and its response is held for
+    part of the allowed time."""
     spacing, now, gaps = HeartbeatSpacing(), 0, []
     spacing.came(now, again=False)
     for late, percent in beats:
@@ -176,8 +183,8 @@ def test_the_interval_is_never_taken_for_longer_than_the_shortest_gap(
 
 
 @given(st.integers(500, 10_000), st.integers(4, 60))
-def test_holds_do_not_feed_upon_themselves(interval: int, beats: int) -> None:
-    """A client that counts from the answer is held for no longer in the end than in the beginning."""
+def test_holding_responses_does_not_stretch_the_learnt_interval(interval: int, beats: int) -> None:
+    """A client that counts from the response is held no longer in the end than in the beginning."""
     spacing, now, answered = HeartbeatSpacing(), 0, 0
     for _ in range(beats):
         spacing.came(now, again=now > 0)
@@ -187,8 +194,8 @@ def test_holds_do_not_feed_upon_themselves(interval: int, beats: int) -> None:
     assert spacing.learnt_ms in (0, interval)
 
 
-def test_what_says_nothing_of_the_interval() -> None:
-    """A gap with another heartbeat in it, or behind an answer that came late; and two gaps are not enough."""
+def test_ambiguous_gaps_do_not_teach_an_interval() -> None:
+    """A gap with another heartbeat in it, or after a late response; and two gaps are not enough."""
     spacing = HeartbeatSpacing()
     assert repr(spacing) == "<heartbeat interval not known yet>"
     for at, again in ((0, False), (3000, True), (6000, True), (60_000, False)):

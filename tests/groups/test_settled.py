@@ -1,4 +1,4 @@
-"""A heartbeat with nothing to say is answered as before while nothing is there to tell, and no longer."""
+"""A cached heartbeat is valid until the group has something to report to the member."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from konvene.groups.streams import group as streams
 from konvene.shard.image import Topics
 
 
-def of(kind: Any) -> tuple[Any, CachedHeartbeat, dict[str, Any]]:
-    """A group of one, what the heartbeat of its member rests on, and all groups."""
+def group_with_cached_heartbeat(kind: Any) -> tuple[Any, CachedHeartbeat, dict[str, Any]]:
+    """Return a group of one member, the cached heartbeat of that member, and all groups."""
     group = kind.ConsumerGroup("g") if kind is consumer else kind.StreamsGroup("g")
     group.put(kind.Member("ann"))
     return group, CachedHeartbeat(group, group.members["ann"]), {"g": group}
 
 
 @pytest.mark.parametrize("kind", [consumer, streams])
-def test_the_story_of_a_rebalance_is_nobodys_news(kind: Any) -> None:
-    """When it ends, whoever is settled already goes on as before."""
-    group, settled, groups = of(kind)
+def test_the_trace_of_a_rebalance_does_not_invalidate_it(kind: Any) -> None:
+    """When a rebalance ends, the cached heartbeats of settled members stay valid."""
+    group, cached, groups = group_with_cached_heartbeat(kind)
     group.soft = replace(group.soft, trace=RebalanceTrace(7))
-    assert settled.is_current(groups)
+    assert cached.is_current(groups)
     group.soft = replace(group.soft, trace=None, computing=3)
-    assert settled.is_current(groups)
+    assert cached.is_current(groups)
 
 
 @pytest.mark.parametrize(
-    ("kind", "news"),
+    ("kind", "change"),
     [
         (consumer, {"seen": Topics()}),
         (streams, {"seen": Topics()}),
@@ -41,22 +41,22 @@ def test_the_story_of_a_rebalance_is_nobodys_news(kind: Any) -> None:
         (streams, {"description": "told"}),
     ],
 )
-def test_what_members_are_told_is_news(kind: Any, news: dict[str, Any]) -> None:
+def test_a_change_of_what_members_receive_invalidates_it(kind: Any, change: dict[str, Any]) -> None:
     """Also if something else has changed before."""
-    group, settled, groups = of(kind)
+    group, cached, groups = group_with_cached_heartbeat(kind)
     group.soft = replace(group.soft, trace=RebalanceTrace(7))
-    assert settled.is_current(groups)
-    group.soft = replace(group.soft, **news)
-    assert not settled.is_current(groups)
+    assert cached.is_current(groups)
+    group.soft = replace(group.soft, **change)
+    assert not cached.is_current(groups)
 
 
 @pytest.mark.parametrize("kind", [consumer, streams])
-def test_a_new_epoch_and_another_group_are_news(kind: Any) -> None:
-    """So is the member, if it is another value."""
-    group, settled, groups = of(kind)
-    assert not settled.is_current({"g": group.copy()})
+def test_a_new_epoch_or_another_group_invalidates_it(kind: Any) -> None:
+    """A replaced member invalidates it as well."""
+    group, cached, groups = group_with_cached_heartbeat(kind)
+    assert not cached.is_current({"g": group.copy()})
     group.epoch += 1
-    assert not settled.is_current(groups)
+    assert not cached.is_current(groups)
     group.epoch -= 1
     group.put(replace(group.members["ann"], rack_id="r"))
-    assert not settled.is_current(groups)
+    assert not cached.is_current(groups)

@@ -1,4 +1,4 @@
-"""Each file of `tests/scenarios` is a conversation and what must follow from it, line by line."""
+"""Transcripts: each file of `tests/scenarios` is a sequence of commands and their exact output."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios").glob("*/*.txt"))
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_transcript(path: Path) -> None:
-    """What happens is what the file says happens, and every invariant holds; KONVENE_REWRITE=1 writes it
-    down anew."""
+    """The output is that of the file, and every invariant holds; KONVENE_REWRITE=1 rewrites the file."""
     text = path.read_text()
-    happened = run_file(text)
+    transcript = run_file(text)
     if os.environ.get("KONVENE_REWRITE"):
-        path.write_text(happened)
-    assert happened == text
+        path.write_text(transcript)
+    assert transcript == text

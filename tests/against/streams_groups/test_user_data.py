@@ -91,7 +91,7 @@ def test_of_damaged_bytes_we_read_nothing_that_kafka_does_not() -> None:
 def told_of(value: Row, data: bytes) -> dict[str, Any] | None:
     try:
         if value["kind"] == "subscription":
-            return rows.told_subscription(read_subscription_info(data))
-        return rows.told_assignment(read_assignment_info(data, rows.assignment(value)[1]))
+            return rows.subscription_row(read_subscription_info(data))
+        return rows.assignment_row(read_assignment_info(data, rows.assignment(value)[1]))
     except UserDataError:
         return None

@@ -1,7 +1,9 @@
-"""Clients that behave: of the consumer protocol, and of the classic one, eager and cooperative.
+"""Well-behaved clients of the consumer protocol and of the classic protocol, eager and cooperative.
 
-Each knows only what it was told. An answer may be lost on the way; then it does what real clients do. What a
-client `owns` is what it reads from at that moment, whatever the coordinator thinks.
+Each client knows only the responses that it received. A response may be lost; then the client does what real
+clients do. `owns` is the set of partitions that the client consumes at that moment, whatever the
+coordinator's
+state.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.groups.consumer.room import Owned, Room, error
+from tests.groups.consumer.harness import GroupHarness, Owned, error
 
 from konvene.codec.compile import encode
 from konvene.codec.uuid import Uuid
@@ -30,7 +32,7 @@ DROPS = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_MEMBER_EPOCH, Errors.FENCED_INS
 
 @dataclass
 class Client:
-    """One process. `epoch` is its member epoch or generation, -1 while it is in no group."""
+    """One client process. `epoch` is its member epoch or generation, -1 while it is in no group."""
 
     name: str
     instance: str | None = None
@@ -42,98 +44,105 @@ class Client:
     member_id: str = ""
     epoch: int = -1
     owns: Units = field(default_factory=set)
-    told: Units = field(default_factory=set)
+    assigned: Units = field(default_factory=set)
     needs: str = "join"
-    unsure: bool = True
-    """Whether it has to say everything: at the beginning, and when an answer was lost."""
-    made: int = 0
+    full_heartbeat: bool = True
+    """Whether the next heartbeat must be a full one: the first, and after a lost response."""
+    ids_used: int = 0
 
     def forget(self, *, anew: bool = False) -> None:
-        """It reads nothing any more; `anew`: and it is another member from here on."""
-        self.owns, self.told, self.epoch, self.needs, self.unsure = set(), set(), -1, "join", True
+        """Drop all partitions and the epoch; with `anew` the member id too."""
+        self.owns, self.assigned, self.epoch, self.needs, self.full_heartbeat = set(), set(), -1, "join", True
         if anew:
             self.member_id = ""
 
-    def give_up(self) -> None:
-        """What it was told to give up, it has; and takes what it was told to have."""
+    def apply_assignment(self) -> None:
+        """Revoke and take over partitions so that `owns` equals the last received assignment."""
         if self.epoch > 0:
-            self.owns = set(self.told)
+            self.owns = set(self.assigned)
 
-    # --- the consumer protocol ---
+    # --- consumer protocol ---
 
-    def beat(self, room: Room, *, lost: bool = False, slow: bool = False, says: bool = True) -> Any:
-        """One heartbeat. `slow`: it reads on what it is told to give up; `says`: it says what it owns."""
+    def beat(
+        self, harness: GroupHarness, *, lost: bool = False, slow: bool = False, reports_owned: bool = True
+    ) -> Any:
+        """Send one heartbeat. `slow`: keep consuming revoked partitions; `reports_owned`: report the owned
+        partitions."""
         if not self.member_id:
-            self.made += 1
-            self.member_id = f"{self.name}-{self.made}"
+            self.ids_used += 1
+            self.member_id = f"{self.name}-{self.ids_used}"
         if self.epoch <= 0:
             names = {"subscribed_topic_names": self.topics, "subscribed_topic_regex": self.regex}
-            answer = room.beat(
+            response = harness.beat(
                 self.member_id, 0, instance_id=self.instance, server_assignor=self.assignor, **names
             )
-        elif self.unsure:
-            answer = room.beat(
+        elif self.full_heartbeat:
+            response = harness.beat(
                 self.member_id, self.epoch, instance_id=self.instance, owned=owned(self.owns),
                 rebalance_timeout_ms=30_000, subscribed_topic_names=self.topics,
                 subscribed_topic_regex=self.regex or "", server_assignor=self.assignor,
             )  # fmt: skip
         else:
-            said = {"owned": owned(self.owns)} if says else {}
-            answer = room.beat(self.member_id, self.epoch, instance_id=self.instance, **said)
-        self.unsure = lost
+            reported = {"owned": owned(self.owns)} if reports_owned else {}
+            response = harness.beat(self.member_id, self.epoch, instance_id=self.instance, **reported)
+        self.full_heartbeat = lost
         if not lost:
-            self._hears(answer, slow)
-        return answer
+            self._handle_heartbeat(response, slow)
+        return response
 
-    def _hears(self, answer: Any, slow: bool) -> None:
-        wrong = error(answer)
-        if wrong in DROPS:
-            self.forget(anew=wrong is Errors.FENCED_INSTANCE_ID)
-        elif wrong is not Errors.NONE:
-            if self.epoch <= 0 or wrong is Errors.GROUP_ID_NOT_FOUND:
+    def _handle_heartbeat(self, response: Any, slow: bool) -> None:
+        code = error(response)
+        if code in DROPS:
+            self.forget(anew=code is Errors.FENCED_INSTANCE_ID)
+        elif code is not Errors.NONE:
+            if self.epoch <= 0 or code is Errors.GROUP_ID_NOT_FOUND:
                 self.forget()
         else:
-            self.epoch = answer.member_epoch
-            if answer.assignment is not None:
-                self.told = {
-                    (t.topic_id, p) for t in answer.assignment.topic_partitions for p in t.partitions
+            self.epoch = response.member_epoch
+            if response.assignment is not None:
+                self.assigned = {
+                    (t.topic_id, p) for t in response.assignment.topic_partitions for p in t.partitions
                 }
-                if not slow or not self.owns - self.told:
-                    self.give_up()
+                if not slow or not self.owns - self.assigned:
+                    self.apply_assignment()
 
-    def leave(self, room: Room, epoch: int = -1) -> None:
-        """It leaves, for good or (-2) for a while."""
+    def leave(self, harness: GroupHarness, epoch: int = -1) -> None:
+        """Leave the group, for good (-1) or temporarily as a static member (-2)."""
         if self.classic:
-            who = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance)
-            room.ask(LeaveGroupRequest(group_id="g", members=(who,)), 5, self.name)
+            identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance)
+            harness.ask(LeaveGroupRequest(group_id="g", members=(identity,)), 5, self.name)
         elif self.epoch > 0:
-            room.beat(self.member_id, epoch, instance_id=self.instance)
+            harness.beat(self.member_id, epoch, instance_id=self.instance)
         self.forget(anew=True)
 
-    # --- the classic one ---
+    # --- classic protocol ---
 
-    def step(self, room: Room, *, lost: bool = False) -> Any:
-        """What it does next: it joins, syncs or heartbeats. The answer, or None where it has to wait."""
+    def step(self, harness: GroupHarness, *, lost: bool = False) -> Any:
+        """Send the next JoinGroup, SyncGroup or heartbeat; return the response, or None if it waits."""
         if self.needs == "join":
-            return self._join(room, lost)
+            return self._join(harness, lost)
         if self.needs == "sync":
-            return self._sync(room, lost)
-        who = {"member_id": self.member_id, "group_instance_id": self.instance, "generation_id": self.epoch}
-        answer = room.ask(HeartbeatRequest(group_id="g", **who), 4, self.name)
-        if error(answer) is Errors.REBALANCE_IN_PROGRESS:
+            return self._sync(harness, lost)
+        identity = {
+            "member_id": self.member_id,
+            "group_instance_id": self.instance,
+            "generation_id": self.epoch,
+        }
+        response = harness.ask(HeartbeatRequest(group_id="g", **identity), 4, self.name)
+        if error(response) is Errors.REBALANCE_IN_PROGRESS:
             self.needs = "join"
-        self._is_gone(answer)
-        return answer
+        self._drop_if_fenced(response)
+        return response
 
-    def _join(self, room: Room, lost: bool) -> Any:
+    def _join(self, harness: GroupHarness, lost: bool) -> Any:
         if self.eager:
             self.owns = set()
-        names = {topic.id: topic.name for topic in room.topics.by_name.values()}
+        names = {topic.id: topic.name for topic in harness.topics.by_name.values()}
         self.owns = {(t, p) for t, p in self.owns if t in names}
-        told = [(names[t], p) for t, p in sorted(self.owns)]
-        said = ConsumerProtocolSubscription(
+        owned_by_name = [(names[t], p) for t, p in sorted(self.owns)]
+        subscription = ConsumerProtocolSubscription(
             topics=self.topics,
-            owned_partitions=tuple(TopicPartition(topic=name, partitions=(p,)) for name, p in told),
+            owned_partitions=tuple(TopicPartition(topic=name, partitions=(p,)) for name, p in owned_by_name),
         )
         request = JoinGroupRequest(
             group_id="g",
@@ -142,76 +151,78 @@ class Client:
             member_id=self.member_id,
             group_instance_id=self.instance,
             protocol_type="consumer",
-            protocols=(JoinGroupRequestProtocol(name="range", metadata=b"\0\1" + encode(said, 1)),),
+            protocols=(JoinGroupRequestProtocol(name="range", metadata=b"\0\1" + encode(subscription, 1)),),
         )
-        answer = room.ask(request, 9, self.name)
-        if answer is None or lost:
-            return answer
-        return self.joined(room, answer)
+        response = harness.ask(request, 9, self.name)
+        if response is None or lost:
+            return response
+        return self.joined(harness, response)
 
-    def joined(self, room: Room, answer: Any) -> Any:
-        """It has the answer to its JoinGroup."""
-        wrong = error(answer)
-        if wrong is Errors.MEMBER_ID_REQUIRED:
-            self.member_id = answer.member_id
-            return self._join(room, False)
-        if wrong is Errors.NONE:
-            self.member_id, self.epoch, self.needs = answer.member_id, answer.generation_id, "sync"
-        self._is_gone(answer)
-        return answer
+    def joined(self, harness: GroupHarness, response: Any) -> Any:
+        """Handle the response to a JoinGroup."""
+        code = error(response)
+        if code is Errors.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+            return self._join(harness, False)
+        if code is Errors.NONE:
+            self.member_id, self.epoch, self.needs = response.member_id, response.generation_id, "sync"
+        self._drop_if_fenced(response)
+        return response
 
-    def _sync(self, room: Room, lost: bool) -> Any:
-        group = room.group
-        given: tuple[SyncGroupRequestAssignment, ...] = ()
+    def _sync(self, harness: GroupHarness, lost: bool) -> Any:
+        group = harness.group
+        assignments: tuple[SyncGroupRequestAssignment, ...] = ()
         if isinstance(group, ClassicGroup) and group.leader == self.member_id:
-            given = round_robin(group, room)
+            assignments = round_robin(group, harness)
         request = SyncGroupRequest(
             group_id="g",
             generation_id=self.epoch,
             member_id=self.member_id,
             group_instance_id=self.instance,
-            assignments=given,
+            assignments=assignments,
         )
-        answer = room.ask(request, 5, self.name)
+        response = harness.ask(request, 5, self.name)
         if lost:
             self.needs = "join"
-        elif answer is not None:
-            self.synced(room, answer)
-        return answer
+        elif response is not None:
+            self.synced(harness, response)
+        return response
 
-    def synced(self, room: Room, answer: Any) -> None:
-        """It has the answer to its SyncGroup."""
-        if error(answer) is Errors.REBALANCE_IN_PROGRESS:
+    def synced(self, harness: GroupHarness, response: Any) -> None:
+        """Handle the response to a SyncGroup."""
+        if error(response) is Errors.REBALANCE_IN_PROGRESS:
             self.needs = "join"
-        elif error(answer) is Errors.NONE:
-            read = read_assignment(answer.assignment)
-            assert read is not None, answer
-            by_name = room.topics.by_name
-            told = {(by_name[name].id, p) for name, some in read.partitions for p in some if name in by_name}
-            self.needs = "join" if self.owns - told else "heartbeat"
-            self.owns = self.told = told
-        self._is_gone(answer)
+        elif error(response) is Errors.NONE:
+            read = read_assignment(response.assignment)
+            assert read is not None, response
+            by_name = harness.topics.by_name
+            assigned = {
+                (by_name[name].id, p) for name, indexes in read.partitions for p in indexes if name in by_name
+            }
+            self.needs = "join" if self.owns - assigned else "heartbeat"
+            self.owns = self.assigned = assigned
+        self._drop_if_fenced(response)
 
-    def _is_gone(self, answer: Any) -> None:
-        wrong = error(answer)
-        if wrong in DROPS:
+    def _drop_if_fenced(self, response: Any) -> None:
+        code = error(response)
+        if code in DROPS:
             self.forget(anew=True)
-        elif wrong not in (Errors.NONE, Errors.REBALANCE_IN_PROGRESS, Errors.MEMBER_ID_REQUIRED):
+        elif code not in (Errors.NONE, Errors.REBALANCE_IN_PROGRESS, Errors.MEMBER_ID_REQUIRED):
             self.forget()
 
 
 def owned(units: Units) -> Owned:
-    """Partitions by topic."""
-    found: Owned = {}
+    """Return partition sets as partitions by topic."""
+    by_topic: Owned = {}
     for topic, partition in sorted(units):
-        found[topic] = (*found.get(topic, ()), partition)
-    return found
+        by_topic[topic] = (*by_topic.get(topic, ()), partition)
+    return by_topic
 
 
-def round_robin(group: ClassicGroup, room: Room) -> tuple[SyncGroupRequestAssignment, ...]:
-    """What a leader gives: one partition after another of `orders`, to one member after another."""
+def round_robin(group: ClassicGroup, harness: GroupHarness) -> tuple[SyncGroupRequestAssignment, ...]:
+    """Return a leader's assignments: the partitions of `orders`, dealt out to the members in turn."""
     members = list(group.members)
-    orders = room.topics.by_name.get("orders")
+    orders = harness.topics.by_name.get("orders")
     count = orders.partitions if orders is not None else 0
     return tuple(
         SyncGroupRequestAssignment(

@@ -1,8 +1,8 @@
-"""What once went wrong around consumer groups' coordinators: 19, 26, 28, 36 to 39, 43, 98 of the catalogue.
+"""Past bugs around consumer groups' coordinators: 19, 26, 28, 36 to 39, 43 and 98 of the catalogue.
 
-Some of these were mistakes of clients. It is shown that ours does not make them, against the coordinator
-itself, and what a coordinator does with a client that does. `Reader` is our client's own machine
-(`client.consumer.membership`), with an application that takes over what it is told.
+Some of these were bugs of clients. The tests show that our client does not have them, against the coordinator
+itself, and how the coordinator treats a client that has them. `Reader` is our client's state machine
+(`client.consumer.membership`) with an application that takes over its assignment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 from tests.broker.running import running
-from tests.groups.consumer.room import AUDIT, ORDERS, Room, error, kept, plain, topics
+from tests.groups.consumer.harness import (
+    AUDIT,
+    ORDERS,
+    GroupHarness,
+    error,
+    logged_state,
+    topics,
+    without_epochs,
+)
 
 from konvene.broker.groups.background_work import resolve_regexes
 from konvene.broker.net.authorizer import Operation, Resource
@@ -63,14 +71,14 @@ NONE, FENCED, UNKNOWN = Errors.NONE, Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_
 ALL = {ORDERS: (0, 1, 2, 3, 4, 5)}
 
 
-# --- 19: where an error stands ---------------------------------------------------------------------
+# --- 19: position of error codes -------------------------------------------------------------------
 
 
-def test_bug_19_errors_of_the_offset_apis_stood_elsewhere(tmp_path: Path) -> None:
-    """KAFKA-15647: Kafka's new coordinator put the errors of offset APIs where clients did not look for them.
+def test_bug_19_errors_of_the_offset_apis_were_in_the_wrong_fields(tmp_path: Path) -> None:
+    """KAFKA-15647: the new coordinator set the errors of offset APIs in fields that clients do not read.
 
-    What is wrong with a whole request stands in each partition of a commit; before the partitions of a fetch,
-    but in each of them where the version has no other place; and before those of a deletion."""
+    An error of a whole request is set in each partition of a commit; at the top of a fetch response, or in
+    each partition where the version has no such field; and at the top of a deletion response."""
     asyncio.run(_offset_errors(tmp_path))
 
 
@@ -86,25 +94,25 @@ async def _offset_errors(tmp_path: Path) -> None:
                 subscribed_topic_names=("orders",),
             )  # fmt: skip
             async with asyncio.timeout(20):
-                while (answer := await connection.send(join, 1)).error_code:
+                while (response := await connection.send(join, 1)).error_code:
                     await connection.send(FindCoordinatorRequest(coordinator_keys=("g",)), 4)
-            await _commits(connection, answer.member_epoch)
-            await _fetches(connection, answer.member_epoch)
+            await _commits(connection, response.member_epoch)
+            await _fetches(connection, response.member_epoch)
             await _deletions(connection)
         finally:
             connection.close()
 
 
 async def _fetches_too_early(connection: Connection) -> None:
-    """Nobody coordinates the group yet."""
-    asked = OffsetFetchRequestTopic(name="orders", partition_indexes=(0, 1))
+    """The group has no coordinator yet."""
+    requested = OffsetFetchRequestTopic(name="orders", partition_indexes=(0, 1))
     for version in (1, 2, 7):
-        told = await connection.send(OffsetFetchRequest(group_id="g", topics=(asked,)), version)
-        rows = [p.error_code for t in told.topics for p in t.partitions]
+        response = await connection.send(OffsetFetchRequest(group_id="g", topics=(requested,)), version)
+        rows = [p.error_code for t in response.topics for p in t.partitions]
         if version < 2:
             assert len(rows) == 2 and set(rows) <= NOT_YET
         else:
-            assert (told.error_code in NOT_YET, rows) == (True, [])
+            assert (response.error_code in NOT_YET, rows) == (True, [])
     group = OffsetFetchRequestGroup(
         group_id="g", topics=(OffsetFetchRequestTopics(name="orders", partition_indexes=(0, 1)),)
     )
@@ -131,32 +139,33 @@ async def _commits(connection: Connection, epoch: int) -> None:
             topics=(OffsetCommitRequestTopic(name="orders", partitions=rows),),
         )  # fmt: skip
         (topic,) = (await connection.send(request, version)).topics
-        told = {p.partition_index: p.error_code for p in topic.partitions}
-        assert told == {0: expected, 1: expected, 9: Errors.UNKNOWN_TOPIC_OR_PARTITION}, (group, member)
+        errors = {p.partition_index: p.error_code for p in topic.partitions}
+        assert errors == {0: expected, 1: expected, 9: Errors.UNKNOWN_TOPIC_OR_PARTITION}, (group, member)
 
 
 async def _fetches(connection: Connection, epoch: int) -> None:
     for member, at, expected in (("eve", epoch, UNKNOWN), ("ann", epoch + 1, Errors.STALE_MEMBER_EPOCH)):
         group = OffsetFetchRequestGroup(group_id="g", member_id=member, member_epoch=at, topics=None)
-        (told,) = (await connection.send(OffsetFetchRequest(groups=(group,)), 9)).groups
-        assert (told.error_code, told.topics) == (expected, ())
+        (response,) = (await connection.send(OffsetFetchRequest(groups=(group,)), 9)).groups
+        assert (response.error_code, response.topics) == (expected, ())
 
 
 async def _deletions(connection: Connection) -> None:
     rows = (OffsetDeleteRequestPartition(partition_index=0),)
     topic = OffsetDeleteRequestTopic(name="orders", partitions=rows)
-    told = await connection.send(OffsetDeleteRequest(group_id="gone", topics=(topic,)))
-    assert (told.error_code, told.topics) == (Errors.GROUP_ID_NOT_FOUND, ())
-    told = await connection.send(OffsetDeleteRequest(group_id="g", topics=(topic,)))
-    assert told.error_code == NONE
-    assert [p.error_code for t in told.topics for p in t.partitions] == [Errors.GROUP_SUBSCRIBED_TO_TOPIC]
+    response = await connection.send(OffsetDeleteRequest(group_id="gone", topics=(topic,)))
+    assert (response.error_code, response.topics) == (Errors.GROUP_ID_NOT_FOUND, ())
+    response = await connection.send(OffsetDeleteRequest(group_id="g", topics=(topic,)))
+    assert response.error_code == NONE
+    assert [p.error_code for t in response.topics for p in t.partitions] == [Errors.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
-# --- 26: how long is a session ---------------------------------------------------------------------
+# --- 26: session timeout and heartbeat interval ----------------------------------------------------
 
 
 def test_bug_26_a_session_could_be_shorter_than_a_heartbeats_interval() -> None:
-    """KAFKA-17618: settings were taken with which each member is given up before it is due to be heard."""
+    """KAFKA-17618: settings were accepted with which each member's session expires before its next
+    heartbeat."""
     same = {"group.consumer.heartbeat.interval.ms": "15000", "group.consumer.session.timeout.ms": "15000",
             "group.consumer.min.session.timeout.ms": "15000"}  # fmt: skip
     with pytest.raises(ConfigError, match="must be less than"):
@@ -173,295 +182,298 @@ def test_bug_26_a_session_could_be_shorter_than_a_heartbeats_interval() -> None:
 
 
 @pytest.mark.parametrize("policy", ["kafka", "responsive"])
-def test_bug_26_nobody_is_told_to_come_after_its_session(policy: str) -> None:
-    """What a member is told to wait is less than the session that begins with that answer."""
-    room = Room(**{"konvene.heartbeat.policy": policy, "group.consumer.min.session.timeout.ms": "6000"})
-    room.group_configs = room.group_configs.with_group("g", {"consumer.session.timeout.ms": "6000"})
-    answer = room.beat("ann")
-    assert answer.heartbeat_interval_ms < room.timers["session", "g", "ann"] - room.now_ms == 6_000
-    assert room.beat("ann", answer.member_epoch).heartbeat_interval_ms < 6_000
+def test_bug_26_the_heartbeat_interval_is_shorter_than_the_session(policy: str) -> None:
+    """The heartbeat interval in a response is shorter than the session that begins with that response."""
+    harness = GroupHarness(
+        **{"konvene.heartbeat.policy": policy, "group.consumer.min.session.timeout.ms": "6000"}
+    )
+    harness.group_configs = harness.group_configs.with_group("g", {"consumer.session.timeout.ms": "6000"})
+    response = harness.beat("ann")
+    assert response.heartbeat_interval_ms < harness.timers["session", "g", "ann"] - harness.now_ms == 6_000
+    assert harness.beat("ann", response.member_epoch).heartbeat_interval_ms < 6_000
 
 
-# --- 28: what an expression may see ----------------------------------------------------------------
+# --- 28: topics visible to an expression -----------------------------------------------------------
 
 
-class Guarded(Room):
-    """Whoever looks expressions up asks for each topic whether it may be described."""
+class Guarded(GroupHarness):
+    """A harness whose regex resolution authorizes each topic's description."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.may: set[str] = set()
+        self.permitted: set[str] = set()
         self.names: list[str] = []
 
     def allows(self, call: RequestContext, operation: Operation, resource: Resource) -> bool:
         assert operation is Operation.DESCRIBE
         self.names.append(resource.name)
-        return resource.name in self.may
+        return resource.name in self.permitted
 
     def work(self, *, fails: bool = False) -> None:
-        wanted, self.wanted = self.wanted, []
-        for asked in wanted:
-            assert isinstance(asked, RegexesToResolve)
-            self.take(self.shard.handle(resolve_regexes(asked, self.allows), self.context()))
+        jobs, self.pending_work = self.pending_work, []
+        for job in jobs:
+            assert isinstance(job, RegexesToResolve)
+            self.apply(self.shard.handle(resolve_regexes(job, self.allows), self.context()))
 
 
-def test_bug_28_expressions_saw_topics_that_nobody_may_describe() -> None:
-    """KAFKA-18813, KAFKA-19147: who resolved expressions was there before the authorizer, and knew of none.
-    Nothing is matched that was not asked about, not the first time and not when it is looked at again."""
-    room = Guarded()
-    room.may = {"orders"}
-    room.beat("ann", subscribed_topic_regex=".*")
-    assert room.group.targets == {} or room.group.targets["ann"] == {}
-    room.work()
-    room.beat("ann", room.member("ann").current.epoch)
-    assert room.names == ["audit", "orders"]
-    assert room.group.targets["ann"] == ALL
-    room.may = {"audit"}
-    room.topics = topics(1, orders=6, audit=2, late=1)
-    room.advance(11_000)
-    room.beat("ann", room.member("ann").current.epoch, owned=ALL)
-    room.work()
-    room.beat("ann", room.member("ann").current.epoch, owned=ALL)
-    assert room.names[2:] == ["audit", "late", "orders"]
-    assert room.group.targets["ann"] == {AUDIT: (0, 1)}
+def test_bug_28_expressions_matched_topics_without_describe_permission() -> None:
+    """KAFKA-18813, KAFKA-19147: regex resolution did not use the authorizer. Here no topic is matched without
+    authorization, neither at first nor when the expression is resolved again."""
+    harness = Guarded()
+    harness.permitted = {"orders"}
+    harness.beat("ann", subscribed_topic_regex=".*")
+    assert harness.group.targets == {} or harness.group.targets["ann"] == {}
+    harness.work()
+    harness.beat("ann", harness.member("ann").current.epoch)
+    assert harness.names == ["audit", "orders"]
+    assert harness.group.targets["ann"] == ALL
+    harness.permitted = {"audit"}
+    harness.topics = topics(1, orders=6, audit=2, late=1)
+    harness.advance(11_000)
+    harness.beat("ann", harness.member("ann").current.epoch, owned=ALL)
+    harness.work()
+    harness.beat("ann", harness.member("ann").current.epoch, owned=ALL)
+    assert harness.names[2:] == ["audit", "late", "orders"]
+    assert harness.group.targets["ann"] == {AUDIT: (0, 1)}
 
 
 # --- 36 to 39: clients -----------------------------------------------------------------------------
 
 
 class Reader:
-    """Our client's machine, and an application that takes what it is told when `carries_out` is called."""
+    """Our client's state machine, and an application that takes over the assignment on
+    `take_over_assignment`."""
 
-    def __init__(self, room: Room, name: str, instance_id: str | None = None) -> None:
-        self.room = room
+    def __init__(self, harness: GroupHarness, name: str, instance_id: str | None = None) -> None:
+        self.harness = harness
         self.machine = ConsumerMembership(
             "g", name, Subscription(("orders",)), MembershipSettings(instance_id=instance_id)
         )
 
     def ask(self) -> ConsumerGroupHeartbeatRequest:
-        """The heartbeat that is due, not yet heard by anybody."""
+        """Return the heartbeat that is due, without delivering it."""
         due_ms = self.machine.due_ms
         assert due_ms is not None
-        self.room.now_ms = max(self.room.now_ms, due_ms)
-        return self.machine.request(self.room.now_ms)
+        self.harness.now_ms = max(self.harness.now_ms, due_ms)
+        return self.machine.request(self.harness.now_ms)
 
-    def arrives(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        answer = self.room.ask(request, 1, self.machine.member_id)
-        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
-        return answer
+    def deliver(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        response = self.harness.ask(request, 1, self.machine.member_id)
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        return response
 
     def beat(self) -> ConsumerGroupHeartbeatResponse:
-        answer = self.arrives(self.ask())
-        self.machine.handle_response(answer, self.room.now_ms)
-        return answer
+        response = self.deliver(self.ask())
+        self.machine.handle_response(response, self.harness.now_ms)
+        return response
 
-    def carries_out(self, units: Partitions | None = None) -> None:
+    def take_over_assignment(self, units: Partitions | None = None) -> None:
         machine = self.machine
         machine.confirm_owned(
             machine.incarnation, machine.target_version, machine.target if units is None else units
         )
 
-    def settles(self) -> None:
-        """It beats until it has all that it is to have."""
+    def settle(self) -> None:
+        """Heartbeat until the assignment is complete."""
         for _ in range(6):
             self.beat()
-            self.carries_out()
+            self.take_over_assignment()
         assert self.machine.state in (ClientState.STABLE, ClientState.ACKNOWLEDGING)
 
 
 def reader(name: str = "ann", instance_id: str | None = None) -> Reader:
-    room = Room()
-    found = Reader(room, name, instance_id)
-    found.settles()
+    harness = GroupHarness()
+    found = Reader(harness, name, instance_id)
+    found.settle()
     assert len(found.machine.owned) == 6
     return found
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i1", -2)])
-def test_bug_36_a_leave_beside_a_heartbeat_had_an_old_epoch(instance_id: str | None, epoch: int) -> None:
-    """librdkafka#4672: a member left while a heartbeat was under way, with the epoch from before its answer,
-    and was fenced instead of let go. A farewell says -1 or -2, whatever comes of that heartbeat."""
+def test_bug_36_a_leave_during_a_heartbeat_had_an_old_epoch(instance_id: str | None, epoch: int) -> None:
+    """librdkafka#4672: a member left while a heartbeat was in flight, with the epoch from before its
+    response, and was fenced instead of removed. A leave request has epoch -1 or -2, whatever that heartbeat's
+    response."""
     ann = reader(instance_id=instance_id)
-    under_way = ann.ask()
-    ann.machine.leave(ann.room.now_ms)
-    farewell = ann.ask()
-    assert (farewell.member_epoch, farewell.instance_id) == (epoch, instance_id)
-    late = ann.arrives(under_way)
-    assert error(ann.arrives(farewell)) is NONE
-    ann.machine.handle_response(late, ann.room.now_ms)
+    in_flight = ann.ask()
+    ann.machine.leave(ann.harness.now_ms)
+    leave_request = ann.ask()
+    assert (leave_request.member_epoch, leave_request.instance_id) == (epoch, instance_id)
+    late = ann.deliver(in_flight)
+    assert error(ann.deliver(leave_request)) is NONE
+    ann.machine.handle_response(late, ann.harness.now_ms)
     assert (ann.machine.state, ann.machine.due_ms) == (ClientState.LEFT, None)
-    assert [m.current.epoch for m in ann.room.group.members.values()] == [-2] * (epoch == -2)
+    assert [m.current.epoch for m in ann.harness.group.members.values()] == [-2] * (epoch == -2)
 
 
-@pytest.mark.parametrize(("instance_id", "then"), [(None, UNKNOWN), ("i1", FENCED)])
-def test_bug_36_a_heartbeat_that_comes_after_the_farewell_revives_nobody(
-    instance_id: str | None, then: Errors
+@pytest.mark.parametrize(("instance_id", "expected"), [(None, UNKNOWN), ("i1", FENCED)])
+def test_bug_36_a_heartbeat_after_the_leave_does_not_readmit_the_member(
+    instance_id: str | None, expected: Errors
 ) -> None:
-    """The coordinator's side: the two came in the other order."""
+    """The coordinator's side: the two requests arrived in the other order."""
     ann = reader(instance_id=instance_id)
-    under_way = ann.ask()
-    ann.machine.leave(ann.room.now_ms)
-    assert error(ann.arrives(ann.ask())) is NONE
-    before = kept(ann.room.group)
-    assert error(ann.arrives(under_way)) is then
-    assert kept(ann.room.group) == before
+    in_flight = ann.ask()
+    ann.machine.leave(ann.harness.now_ms)
+    assert error(ann.deliver(ann.ask())) is NONE
+    before = logged_state(ann.harness.group)
+    assert error(ann.deliver(in_flight)) is expected
+    assert logged_state(ann.harness.group) == before
 
 
 def test_bug_37_a_leave_was_not_sent_while_a_heartbeat_was_under_way() -> None:
-    """KAFKA-16639: one request at a time, so the farewell was left out, and a session had to end."""
+    """KAFKA-16639: with one request in flight at a time, the leave was skipped, and the session had to
+    expire."""
     ann = reader()
     ann.ask()
     assert ann.machine.due_ms is None
-    ann.machine.leave(ann.room.now_ms)
-    assert ann.machine.due_ms == ann.room.now_ms
-    assert error(ann.arrives(ann.ask())) is NONE
-    assert not ann.room.group.members
+    ann.machine.leave(ann.harness.now_ms)
+    assert ann.machine.due_ms == ann.harness.now_ms
+    assert error(ann.deliver(ann.ask())) is NONE
+    assert not ann.harness.group.members
 
 
-def test_bug_38_a_part_of_an_assignment_was_lost_while_its_topic_was_not_known() -> None:
-    """KAFKA-16198: the client took over the topics that it knew, said so, and forgot the others. It says what
-    it has, goes on meaning to have the rest, and takes it when it learns the name; nobody else gets it."""
-    room = Room()
-    ann = Reader(room, "ann")
+def test_bug_38_part_of_an_assignment_was_lost_while_its_topic_was_unknown() -> None:
+    """KAFKA-16198: the client took over and reported the topics that it knew, and forgot the others. Here it
+    keeps the others as target until it learns their names; no other member gets them."""
+    harness = GroupHarness()
+    ann = Reader(harness, "ann")
     ann.machine.subscribe(Subscription(("orders", "audit")))
     ann.beat()
     known = frozenset((ORDERS, p) for p in range(6))
-    ann.carries_out(known)
+    ann.take_over_assignment(known)
     for _ in range(3):
         assert ann.beat().assignment is None
     assert ann.machine.state is ClientState.RECONCILING
     assert ann.machine.target - ann.machine.owned == {(AUDIT, 0), (AUDIT, 1)}
-    bob = Reader(room, "bob")
+    bob = Reader(harness, "bob")
     bob.beat()
-    assert plain(room.member("ann").current.assigned).keys() == {ORDERS, AUDIT}
+    assert without_epochs(harness.member("ann").current.assigned).keys() == {ORDERS, AUDIT}
     ann.beat()
-    ann.carries_out(frozenset(u for u in ann.machine.target if u[0] == ORDERS))
-    ann.settles()
-    bob.settles()
-    ann.settles()
-    has = [ann.machine.owned, bob.machine.owned]
-    assert not has[0] & has[1]
-    assert has[0] | has[1] == known | {(AUDIT, 0), (AUDIT, 1)}
+    ann.take_over_assignment(frozenset(u for u in ann.machine.target if u[0] == ORDERS))
+    ann.settle()
+    bob.settle()
+    ann.settle()
+    owned = [ann.machine.owned, bob.machine.owned]
+    assert not owned[0] & owned[1]
+    assert owned[0] | owned[1] == known | {(AUDIT, 0), (AUDIT, 1)}
 
 
 @pytest.mark.parametrize("wrong", [FENCED, UNKNOWN])
 def test_bug_39_a_member_that_was_fenced_went_on_heartbeating(wrong: Errors) -> None:
-    """KAFKA-16251: it beat on while its application gave everything up, with an epoch that was none. Here it
-    says nothing until that is done, and then joins as if it had never been there."""
+    """KAFKA-16251: it kept heartbeating with an invalid epoch while its application released the partitions.
+    Here it sends nothing until that is done, and then joins as a new member."""
     ann = reader()
     if wrong is UNKNOWN:
-        ann.room.beat("ann", -1)
-        answer = ann.arrives(ann.ask())
+        ann.harness.beat("ann", -1)
+        response = ann.deliver(ann.ask())
     else:
-        answer = ann.arrives(ann.ask().replace(member_epoch=9))
-    ann.machine.handle_response(answer, ann.room.now_ms)
-    assert (error(answer), ann.machine.state, ann.machine.due_ms) == (wrong, ClientState.FENCED, None)
-    ann.machine.rejoin_fenced(ann.room.now_ms)
+        response = ann.deliver(ann.ask().replace(member_epoch=9))
+    ann.machine.handle_response(response, ann.harness.now_ms)
+    assert (error(response), ann.machine.state, ann.machine.due_ms) == (wrong, ClientState.FENCED, None)
+    ann.machine.rejoin_fenced(ann.harness.now_ms)
     again = ann.ask()
     assert (again.member_epoch, again.topic_partitions) == (0, ())
-    assert error(ann.arrives(again)) is NONE
+    assert error(ann.deliver(again)) is NONE
 
 
-def test_bug_39_a_member_that_joined_again_carried_out_what_it_was_told_before() -> None:
-    """KAFKA-16375: it was thrown out while it was taking something over, joined anew, and what it had begun
-    was counted as what it has now."""
-    room = Room()
-    ann = Reader(room, "ann")
+def test_bug_39_a_rejoined_member_completed_its_former_reconciliation() -> None:
+    """KAFKA-16375: it was fenced during a reconciliation and rejoined, and the result of the old
+    reconciliation was counted as its current assignment."""
+    harness = GroupHarness()
+    ann = Reader(harness, "ann")
     ann.beat()
-    life, turn, target = ann.machine.incarnation, ann.machine.target_version, ann.machine.target
+    incarnation, version, target = ann.machine.incarnation, ann.machine.target_version, ann.machine.target
     assert ann.machine.state is ClientState.RECONCILING
-    room.beat("ann", -1)
-    ann.machine.handle_response(ann.arrives(ann.ask()), room.now_ms)
-    ann.machine.rejoin_fenced(room.now_ms)
+    harness.beat("ann", -1)
+    ann.machine.handle_response(ann.deliver(ann.ask()), harness.now_ms)
+    ann.machine.rejoin_fenced(harness.now_ms)
     ann.beat()
-    assert not ann.machine.confirm_owned(life, turn, target)
+    assert not ann.machine.confirm_owned(incarnation, version, target)
     assert (ann.machine.owned, ann.machine.state) == (frozenset(), ClientState.RECONCILING)
-    ann.settles()
+    ann.settle()
     assert len(ann.machine.owned) == 6
 
 
-# --- 43: topics that are news to some --------------------------------------------------------------
+# --- 43: metadata changes during a computation -----------------------------------------------------
 
 
 @pytest.mark.parametrize("joins_meanwhile", [False, True])
-def test_bug_43_a_topic_came_while_something_older_was_looked_at(joins_meanwhile: bool) -> None:
-    """kfake 4f759318: the notice of a new topic was taken with the topics as they were before, and there was
-    no other. What is worked out with topics that are old by then is taken, and looked at again."""
-    room = Room()
-    room.beat("ann", subscribed_topic_regex=".*")
-    room.topics = topics(1, orders=6, audit=2, late=1)
+def test_bug_43_a_topic_was_created_during_a_regex_resolution(joins_meanwhile: bool) -> None:
+    """kfake 4f759318: the notification of a new topic was handled with the older topics, and no other came.
+    A result computed from older topics is applied, and the expression is resolved again."""
+    harness = GroupHarness()
+    harness.beat("ann", subscribed_topic_regex=".*")
+    harness.topics = topics(1, orders=6, audit=2, late=1)
     if joins_meanwhile:
-        room.beat("bob")
-    room.work()
-    assert plain_topics(room) == {"orders", "audit"}
-    room.advance(11_000)
-    room.beat("ann", room.member("ann").current.epoch)
-    room.work()
-    assert plain_topics(room) == {"orders", "audit", "late"}
-    late = room.topics.by_name["late"].id
-    room.beat("ann", room.member("ann").current.epoch)
-    assert [m for m, target in room.group.targets.items() if late in target] == ["ann"]
+        harness.beat("bob")
+    harness.work()
+    assert matched_topics(harness) == {"orders", "audit"}
+    harness.advance(11_000)
+    harness.beat("ann", harness.member("ann").current.epoch)
+    harness.work()
+    assert matched_topics(harness) == {"orders", "audit", "late"}
+    late = harness.topics.by_name["late"].id
+    harness.beat("ann", harness.member("ann").current.epoch)
+    assert [m for m, target in harness.group.targets.items() if late in target] == ["ann"]
 
 
-def test_bug_43_a_topic_grew_while_a_target_was_computed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same of a target: what was computed with fewer partitions is taken, and the next heartbeat sees
-    that there are more."""
+def test_bug_43_a_topic_grew_during_a_background_target_computation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target computed with fewer partitions is applied; the next heartbeat notices the new ones."""
     monkeypatch.setattr("konvene.groups.consumer.targets.HEAVY", 1)
-    room = Room()
-    room.beat("ann")
-    room.topics = topics(1, orders=8, audit=2)
-    room.work()
-    assert room.group.targets["ann"] == ALL
-    room.beat("ann", room.member("ann").current.epoch)
-    room.work()
-    room.beat("ann", room.member("ann").current.epoch, owned=ALL)
-    assert room.group.targets["ann"] == {ORDERS: tuple(range(8))}
+    harness = GroupHarness()
+    harness.beat("ann")
+    harness.topics = topics(1, orders=8, audit=2)
+    harness.work()
+    assert harness.group.targets["ann"] == ALL
+    harness.beat("ann", harness.member("ann").current.epoch)
+    harness.work()
+    harness.beat("ann", harness.member("ann").current.epoch, owned=ALL)
+    assert harness.group.targets["ann"] == {ORDERS: tuple(range(8))}
 
 
-def plain_topics(room: Room) -> set[str]:
-    return set(room.group.regexes[".*"].topics)
+def matched_topics(harness: GroupHarness) -> set[str]:
+    return set(harness.group.regexes[".*"].topics)
 
 
-# --- 98: very many ---------------------------------------------------------------------------------
+# --- 98: very large groups -------------------------------------------------------------------------
 
 GROUPS, MEMBERS, PARTITIONS = 40, 100, 300
-"""A tenth of what was reported: 4,000 members with 12,000 partitions. With 400 groups it is the same, in ten
-times the time."""
+"""A tenth of the reported numbers: 400 groups behave the same, in ten times the time."""
 
 
-def test_bug_98_a_node_was_killed_and_forty_thousand_members_never_came_back() -> None:
-    """Redpanda#6199: 120,000 partitions and 40,000 consumers, and after a node was killed the groups did not
-    recover: they rebalanced, and those rebalances made others late. Here a coordinator loads its log, every
-    member goes on at the epoch that it is at, in the first heartbeat, and nothing at all is written."""
-    room = Room()
-    room.topics = topics(orders=PARTITIONS)
-    batches = [batch_of([encode_group_record(r) for r in records]) for records in stable_groups(room)]
+def test_bug_98_forty_thousand_members_did_not_recover_after_a_node_failure() -> None:
+    """Redpanda#6199: 120,000 partitions and 40,000 consumers; after a node was killed, some groups
+    delayed the rebalances of others. Here a coordinator loads its log, every member continues at its epoch
+    with its first heartbeat, and no record is written."""
+    harness = GroupHarness()
+    harness.topics = topics(orders=PARTITIONS)
+    batches = [batch_of([encode_group_record(r) for r in records]) for records in stable_groups(harness)]
     core = GroupShard()
     for batch in batches:
         for record in batch.records:
             core.replay(record)
-    room.shard = core
-    room.take(core.load(room.context()))
-    assert not room.last.records
-    assert sum(key[0] == "session" for key in room.timers) == GROUPS * MEMBERS
+    harness.shard = core
+    harness.apply(core.load(harness.context()))
+    assert not harness.last.records
+    assert sum(key[0] == "session" for key in harness.timers) == GROUPS * MEMBERS
     for nth in range(GROUPS):
         for i in range(MEMBERS):
             request = ConsumerGroupHeartbeatRequest(
                 group_id=f"g{nth}", member_id=f"m{i}", member_epoch=7, instance_id=None
             )
-            outcome = core.handle(request, room.context())
-            answer: Any = outcome.replies[0].response
-            assert (answer.error_code, answer.member_epoch, answer.assignment) == (NONE, 7, None)
+            outcome = core.handle(request, harness.context())
+            response: Any = outcome.replies[0].response
+            assert (response.error_code, response.member_epoch, response.assignment) == (NONE, 7, None)
             assert not outcome.records
             for record in outcome.soft_records:
                 core.replay(record)
     assert {group.state for group in core.groups.values()} == {"Stable"}
 
 
-def stable_groups(room: Room) -> Iterator[list[Any]]:
-    """The log of groups whose members share `orders` and are settled, a batch for each group."""
+def stable_groups(harness: GroupHarness) -> Iterator[list[Any]]:
+    """Yield the logs of settled groups whose members share `orders`, one batch per group."""
     each = PARTITIONS // MEMBERS
-    seen = hash_of({"orders"}, room.context())
+    seen = hash_of({"orders"}, harness.context())
     for nth in range(GROUPS):
         name = f"g{nth}"
         members = [

@@ -28,8 +28,8 @@ def context(version: int) -> Context:
     )
 
 
-def of_one() -> GroupShard:
-    """A consumer group of one, who is static."""
+def shard_with_one_member() -> GroupShard:
+    """Return a shard with a consumer group of one static member."""
     shard = GroupShard()
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
@@ -53,11 +53,12 @@ def of_one() -> GroupShard:
         (None, {"protocol_type": "connect"}, Errors.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_what_a_group_refuses_is_refused_without_the_members_id(
+def test_a_join_refused_for_the_groups_state_is_answered_without_the_member_id(
     instance_id: str | None, more: dict[str, Any], error: Errors
 ) -> None:
-    """Kafka tells the id back only for what it refuses whatever the group is, which is raised here."""
-    shard = of_one()
+    """Kafka returns the member id only with refusals that do not depend on the group; those are raised
+    here."""
+    shard = shard_with_one_member()
     outcome = shard.handle(join_request("x", instance_id, **more), context(9))
     (reply,) = outcome.replies
     assert (error, "", None) == (
@@ -70,18 +71,19 @@ def test_what_a_group_refuses_is_refused_without_the_members_id(
         shard.handle(join_request("x", instance_id, session_timeout_ms=1), context(9))
 
 
-def test_who_comes_back_with_the_classic_protocol_is_taken_out_of_the_consumer_group_once() -> None:
-    """Its old id goes when it is replaced; its new one goes with the group, before the group itself."""
-    shard = of_one()
+def test_a_static_member_returning_with_the_classic_protocol_is_removed_once() -> None:
+    """Its old id is removed on replacement; its new id is removed with the consumer group, before the
+    group."""
+    shard = shard_with_one_member()
     outcome = shard.handle(join_request("", "i1"), context(9))
-    gone = [
+    tombstones = [
         (type(r.key).__name__.removesuffix("Key"), getattr(r.key, "member_id", None))
         for r in outcome.records
         if r.value is None
     ]
     members = ("CurrentMemberAssignment", "TargetAssignmentMember", "MemberMetadata")
     current, target, metadata = (f"ConsumerGroup{kind}" for kind in members)
-    assert gone == [
+    assert tombstones == [
         *((kind, "a") for kind in (current, target, metadata)),
         *((kind, "fresh") for kind in (current, target)),
         ("ConsumerGroupTargetAssignmentMetadata", None),

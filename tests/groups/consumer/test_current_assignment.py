@@ -1,4 +1,4 @@
-"""The next step of a consumer group's member is the one that Kafka takes."""
+"""The next assignment of a consumer group's member is the one that Kafka computes."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ S, U, R = MemberState.STABLE, MemberState.UNREVOKED_PARTITIONS, MemberState.UNRE
 
 
 def cases() -> list[dict[str, Any]]:
-    """What Kafka 4.4.0 answered, a line each."""
+    """Return the recorded cases of Kafka 4.4.0, one per line."""
     return [json.loads(line) for line in gzip.decompress(CASES.read_bytes()).splitlines()]
 
 
-def epochs(told: dict[str, dict[str, int]]) -> dict[Uuid, dict[int, int]]:
-    return {Uuid.parse(t): {int(p): e for p, e in ps.items()} for t, ps in told.items()}
+def epochs(by_topic: dict[str, dict[str, int]]) -> dict[Uuid, dict[int, int]]:
+    return {Uuid.parse(t): {int(p): e for p, e in ps.items()} for t, ps in by_topic.items()}
 
 
-def partitions(told: dict[str, list[int]] | None) -> dict[Uuid, list[int]] | None:
-    return None if told is None else {Uuid.parse(t): ps for t, ps in told.items()}
+def partitions(by_topic: dict[str, list[int]] | None) -> dict[Uuid, list[int]] | None:
+    return None if by_topic is None else {Uuid.parse(t): ps for t, ps in by_topic.items()}
 
 
-def played(case: dict[str, Any]) -> tuple[CurrentAssignment, CurrentAssignment]:
-    """The member before and after."""
+def play(case: dict[str, Any]) -> tuple[CurrentAssignment, CurrentAssignment]:
+    """Return the member's assignment before and after a case."""
     names = {t["name"]: Uuid.parse(t["id"]) for t in case["topics"] if not t.get("deleted")}
     subscribed = {*case["subscribedTopicNames"], *case.get("regexResolvesTo", ())}
     owners = epochs(case["currentPartitionEpochs"])
@@ -63,31 +63,32 @@ def played(case: dict[str, Any]) -> tuple[CurrentAssignment, CurrentAssignment]:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: str(case["case"]))
-def test_the_next_step_is_kafkas(case: dict[str, Any]) -> None:
-    """State, epochs, what is assigned and what has to be given up, with the epoch of each partition."""
+def test_the_next_assignment_is_kafkas(case: dict[str, Any]) -> None:
+    """State, epochs, assigned partitions and partitions pending revocation, with the epoch of each
+    partition."""
     if "error" in case:
         with pytest.raises(GroupError) as refused:
-            played(case)
+            play(case)
         assert refused.value.error is Errors[case["error"]]
         return
-    before, after = played(case)
-    told = case["output"]
+    before, after = play(case)
+    expected = case["output"]
     assert after == CurrentAssignment(
-        MemberState[told["memberState"]],
-        told["memberEpoch"],
-        told["previousMemberEpoch"],
-        epochs(told["assigned"]),
-        epochs(told["pendingRevocation"]),
+        MemberState[expected["memberState"]],
+        expected["memberEpoch"],
+        expected["previousMemberEpoch"],
+        epochs(expected["assigned"]),
+        epochs(expected["pendingRevocation"]),
     )
-    assert (after is before) == told["unchanged"]
+    assert (after is before) == expected["unchanged"]
 
 
-def test_the_cases_reach_every_state() -> None:
-    """Each state is left and entered by some of them."""
-    told = [c for c in cases() if "output" in c]
+def test_the_cases_cover_every_state() -> None:
+    """Some cases enter and some leave each state."""
+    without_error = [c for c in cases() if "output" in c]
     assert {c["memberState"] for c in cases()} == {s.name for s in MemberState}
-    assert {c["output"]["memberState"] for c in told} == {S.name, U.name, R.name}
-    assert sum(c["output"]["unchanged"] for c in told) > 10
+    assert {c["output"]["memberState"] for c in without_error} == {S.name, U.name, R.name}
+    assert sum(c["output"]["unchanged"] for c in without_error) > 10
     assert sum("error" in c for c in cases()) > 0
 
 
@@ -95,10 +96,10 @@ UNITS = st.frozensets(st.integers(0, 9))
 
 
 @given(UNITS, UNITS, UNITS)
-def test_units_are_parted_and_none_is_invented(
+def test_reconciliation_partitions_held_and_target_units(
     held: frozenset[int], target: frozenset[int], taken: frozenset[int]
 ) -> None:
-    """What is kept and revoked is what was held; what is kept and granted is of the target."""
+    """Kept and revoked units are the held ones; kept and granted units belong to the target."""
     parts = reconcile(held, target, lambda unit: unit not in taken)
     assert parts.kept | parts.revoked == held
     assert not parts.kept & parts.revoked

@@ -1,5 +1,5 @@
-"""Kafka's own log of consumer groups is read to what Kafka said of them, whatever compaction left of it; and
-what is written says the same as what Kafka wrote."""
+"""Kafka's own log of consumer groups replays to the state that Kafka described, whatever compaction left of
+it; and records written from that state equal Kafka's."""
 
 from __future__ import annotations
 
@@ -34,23 +34,27 @@ from konvene.sim.world.compaction import compacted
 LOG = Path(__file__).parents[2] / "vectors" / "logs" / "consumer"
 
 
-def batches(place: str) -> list[Batch]:
-    """What a partition's log says of consumer groups, batch by batch."""
+def batches(partition: str) -> list[Batch]:
+    """Return the consumer groups' batches in the log of a partition."""
     found = []
-    for file in sorted((LOG / place).glob("*.log")):
+    for file in sorted((LOG / partition).glob("*.log")):
         for header, batch in rb.batches(file.read_bytes()):
-            told = batch_of((bytes(r.key or b""), r.value) for r in rb.records(batch, header))
-            ours = [i for i, r in enumerate(told.records) if type(r) is Record and type(r.key) in REPLAYS]
-            found.append(Batch(tuple(told.pairs[i] for i in ours), tuple(told.records[i] for i in ours)))
+            log_batch = batch_of((bytes(r.key or b""), r.value) for r in rb.records(batch, header))
+            ours = [
+                i for i, r in enumerate(log_batch.records) if type(r) is Record and type(r.key) in REPLAYS
+            ]
+            found.append(
+                Batch(tuple(log_batch.pairs[i] for i in ours), tuple(log_batch.records[i] for i in ours))
+            )
     return found
 
 
-PLACES = [place.name for place in sorted(LOG.glob("__consumer_offsets-*"))]
+PARTITIONS = [partition.name for partition in sorted(LOG.glob("__consumer_offsets-*"))]
 
 
-def read(told: Iterable[Batch]) -> dict[str, ConsumerGroup]:
+def replayed(log: Iterable[Batch]) -> dict[str, ConsumerGroup]:
     groups: dict[str, Any] = {}
-    for batch in told:
+    for batch in log:
         for record in batch.records:
             replay(groups, record)
     return groups
@@ -61,9 +65,9 @@ def final() -> dict[str, Any]:
 
 
 def described(group: ConsumerGroup, names: dict[Uuid, str]) -> dict[str, Any]:
-    """A group in the words of `final.json`."""
+    """Return a group in the format of `final.json`."""
 
-    def told(partitions: Any) -> list[str]:
+    def names_of(partitions: Any) -> list[str]:
         return sorted(f"{names[t]}-{p}" for t, ps in partitions.items() for p in ps)
 
     return {
@@ -78,8 +82,8 @@ def described(group: ConsumerGroup, names: dict[Uuid, str]) -> dict[str, Any]:
                     "instanceId": m.instance_id,
                     "memberEpoch": m.current.epoch,
                     "upgraded": m.classic is None,
-                    "assignment": told(m.current.assigned),
-                    "target": told(group.targets.get(m.member_id, {})),
+                    "assignment": names_of(m.current.assigned),
+                    "target": names_of(group.targets.get(m.member_id, {})),
                 }
                 for m in group.members.values()
             ),
@@ -88,15 +92,15 @@ def described(group: ConsumerGroup, names: dict[Uuid, str]) -> dict[str, Any]:
     }
 
 
-def test_kafkas_log_is_read_to_what_kafka_said() -> None:
-    """Members, epochs, what each has and is meant to have."""
-    told = final()
-    names = {Uuid.parse(t["id"]): name for name, t in told["topics"].items()}
-    groups = {name: group for place in PLACES for name, group in read(batches(place)).items()}
-    wanted = {name: g for name, g in told["groups"].items() if g["type"] == "Consumer"}
-    assert wanted.keys() <= groups.keys()
-    assert any(g["members"] for g in wanted.values())
-    for name, group in wanted.items():
+def test_kafkas_log_replays_to_the_state_that_kafka_described() -> None:
+    """Members, epochs, assignments and targets."""
+    expected = final()
+    names = {Uuid.parse(t["id"]): name for name, t in expected["topics"].items()}
+    groups = {name: group for partition in PARTITIONS for name, group in replayed(batches(partition)).items()}
+    consumer_groups = {name: g for name, g in expected["groups"].items() if g["type"] == "Consumer"}
+    assert consumer_groups.keys() <= groups.keys()
+    assert any(g["members"] for g in consumer_groups.values())
+    for name, group in consumer_groups.items():
         found = described(groups[name], names)
         members = sorted(group["members"], key=lambda m: str(m["memberId"]))
         assert found["members"] == members
@@ -105,18 +109,18 @@ def test_kafkas_log_is_read_to_what_kafka_said() -> None:
         }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_books_agree_after_every_record(place: str) -> None:
-    """Owners, subscribers, names and who is behind are what can be counted."""
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_indexes_are_consistent_after_every_record(partition: str) -> None:
+    """Owners, subscribers, instance ids and lagging members match what can be counted from the members."""
     groups: dict[str, Any] = {}
-    for batch in batches(place):
+    for batch in batches(partition):
         for record in batch.records:
             replay(groups, record)
             for group in groups.values():
-                assert_books_agree(group)
+                assert_indexes_are_consistent(group)
 
 
-def assert_books_agree(group: ConsumerGroup) -> None:
+def assert_indexes_are_consistent(group: ConsumerGroup) -> None:
     has = {
         (topic, p): m.member_id
         for m in group.members.values()
@@ -124,9 +128,9 @@ def assert_books_agree(group: ConsumerGroup) -> None:
         for topic, ps in epochs.items()
         for p in ps
     }
-    kept = {(topic, p): owner for topic, ps in group.owners.items() for p, owner in ps.items()}
-    assert kept.keys() <= has.keys()
-    assert all(unit in kept for unit in has), "somebody has what nobody owns"
+    owners = {(topic, p): owner for topic, ps in group.owners.items() for p, owner in ps.items()}
+    assert owners.keys() <= has.keys()
+    assert all(unit in owners for unit in has), "somebody has what nobody owns"
     named = {m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None}
     assert group.instances == named
     names = [name for m in group.members.values() for name in m.topics]
@@ -136,12 +140,12 @@ def assert_books_agree(group: ConsumerGroup) -> None:
     assert (group.state is State.EMPTY) == (not group.members)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_what_is_written_is_what_kafka_wrote(place: str) -> None:
-    """Each record, made again from the state behind it, says the same; lists may stand in another order."""
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_written_records_equal_kafkas(partition: str) -> None:
+    """Each record, written again from the state after it, is equal up to the order of lists."""
     groups: dict[str, Any] = {}
     made = 0
-    for batch in batches(place):
+    for batch in batches(partition):
         for record in batch.records:
             replay(groups, record)
             if record.value is not None:
@@ -170,7 +174,7 @@ def written(groups: dict[str, Any], record: Record) -> Record:
 
 
 def in_order(value: Any) -> Any:
-    """A value whose lists are sorted; partitions go with their epochs."""
+    """Return a value with its lists sorted; partitions stay paired with their epochs."""
     if isinstance(value, rc.TopicPartitions):
         return value.topic_id, sorted(zip(value.partitions, value.assignment_epochs or (), strict=True))
     if isinstance(value, tuple):
@@ -180,42 +184,42 @@ def in_order(value: Any) -> Any:
     return value
 
 
-def left_overs(told: list[Batch]) -> Iterator[list[Batch]]:
-    """Every prefix compacted, with its tombstones and without, and every window that begins a third in."""
-    for end in range(1, len(told) + 1):
-        yield compacted(told, end, tombstones=True)
-        yield compacted(told, end, tombstones=False)
-        yield compacted(told, end, tombstones=True, begin=len(told) // 3)
+def compacted_logs(log: list[Batch]) -> Iterator[list[Batch]]:
+    """Yield every prefix compacted, with and without tombstones, and every window that begins a third in."""
+    for end in range(1, len(log) + 1):
+        yield compacted(log, end, tombstones=True)
+        yield compacted(log, end, tombstones=False)
+        yield compacted(log, end, tombstones=True, begin=len(log) // 3)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_compaction_changes_nothing_that_can_be_seen(place: str) -> None:
-    """G2: a log of which compaction left something, wherever it was, is read to the same groups."""
-    told = batches(place)
-    whole = {name: seen(group) for name, group in read(told).items()}
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_compaction_does_not_change_the_visible_state(partition: str) -> None:
+    """G2: a log compacted up to any point replays to the same groups."""
+    log = batches(partition)
+    whole = {name: visible_state(group) for name, group in replayed(log).items()}
     count = 0
-    for left in left_overs(told):
-        groups = read(left)
-        assert {name: seen(group) for name, group in groups.items()} == whole
+    for remaining in compacted_logs(log):
+        groups = replayed(remaining)
+        assert {name: visible_state(group) for name, group in groups.items()} == whole
         for group in groups.values():
-            assert_books_agree(group)
+            assert_indexes_are_consistent(group)
         count += 1
     assert count > 150
 
 
-def seen(group: ConsumerGroup) -> Any:
+def visible_state(group: ConsumerGroup) -> Any:
     return (
         group.epoch, group.metadata_hash, group.assignment_epoch, group.members, group.targets, group.regexes,
         group.state, {t: ps for t, ps in group.owners.items() if ps},
     )  # fmt: skip
 
 
-def test_tombstones_of_what_is_not_there_change_nothing() -> None:
-    """G8: nor do they make a group; nor does the end of a group of another kind."""
+def test_tombstones_of_absent_state_change_nothing() -> None:
+    """G8: nor do they create a group, nor delete a group of another type."""
     groups: dict[str, Any] = {"classic": object()}
-    gone = ConsumerGroup("gone")
+    group = ConsumerGroup("gone")
     for record in (
-        *group_tombstones(gone),
+        *group_tombstones(group),
         *member_tombstones("gone", "m"),
         *group_tombstones(ConsumerGroup("classic")),
     ):
@@ -223,9 +227,9 @@ def test_tombstones_of_what_is_not_there_change_nothing() -> None:
     assert list(groups) == ["classic"]
 
 
-def test_a_group_that_is_deleted_leaves_nothing() -> None:
-    """Its tombstones take all of it."""
-    groups = read(batches(PLACES[0])) | read(batches(PLACES[1]))
+def test_a_deleted_group_leaves_nothing() -> None:
+    """A group's tombstones remove all of its state."""
+    groups = replayed(batches(PARTITIONS[0])) | replayed(batches(PARTITIONS[1]))
     for group in list(groups.values()):
         for record in group_tombstones(group):
             replay(groups, record)
@@ -233,7 +237,8 @@ def test_a_group_that_is_deleted_leaves_nothing() -> None:
 
 
 def test_a_partition_stays_with_its_last_owner() -> None:
-    """KAFKA-19862: a log compacted while it is read tells of the new owner before the old one has let go."""
+    """KAFKA-19862: in a log compacted while it is read, the new owner comes before the old owner's
+    release."""
     topic = Uuid(b"t" * 16)
     groups: dict[str, Any] = {}
     for member, has in (("old", {topic: {0: 1}}), ("new", {topic: {0: 2}}), ("old", {topic: {1: 3}})):
@@ -254,20 +259,20 @@ def test_a_partition_stays_with_its_last_owner() -> None:
     assert group.owner_epoch(topic, 2) == NO_OWNER
 
 
-def told_current(member_id: str, has: dict[Uuid, dict[int, int]]) -> Record:
+def stable_assignment(member_id: str, has: dict[Uuid, dict[int, int]]) -> Record:
     current = CurrentAssignment(MemberState.STABLE, 3, 2, has)
     return current_record("g", member_id, current)
 
 
-def test_a_batch_that_stands_twice_is_what_it_is_once() -> None:
-    """G8: also where a static member has what another id of its had, all in one batch."""
+def test_replaying_a_batch_twice_changes_nothing() -> None:
+    """G8: also if a static member takes over the partitions of its former member id within one batch."""
     topic = Uuid(b"t" * 16)
     batch = [
         member_record("g", Member("old", "ann")),
-        told_current("old", {topic: {0: 1}}),
+        stable_assignment("old", {topic: {0: 1}}),
         *member_tombstones("g", "old"),
         member_record("g", Member("new", "ann")),
-        told_current("new", {topic: {0: 1}}),
+        stable_assignment("new", {topic: {0: 1}}),
         member_record("g", Member("new", "ann", client_id="ann")),
     ]
     once: dict[str, Any] = {}
@@ -280,23 +285,23 @@ def test_a_batch_that_stands_twice_is_what_it_is_once() -> None:
     assert once == twice
 
 
-def test_what_a_member_says_of_itself_gives_it_nothing_back() -> None:
-    """KAFKA-19862: it let go of a partition in a record that compaction has taken; another one has it."""
+def test_a_member_metadata_record_does_not_restore_released_partitions() -> None:
+    """KAFKA-19862: compaction removed the record that released a partition; another member owns it by now."""
     topic = Uuid(b"t" * 16)
     groups: dict[str, Any] = {}
     for record in (
-        told_current("old", {topic: {0: 1}}),
-        told_current("new", {topic: {0: 2}}),
+        stable_assignment("old", {topic: {0: 1}}),
+        stable_assignment("new", {topic: {0: 2}}),
         member_record("g", Member("old", client_id="bob")),
-        told_current("old", {topic: {1: 3}}),
+        stable_assignment("old", {topic: {1: 3}}),
     ):
         replay(groups, record)
     assert groups["g"].owners == {topic: {0: "new", 1: "old"}}
 
 
-def test_an_assignment_that_is_gone_is_that_of_a_new_group() -> None:
-    """G2: a group that was a classic one in between, read from a log that was compacted meanwhile. What is
-    left of its end are the tombstones for which nothing came after it."""
+def test_an_assignment_tombstone_resets_the_assignment_to_that_of_a_new_group() -> None:
+    """G2: the group was a classic one in between, and its log was compacted meanwhile. Of the tombstones of
+    its end only those remain that no later record replaced."""
     groups: dict[str, Any] = {}
     first = ConsumerGroup("g", epoch=7)
     for record in (group_record("g", 7, 1), assignment_record("g", 7, 5)):

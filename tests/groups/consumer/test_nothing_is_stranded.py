@@ -1,4 +1,5 @@
-"""Partitions that nobody would be told of: ways in which Kafka 4.4 leaves some without an owner for ever."""
+"""Cases in which Kafka 4.4 leaves partitions without an owner for ever: here each of them is assigned
+again."""
 
 from __future__ import annotations
 
@@ -9,16 +10,17 @@ from konvene.sim.transcript.scenario import Scenario
 RANGE = "reads=orders protocols=range"
 
 
-def played(*commands: str) -> list[str]:
+def play(*commands: str) -> list[str]:
     scenario = Scenario()
-    said = scenario.run(["kinds consumer", *commands])
+    transcript = scenario.run(["kinds consumer", *commands])
     assert scenario.broken is None, scenario.broken
-    return said
+    return transcript
 
 
-def test_an_expression_that_matches_nothing_hands_on_what_was_read_before() -> None:
-    """Who has a half reads an expression from now on that matches no topic: the other one gets it back."""
-    said = played(
+def test_partitions_are_reassigned_when_an_expression_matches_nothing() -> None:
+    """The member that has half of the topic changes to an expression without a match; the other gets it
+    back."""
+    transcript = play(
         "config group.consumer.assignment.interval.ms=0",
         "consumer-heartbeat bob join",
         "consumer-heartbeat ann join regex=ord.* topics=-",
@@ -32,27 +34,27 @@ def test_an_expression_that_matches_nothing_hands_on_what_was_read_before() -> N
         "work",
         "consumer-heartbeat bob",
     )
-    assert "assignment=orders:0-5" in said[-1], said
+    assert "assignment=orders:0-5" in transcript[-1], transcript
 
 
-@pytest.mark.parametrize("what", ["topics=orders", "regex=ord.*"])
-def test_work_that_does_not_fit_into_the_log_is_done_again(
-    what: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("subscription", ["topics=orders", "regex=ord.*"])
+def test_work_whose_result_does_not_fit_into_the_log_is_repeated(
+    subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What came of it is refused whole; the group asks once more, and does not wait for ever."""
+    """The result of the work is refused as a whole; the group requests the work again instead of waiting."""
     monkeypatch.setattr("konvene.groups.consumer.targets.HEAVY", 1)
-    said = played(
-        f"consumer-heartbeat ann join {what}", "too-large", "work", "consumer-heartbeat ann", "work"
+    transcript = play(
+        f"consumer-heartbeat ann join {subscription}", "too-large", "work", "consumer-heartbeat ann", "work"
     )
-    assert sum(line.startswith("work ") for line in said) == 2, said
-    assert any(line.startswith(("record assignment", "record regex")) for line in said), said
+    assert sum(line.startswith("work ") for line in transcript) == 2, transcript
+    assert any(line.startswith(("record assignment", "record regex")) for line in transcript), transcript
 
 
 @pytest.mark.parametrize("policy", ["upgrade", "bidirectional"])
-def test_classic_members_who_are_left_alone_are_assigned_anew(policy: str) -> None:
-    """The last member of the new protocol leaves; whether or not the group may be a classic one again, who is
-    left is told to rejoin, and gets everything."""
-    said = played(
+def test_remaining_classic_members_are_reassigned(policy: str) -> None:
+    """The last member of the consumer protocol leaves. Whether or not the group may be downgraded, the
+    remaining classic member has to rejoin, and gets every partition."""
+    transcript = play(
         f"config group.consumer.migration.policy={policy} group.consumer.assignment.interval.ms=0",
         "consumer-heartbeat ann join",
         f"join old {RANGE}",
@@ -63,13 +65,13 @@ def test_classic_members_who_are_left_alone_are_assigned_anew(policy: str) -> No
         "consumer-heartbeat ann leave",
         "heartbeat old",
     )
-    assert said[-1] == "old <- Heartbeat REBALANCE_IN_PROGRESS", said
+    assert transcript[-1] == "old <- Heartbeat REBALANCE_IN_PROGRESS", transcript
 
 
-def test_classic_members_who_are_alone_see_new_partitions() -> None:
-    """Nobody of the new protocol is left to see that the topic grew, and the group may not be a classic one
-    again: the next heartbeat tells to rejoin, and the new partition is somebody's."""
-    said = played(
+def test_remaining_classic_members_get_new_partitions() -> None:
+    """No member of the consumer protocol is left to notice that the topic grew, and the group may not be
+    downgraded: the next heartbeat triggers a rejoin, and the new partition is assigned."""
+    transcript = play(
         "config group.consumer.migration.policy=upgrade group.consumer.assignment.interval.ms=0",
         "consumer-heartbeat ann join",
         *(f"join old {RANGE}",) * 2,
@@ -78,30 +80,30 @@ def test_classic_members_who_are_alone_see_new_partitions() -> None:
         "topic orders partitions=7",
         *("heartbeat old", f"join old {RANGE} owns=orders:0-5", "sync old", "heartbeat old"),
     )
-    said = [line for line in said if line.startswith("old <-")]
-    assert [line.split()[2:4] for line in said if "Heartbeat" in line] == [
+    responses = [line for line in transcript if line.startswith("old <-")]
+    assert [line.split()[2:4] for line in responses if "Heartbeat" in line] == [
         ["Heartbeat", "REBALANCE_IN_PROGRESS"], ["Heartbeat", "NONE"],
-    ] * 2, said  # fmt: skip
-    assert "assignment=orders:0-6" in said[-2], said
+    ] * 2, responses  # fmt: skip
+    assert "assignment=orders:0-6" in responses[-2], responses
 
 
-def test_a_group_whose_first_generation_is_still_being_made_is_not_upgraded_to_an_epoch_of_0() -> None:
-    """Who came with an expression that is not resolved yet moves no epoch, and must not be told 0: that would
-    be a join each time."""
-    said = played(
+def test_a_group_upgraded_during_its_first_rebalance_does_not_get_epoch_0() -> None:
+    """A member that joins with an unresolved expression bumps no epoch, and must not be answered epoch 0,
+    which would mean a join each time."""
+    transcript = play(
         "config group.initial.rebalance.delay.ms=3000",
         f"join ann {RANGE} version=3",
         "consumer-heartbeat bob join regex=ord.* topics=-",
         "consumer-heartbeat bob",
     )
-    assert any("ann <- JoinGroup REBALANCE_IN_PROGRESS" in line for line in said), said
-    assert "member_epoch=1" in said[-1], said
+    assert any("ann <- JoinGroup REBALANCE_IN_PROGRESS" in line for line in transcript), transcript
+    assert "member_epoch=1" in transcript[-1], transcript
 
 
-def test_a_group_that_went_back_rebalances_though_its_coordinator_starts_anew() -> None:
-    """The log has the group without who left, and without a rebalance: nobody would ask for what that one
-    had, for who is left is at the generation that it knows."""
-    said = played(
+def test_a_downgraded_group_rebalances_after_a_coordinator_restart() -> None:
+    """The log has the group without the departed member and without a rebalance. No heartbeat would request
+    that member's partitions, since the remaining member is at the generation that it knows."""
+    transcript = play(
         "config group.consumer.assignment.interval.ms=0",
         "consumer-heartbeat ann join",
         *(f"join old {RANGE}",) * 2,
@@ -111,4 +113,4 @@ def test_a_group_that_went_back_rebalances_though_its_coordinator_starts_anew() 
         "restart",
         "heartbeat old",
     )
-    assert said[-1] == "old <- Heartbeat REBALANCE_IN_PROGRESS", said
+    assert transcript[-1] == "old <- Heartbeat REBALANCE_IN_PROGRESS", transcript

@@ -1,4 +1,4 @@
-"""Expressions are RE2's, with google-re2 and without it; no expression stops a broker."""
+"""Regular expressions of topics: RE2's syntax, with and without google-re2, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ except ImportError:
 needs_re2 = pytest.mark.skipif(
     not INSTALLED, reason="google-re2 is not installed: pip install 'konvene[re2]' (make test does)"
 )
-ways = pytest.mark.parametrize("way", [pytest.param("re2", marks=needs_re2), "without"])
+both_engines = pytest.mark.parametrize("engine", [pytest.param("re2", marks=needs_re2), "without"])
 
 
 @pytest.fixture
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With google-re2, or as if it were absent."""
     if request.param == "without":
         monkeypatch.setitem(sys.modules, "re2", None)
@@ -42,7 +42,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refusal(pattern: str) -> str:
-    """What is said of an expression after its own text."""
+    """Return the error message of an expression after the part that quotes it."""
     with pytest.raises(GroupError) as refused:
         validate(pattern)
     assert refused.value.error is Errors.INVALID_REGULAR_EXPRESSION
@@ -102,9 +102,9 @@ MATCHES = [
 ]
 
 
-@ways
+@both_engines
 @pytest.mark.parametrize(("pattern", "expected"), MATCHES)
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("engine")
 def test_name_is_matched_whole(pattern: str, expected: set[str]) -> None:
     assert expected == matched(pattern, *NAMES)
 
@@ -125,7 +125,7 @@ def test_name_is_matched_whole(pattern: str, expected: set[str]) -> None:
         (r"a|\\C", {"a"}),
     ],
 )
-def test_all_of_re2_is_understood(pattern: str, expected: set[str]) -> None:
+def test_all_of_re2_is_supported(pattern: str, expected: set[str]) -> None:
     assert expected == matched(pattern, *NAMES)
 
 
@@ -143,16 +143,16 @@ INVALID = [
 ]
 
 
-@ways
-@pytest.mark.parametrize(("pattern", "words"), INVALID)
-@pytest.mark.usefixtures("way")
-def test_refused_in_the_words_of_kafka(pattern: str, words: str) -> None:
-    assert words == refusal(pattern)
+@both_engines
+@pytest.mark.parametrize(("pattern", "message"), INVALID)
+@pytest.mark.usefixtures("engine")
+def test_invalid_expression_is_refused_with_kafkas_message(pattern: str, message: str) -> None:
+    assert message == refusal(pattern)
 
 
 @needs_re2
 @pytest.mark.parametrize(
-    ("pattern", "words"),
+    ("pattern", "message"),
     [
         ("(a", "missing closing )"),
         ("a)", "unexpected )"),
@@ -169,8 +169,8 @@ def test_refused_in_the_words_of_kafka(pattern: str, words: str) -> None:
         ("a?" * 4000, "expression too large"),
     ],
 )
-def test_refused_by_re2(pattern: str, words: str) -> None:
-    assert words == refusal(pattern)
+def test_expression_refused_by_re2(pattern: str, message: str) -> None:
+    assert message == refusal(pattern)
 
 
 @needs_re2
@@ -200,9 +200,9 @@ def test_nothing_is_written_to_stderr(capfd: pytest.CaptureFixture[str]) -> None
     ],
 )
 @pytest.mark.usefixtures("without")
-def test_what_only_re2_can_read_names_the_extra(pattern: str, construct: str) -> None:
-    said = f"{construct} needs google-re2, which is not installed here (pip install 'konvene[re2]')"
-    assert said == refusal(pattern)
+def test_an_expression_that_needs_re2_names_the_extra(pattern: str, construct: str) -> None:
+    expected = f"{construct} needs google-re2, which is not installed here (pip install 'konvene[re2]')"
+    assert expected == refusal(pattern)
     assert matching([pattern], ["a", ""]) == {pattern: frozenset()}
 
 
@@ -212,8 +212,8 @@ def test_another_module_of_that_name_is_not_google_re2(monkeypatch: pytest.Monke
     assert "google-re2" in refusal("a?")
 
 
-@ways
-@pytest.mark.usefixtures("way")
+@both_engines
+@pytest.mark.usefixtures("engine")
 def test_invalid_expression_takes_nothing_from_others() -> None:
     found = matching(["b.*", "[", "a.*"], iter(["ab", "ba", "c"]))
     assert found == {"b.*": frozenset({"ba"}), "[": frozenset(), "a.*": frozenset({"ab"})}
@@ -224,7 +224,7 @@ def test_invalid_expression_takes_nothing_from_others() -> None:
 
 @needs_re2
 def test_large_expressions_are_matched_beside_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However expressions are put together, they match the same."""
+    """Grouping expressions into sets does not change their matches."""
     names = [f"topic-{i}" for i in range(0, 3000, 7)]
     listed = "|".join(f"topic-{i}" for i in range(2000))
     patterns = [listed, *(f"topic-{i}.*" for i in range(40)), "(topic)-(1|2).*"]
@@ -236,8 +236,8 @@ def test_large_expressions_are_matched_beside_small_ones(monkeypatch: pytest.Mon
 
 @needs_re2
 @pytest.mark.parametrize("memory", [1, 30_000, 60_000])
-def test_set_out_of_memory_loses_no_match(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A set without memory answers that nothing matches."""
+def test_a_set_out_of_memory_loses_no_match(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An RE2 set that runs out of memory reports no match at all."""
     patterns = [f".*{a}.*{b}.*[{a}{b}].{{9}}" for a in "abcdef" for b in "abcdef" if a != b]
     names = ["".join("abcdef"[(i * j + j // 3) % 6] for j in range(200)) for i in range(40)]
     expected = {p: frozenset(n for n in names if re2.fullmatch(p, n)) for p in patterns}
@@ -247,7 +247,7 @@ def test_set_out_of_memory_loses_no_match(memory: int, monkeypatch: pytest.Monke
 
 
 @needs_re2
-def test_validated_while_another_thread_matches() -> None:
+def test_validation_while_another_thread_matches() -> None:
     """Names are matched off the loop; google-re2 is shared by both."""
     patterns = [f"a{i}.*" for i in range(200)]
     names = [f"a{i}-" for i in range(200)]
@@ -295,9 +295,9 @@ HOSTILE = [
 ]
 
 
-@ways
+@both_engines
 @pytest.mark.parametrize("pattern", HOSTILE, ids=lambda p: f"{p[:12]!a}-{len(p)}")
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("engine")
 def test_hostile_expression_is_answered_soon(pattern: str) -> None:
     before = process_time()
     try:
@@ -308,7 +308,7 @@ def test_hostile_expression_is_answered_soon(pattern: str) -> None:
     assert process_time() - before < 5
 
 
-# What is accepted without google-re2 means what it means to RE2.
+# An expression that is accepted without google-re2 matches what it matches in RE2.
 
 LITERALS = st.sampled_from([*"abcAB.-_019 ]},:&~#/é\n", r"\.", r"\-", r"\*", r"\[", r"\\", r"\^", r"\ "])
 IN_CLASS = st.sampled_from(
@@ -335,8 +335,10 @@ SOME_NAMES = st.lists(st.text("abcAB.-_019 ]^*\\é\n", max_size=9), max_size=12)
 ANYTHING = st.text(r"ab.-_*+?[]^$\(){}|:019é", max_size=9)
 
 
-def answers_without(patterns: list[str], names: list[str]) -> tuple[list[bool], dict[str, frozenset[str]]]:
-    """Which are valid, and what is matched, as if google-re2 were absent."""
+def results_without_re2(
+    patterns: list[str], names: list[str]
+) -> tuple[list[bool], dict[str, frozenset[str]]]:
+    """Return which patterns are valid, and their matches, as if google-re2 were absent."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "re2", None)
         return [valid(pattern) for pattern in patterns], matching(patterns, names)
@@ -354,7 +356,7 @@ def valid(pattern: str) -> bool:
 @settings(max_examples=600, deadline=None)
 @given(SUBSET, SOME_NAMES)
 def test_subset_is_read_as_re2_reads_it(pattern: str, names: list[str]) -> None:
-    understood, found = answers_without([pattern], names)
+    understood, found = results_without_re2([pattern], names)
     assert understood == [valid(pattern)]
     assert found == matching([pattern], names)
 
@@ -362,9 +364,9 @@ def test_subset_is_read_as_re2_reads_it(pattern: str, names: list[str]) -> None:
 @needs_re2
 @settings(max_examples=600, deadline=None)
 @given(st.lists(ANYTHING, min_size=1, max_size=5), SOME_NAMES)
-def test_nothing_is_understood_that_re2_does_not(patterns: list[str], names: list[str]) -> None:
+def test_no_expression_is_accepted_that_re2_refuses(patterns: list[str], names: list[str]) -> None:
     """An expression that is accepted without google-re2 is accepted with it, and matches the same."""
-    understood, found = answers_without(patterns, names)
+    understood, found = results_without_re2(patterns, names)
     everywhere = matching(patterns, names)
     for pattern, is_understood in zip(patterns, understood, strict=True):
         assert valid(pattern) or not is_understood
@@ -374,5 +376,5 @@ def test_nothing_is_understood_that_re2_does_not(patterns: list[str], names: lis
 @needs_re2
 @settings(max_examples=300, deadline=None)
 @given(st.lists(ANYTHING, min_size=1, max_size=9), SOME_NAMES)
-def test_matched_together_as_alone(patterns: list[str], names: list[str]) -> None:
+def test_expressions_match_together_as_alone(patterns: list[str], names: list[str]) -> None:
     assert matching(patterns, names) == {p: matching([p], names)[p] for p in patterns}

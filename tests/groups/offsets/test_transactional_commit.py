@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.groups.asking import Cast
-from tests.groups.consumer.room import ORDERS, Room
+from tests.groups.consumer.harness import ORDERS, GroupHarness
 from tests.groups.offsets.transacting import Place, txn_commit_request
 from tests.groups.streams.members import Play
 
@@ -127,22 +127,22 @@ def test_an_empty_classic_group_takes_it_from_anybody_without_generation() -> No
 
 def consumers() -> tuple[GroupShard, Topics, int]:
     """`ann` has half of the partitions since epoch 2; the other half she gave up when `bob` came, in 3."""
-    room = Room()
-    room.stable("ann")
-    room.beat("bob")
-    room.beat("ann", 2)
-    room.beat("ann", 2, owned={ORDERS: (0, 1, 2)})
-    return room.shard, room.topics, room.member("ann").current.epoch
+    harness = GroupHarness()
+    harness.stable("ann")
+    harness.beat("bob")
+    harness.beat("ann", 2)
+    harness.beat("ann", 2, owned={ORDERS: (0, 1, 2)})
+    return harness.shard, harness.topics, harness.member("ann").current.epoch
 
 
 def streams() -> tuple[GroupShard, Topics, int]:
     """The same with tasks."""
     play = Play()
-    play.say("streams-heartbeat ann join")
-    play.say("streams-heartbeat bob join")
+    play.run("streams-heartbeat ann join")
+    play.run("streams-heartbeat bob join")
     for _ in range(3):
         for who in ("ann", "bob"):
-            play.say(f"streams-heartbeat {who} owns=told")
+            play.run(f"streams-heartbeat {who} owns=told")
     assert play.group is not None
     return play.life.shard, play.life.topics, play.group.members[ann_of(play)].current.epoch
 

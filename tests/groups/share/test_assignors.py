@@ -1,4 +1,4 @@
-"""What holds for every assignor of share groups, and what `spread` promises besides."""
+"""The contract of every share group assignor, and the additional guarantees of `spread`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ TOPICS = tuple(Uuid(f"topic-{i}".encode().ljust(16, b".")) for i in range(4))
 RACKS = ("east", "west")
 SPREAD = SHARE_ASSIGNORS["spread"]
 
-BETTER_ON_THE_SECOND_LOOK = {45}
-"""Here one of several at a partition finds that another one, as full, is nearer."""
+IMPROVED_BY_A_SECOND_RUN = {45}
+"""Seeds for which a second run improves the assignment: a member of a shared partition moves to one in its
+rack."""
 
 each_one = pytest.mark.parametrize("assignor", SHARE_ASSIGNORS.values(), ids=lambda row: row.name)
 
 
-def drawn(chance: random.Random, alike: bool) -> GroupSpec:
-    """Any group: some partitions may not be given out, some were held by several."""
+def random_group(chance: random.Random, alike: bool) -> GroupSpec:
+    """Return a random group: some partitions may not be assignable, some were held by several members."""
     topics: dict[Uuid, TopicSpec] = {}
     for topic in TOPICS[: chance.randint(1, 4)]:
         count = chance.randint(0, 9)
@@ -44,27 +45,27 @@ def drawn(chance: random.Random, alike: bool) -> GroupSpec:
 
 @each_one
 @pytest.mark.parametrize("seed", range(100))
-def test_an_answer_is_whole_and_allowed(assignor, seed: int) -> None:  # type: ignore[no-untyped-def]
-    """Everybody is in it; who reads a topic has of it what may be given out; every partition has a member;
-    nobody idles who could read; the order of members plays no part."""
+def test_an_assignment_is_complete_and_valid(assignor, seed: int) -> None:  # type: ignore[no-untyped-def]
+    """Every member is in it; a subscriber gets only assignable partitions of its topics; every partition has
+    a member; no member is idle that could have a partition; the order of members plays no part."""
     chance = random.Random(seed)
-    spec = drawn(chance, alike=seed % 2 == 0)
-    given = assignor.assign(spec)
-    assert given.keys() == spec.members.keys()
-    may = set(units_of(spec, spec.topics))
-    for name, mine in given.items():
-        assert units(mine) <= {u for u in may if u[0] in spec.members[name].subscribed}
+    spec = random_group(chance, alike=seed % 2 == 0)
+    assignment = assignor.assign(spec)
+    assert assignment.keys() == spec.members.keys()
+    assignable = set(units_of(spec, spec.topics))
+    for name, mine in assignment.items():
+        assert units(mine) <= {u for u in assignable if u[0] in spec.members[name].subscribed}
         assert all(some and list(some) == sorted(set(some)) for some in mine.values())
     read = {topic for member in spec.members.values() for topic in member.subscribed}
-    assert {u for mine in given.values() for u in units(mine)} == {u for u in may if u[0] in read}
-    for name, mine in given.items():
-        assert mine or not {u for u in may if u[0] in spec.members[name].subscribed}
-    turned = GroupSpec.of(dict(reversed(spec.members.items())), dict(reversed(spec.topics.items())))
-    assert assignor.assign(turned) == given
+    assert {u for mine in assignment.values() for u in units(mine)} == {u for u in assignable if u[0] in read}
+    for name, mine in assignment.items():
+        assert mine or not {u for u in assignable if u[0] in spec.members[name].subscribed}
+    reversed_spec = GroupSpec.of(dict(reversed(spec.members.items())), dict(reversed(spec.topics.items())))
+    assert assignor.assign(reversed_spec) == assignment
 
 
-def test_the_assignors_are_those_that_may_be_set() -> None:
-    """By their names, and `simple` by those of Kafka's class."""
+def test_the_configurable_assignors_are_the_available_ones() -> None:
+    """By their names, and `simple` also by the name of Kafka's class."""
     ours = {name for name in checks.SHARE_ASSIGNORS if "." not in name}
     assert ours == set(SHARE_ASSIGNORS)
     for name in sorted(checks.SHARE_ASSIGNORS):
@@ -76,61 +77,62 @@ def test_the_assignors_are_those_that_may_be_set() -> None:
 
 
 @each_one
-def test_a_topic_that_is_not_there_is_an_error(assignor) -> None:  # type: ignore[no-untyped-def]
+def test_a_missing_topic_is_an_error(assignor) -> None:  # type: ignore[no-untyped-def]
     spec = GroupSpec.of({"m": MemberSpec(frozenset(TOPICS))}, {})
     with pytest.raises(PartitionAssignorError, match="doesn't exist"):
         assignor.assign(spec)
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_spread_is_even_and_has_nobody_more_at_a_partition_than_it_must(seed: int) -> None:
+def test_spread_balances_members_and_partitions(seed: int) -> None:
     chance = random.Random(seed)
-    spec = drawn(chance, alike=True)
-    given = SPREAD.assign(spec)
-    found = sizes(given)
+    spec = random_group(chance, alike=True)
+    assignment = SPREAD.assign(spec)
+    found = sizes(assignment)
     assert max(found) - min(found) <= 1
-    held = Counter(u for mine in given.values() for u in units(mine))
-    if len(held) >= len(given):
+    held = Counter(u for mine in assignment.values() for u in units(mine))
+    if len(held) >= len(assignment):
         assert set(held.values()) <= {1}
     elif held:
         assert max(held.values()) - min(held.values()) <= 1
-        assert found == [1] * len(given)
+        assert found == [1] * len(assignment)
     simple = SHARE_ASSIGNORS["simple"].assign(spec)
     assert sum(found) <= sum(sizes(simple))
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_spread_moves_nothing_by_itself(seed: int) -> None:
-    """Unless it finds something better on the second look, which is seldom; soon it finds nothing more."""
-    spec = drawn(random.Random(seed), alike=seed % 2 == 0)
-    answers = [SPREAD.assign(spec)]
+def test_spread_is_stable(seed: int) -> None:
+    """Unless a second run improves the assignment, which is rare; a third run changes nothing."""
+    spec = random_group(random.Random(seed), alike=seed % 2 == 0)
+    assignments = [SPREAD.assign(spec)]
     for _ in range(3):
-        before = answers[-1]
+        before = assignments[-1]
         had = {
             name: MemberSpec(of.subscribed, before[name], None, of.rack_id)
             for name, of in spec.members.items()
         }
-        answers.append(SPREAD.assign(GroupSpec.of(had, spec.topics)))
-    assert answers[2] == answers[3]
-    assert (answers[0] == answers[1]) == (seed not in BETTER_ON_THE_SECOND_LOOK)
-    assert all(answers[3][name] is answers[2][name] for name in spec.members if answers[2][name])
+        assignments.append(SPREAD.assign(GroupSpec.of(had, spec.topics)))
+    assert assignments[2] == assignments[3]
+    assert (assignments[0] == assignments[1]) == (seed not in IMPROVED_BY_A_SECOND_RUN)
+    assert all(assignments[3][name] is assignments[2][name] for name in spec.members if assignments[2][name])
 
 
-def test_spread_is_near_where_that_costs_nothing() -> None:
+def test_spread_prefers_the_members_rack() -> None:
     racks = tuple(frozenset((RACKS[p % 2],)) for p in range(6))
     reads = frozenset(TOPICS[:1])
     members = {f"m{i}": MemberSpec(reads, {}, None, RACKS[i]) for i in range(2)}
-    given = SPREAD.assign(GroupSpec.of(members, {TOPICS[0]: TopicSpec(6, racks)}))
-    assert given == {"m0": {TOPICS[0]: (0, 2, 4)}, "m1": {TOPICS[0]: (1, 3, 5)}}
+    assignment = SPREAD.assign(GroupSpec.of(members, {TOPICS[0]: TopicSpec(6, racks)}))
+    assert assignment == {"m0": {TOPICS[0]: (0, 2, 4)}, "m1": {TOPICS[0]: (1, 3, 5)}}
 
 
-def test_spread_looks_at_all_topics_together() -> None:
-    """Three who read different topics: `simple` gives the first of each to one of them."""
+def test_spread_balances_across_topics() -> None:
+    """Three members with different topics: `simple` gives the first partition of each topic to one of
+    them."""
     a, b, c = TOPICS[:3]
     members = {
         "m0": MemberSpec(frozenset((a, b))),
         "m1": MemberSpec(frozenset((b, c))),
         "m2": MemberSpec(frozenset((a, c))),
     }
-    given = SPREAD.assign(GroupSpec.of(members, {t: TopicSpec(3) for t in (a, b, c)}))
-    assert sizes(given) == [3, 3, 3]
+    assignment = SPREAD.assign(GroupSpec.of(members, {t: TopicSpec(3) for t in (a, b, c)}))
+    assert sizes(assignment) == [3, 3, 3]

@@ -1,4 +1,4 @@
-"""What Kafka 4.4.0's own classes answered, and the logs that its broker wrote of share groups."""
+"""Share groups against Kafka 4.4.0: its assignors' and reconciliation's results, and its broker's logs."""
 
 from __future__ import annotations
 
@@ -35,42 +35,42 @@ VECTORS = Path(__file__).parents[2] / "vectors"
 LOG = VECTORS / "logs" / "share"
 
 LESS_EVEN = {51, 119, 348, 352}
-"""Where members read different topics, each topic is shared out for itself, and here Kafka's order of topics
-happens to leave a smaller difference between who has most and who has least. In 352 a partition of ours has
-one member more."""
+"""Where members subscribe to different topics, each topic is distributed on its own, and here Kafka's order
+of topics happens to give a smaller difference between the largest and the smallest assignment. In 352 one of
+our partitions has one member more."""
 
 
 def lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in gzip.decompress((VECTORS / name).read_bytes()).splitlines()]
 
 
-def given(told: dict[str, list[int]]) -> MemberAssignment:
-    return {Uuid.parse(topic): tuple(sorted(some)) for topic, some in told.items() if some}
+def assignment_of(by_topic: dict[str, list[int]]) -> MemberAssignment:
+    return {Uuid.parse(topic): tuple(sorted(some)) for topic, some in by_topic.items() if some}
 
 
-def spec_of(told: dict[str, Any]) -> GroupSpec:
-    assignable = told.get("assignable")
+def spec_of(case: dict[str, Any]) -> GroupSpec:
+    assignable = case.get("assignable")
     members = {
-        name: MemberSpec(frozenset(map(Uuid.parse, of["subscribed"])), given(of["assigned"]))
-        for name, of in told["members"].items()
+        name: MemberSpec(frozenset(map(Uuid.parse, of["subscribed"])), assignment_of(of["assigned"]))
+        for name, of in case["members"].items()
     }
     topics = {
         Uuid.parse(topic["id"]): TopicSpec(
             topic["partitions"], (), None if assignable is None else tuple(assignable.get(topic["id"], ()))
         )
-        for topic in told["topics"]
+        for topic in case["topics"]
     }
-    return GroupSpec(members, topics, SubscriptionType[told["subscriptionType"]])
+    return GroupSpec(members, topics, SubscriptionType[case["subscriptionType"]])
 
 
-@pytest.mark.parametrize("told", lines("assignors/server-simple.jsonl.gz"), ids=lambda told: told["case"])
-def test_simple_is_complete_and_no_less_balanced_or_sticky_than_kafkas(told: dict[str, Any]) -> None:
-    """Of what Kafka gave that counts which its member reads: the rest is taken away when it is handed out."""
-    spec = spec_of(told)
+@pytest.mark.parametrize("case", lines("assignors/server-simple.jsonl.gz"), ids=lambda case: case["case"])
+def test_simple_is_complete_and_no_less_balanced_or_sticky_than_kafkas(case: dict[str, Any]) -> None:
+    """Only partitions of subscribed topics count in Kafka's result: the others are removed on delivery."""
+    spec = spec_of(case)
     ours = simple.assign(spec)
     kafkas = {
-        name: {t: p for t, p in given(mine).items() if t in spec.members[name].subscribed}
-        for name, mine in told["output"].items()
+        name: {t: p for t, p in assignment_of(mine).items() if t in spec.members[name].subscribed}
+        for name, mine in case["output"].items()
     } or {name: {} for name in spec.members}
     read = {topic for member in spec.members.values() for topic in member.subscribed}
     assert ours.keys() == spec.members.keys()
@@ -79,47 +79,47 @@ def test_simple_is_complete_and_no_less_balanced_or_sticky_than_kafkas(told: dic
     held = Counter(unit for mine in ours.values() for unit in units(mine))
     assert held.keys() == set(simple.units_of(spec, read)), "each that may be given out is, and no other"
     sizes, theirs = ([len(units(mine)) for mine in each.values()] for each in (ours, kafkas))
-    if told["case"] not in LESS_EVEN:
+    if case["case"] not in LESS_EVEN:
         assert max(sizes) - min(sizes) <= max(theirs) - min(theirs)
     ours_kept, kafkas_kept = (
         sum(len(units(of.assigned) & units(each[name])) for name, of in spec.members.items())
         for each in (ours, kafkas)
     )
     assert ours_kept >= kafkas_kept
-    again = {name: MemberSpec(of.subscribed, ours[name]) for name, of in spec.members.items()}
-    settled = GroupSpec(again, spec.topics, spec.subscription_type)
+    members = {name: MemberSpec(of.subscribed, ours[name]) for name, of in spec.members.items()}
+    settled = GroupSpec(members, spec.topics, spec.subscription_type)
     next_time = simple.assign(settled)
     assert all(units(mine) <= units(next_time[name]) for name, mine in ours.items()), (
         "nothing moves by itself"
     )
 
 
-@pytest.mark.parametrize("told", lines("reconcile/share.jsonl.gz"), ids=lambda told: told["case"])
-def test_a_member_takes_the_step_that_kafkas_takes(told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("case", lines("reconcile/share.jsonl.gz"), ids=lambda case: case["case"])
+def test_a_members_next_assignment_is_kafkas(case: dict[str, Any]) -> None:
     reads = {
         Uuid.parse(topic["id"])
-        for topic in told["topics"]
-        if topic["name"] in told["subscribedTopicNames"] and not topic.get("deleted")
+        for topic in case["topics"]
+        if topic["name"] in case["subscribedTopicNames"] and not topic.get("deleted")
     }
     states = {"STABLE": 0, "UNREVOKED_PARTITIONS": 1, "UNRELEASED_PARTITIONS": 2, "UNKNOWN": 127}
     before = CurrentAssignment(
-        told["memberEpoch"],
-        told["previousMemberEpoch"],
-        given(told["assigned"]),
-        states[told["memberState"]],
+        case["memberEpoch"],
+        case["previousMemberEpoch"],
+        assignment_of(case["assigned"]),
+        states[case["memberState"]],
     )
     after = next_assignment(
         before,
-        told["targetEpoch"],
-        given(told["target"]),
+        case["targetEpoch"],
+        assignment_of(case["target"]),
         reads,
-        subscription_changed=told["hasSubscriptionChanged"],
+        subscription_changed=case["hasSubscriptionChanged"],
     )
-    expected = told["output"]
+    expected = case["output"]
     assert (after.epoch, after.previous_epoch, after.assigned, after.state) == (
         expected["memberEpoch"],
         expected["previousMemberEpoch"],
-        given(expected["assigned"]),
+        assignment_of(expected["assigned"]),
         states[expected["memberState"]],
     )
     assert not expected.get("unchanged") or after is before
@@ -129,17 +129,17 @@ def test_a_member_takes_the_step_that_kafkas_takes(told: dict[str, Any]) -> None
 
 
 def records() -> list[Record]:
-    """All that Kafka wrote of share groups."""
+    """Return all records of share groups that Kafka wrote."""
     found: list[Record] = []
-    for place in sorted(LOG.glob("__consumer_offsets-*")):
-        for file in sorted(place.glob("*.log")):
+    for directory in sorted(LOG.glob("__consumer_offsets-*")):
+        for file in sorted(directory.glob("*.log")):
             for header, batch in rb.batches(file.read_bytes()):
                 found += [record for _, _, record in read(batch, header) if isinstance(record, Record)]
     return found
 
 
 def written(group: ShareGroup, record: Record) -> Record:
-    """What we write of the state to which the record led."""
+    """Return the record that we write from the state to which a record led."""
     key: Any = record.key
     member = group.members.get(getattr(key, "member_id", ""))
     match key:
@@ -163,7 +163,7 @@ def written(group: ShareGroup, record: Record) -> Record:
 
 
 def test_kafkas_records_are_written_as_kafka_wrote_them() -> None:
-    """Each record, read into the state and written of it again, is the same bytes."""
+    """Each record, replayed and written again from the state, has the same bytes."""
     shard = GroupShard()
     count = 0
     for record in records():
@@ -177,21 +177,21 @@ def test_kafkas_records_are_written_as_kafka_wrote_them() -> None:
     assert not shard.ignored_records
 
 
-def test_kafkas_log_leads_where_kafka_came() -> None:
-    """Every share group as Kafka described it in the end, and none that it no longer knew."""
+def test_kafkas_log_replays_to_the_state_that_kafka_described() -> None:
+    """Every share group equals Kafka's final description, and no other group is left."""
     final = json.loads((LOG / "final.json").read_text())
     topics = {Uuid.parse(of["id"]): name for name, of in final["topics"].items()}
     shard = GroupShard()
     for record in records():
         shard.replay(record)
     assert shard.groups.keys() == final["groups"].keys()
-    for name, told in final["groups"].items():
+    for name, described in final["groups"].items():
         group = shard.groups[name]
         assert isinstance(group, ShareGroup)
         assert (group.state, group.epoch, group.assignment_epoch) == (
-            told["state"],
-            told["groupEpoch"],
-            told["targetAssignmentEpoch"],
+            described["state"],
+            described["groupEpoch"],
+            described["targetAssignmentEpoch"],
         )
         members = [
             {
@@ -203,23 +203,23 @@ def test_kafkas_log_leads_where_kafka_came() -> None:
             for m in group.members.values()
         ]
         assert sorted(members, key=lambda m: str(m["memberId"])) == sorted(
-            told["members"], key=lambda m: str(m["memberId"])
+            described["members"], key=lambda m: str(m["memberId"])
         )
         initialized = {
             f"{some.name}-{p}" for some in group.state_topics.initialized.values() for p in some.partitions
         }
-        assert told["shareStartOffsets"].keys() <= initialized
+        assert described["shareStartOffsets"].keys() <= initialized
 
 
-def test_kafkas_tombstones_of_a_group_are_ours() -> None:
-    """What is written for a group that is deleted: the same records in the same order."""
+def test_tombstones_of_a_group_are_kafkas() -> None:
+    """The tombstones of a deleted group: the same records in the same order."""
     shard = GroupShard()
     found: list[Record] = []
     expected: list[Record] = []
     for record in records():
         if record.key.group_id == "late":  # type: ignore[attr-defined]
-            gone = record.value is None and isinstance(record.key, ShareGroupTargetAssignmentMetadataKey)
-            if gone or found:
+            starts = record.value is None and isinstance(record.key, ShareGroupTargetAssignmentMetadataKey)
+            if starts or found:
                 if not found:
                     group = shard.groups["late"]
                     assert isinstance(group, ShareGroup)

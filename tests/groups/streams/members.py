@@ -1,8 +1,8 @@
-"""A streams group with members that behave, as a scenario: what they say can be played again.
+"""A streams group with well-behaved members, played as a scenario whose commands can be replayed.
 
-Each member knows only what it was told. An answer may be lost on the way; then it says everything with its
-next heartbeat, as Kafka's client does. What a member `owns` is what is on its disk or runs at that moment,
-whatever the coordinator thinks.
+Each member knows only the responses that it received. If a response is lost, its next heartbeat is a full
+one, as with Kafka's client. What a member `owns` is on its disk or runs at that moment, whatever the
+coordinator's state.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ DROPS = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_MEMBER_EPOCH, Errors.FENCED_INS
 
 
 class Play:
-    """A scenario that ends at the first invariant that is violated, and then tells all that was said."""
+    """A scenario that stops at the first violated invariant and then reports all of its commands."""
 
     def __init__(self, **settings: str) -> None:
         self.scenario = Scenario()
-        self.said: list[str] = []
-        told = {
+        self.commands: list[str] = []
+        configs = {
             "konvene.heartbeat.policy": "kafka",
             "group.streams.initial.rebalance.delay.ms": "0",
             "group.streams.assignment.interval.ms": "0",
             "group.initial.rebalance.delay.ms": "0",
         } | {name.replace("_", "."): value for name, value in settings.items()}
-        self.say(f"config {' '.join(f'{name}={value}' for name, value in told.items())}")
+        self.run(f"config {' '.join(f'{name}={value}' for name, value in configs.items())}")
 
     @property
     def life(self) -> Any:
@@ -47,21 +47,21 @@ class Play:
         found = self.life.shard.groups.get("g")
         return found if isinstance(found, StreamsGroup) else None
 
-    def say(self, command: str) -> list[str]:
-        """Play a command; the lines that tell what followed."""
-        self.said.append(command)
+    def run(self, command: str) -> list[str]:
+        """Run a command and return the transcript lines that followed."""
+        self.commands.append(command)
         lines = self.scenario.run([command])
         if self.scenario.broken is not None:
-            raise AssertionError("\n".join([*self.said, "----", *lines])) from self.scenario.broken
+            raise AssertionError("\n".join([*self.commands, "----", *lines])) from self.scenario.broken
         return lines
 
-    def answer(self, who: str) -> Any:
-        """What somebody was answered last."""
-        return self.life.answers.get(who)
+    def answer(self, client: str) -> Any:
+        """Return a client's last response."""
+        return self.life.answers.get(client)
 
-    def error(self, who: str) -> Errors | None:
-        """With which error; None while the answer is not there."""
-        answer = self.answer(who)
+    def error(self, client: str) -> Errors | None:
+        """Return the error of a client's last response; None while it has none."""
+        answer = self.answer(client)
         if answer is None or isinstance(answer, Errors):
             return answer
         return Errors(answer.error_code)
@@ -69,7 +69,7 @@ class Play:
 
 @dataclass
 class Member:
-    """One stream thread, of one process. `epoch` is 0 where it is to join."""
+    """One stream thread of one process. `epoch` is 0 if it has to join."""
 
     name: str
     process: str
@@ -80,76 +80,82 @@ class Member:
     epoch: int = 0
     endpoint_epoch: int = 0
     owns: set[Unit] = field(default_factory=set)
-    told: set[Unit] = field(default_factory=set)
-    unsure: bool = False
-    """Whether it has to say everything: an answer was lost."""
-    made: int = 0
+    assigned: set[Unit] = field(default_factory=set)
+    full_heartbeat: bool = False
+    """Whether the next heartbeat must be a full one, because a response was lost."""
+    ids_used: int = 0
     status: tuple[int, ...] = ()
 
     def forget(self, *, anew: bool = False) -> None:
-        """It runs nothing any more; `anew`: and it is another member from here on."""
-        self.owns, self.told, self.epoch, self.unsure, self.endpoint_epoch = set(), set(), 0, False, 0
+        """Drop all tasks and the epoch; with `anew` the member id too."""
+        self.owns, self.assigned, self.epoch, self.full_heartbeat, self.endpoint_epoch = (
+            set(),
+            set(),
+            0,
+            False,
+            0,
+        )
         if anew:
             self.member_id = ""
 
-    def give_up(self) -> None:
-        """What it was told to give up, it has; and takes what it was told to have."""
+    def apply_assignment(self) -> None:
+        """Revoke and take over tasks so that `owns` equals the last received assignment."""
         if self.epoch > 0:
-            self.owns = set(self.told)
+            self.owns = set(self.assigned)
 
     def beat(
-        self, play: Play, *, lost: bool = False, slow: bool = False, says: bool = True, **more: str
+        self, play: Play, *, lost: bool = False, slow: bool = False, reports_owned: bool = True, **more: str
     ) -> Errors | None:
-        """One heartbeat. `slow`: it runs on what it is told to give up; `says`: it says what it owns."""
+        """Send one heartbeat. `slow`: keep running revoked tasks; `reports_owned`: report the owned tasks."""
         if not self.member_id:
-            self.made += 1
-            self.member_id = f"{self.name}-{self.made}"
-        told = {"member": self.member_id, "epoch": str(self.epoch), **more}
-        told["endpoint-epoch"] = str(self.endpoint_epoch)
+            self.ids_used += 1
+            self.member_id = f"{self.name}-{self.ids_used}"
+        fields = {"member": self.member_id, "epoch": str(self.epoch), **more}
+        fields["endpoint-epoch"] = str(self.endpoint_epoch)
         if self.instance is not None:
-            told["instance"] = self.instance
+            fields["instance"] = self.instance
         if self.endpoint is not None and self.epoch <= 0:
-            told["endpoint"] = self.endpoint
+            fields["endpoint"] = self.endpoint
         if self.epoch <= 0:
-            told |= {"topology": self.topology, "process": self.process}
-        elif says or self.unsure:
-            told |= {role: spelled(u for u in self.owns if u[0] == role) for role in ROLES}
-        if self.unsure and self.epoch > 0:
-            told["rebalance"] = "30000"
-        words = " ".join(f"{key}={value}" for key, value in told.items())
-        play.say(f"streams-heartbeat {self.name} {'join' if self.epoch <= 0 else 'stay'} {words}")
-        self.unsure = lost
+            fields |= {"topology": self.topology, "process": self.process}
+        elif reports_owned or self.full_heartbeat:
+            fields |= {role: spelled(u for u in self.owns if u[0] == role) for role in ROLES}
+        if self.full_heartbeat and self.epoch > 0:
+            fields["rebalance"] = "30000"
+        arguments = " ".join(f"{key}={value}" for key, value in fields.items())
+        play.run(f"streams-heartbeat {self.name} {'join' if self.epoch <= 0 else 'stay'} {arguments}")
+        self.full_heartbeat = lost
         if not lost:
-            self._hears(play.answer(self.name), play.error(self.name), slow)
+            self._handle_heartbeat(play.answer(self.name), play.error(self.name), slow)
         return play.error(self.name)
 
-    def _hears(self, answer: Any, wrong: Errors | None, slow: bool) -> None:
-        if wrong in DROPS:
-            self.forget(anew=wrong is Errors.FENCED_INSTANCE_ID)
-        elif wrong is not Errors.NONE:
-            if self.epoch <= 0 or wrong is Errors.GROUP_ID_NOT_FOUND:
+    def _handle_heartbeat(self, response: Any, code: Errors | None, slow: bool) -> None:
+        if code in DROPS:
+            self.forget(anew=code is Errors.FENCED_INSTANCE_ID)
+        elif code is not Errors.NONE:
+            if self.epoch <= 0 or code is Errors.GROUP_ID_NOT_FOUND:
                 self.forget()
             else:
-                self.unsure = True
+                self.full_heartbeat = True
         else:
-            assert isinstance(answer, StreamsGroupHeartbeatResponse)
-            self.epoch, self.endpoint_epoch = answer.member_epoch, answer.endpoint_information_epoch
-            self.status = tuple(each.status_code for each in answer.status or ())
-            if answer.active_tasks is not None:
-                self.told = told_in(answer)
-                if not slow or not self.owns - self.told:
-                    self.give_up()
+            assert isinstance(response, StreamsGroupHeartbeatResponse)
+            self.epoch, self.endpoint_epoch = response.member_epoch, response.endpoint_information_epoch
+            self.status = tuple(each.status_code for each in response.status or ())
+            if response.active_tasks is not None:
+                self.assigned = tasks_in(response)
+                if not slow or not self.owns - self.assigned:
+                    self.apply_assignment()
 
-    def leave(self, play: Play, does: str = "leave") -> None:
-        """It leaves for good, or is `away` for a while. It may not be heard."""
+    def leave(self, play: Play, action: str = "leave") -> None:
+        """Leave for good, or temporarily with `away`. The request may be lost."""
         if self.epoch > 0:
             named = f" instance={self.instance}" if self.instance is not None else ""
-            play.say(f"streams-heartbeat {self.name} {does} member={self.member_id}{named}")
+            play.run(f"streams-heartbeat {self.name} {action} member={self.member_id}{named}")
         self.forget(anew=True)
 
 
-def told_in(answer: StreamsGroupHeartbeatResponse) -> set[Unit]:
-    """The tasks in an answer, by role."""
+def tasks_in(answer: StreamsGroupHeartbeatResponse) -> set[Unit]:
+    """Return the tasks of a response, by role."""
     lists = answer.active_tasks, answer.standby_tasks, answer.warmup_tasks
     return {
         (role, each.subtopology_id, partition)
@@ -160,5 +166,5 @@ def told_in(answer: StreamsGroupHeartbeatResponse) -> set[Unit]:
 
 
 def spelled(units: Iterable[Unit]) -> str:
-    """Tasks of one role in a scenario's words."""
+    """Return tasks of one role in the notation of scenarios."""
     return ",".join(f"{name}:{partition}" for _, name, partition in sorted(units)) or "-"

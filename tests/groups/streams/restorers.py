@@ -1,4 +1,4 @@
-"""Members of a streams group whose tasks have state, and who say how far they have come with it."""
+"""Members of a streams group with stateful tasks, which report their restore progress."""
 
 from __future__ import annotations
 
@@ -9,48 +9,49 @@ from typing import Any
 from tests.groups.streams.members import Member, Play
 
 END = 100_000
-"""How long each changelog is."""
+"""Length of each changelog."""
 ACCEPTABLE = 10_000
 TOPOLOGY = "0:orders!counts"
-"""Six tasks with state: 0_0 to 0_5."""
+"""Six stateful tasks: 0_0 to 0_5."""
 
 Task = tuple[str, int]
 
 
 class Story(Play):
-    """A group's world in which the changelog is there, and which remembers who ran what."""
+    """A scenario with the changelog topic that tracks which member ran each task last."""
 
     def __init__(self, **settings: str) -> None:
         self.lines: list[str] = []
         self.ran: dict[Task, Restorer] = {}
         self.cold: list[tuple[str, Task]] = []
-        """Who was given what to run with too much to read, though somebody had run it who is still there."""
+        """Members that became active for a task far behind its changelog although its last owner was still
+        alive."""
         super().__init__(**settings)
-        self.say("topic counts partitions=6")
+        self.run("topic counts partitions=6")
 
-    def say(self, command: str) -> list[str]:
-        self.lines = super().say(command)
+    def run(self, command: str) -> list[str]:
+        self.lines = super().run(command)
         return self.lines
 
 
 @dataclass
 class Restorer(Member):
-    """It reads `pace` records of each copy between two heartbeats, and all of a task before it runs it."""
+    """Restores `pace` records of each copy between two heartbeats, and all of a task before running it."""
 
     pace: int = 50_000
     version: int = 1
     reports: bool = True
     disk: dict[Task, int] = field(default_factory=dict)
 
-    def tell(self, story: Story, **more: str) -> list[str]:
-        """One heartbeat, with all that there is to say; the lines that tell what followed."""
+    def beat_and_track(self, story: Story, **more: str) -> list[str]:
+        """Send one heartbeat with all reports; return the transcript lines that followed."""
         for role, name, partition in sorted(self.owns):
             read = END if role == "active" else self.disk.get((name, partition), 0) + self.pace
             self.disk[name, partition] = min(END, read)
         if self.reports:
             more = {
-                "offsets": told(self.disk),
-                "ends": told({(name, partition): END for _, name, partition in self.owns}),
+                "offsets": format_offsets(self.disk),
+                "ends": format_offsets({(name, partition): END for _, name, partition in self.owns}),
             } | more
         before = self.active
         self.beat(story, version=str(self.version), **more)
@@ -70,27 +71,27 @@ class Restorer(Member):
         return self.having("warmup")
 
     def having(self, role: str) -> list[Task]:
-        """Its tasks in a role."""
+        """Return the member's tasks in a role."""
         return sorted((name, partition) for had, name, partition in self.owns if had == role)
 
 
-def told(offsets: dict[Task, int]) -> str:
-    """In a scenario's words."""
+def format_offsets(offsets: dict[Task, int]) -> str:
+    """Return offsets in the notation of scenarios."""
     return ",".join(f"{name}-{p}:{offset}" for (name, p), offset in sorted(offsets.items())) or "-"
 
 
 def restorer(name: str, **more: Any) -> Restorer:
-    """In a process of its own, unless another is named."""
+    """Return a member in a process of its own, unless another is named."""
     return Restorer(name, more.pop("process", name), TOPOLOGY, **more)
 
 
 def rounds(story: Story, members: Sequence[Restorer], count: int = 1) -> list[str]:
-    """Everybody heartbeats in turn; the lines that tell what followed."""
-    return [line for _ in range(count) for member in members for line in member.tell(story)]
+    """Let every member heartbeat in turn; return the transcript lines that followed."""
+    return [line for _ in range(count) for member in members for line in member.beat_and_track(story)]
 
 
 def causes(lines: list[str]) -> list[str]:
-    """Why epochs began, as `3: member-joined bob-1`."""
+    """Return why epochs were bumped, as `3: member-joined bob-1`."""
     return [
         f"{line.split()[2]}: {line.partition('Assigning: ')[2]}"
         for line in lines

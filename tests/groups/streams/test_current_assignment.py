@@ -1,4 +1,4 @@
-"""The next step of a streams group's member is the one that Kafka takes."""
+"""The next assignment of a streams group's member is the one that Kafka computes."""
 
 from __future__ import annotations
 
@@ -31,55 +31,55 @@ PROCESSES = {
 
 
 def cases() -> list[dict[str, Any]]:
-    """What Kafka 4.4.0 answered, a line each."""
+    """Return the recorded cases of Kafka 4.4.0, one per line."""
     return [json.loads(line) for line in gzip.decompress(CASES.read_bytes()).splitlines()]
 
 
-def tasks(told: dict[str, Any] | None) -> MemberAssignment | None:
-    if told is None:
+def tasks(by_role: dict[str, Any] | None) -> MemberAssignment | None:
+    if by_role is None:
         return None
-    return MemberAssignment(*({s: tuple(sorted(map(int, p))) for s, p in told[r].items()} for r in NAMES))
+    return MemberAssignment(*({s: tuple(sorted(map(int, p))) for s, p in by_role[r].items()} for r in NAMES))
 
 
-def held(told: dict[str, Any]) -> Held:
-    plain = tasks(told)
+def held(by_role: dict[str, Any]) -> Held:
+    plain = tasks(by_role)
     assert plain is not None
-    active = {s: {int(p): epoch for p, epoch in epochs.items()} for s, epochs in told["active"].items()}
+    active = {s: {int(p): epoch for p, epoch in epochs.items()} for s, epochs in by_role["active"].items()}
     return Held(active, plain.standby, plain.warmup)
 
 
-def state(told: dict[str, Any]) -> CurrentAssignment:
+def state(case: dict[str, Any]) -> CurrentAssignment:
     return CurrentAssignment(
-        MemberState[told["memberState"]],
-        told["memberEpoch"],
-        told["previousMemberEpoch"],
-        held(told["assigned"]),
-        held(told["pendingRevocation"]),
+        MemberState[case["memberState"]],
+        case["memberEpoch"],
+        case["previousMemberEpoch"],
+        held(case["assigned"]),
+        held(case["pendingRevocation"]),
     )
 
 
-def played(case: dict[str, Any]) -> tuple[CurrentAssignment, CurrentAssignment]:
-    """The member before and after."""
+def play(case: dict[str, Any]) -> tuple[CurrentAssignment, CurrentAssignment]:
+    """Return the member's assignment before and after a case."""
 
     def processes(role: Role, subtopology: str, partition: int) -> frozenset[str]:
-        there = case[PROCESSES[role]].get(subtopology, {}).get(str(partition), [])
-        return frozenset([there] if isinstance(there, str) else there)
+        found = case[PROCESSES[role]].get(subtopology, {}).get(str(partition), [])
+        return frozenset([found] if isinstance(found, str) else found)
 
-    before, wanted = state(case), tasks(case["target"])
-    assert wanted is not None
-    target = Target(case["targetEpoch"], wanted, case["processId"], processes)
+    before, tasks_of_target = state(case), tasks(case["target"])
+    assert tasks_of_target is not None
+    target = Target(case["targetEpoch"], tasks_of_target, case["processId"], processes)
     return before, next_assignment(before, target, tasks(case["owned"]))
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: str(case["case"]))
-def test_the_next_step_is_kafkas(case: dict[str, Any]) -> None:
-    """State, epochs, what is assigned and what has to be given up, with the epoch of each active task."""
+def test_the_next_assignment_is_kafkas(case: dict[str, Any]) -> None:
+    """State, epochs, assigned tasks and tasks pending revocation, with the epoch of each active task."""
     if "error" in case:
         with pytest.raises(GroupError) as refused:
-            played(case)
+            play(case)
         assert refused.value.error is Errors[case["error"]]
         return
-    before, after = played(case)
+    before, after = play(case)
     assert after == state(case["output"])
     if case["output"]["unchanged"]:
         assert after == before

@@ -1,4 +1,4 @@
-"""Where tasks are to be found: what is told of members that have not moved is kept, and of no others."""
+"""Endpoints of tasks: the part of a member whose tasks did not change is cached."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ def instances(*names: str) -> tuple[Member, ...]:
 
 
 def hosts(play: Play, member: Member) -> list[str]:
-    """Whose endpoints a member is told when it has never heard of any."""
-    play.say(f"streams-heartbeat {member.name} endpoint-epoch=-1")
-    return [told.user_endpoint.host for told in play.answer(member.name).partitions_by_user_endpoint]
+    """Return the hosts sent to a member that has no endpoint information yet."""
+    play.run(f"streams-heartbeat {member.name} endpoint-epoch=-1")
+    return [entry.user_endpoint.host for entry in play.answer(member.name).partitions_by_user_endpoint]
 
 
-def test_what_is_kept_goes_with_its_member() -> None:
-    """And what did not move is the very same for the next one who asks."""
+def test_a_cached_endpoint_is_removed_with_its_member() -> None:
+    """The entry of a member whose tasks did not change is reused for the next request."""
     play = Play()
     ann, bob, cid = members = instances("ann", "bob", "cid")
     for member in 7 * members:
@@ -24,9 +24,9 @@ def test_what_is_kept_goes_with_its_member() -> None:
     group = play.group
     assert group is not None
     assert hosts(play, ann) == ["bob", "cid", "ann"]
-    kept = group.endpoints[bob.member_id]
+    cached = group.endpoints[bob.member_id]
     assert hosts(play, cid) == ["ann", "bob", "cid"]
-    assert group.endpoints[bob.member_id] is kept
+    assert group.endpoints[bob.member_id] is cached
     bob.leave(play)
     for member in 4 * (ann, cid):
         member.beat(play)

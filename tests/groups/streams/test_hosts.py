@@ -1,4 +1,4 @@
-"""Classic members in a streams group are told where all tasks are now, and that is written once."""
+"""Endpoint information of classic members in a streams group: current, and encoded once for all of them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from konvene.groups.streams.classic.user_data import (
 STATELESS = "0:orders"
 
 
-def told(thread: Thread) -> dict[str, list[int]]:
-    """The partitions that a thread was told last to be at each endpoint."""
+def endpoints_of(thread: Thread) -> dict[str, list[int]]:
+    """Return the partitions per endpoint that a thread received last."""
     assert thread.has is not None
-    there = thread.has.partitions_by_host
-    return {host: [partition for _, partition in there[host, port]] for host, port in sorted(there)}
+    by_host = thread.has.partitions_by_host
+    return {host: [partition for _, partition in by_host[host, port]] for host, port in sorted(by_host)}
 
 
-def runs(*threads: Thread) -> dict[str, list[int]]:
-    """Those that they run, each at its own."""
+def running(*threads: Thread) -> dict[str, list[int]]:
+    """Return the partitions per endpoint that the threads run."""
     found: dict[str, list[int]] = {}
     for thread in threads:
         host = thread.endpoint.partition(":")[0]
@@ -39,7 +39,7 @@ def runs(*threads: Thread) -> dict[str, list[int]]:
 
 
 def mixed(*threads: Thread) -> tuple[Story, Restorer]:
-    """ann speaks the streams protocol and has no endpoint; the threads join it, and all have settled."""
+    """Return a settled group of the threads and of ann, a streams member without an endpoint."""
     story, ann = Story(konvene_streams_mode="kip"), Restorer("ann", "ann", STATELESS, reports=False)
     rounds(story, [ann], 2)
     for thread in threads:
@@ -58,42 +58,42 @@ def settle(story: Story, ann: Member, *threads: Thread) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 5, 11])
-def test_everybody_is_told_what_is_so_now(version: int) -> None:
-    """Also when tasks move, and when somebody is gone."""
+def test_every_member_gets_the_current_endpoints(version: int) -> None:
+    """Also after tasks moved, and after a member left."""
     bob = Thread("bob", endpoint="b:1", version=version)
     cid = Thread("cid", endpoint="c:1", version=11)
     story, ann = mixed(bob, cid)
-    assert told(bob) == told(cid) == runs(bob, cid)
-    assert {len(some) for some in runs(bob, cid).values()} == {2}
+    assert endpoints_of(bob) == endpoints_of(cid) == running(bob, cid)
+    assert {len(some) for some in running(bob, cid).values()} == {2}
     dan = Thread("dan", endpoint="d:1")
     dan.join(story)
     dan.sync(story)
     settle(story, ann, bob, cid, dan)
-    assert told(bob) == told(cid) == told(dan) == runs(bob, cid, dan)
-    assert "d" in told(bob)
-    story.say(f"leave cid member={cid.member_id}")
+    assert endpoints_of(bob) == endpoints_of(cid) == endpoints_of(dan) == running(bob, cid, dan)
+    assert "d" in endpoints_of(bob)
+    story.run(f"leave cid member={cid.member_id}")
     settle(story, ann, bob, dan)
-    assert told(bob) == told(dan) == runs(bob, dan)
+    assert endpoints_of(bob) == endpoints_of(dan) == running(bob, dan)
 
 
-def test_threads_of_one_process_have_their_endpoint_together() -> None:
+def test_threads_of_one_process_share_its_endpoint() -> None:
     bob, bobby = Thread("bob", endpoint="b:1"), Thread("bobby", endpoint="b:1")
     mixed(bob, bobby)
-    assert told(bob) == told(bobby) == runs(bob, bobby)
-    assert len(told(bob)["b"]) == 4
+    assert endpoints_of(bob) == endpoints_of(bobby) == running(bob, bobby)
+    assert len(endpoints_of(bob)["b"]) == 4
 
 
-def test_who_has_no_place_among_them_is_told_of_nobody() -> None:
-    """A client that is told of others and does not find itself joins again at once, and for ever."""
+def test_a_member_with_an_invalid_endpoint_gets_no_endpoints() -> None:
+    """A client that receives other endpoints but not its own rejoins at once, and for ever."""
     bob, far = Thread("bob", endpoint="b:1"), Thread("far", endpoint="f:70000")
     mixed(bob, far)
-    assert told(bob) == runs(bob)
-    assert far.active and told(far) == {}
+    assert endpoints_of(bob) == running(bob)
+    assert far.active and endpoints_of(far) == {}
 
 
 @pytest.mark.parametrize("endpoint", ["[::1]:8080", "http://b:80", ":80"])
-def test_whoever_has_one_finds_its_own(endpoint: str) -> None:
-    """As its client reads it, whose own must be among them."""
+def test_a_member_finds_its_own_endpoint(endpoint: str) -> None:
+    """The client's own endpoint must be among the keys, in the form that its code parses."""
     bob, cid = Thread("bob", endpoint=endpoint), Thread("cid", endpoint="c:1")
     mixed(bob, cid)
     own = SubscriptionInfo(11, 11, "", user_endpoint=endpoint).endpoint
@@ -101,8 +101,8 @@ def test_whoever_has_one_finds_its_own(endpoint: str) -> None:
     assert bob.has.partitions_by_host.keys() == {own, ("c", 1)} == cid.has.partitions_by_host.keys()
 
 
-def test_what_everybody_is_told_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing has moved, whoever asks."""
+def test_common_endpoint_information_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as no task has moved, for all requests."""
     bob, cid = Thread("bob", endpoint="b:1"), Thread("cid", endpoint="c:1")
     story, _ = mixed(bob, cid)
     written: list[AssignmentInfo] = []
@@ -112,17 +112,17 @@ def test_what_everybody_is_told_is_written_once(monkeypatch: pytest.MonkeyPatch)
         return write_hosts(info)
 
     monkeypatch.setattr(tasks, "write_hosts", write)
-    before = told(bob)
+    before = endpoints_of(bob)
     for thread in (bob, cid, bob):
         thread.join(story)
         thread.sync(story)
     assert written == []
-    assert told(bob) == told(cid) == before
+    assert endpoints_of(bob) == endpoints_of(cid) == before
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_of_what_a_leader_gave_a_member_its_own_tasks_can_be_read_alone(version: int) -> None:
-    """What stands behind them is not looked at, whatever it is."""
+def test_the_tasks_of_a_leaders_assignment_can_be_decoded_alone(version: int) -> None:
+    """The bytes after the tasks are not parsed, whatever they are."""
     partitions = (("orders", 3), ("orders", 4))
     own = AssignmentInfo(
         version,

@@ -1,5 +1,5 @@
-"""Kafka's own log of streams groups is read to what Kafka said of them, whatever compaction left of it; and
-what is written says the same as what Kafka wrote."""
+"""Kafka's own log of streams groups replays to the state that Kafka described, whatever compaction left of
+it; and records written from that state equal Kafka's."""
 
 from __future__ import annotations
 
@@ -34,32 +34,36 @@ from konvene.sim.world.compaction import compacted
 LOG = Path(__file__).parents[2] / "vectors" / "logs" / "streams"
 
 
-def batches(place: str) -> list[Batch]:
-    """What a partition's log says of streams groups, batch by batch."""
+def batches(partition: str) -> list[Batch]:
+    """Return the streams groups' batches in the log of a partition."""
     found = []
-    for file in sorted((LOG / place).glob("*.log")):
+    for file in sorted((LOG / partition).glob("*.log")):
         for header, batch in rb.batches(file.read_bytes()):
-            told = batch_of((bytes(r.key or b""), r.value) for r in rb.records(batch, header))
-            ours = [i for i, r in enumerate(told.records) if type(r) is Record and type(r.key) in REPLAYS]
-            found.append(Batch(tuple(told.pairs[i] for i in ours), tuple(told.records[i] for i in ours)))
+            log_batch = batch_of((bytes(r.key or b""), r.value) for r in rb.records(batch, header))
+            ours = [
+                i for i, r in enumerate(log_batch.records) if type(r) is Record and type(r.key) in REPLAYS
+            ]
+            found.append(
+                Batch(tuple(log_batch.pairs[i] for i in ours), tuple(log_batch.records[i] for i in ours))
+            )
     return found
 
 
-PLACES = [place.name for place in sorted(LOG.glob("__consumer_offsets-*"))]
+PARTITIONS = [partition.name for partition in sorted(LOG.glob("__consumer_offsets-*"))]
 
 
-def read(told: Iterable[Batch]) -> dict[str, StreamsGroup]:
+def replayed(log: Iterable[Batch]) -> dict[str, StreamsGroup]:
     groups: dict[str, Any] = {}
-    for batch in told:
+    for batch in log:
         for record in batch.records:
             replay(groups, record)
     return groups
 
 
 def described(group: StreamsGroup) -> dict[str, Any]:
-    """A group in the words of `final.json`."""
+    """Return a group in the format of `final.json`."""
 
-    def told(tasks: Any) -> list[str]:
+    def names_of(tasks: Any) -> list[str]:
         return sorted(f"{name}_{p}" for name, ps in tasks.items() for p in ps)
 
     return {
@@ -73,24 +77,24 @@ def described(group: StreamsGroup) -> dict[str, Any]:
                 "clientId": m.client_id,
                 "processId": m.process_id,
                 "memberEpoch": m.current.epoch,
-                "active": told(m.current.assigned.active),
-                "standby": told(m.current.assigned.standby),
-                "targetActive": told(group.target_of(m.member_id).active),
-                "targetStandby": told(group.target_of(m.member_id).standby),
+                "active": names_of(m.current.assigned.active),
+                "standby": names_of(m.current.assigned.standby),
+                "targetActive": names_of(group.target_of(m.member_id).active),
+                "targetStandby": names_of(group.target_of(m.member_id).standby),
             }
             for m in sorted(group.members.values(), key=lambda m: m.member_id)
         ],
     }
 
 
-def test_kafkas_log_is_read_to_what_kafka_said() -> None:
-    """Members, epochs, what each has and is meant to have."""
-    told = json.loads((LOG / "final.json").read_text())
-    groups = {name: group for place in PLACES for name, group in read(batches(place)).items()}
-    wanted = {name: g for name, g in told["groups"].items() if g["type"] == "Streams"}
-    assert wanted.keys() <= groups.keys()
-    assert any(g["members"] for g in wanted.values())
-    for name, group in wanted.items():
+def test_kafkas_log_replays_to_the_state_that_kafka_described() -> None:
+    """Members, epochs, assignments and targets."""
+    expected = json.loads((LOG / "final.json").read_text())
+    groups = {name: group for partition in PARTITIONS for name, group in replayed(batches(partition)).items()}
+    streams_groups = {name: g for name, g in expected["groups"].items() if g["type"] == "Streams"}
+    assert streams_groups.keys() <= groups.keys()
+    assert any(g["members"] for g in streams_groups.values())
+    for name, group in streams_groups.items():
         found = described(groups[name])
         assert {k: group[k] for k in found if k != "members"} == {
             k: v for k, v in found.items() if k != "members"
@@ -98,24 +102,24 @@ def test_kafkas_log_is_read_to_what_kafka_said() -> None:
         assert found["members"] == sorted(group["members"], key=lambda m: str(m["memberId"]))
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_books_agree_after_every_record(place: str) -> None:
-    """Who has which task, names and who is behind are what can be counted."""
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_indexes_are_consistent_after_every_record(partition: str) -> None:
+    """Owners of tasks, instance ids and lagging members match what can be counted from the members."""
     groups: dict[str, Any] = {}
-    for batch in batches(place):
+    for batch in batches(partition):
         for record in batch.records:
             replay(groups, record)
             for group in groups.values():
-                assert_books_agree(group)
+                assert_indexes_are_consistent(group)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_members_of_kafkas_log_speak_the_streams_protocol(place: str) -> None:
-    """What Kafka does not write says nothing: nobody is taken for a member of the classic protocol. And of
-    who is none as much is written as Kafka writes."""
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_members_of_kafkas_log_speak_the_streams_protocol(partition: str) -> None:
+    """Absent fields have their defaults, so no member counts as a classic one; and a streams member's record
+    is written with the same bytes as Kafka's."""
     members = 0
     groups: dict[str, Any] = {}
-    for batch in batches(place):
+    for batch in batches(partition):
         for (key, value), record in zip(batch.pairs, batch.records, strict=True):
             replay(groups, record)
             if type(record.key) is rs.StreamsGroupMemberMetadataKey and value is not None:
@@ -127,8 +131,8 @@ def test_members_of_kafkas_log_speak_the_streams_protocol(place: str) -> None:
     assert members or not groups
 
 
-def assert_books_agree(group: StreamsGroup) -> None:
-    """What a group keeps beside its members is what follows from them."""
+def assert_indexes_are_consistent(group: StreamsGroup) -> None:
+    """Check that a group's indexes follow from its members."""
     has: dict[Role, dict[tuple[str, int], set[str]]] = {role: defaultdict(set) for role in Role}
     for m in group.members.values():
         for held in (m.current.assigned, m.current.pending_revocation):
@@ -146,12 +150,12 @@ def assert_books_agree(group: StreamsGroup) -> None:
     assert (group.state is State.EMPTY) == (not group.members)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_what_is_written_is_what_kafka_wrote(place: str) -> None:
-    """Each record, made again from the state behind it, says the same; lists may stand in another order."""
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_written_records_equal_kafkas(partition: str) -> None:
+    """Each record, written again from the state after it, is equal up to the order of lists."""
     groups: dict[str, Any] = {}
     made = 0
-    for batch in batches(place):
+    for batch in batches(partition):
         for record in batch.records:
             replay(groups, record)
             if record.value is not None:
@@ -186,7 +190,7 @@ def written(groups: dict[str, Any], record: Record) -> Record:
 
 
 def in_order(value: Any) -> Any:
-    """A value whose lists are sorted; partitions go with their epochs."""
+    """Return a value with its lists sorted; partitions stay paired with their epochs."""
     if isinstance(value, rs.TaskIdsWithEpochs):
         epochs = value.assignment_epochs or (None,) * len(value.partitions)
         return value.subtopology_id, sorted(zip(value.partitions, epochs, strict=True))
@@ -197,30 +201,30 @@ def in_order(value: Any) -> Any:
     return value
 
 
-def left_overs(told: list[Batch]) -> Iterator[list[Batch]]:
-    """Every prefix compacted, with its tombstones and without, and every window that begins a third in."""
-    for end in range(1, len(told) + 1):
-        yield compacted(told, end, tombstones=True)
-        yield compacted(told, end, tombstones=False)
-        yield compacted(told, end, tombstones=True, begin=len(told) // 3)
+def compacted_logs(log: list[Batch]) -> Iterator[list[Batch]]:
+    """Yield every prefix compacted, with and without tombstones, and every window that begins a third in."""
+    for end in range(1, len(log) + 1):
+        yield compacted(log, end, tombstones=True)
+        yield compacted(log, end, tombstones=False)
+        yield compacted(log, end, tombstones=True, begin=len(log) // 3)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_compaction_changes_nothing_that_can_be_seen(place: str) -> None:
-    """G2: a log of which compaction left something, wherever it was, is read to the same groups."""
-    told = batches(place)
-    whole = {name: seen(group) for name, group in read(told).items()}
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_compaction_does_not_change_the_visible_state(partition: str) -> None:
+    """G2: a log compacted up to any point replays to the same groups."""
+    log = batches(partition)
+    whole = {name: visible_state(group) for name, group in replayed(log).items()}
     count = 0
-    for left in left_overs(told):
-        groups = read(left)
-        assert {name: seen(group) for name, group in groups.items()} == whole
+    for remaining in compacted_logs(log):
+        groups = replayed(remaining)
+        assert {name: visible_state(group) for name, group in groups.items()} == whole
         for group in groups.values():
-            assert_books_agree(group)
+            assert_indexes_are_consistent(group)
         count += 1
     assert count > 50
 
 
-def seen(group: StreamsGroup) -> Any:
+def visible_state(group: StreamsGroup) -> Any:
     return (
         group.epoch, group.metadata_hash, group.validated_topology_epoch, group.assignment_configs,
         group.topology, group.assignment_epoch, group.members, group.targets, group.state, group.active,
@@ -228,8 +232,8 @@ def seen(group: StreamsGroup) -> Any:
     )  # fmt: skip
 
 
-def test_tombstones_of_what_is_not_there_change_nothing() -> None:
-    """G8: nor do they make a group; nor does the end of a group of another kind."""
+def test_tombstones_of_absent_state_change_nothing() -> None:
+    """G8: nor do they create a group, nor delete a group of another type."""
     groups: dict[str, Any] = {"classic": object()}
     for record in (
         *group_tombstones(StreamsGroup("gone")),
@@ -240,9 +244,9 @@ def test_tombstones_of_what_is_not_there_change_nothing() -> None:
     assert list(groups) == ["classic"]
 
 
-def test_a_group_that_is_deleted_leaves_nothing() -> None:
-    """Its tombstones take all of it."""
-    groups = read(batches(PLACES[0])) | read(batches(PLACES[1]))
+def test_a_deleted_group_leaves_nothing() -> None:
+    """A group's tombstones remove all of its state."""
+    groups = replayed(batches(PARTITIONS[0])) | replayed(batches(PARTITIONS[1]))
     assert groups
     for group in list(groups.values()):
         for record in group_tombstones(group):
@@ -250,18 +254,18 @@ def test_a_group_that_is_deleted_leaves_nothing() -> None:
     assert groups == {}
 
 
-def told_current(member_id: str, has: dict[str, dict[int, int]]) -> Record:
+def stable_assignment(member_id: str, has: dict[str, dict[int, int]]) -> Record:
     return current_record("g", member_id, CurrentAssignment(MemberState.STABLE, 3, 2, Held(has)))
 
 
-def test_a_batch_that_stands_twice_is_what_it_is_once() -> None:
-    """G8: also where a static member has what another id of its had, all in one batch."""
+def test_replaying_a_batch_twice_changes_nothing() -> None:
+    """G8: also if a static member takes over the tasks of its former member id within one batch."""
     batch = [
         member_record("g", Member("old", "ann")),
-        told_current("old", {"0": {0: 1}}),
+        stable_assignment("old", {"0": {0: 1}}),
         *member_tombstones("g", "old"),
         member_record("g", Member("new", "ann")),
-        told_current("new", {"0": {0: 1}}),
+        stable_assignment("new", {"0": {0: 1}}),
         member_record("g", Member("new", "ann", client_id="ann")),
     ]
     once: dict[str, Any] = {}
@@ -274,9 +278,9 @@ def test_a_batch_that_stands_twice_is_what_it_is_once() -> None:
     assert once == twice
 
 
-def test_an_assignment_that_is_gone_is_that_of_a_new_group() -> None:
-    """G2: a group that was deleted and made again, read from a log that was compacted meanwhile. What is left
-    of its end are the tombstones for which nothing came after it."""
+def test_an_assignment_tombstone_resets_the_assignment_to_that_of_a_new_group() -> None:
+    """G2: the group was deleted and created again, and its log was compacted meanwhile. Of the tombstones of
+    its end only those remain that no later record replaced."""
     groups: dict[str, Any] = {}
     for record in (member_record("g", Member("bob")), assignment_record("g", 7, 5)):
         replay(groups, record)
@@ -284,6 +288,6 @@ def test_an_assignment_that_is_gone_is_that_of_a_new_group() -> None:
         if not isinstance(record.key, rs.StreamsGroupMetadataKey):
             replay(groups, record)
     fresh: dict[str, Any] = {}
-    for told in (groups, fresh):
-        replay(told, member_record("g", Member("ann")))
+    for state in (groups, fresh):
+        replay(state, member_record("g", Member("ann")))
     assert groups == fresh

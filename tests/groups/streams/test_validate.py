@@ -1,4 +1,4 @@
-"""What a heartbeat may not say: each rule by a request that breaks it and nothing else."""
+"""Validation of heartbeats: each rule with a request that violates this rule alone."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ FINE = sent(
 )
 
 
-def request(**said: Any) -> StreamsGroupHeartbeatRequest:
-    """A heartbeat in the middle of a member's life, but for what is said."""
-    return StreamsGroupHeartbeatRequest(**{"group_id": "g", "member_id": "m", "member_epoch": 5} | said)
+def request(**fields: Any) -> StreamsGroupHeartbeatRequest:
+    """Return a heartbeat of a settled member with these fields."""
+    return StreamsGroupHeartbeatRequest(**{"group_id": "g", "member_id": "m", "member_epoch": 5} | fields)
 
 
-def join(*subtopologies: wire.Subtopology, **said: Any) -> StreamsGroupHeartbeatRequest:
-    """A member that joins, with nothing wrong but for what is said."""
+def join(*subtopologies: wire.Subtopology, **fields: Any) -> StreamsGroupHeartbeatRequest:
+    """Return a valid join with these fields."""
     fine: dict[str, Any] = {
         "member_epoch": 0,
         "rebalance_timeout_ms": 1000,
@@ -53,11 +53,11 @@ def join(*subtopologies: wire.Subtopology, **said: Any) -> StreamsGroupHeartbeat
         "warmup_tasks": (),
         "topology": sent(*subtopologies) if subtopologies else FINE,
     }
-    return request(**fine | said)
+    return request(**fine | fields)
 
 
-def tasks(**said: tuple[int, ...]) -> tuple[TaskIds, ...]:
-    return tuple(TaskIds(subtopology_id=name[1:], partitions=parts) for name, parts in said.items())
+def tasks(**by_name: tuple[int, ...]) -> tuple[TaskIds, ...]:
+    return tuple(TaskIds(subtopology_id=name[1:], partitions=parts) for name, parts in by_name.items())
 
 
 def owns(
@@ -79,7 +79,7 @@ READER = sub("1", repartitioned="r")
 TWO_KEYS = wire.TopicInfo(name="s", topic_configs=(wire.KeyValue(key="k", value="1"),) * 2)
 REGEX = wire.Subtopology(subtopology_id="0", source_topics=("a",), source_topic_regex=("a.*",))
 
-BREACHES: dict[str, tuple[StreamsGroupHeartbeatRequest, str]] = {
+VIOLATIONS: dict[str, tuple[StreamsGroupHeartbeatRequest, str]] = {
     "no-internal-topics": (
         join(sub("0", "a __consumer_offsets", state="__share_group_state __konvene_audit")),
         "Use of Kafka internal topics __consumer_offsets,__share_group_state,__konvene_audit in a Kafka "
@@ -166,35 +166,35 @@ BREACHES: dict[str, tuple[StreamsGroupHeartbeatRequest, str]] = {
 }
 
 
-def test_every_rule_has_its_breach() -> None:
+def test_every_rule_has_its_violation() -> None:
     """In the table's order, each id once."""
-    assert list(BREACHES) == [rule.id for rule in RULES]
+    assert list(VIOLATIONS) == [rule.id for rule in RULES]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.id))
-def test_a_breach_is_refused_by_whom_it_may_concern(rule: validate.Rule) -> None:
-    """With the row's code and these words; rules of the KIP alone only in its mode, and what it invariants
-    and Kafka cannot do yet is refused with Kafka's alone."""
-    broken, words = BREACHES[rule.id]
+def test_a_violation_is_refused_in_the_rules_modes(rule: validate.Rule) -> None:
+    """With the rule's error code and message. KIP-only rules apply only in mode kip; a feature of the KIP
+    that Kafka lacks is refused only in mode kafka."""
+    broken, message = VIOLATIONS[rule.id]
     if rule in validate.NO_EXPRESSIONS:
         check_request(broken, KIP)
     else:
-        assert refusal(check_request, broken, KIP) == (rule.error, words)
+        assert refusal(check_request, broken, KIP) == (rule.error, message)
     if rule.by == KAFKA:
-        assert refusal(check_request, broken, KAFKA) == (rule.error, words)
+        assert refusal(check_request, broken, KAFKA) == (rule.error, message)
     else:
         check_request(broken, KAFKA)
 
 
-def test_refuses_as_kafka() -> None:
-    """Heartbeats that Kafka's own check has judged: the first thing that is wrong, in its words."""
+def test_invalid_heartbeats_are_refused_as_by_kafka() -> None:
+    """Heartbeats that Kafka's own validation has checked: the first violation, with Kafka's message."""
     for at, case in enumerate(vectors("heartbeats")):
         heartbeat = from_json(StreamsGroupHeartbeatRequest, case["request"], 1)
         if case["kafka"]:
-            error, words = case["kafka"]
-            assert refusal(check_request, heartbeat, KAFKA) == (Errors(error), words), at
-            if words != validate.NO_EXPRESSIONS[0].sentence:
-                assert refusal(check_request, heartbeat, KIP) == (Errors(error), words), at
+            error, message = case["kafka"]
+            assert refusal(check_request, heartbeat, KAFKA) == (Errors(error), message), at
+            if message != validate.NO_EXPRESSIONS[0].sentence:
+                assert refusal(check_request, heartbeat, KIP) == (Errors(error), message), at
         else:
             check_request(heartbeat, KAFKA)
 
@@ -214,11 +214,11 @@ def test_refuses_as_kafka() -> None:
         request(member_epoch=-2, instance_id="i"),
     ],
 )
-def test_lets_pass_what_obeys(fine: StreamsGroupHeartbeatRequest, mode: str) -> None:
+def test_valid_heartbeats_are_accepted(fine: StreamsGroupHeartbeatRequest, mode: str) -> None:
     check_request(fine, mode)
 
 
-def test_the_errors_are_those_of_the_two_lists() -> None:
+def test_the_rules_errors() -> None:
     """INVALID_REQUEST for the request, STREAMS_INVALID_TOPOLOGY for its topology."""
     assert {rule.error for rule in RULES} == {R, T}
     assert {rule.by for rule in RULES} == {KAFKA, KIP}
@@ -237,36 +237,36 @@ def test_a_topology_may_use_none_of_the_brokers_internal_topics() -> None:
     | st.from_regex(r"[a-zA-Z0-9._/-]{1,260}", fullmatch=True)
     | st.sampled_from([".", ".."])
 )
-def test_a_name_is_valid_if_the_catalogue_would_have_it(name: str) -> None:
+def test_a_topic_name_is_valid_if_the_catalogue_accepts_it(name: str) -> None:
     each = wire.Subtopology(subtopology_id="0", source_topics=(name,))
     if names.invalid_name_message(name) is None:
         check_names(join(each))
     else:
-        told = (T, f"Topic names {name} are not valid topic names.")
-        assert refusal(check_names, join(each)) == told
+        expected = (T, f"Topic names {name} are not valid topic names.")
+        assert refusal(check_names, join(each)) == expected
 
 
-def test_names_each_topic_once_in_kafkas_order() -> None:
+def test_named_topics_are_unique_and_in_kafkas_order() -> None:
     """Subtopology by subtopology: sources, sinks, repartition sources, changelogs."""
     assert named_topics(join()) == ("text", "words", "lines", "extra", "counts")
     assert named_topics(request()) == ()
 
 
-def test_names_are_looked_at_first() -> None:
-    """Also where a topology has no place: a client may hear of topics only if it could be authorised."""
+def test_names_are_checked_first() -> None:
+    """Also if a topology is not allowed in the request: errors may name topics only to authorized clients."""
     hidden = request(topology=sent(sub("0", "a b/c")), member_id="")
     assert refusal(check_names, hidden) == refusal(check_request, hidden, KAFKA)
     check_names(request(member_id=""))
 
 
-# --- held against the group ------------------------------------------------------------------------
+# --- against the group's state ---------------------------------------------------------------------
 
 OLD = topology(WRITER, READER, epoch=2)
 
 
 @pytest.mark.parametrize("mode", [KAFKA, KIP])
-def test_the_first_topology_is_the_groups(mode: str) -> None:
-    """And the same one again changes nothing, not even the object."""
+def test_the_first_topology_becomes_the_groups(mode: str) -> None:
+    """An equal topology changes nothing, not even the object."""
     assert topology_after(None, sent(READER, WRITER, epoch=2), mode) == OLD
     assert topology_after(OLD, sent(READER, WRITER, epoch=2), mode) is OLD
 
@@ -282,8 +282,9 @@ UPDATES = [
 
 
 @pytest.mark.parametrize(("epoch", "kafka", "kip"), UPDATES)
-def test_updates(epoch: int, kafka: Errors | str, kip: Errors | None) -> None:
-    """Kafka knows none, and lets older ones join; the KIP's come one epoch after the other."""
+def test_topology_updates(epoch: int, kafka: Errors | str, kip: Errors | None) -> None:
+    """Kafka knows no updates, and lets older topologies join; in mode kip they come one epoch after the
+    other."""
     other = sent(WRITER, epoch=epoch)
     if kafka == "stale":
         assert topology_after(OLD, other, KAFKA) is OLD
@@ -298,15 +299,15 @@ def test_updates(epoch: int, kafka: Errors | str, kip: Errors | None) -> None:
         assert refusal(topology_after, OLD, other, KIP)[0] == kip
 
 
-def test_owned_tasks_exist_once_the_group_is_ready() -> None:
-    """Kafka looks only then; the KIP's ids are known before."""
+def test_owned_tasks_must_exist_once_the_group_is_ready() -> None:
+    """Kafka checks only then; in mode kip ids are checked before."""
     known = topology(WRITER, READER)
     unready, ready = configure(known, {"a": 2}), configure(known, {"a": 2, "r": 2})
     nowhere = owns(standby=tasks(_9=(0,)))
-    words = (R, "Subtopology 9 does not exist in the topology.")
+    message = (R, "Subtopology 9 does not exist in the topology.")
     check_tasks(nowhere, known, unready, KAFKA)
-    assert refusal(check_tasks, nowhere, known, unready, KIP) == words
-    assert refusal(check_tasks, nowhere, known, ready, KAFKA) == words
+    assert refusal(check_tasks, nowhere, known, unready, KIP) == message
+    assert refusal(check_tasks, nowhere, known, ready, KAFKA) == message
     for partition in (-1, 2):
         beyond = owns(warmup=tasks(_1=(0, partition)))
         assert refusal(check_tasks, beyond, known, ready, KAFKA) == (
@@ -317,14 +318,14 @@ def test_owned_tasks_exist_once_the_group_is_ready() -> None:
     check_tasks(request(), known, ready, KIP)
 
 
-def test_partitions_are_no_matter_while_sources_are_missing() -> None:
-    """Nobody knows then how many tasks there are."""
+def test_partitions_are_not_checked_while_sources_are_missing() -> None:
+    """The number of tasks is unknown then."""
     known = topology(WRITER, READER)
     check_tasks(owns(tasks(_0=(99,))), known, configure(known, {}), KIP)
 
 
-def test_an_offset_is_told_once() -> None:
-    """Of each task; its end offset is another thing."""
+def test_a_tasks_offset_must_not_be_repeated() -> None:
+    """Once per task; end offsets are checked apart from offsets."""
     one = TaskOffset(subtopology_id="0", partition=3, offset=7)
     other = TaskOffset(subtopology_id="0", partition=4, offset=7)
     check_offsets(request(task_offsets=(one, other), task_end_offsets=(one, other)))

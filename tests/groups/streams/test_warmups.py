@@ -1,4 +1,4 @@
-"""When a target is asked for again because of warm-ups, and of whom: the coordinator's part in KIP-1071."""
+"""Which reports make the coordinator compute a new target because of warm-up tasks (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ STAY = "streams-heartbeat ann"
 
 
 def scaled_out(**settings: str) -> tuple[Story, Restorer, Restorer]:
-    """ann runs all six tasks; bob has just joined, with nothing on its disk."""
+    """Return a group in which ann runs all six tasks, and bob has just joined with an empty disk."""
     story = Story(**settings)
     ann, bob = restorer("ann"), restorer("bob", pace=0)
     rounds(story, [ann], 2)
-    bob.tell(story)
+    bob.beat_and_track(story)
     return story, ann, bob
 
 
-# --- who reports -----------------------------------------------------------------------------------
+# --- members that report ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("said", "reports"),
+    ("commands", "reports"),
     [
         ([f"{JOIN} offsets=-"], True),
         ([f"{JOIN}"], False),
@@ -47,34 +47,34 @@ def scaled_out(**settings: str) -> tuple[Story, Restorer, Restorer]:
         ([f"{JOIN} offsets=-", "restart", f"{STAY} version=0", f"{STAY} offsets=0-0:7 version=0"], True),
     ],
 )
-def test_a_member_reports_if_it_says_so(said: list[str], reports: bool) -> None:
-    """An empty list is a disk with nothing on it, but over version 0 that is what says nothing."""
+def test_a_member_that_sends_offsets_reports(commands: list[str], reports: bool) -> None:
+    """An empty list reports an empty disk; but with version 0 it means that nothing is reported."""
     story = Story()
-    for each in said:
-        story.say(each)
+    for command in commands:
+        story.run(command)
     assert story.group is not None
     assert story.group.reported["ann-1"].reports is reports
 
 
-def test_who_was_not_heard_since_a_start_counts_as_one_that_reports() -> None:
-    """Else the next epoch would have tasks go to members that are only just reading their state."""
+def test_a_member_without_a_heartbeat_since_a_restart_counts_as_reporting() -> None:
+    """Otherwise the next epoch would move tasks to members that are only restoring their state."""
     story = Story()
     ann, bob = restorer("ann"), restorer("bob", pace=0)
     rounds(story, [ann, bob], 3)
     assert (len(ann.active), len(bob.warmup)) == (6, 2)
-    story.say("restart")
+    story.run("restart")
     cid = restorer("cid", pace=0)
-    cid.tell(story)
+    cid.beat_and_track(story)
     rounds(story, [ann, bob, cid], 4)
     assert story.cold == []
     assert len(ann.active) == 6
 
 
-# --- which assignor --------------------------------------------------------------------------------
+# --- choice of the assignor ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("settings", "joins", "expected"),
+    ("settings", "join", "expected"),
     [
         ({}, f"{JOIN} offsets=-", "highly_available"),
         ({}, JOIN, "sticky"),
@@ -85,28 +85,28 @@ def test_who_was_not_heard_since_a_start_counts_as_one_that_reports() -> None:
         ({"group_streams_assignors": "highly_available,sticky"}, JOIN, "highly_available"),
     ],
 )
-def test_the_broker_chooses_where_nobody_said(settings: dict[str, str], joins: str, expected: str) -> None:
-    """The first that it is told to offer, else by whether there is state, and somebody says how far it is."""
+def test_the_default_assignor(settings: dict[str, str], join: str, expected: str) -> None:
+    """The first configured one, otherwise by whether there is state and a member that reports offsets."""
     story = Story(**settings)
-    story.say(joins)
-    story.say("streams-describe g")
+    story.run(join)
+    story.run("streams-describe g")
     assert story.answer("admin").groups[0].assignor_name == expected
     assert all(f"assignor={expected}" in line for line in story.lines if "assignor=" in line)
 
 
-def test_one_that_reports_among_others_is_enough() -> None:
+def test_one_reporting_member_selects_highly_available() -> None:
     story = Story()
     for who, offsets in (("ann", ""), ("bob", " offsets=-")):
-        story.say(f"streams-heartbeat {who} join topology=0:orders!counts process={who}{offsets}")
-    story.say("streams-describe g")
+        story.run(f"streams-heartbeat {who} join topology=0:orders!counts process={who}{offsets}")
+    story.run("streams-describe g")
     assert story.answer("admin").groups[0].assignor_name == "highly_available"
-    story.say("streams-heartbeat bob leave")
-    story.say("streams-describe g")
+    story.run("streams-heartbeat bob leave")
+    story.run("streams-describe g")
     assert story.answer("admin").groups[0].assignor_name == "sticky"
 
 
-def test_the_log_keeps_what_is_not_kafkas_default() -> None:
-    """So its bytes are Kafka's where nobody touches warm-ups, and where sticky assigns: that has none."""
+def test_only_non_default_warm_up_settings_are_logged() -> None:
+    """So its bytes equal Kafka's if warm-up settings are untouched, or the sticky assignor is used."""
     state = topology(sub("0", "orders", state="counts"))
     config = {
         "streams.assignor.name": None,
@@ -118,11 +118,11 @@ def test_the_log_keeps_what_is_not_kafkas_default() -> None:
     assert assignment_configs(config, state) == {"num.standby.replicas": "1"}
     assert read_configs({"num.standby.replicas": "1"}).num_warmup_replicas == 2
     config |= {"streams.num.warmup.replicas": 0, "streams.acceptable.recovery.lag": 2**40}
-    kept = assignment_configs(config, state)
-    assert kept == {
+    logged = assignment_configs(config, state)
+    assert logged == {
         "num.standby.replicas": "1", "num.warmup.replicas": "0", "acceptable.recovery.lag": str(2**40),
     }  # fmt: skip
-    read = read_configs(kept)
+    read = read_configs(logged)
     assert (read.num_warmup_replicas, read.acceptable_recovery_lag) == (0, 2**40)
     kafkas = {"num.standby.replicas": "1"}
     assert assignment_configs(config, topology(sub("0", "orders"))) == kafkas
@@ -133,15 +133,15 @@ def test_the_log_keeps_what_is_not_kafkas_default() -> None:
 
 
 def test_tasks_stay_until_their_copies_have_caught_up() -> None:
-    """As many warm up at a time as are configured; each that has caught up moves the epoch, nothing else."""
+    """The configured number of tasks warm up at a time; only one that has caught up bumps the epoch."""
     story, ann, bob = scaled_out()
     assert causes(rounds(story, [ann, bob], 3)) == []
     assert (len(ann.active), bob.active, len(bob.warmup)) == (6, [], 2)
     first = bob.warmup[0]
     bob.disk[first] = END - 10_001
-    assert causes(bob.tell(story)) == []
+    assert causes(bob.beat_and_track(story)) == []
     bob.disk[first] = END - 10_000
-    assert causes(bob.tell(story)) == [f"4: warmup-caught-up bob-1 (0_{first[1]})"]
+    assert causes(bob.beat_and_track(story)) == [f"4: warmup-caught-up bob-1 (0_{first[1]})"]
     rounds(story, [ann, bob], 3)
     assert bob.active == [first]
     assert len(bob.warmup) == 2
@@ -152,71 +152,71 @@ def test_tasks_stay_until_their_copies_have_caught_up() -> None:
     assert causes(rounds(story, [ann, bob], 3)) == []
 
 
-def test_what_others_tell_of_the_end_counts() -> None:
-    """Who warms up may not know yet how long the changelog is; who runs the task does."""
+def test_end_offsets_of_other_members_count() -> None:
+    """A warming member may not know the changelog's end offset yet; the active member knows it."""
     story, ann, bob = scaled_out()
     ann.reports = False
     rounds(story, [ann, bob], 3)
     for task in bob.warmup:
         bob.disk[task] = END
     (_, partition), _ = bob.warmup
-    ann.tell(story, ends="-")
-    assert causes(bob.tell(story, ends="-")) == []
-    assert causes(ann.tell(story, ends=f"0-{partition}:{END}")) == [
+    ann.beat_and_track(story, ends="-")
+    assert causes(bob.beat_and_track(story, ends="-")) == []
+    assert causes(ann.beat_and_track(story, ends=f"0-{partition}:{END}")) == [
         f"4: warmup-caught-up bob-1 (0_{partition})"
     ]
 
 
-def test_no_epoch_moves_while_one_is_ahead_of_its_target() -> None:
-    """The next target will know of all that is reported until then."""
+def test_no_warm_up_bumps_an_epoch_that_is_ahead_of_its_target() -> None:
+    """The next target takes all reports until then into account."""
     story, ann, bob = scaled_out(group_streams_assignment_interval_ms="1000")
     rounds(story, [ann, bob], 1)
-    story.say("advance 1000")
+    story.run("advance 1000")
     rounds(story, [ann, bob], 2)
     first, second = bob.warmup
     bob.disk[first] = END
-    story.say("advance 10")
+    story.run("advance 10")
     cid = restorer("cid", pace=0)
-    assert causes(cid.tell(story)) == ["4: member-joined cid-1"]
-    story.say("advance 1000")
-    cid.tell(story)
+    assert causes(cid.beat_and_track(story)) == ["4: member-joined cid-1"]
+    story.run("advance 1000")
+    cid.beat_and_track(story)
     bob.disk[second] = END
-    seen = causes(bob.tell(story)) + causes(bob.tell(story))
+    seen = causes(bob.beat_and_track(story)) + causes(bob.beat_and_track(story))
     assert seen == [f"5: warmup-caught-up bob-1 (0_{first[1]}, 0_{second[1]})"]
     assert story.group is not None
     assert (story.group.epoch, story.group.assignment_epoch) == (5, 4)
 
 
-def test_no_epoch_moves_while_a_target_is_computed_elsewhere() -> None:
-    """What was reported meanwhile is seen with the first heartbeat after it."""
+def test_no_warm_up_bumps_the_epoch_during_a_computation() -> None:
+    """Reports during the computation are taken into account by the first heartbeat after it."""
     story, ann, bob = scaled_out()
     rounds(story, [ann, bob], 3)
-    story.say("heavy 0")
+    story.run("heavy 0")
     first, second = bob.warmup
     bob.disk[first] = END
-    assert causes(bob.tell(story)) == [f"4: warmup-caught-up bob-1 (0_{first[1]})"]
+    assert causes(bob.beat_and_track(story)) == [f"4: warmup-caught-up bob-1 (0_{first[1]})"]
     bob.disk[second] = END
-    assert causes(bob.tell(story)) == []
-    story.say("work")
+    assert causes(bob.beat_and_track(story)) == []
+    story.run("work")
     assert causes(rounds(story, [ann, bob], 1)) == [f"5: warmup-caught-up bob-1 (0_{second[1]})"]
 
 
-def test_a_heartbeat_is_the_same_again_as_long_as_no_copy_has_caught_up() -> None:
-    """A member that waits for its state costs no more than any other."""
+def test_a_heartbeat_is_cached_until_a_warm_up_has_caught_up() -> None:
+    """A member that restores its state costs no more than any other."""
     story, ann, bob = scaled_out()
     rounds(story, [ann, bob], 3)
     group, core = story.group, story.life.runtime.coordinator
     assert group is not None
     quiet = StreamsGroupHeartbeatRequest(group_id="g", member_id="bob-1", member_epoch=group.epoch)
     assert core.cacheable_decision(quiet) is not None
-    known = core.cacheable_decision(quiet)
+    cached = core.cacheable_decision(quiet)
     bob.disk[bob.warmup[0]] = END
-    bob.tell(story)
-    assert not core.is_current(known)
+    bob.beat_and_track(story)
+    assert not core.is_current(cached)
 
 
-def test_a_report_is_never_the_same_again() -> None:
-    """When it was said counts: of two members of one process the later one is right."""
+def test_a_heartbeat_with_a_report_is_not_cached() -> None:
+    """The time of a report counts: of two members of one process the later report is valid."""
     story, ann, bob = scaled_out()
     rounds(story, [ann, bob], 3)
     group, core = story.group, story.life.runtime.coordinator
@@ -225,16 +225,16 @@ def test_a_report_is_never_the_same_again() -> None:
     assert core.cacheable_decision(beat.replace(task_offsets=())) is None
     assert core.cacheable_decision(beat.replace(task_end_offsets=())) is None
     before = group.reported["bob-1"].reported_ms
-    story.say("advance 30000")
-    bob.tell(story)
+    story.run("advance 30000")
+    bob.beat_and_track(story)
     assert group.reported["bob-1"].reported_ms == before + 30_000
 
 
 # --- members that do not report --------------------------------------------------------------------
 
 
-def test_tasks_go_at_once_to_who_does_not_report() -> None:
-    """Nobody could wait for it: so it is with Java's clients before 4.4."""
+def test_tasks_move_at_once_to_members_that_do_not_report() -> None:
+    """Their progress is unknown: so it is with Java's clients before 4.4."""
     story = Story()
     ann, bob = restorer("ann"), restorer("bob", reports=False)
     rounds(story, [ann], 2)
@@ -242,12 +242,12 @@ def test_tasks_go_at_once_to_who_does_not_report() -> None:
     assert (len(ann.active), len(bob.active), bob.warmup) == (3, 3, [])
 
 
-def test_who_turns_out_not_to_report_is_waited_for_no_longer() -> None:
-    """After a start a warm-up in its target would stand there for ever, and what it is to run not move."""
+def test_a_member_that_stops_reporting_is_not_waited_for() -> None:
+    """After a restart its warm-up would stay in the target for ever, and its next task would never move."""
     story, ann, bob = scaled_out()
     rounds(story, [ann, bob], 3)
     assert len(bob.warmup) == 2
-    story.say("restart")
+    story.run("restart")
     bob.reports, bob.version = False, 0
     lines = rounds(story, [ann, bob], 3)
     assert causes(lines) == ["4: member-metadata-changed bob-1"]
@@ -258,17 +258,17 @@ def test_who_turns_out_not_to_report_is_waited_for_no_longer() -> None:
 # --- fail-over -------------------------------------------------------------------------------------
 
 
-def test_a_start_in_the_middle_of_warm_ups_hands_nothing_over_cold() -> None:
-    """Offsets are forgotten; warm-ups go on, and members report again."""
+def test_a_restart_during_warm_ups_moves_no_unrestored_task() -> None:
+    """Offsets are lost; warm-ups continue, and members report again."""
     story, ann, bob = scaled_out()
     bob.pace = 30_000
     rounds(story, [ann, bob], 2)
-    story.say("restart")
+    story.run("restart")
     assert story.group is not None
     assert story.group.reported == {}
     assert len(bob.warmup) == 2
     rounds(story, [ann, bob], 2)
-    story.say("crash")
+    story.run("crash")
     for _ in range(12):
         rounds(story, [bob, ann])
     assert story.cold == []
@@ -276,8 +276,8 @@ def test_a_start_in_the_middle_of_warm_ups_hands_nothing_over_cold() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_happens_nothing_is_handed_over_cold_and_all_is_shared_in_the_end(seed: int) -> None:
-    """Members join and leave and the coordinator starts again; who joined keeps reading what it is given."""
+def test_random_events_move_no_unrestored_task_and_end_balanced(seed: int) -> None:
+    """Members join and leave, and the coordinator restarts; every member keeps restoring its tasks."""
     random = Random(seed)
     story = Story(
         group_streams_num_standby_replicas=str(random.choice((0, 0, 1))),
@@ -287,13 +287,13 @@ def test_whatever_happens_nothing_is_handed_over_cold_and_all_is_shared_in_the_e
     members = [restorer(next(names), pace=random.choice((30_000, END)))]
     rounds(story, members, 2)
     for _ in range(10):
-        does = random.choice(("joins", "restart", "beats", "beats", "leaves"))
-        if does == "joins" and (name := next(names, None)) is not None:
+        event = random.choice(("joins", "restart", "beats", "beats", "leaves"))
+        if event == "joins" and (name := next(names, None)) is not None:
             members.append(restorer(name, pace=random.choice((30_000, END))))
-        elif does == "leaves" and len(members) > 1:
+        elif event == "leaves" and len(members) > 1:
             members.pop(random.randrange(len(members))).leave(story)
-        elif does == "restart":
-            story.say("restart")
+        elif event == "restart":
+            story.run("restart")
         for _ in range(random.randrange(1, 4)):
             random.shuffle(members)
             rounds(story, members)
@@ -306,34 +306,34 @@ def test_whatever_happens_nothing_is_handed_over_cold_and_all_is_shared_in_the_e
     assert causes(rounds(story, members, 3)) == []
 
 
-# --- what members are told -------------------------------------------------------------------------
+# --- settings in responses -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("mode", "version", "expected"),
     [("kafka", 0, (0, -1)), ("kip", 0, (2**31 - 1, -1)), ("kafka", 1, (0, 2**40)), ("kip", 1, (0, 2**40))],
 )
-def test_the_acceptable_lag_is_told(mode: str, version: int, expected: tuple[int, int]) -> None:
-    """Version 0 has 32 bits for it, which Kafka leaves empty."""
+def test_the_acceptable_lag_is_sent(mode: str, version: int, expected: tuple[int, int]) -> None:
+    """Version 0 has a 32-bit field for it, which Kafka leaves empty."""
     story = Story(group_streams_acceptable_recovery_lag=str(2**40), konvene_streams_mode=mode)
-    story.say(f"{JOIN} version={version}")
-    told = decode(StreamsGroupHeartbeatResponse, version, encode(story.answer("ann"), version))
-    assert (told.acceptable_recovery_lag_legacy, told.acceptable_recovery_lag) == expected
+    story.run(f"{JOIN} version={version}")
+    response = decode(StreamsGroupHeartbeatResponse, version, encode(story.answer("ann"), version))
+    assert (response.acceptable_recovery_lag_legacy, response.acceptable_recovery_lag) == expected
 
 
-def test_the_interval_of_reports_is_told() -> None:
+def test_the_report_interval_is_sent() -> None:
     story = Story(group_streams_task_offset_interval_ms="15000")
-    story.say(JOIN)
+    story.run(JOIN)
     assert story.answer("ann").task_offset_interval_ms == 15_000
 
 
-def test_other_settings_of_warm_ups_move_the_epoch() -> None:
-    """Targets rest on how many may warm up, and on what lag is acceptable."""
+def test_changed_warm_up_settings_bump_the_epoch() -> None:
+    """Targets depend on the number of warm-ups and on the acceptable lag."""
     story, ann, bob = scaled_out()
     bob.disk |= dict.fromkeys(bob.warmup, 60_000)
     rounds(story, [ann, bob], 3)
-    story.say("config group.streams.num.warmup.replicas=3")
+    story.run("config group.streams.num.warmup.replicas=3")
     assert causes(rounds(story, [ann, bob], 2)) == ["4: assignment-configs-changed"]
     assert len(bob.warmup) == 3
-    story.say("config group.streams.acceptable.recovery.lag=50000")
-    assert causes(bob.tell(story)) == ["5: assignment-configs-changed"]
+    story.run("config group.streams.acceptable.recovery.lag=50000")
+    assert causes(bob.beat_and_track(story)) == ["5: assignment-configs-changed"]

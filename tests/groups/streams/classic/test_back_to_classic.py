@@ -1,4 +1,4 @@
-"""A classic member's heartbeat in a streams group is answered unread while there is nothing to tell it."""
+"""Cached heartbeats of classic members in a streams group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATELESS = "0:orders"
 
 
 def mixed(**settings: str) -> tuple[Story, Restorer, Thread]:
-    """ann, of the streams protocol, and bob, of the classic one, have three tasks each."""
+    """Return a settled group of ann (streams protocol) and bob (classic protocol), with three tasks each."""
     story = Story(konvene_streams_mode="kip", **settings)
     ann, bob = Restorer("ann", "ann", STATELESS, reports=False), Thread("bob")
     rounds(story, [ann], 2)
@@ -27,60 +27,60 @@ def mixed(**settings: str) -> tuple[Story, Restorer, Thread]:
     return story, ann, bob
 
 
-def again(story: Story, bob: Thread, **said: Any) -> Any:
-    """What the same heartbeat would rest on."""
-    return story.life.runtime.coordinator.cacheable_decision(bob.beat_request().replace(**said))
+def cached_decision(story: Story, bob: Thread, **fields: Any) -> Any:
+    """Return the cached decision for the same heartbeat, or None."""
+    return story.life.runtime.coordinator.cacheable_decision(bob.beat_request().replace(**fields))
 
 
-def test_the_session_alone_is_prolonged() -> None:
+def test_a_cached_heartbeat_only_prolongs_the_session() -> None:
     story, _, bob = mixed()
     assert bob.beat(story) is Errors.NONE
-    known = again(story, bob)
-    assert known.timers == (Arm(("session", "g", bob.member_id), 45_000),)
-    assert story.life.runtime.coordinator.is_current(known)
+    cached = cached_decision(story, bob)
+    assert cached.timers == (Arm(("session", "g", bob.member_id), 45_000),)
+    assert story.life.runtime.coordinator.is_current(cached)
 
 
-def test_of_who_is_refused_nothing_is_remembered() -> None:
-    """Another generation, another instance, nobody, and a member of the streams protocol."""
+def test_a_refused_heartbeat_is_not_cached() -> None:
+    """Another generation, another instance id, an unknown member, and a member of the streams protocol."""
     story, ann, bob = mixed()
-    assert again(story, bob, generation_id=bob.generation - 1) is None
-    assert again(story, bob, group_instance_id="bob") is None
-    assert again(story, bob, member_id="cid") is None
-    assert again(story, bob, member_id=ann.member_id, generation_id=ann.epoch) is None
+    assert cached_decision(story, bob, generation_id=bob.generation - 1) is None
+    assert cached_decision(story, bob, group_instance_id="bob") is None
+    assert cached_decision(story, bob, member_id="cid") is None
+    assert cached_decision(story, bob, member_id=ann.member_id, generation_id=ann.epoch) is None
 
 
-def test_a_change_of_the_group_is_news() -> None:
-    """Before there is a new target nothing is remembered, for with it the answer is another."""
+def test_a_change_of_the_group_invalidates_it() -> None:
+    """Nothing is cached before there is a new target, since that changes the response."""
     story, ann, bob = mixed()
-    known = again(story, bob)
+    cached = cached_decision(story, bob)
     cid = Member("cid", "cid", STATELESS)
     cid.beat(story)
-    assert not story.life.runtime.coordinator.is_current(known)
-    assert again(story, bob) is None
+    assert not story.life.runtime.coordinator.is_current(cached)
+    assert cached_decision(story, bob) is None
     assert bob.beat(story) is Errors.REBALANCE_IN_PROGRESS
-    story.say("config group.streams.assignment.interval.ms=15000")
+    story.run("config group.streams.assignment.interval.ms=15000")
     for _ in range(3):
         bob.settle(story)
         for each in (ann, cid):
             each.beat(story)
-    known = again(story, bob)
-    assert known is not None
+    cached = cached_decision(story, bob)
+    assert cached is not None
     cid.leave(story)
     assert bob.beat(story) is Errors.NONE
-    assert not story.life.runtime.coordinator.is_current(known)
-    assert again(story, bob) is None
+    assert not story.life.runtime.coordinator.is_current(cached)
+    assert cached_decision(story, bob) is None
 
 
-def test_a_shutdown_is_news() -> None:
+def test_a_shutdown_invalidates_it() -> None:
     story, ann, bob = mixed()
-    known = again(story, bob)
+    cached = cached_decision(story, bob)
     ann.beat(story, shutdown="yes")
-    assert not story.life.runtime.coordinator.is_current(known)
-    assert again(story, bob) is None
+    assert not story.life.runtime.coordinator.is_current(cached)
+    assert cached_decision(story, bob) is None
 
 
-def test_who_is_to_tell_how_far_it_is_is_asked_each_time() -> None:
-    """When it is time the answer is another, though nothing has changed."""
+def test_a_member_with_a_periodic_rejoin_is_not_cached() -> None:
+    """When it is due the response is another, although nothing has changed."""
     story = Story(konvene_streams_mode="kip")
     ann, bob = Restorer("ann", "ann", "0:orders!counts"), Thread("bob")
     rounds(story, [ann], 2)
@@ -89,23 +89,23 @@ def test_who_is_to_tell_how_far_it_is_is_asked_each_time() -> None:
     rounds(story, [ann])
     assert bob.standby
     assert bob.beat(story) is Errors.NONE
-    assert again(story, bob) is None
+    assert cached_decision(story, bob) is None
 
 
-def test_where_nobody_else_sees_that_topics_have_changed_nothing_is_remembered() -> None:
+def test_heartbeats_of_a_group_with_only_classic_members_are_not_cached() -> None:
     story, ann, bob = mixed(konvene_streams_migration_policy="upgrade")
     ann.leave(story)
     while bob.settle(story):
         pass
     assert len(bob.active) == 6
-    assert again(story, bob) is None
-    story.say("topic orders partitions=8")
+    assert cached_decision(story, bob) is None
+    story.run("topic orders partitions=8")
     assert bob.beat(story) is Errors.REBALANCE_IN_PROGRESS
 
 
-def test_topics_that_are_missing_are_made_where_nobody_speaks_the_streams_protocol() -> None:
-    """An operator deletes a changelog: nobody leads who would make it. So the coordinator has it made, and
-    asks again where that fails."""
+def test_missing_topics_are_created_in_a_group_with_only_classic_members() -> None:
+    """An operator deletes a changelog, and no streams member is left to have it created. So the coordinator
+    requests it, again after a failure."""
     story = Story(konvene_streams_mode="kip", konvene_streams_migration_policy="upgrade")
     ann, bob = Restorer("ann", "ann", "0:orders!counts"), Thread("bob")
     rounds(story, [ann], 2)
@@ -113,15 +113,15 @@ def test_topics_that_are_missing_are_made_where_nobody_speaks_the_streams_protoc
     bob.sync(story)
     ann.leave(story)
     while bob.settle(story):
-        story.say("ends -")
+        story.run("ends -")
     assert len(bob.active) == 6
-    story.say("topic counts partitions=0")
+    story.run("topic counts partitions=0")
     while bob.settle(story):
         pass
     assert bob.active == []
     for _ in range(2):
-        story.say("create fails")
+        story.run("create fails")
         assert bob.beat(story) is Errors.NONE
-    story.say("create")
+    story.run("create")
     assert bob.settle(story)
     assert len(bob.active) == 6

@@ -1,4 +1,4 @@
-"""Who speaks the classic protocol tells offsets alone: ends are looked up, and warm-ups catch up by them."""
+"""Classic members report offsets only: changelog ends are looked up, and warm-ups catch up by them."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from konvene.groups.streams.group import Reported
 
 KIP = {"konvene_streams_mode": "kip"}
 ALL = ",".join(f"counts-{partition}:{END}" for partition in range(6))
-"""Where all changelogs end."""
+"""End offsets of all changelogs."""
 
 
-def asked(story: Story) -> list[EndsToLookUp]:
-    """What is to be looked up, and has not been."""
+def pending_lookups(story: Story) -> list[EndsToLookUp]:
+    """Return the pending look-ups."""
     return [effect.subject for effect in story.life.effects if effect.verb == LOOK_UP_ENDS]
 
 
-def tasks(wanted: EndsToLookUp) -> list[int]:
-    return [partition for (_, partition), _ in wanted.tasks]
+def tasks(lookup: EndsToLookUp) -> list[int]:
+    return [partition for (_, partition), _ in lookup.tasks]
 
 
-def known(story: Story, member_id: str) -> dict[int, int]:
-    """What is known of where the tasks end that a member has."""
+def known_ends(story: Story, member_id: str) -> dict[int, int]:
+    """Return the known end offsets of a member's tasks."""
     assert story.group is not None
     return dict(story.group.reported_by(member_id).end_offsets.get("0", {}))
 
 
 def scaled_out(topology: str = "0:orders!counts", **settings: str) -> tuple[Story, Restorer, Thread]:
-    """ann, of the streams protocol, runs all six tasks and says nothing of them; bob, of the classic one, has
-    come to warm two up."""
+    """Return a group in which ann, a streams member, runs all six tasks without reports, and bob, a classic
+    member, warms up two of them."""
     story = Story(**(KIP | settings))
     ann, bob = Restorer("ann", "ann", topology, reports=False), Thread("bob")
     rounds(story, [ann], 2)
@@ -53,74 +53,75 @@ def scaled_out(topology: str = "0:orders!counts", **settings: str) -> tuple[Stor
 
 
 def wait(story: Story, ann: Restorer, bob: Thread) -> None:
-    """Until it is time to hear how far bob is. Whoever is in the group stays in it."""
+    """Advance the clock to bob's next report; no session expires meanwhile."""
     for _ in range(2):
         assert bob.beat(story) is Errors.NONE
-        story.say("advance 30000")
+        story.run("advance 30000")
         rounds(story, [ann])
 
 
-def test_a_warm_up_catches_up_by_ends_that_were_looked_up() -> None:
-    """The whole way: bob copies, joins when it is time, tells how far it is, and runs what it has copied."""
+def test_a_warm_up_catches_up_by_the_ends_that_were_looked_up() -> None:
+    """End to end: bob copies, rejoins when it is due, reports its offsets, and runs the task that
+    caught up."""
     story, ann, bob = scaled_out()
     assert (len(ann.active), bob.active, bob.standby) == (6, [], [("0", 0), ("0", 1)])
-    assert asked(story) == []
+    assert pending_lookups(story) == []
     wait(story, ann, bob)
     bob.disk = {("0", 0): END - 10_000, ("0", 1): END - 10_001}
     assert bob.settle(story)
-    assert [tasks(wanted) for wanted in asked(story)] == [[0, 1]]
+    assert [tasks(lookup) for lookup in pending_lookups(story)] == [[0, 1]]
     epoch = story.group.epoch
-    lines = story.say(f"ends {ALL}")
+    lines = story.run(f"ends {ALL}")
     assert [line for line in lines if line.startswith("why")] == [
         f"why epoch {epoch + 1} Assigning: warmup-caught-up {bob.member_id} (0_0)"
     ]
-    assert known(story, bob.member_id) == {0: END, 1: END}
+    assert known_ends(story, bob.member_id) == {0: END, 1: END}
     rounds(story, [ann], 2)
     assert bob.settle(story)
     assert (bob.active, bob.standby) == ([("0", 0)], [("0", 1), ("0", 2)])
 
 
-def test_what_is_far_behind_goes_on_warming_up() -> None:
+def test_a_copy_far_behind_continues_to_warm_up() -> None:
     story, ann, bob = scaled_out()
     wait(story, ann, bob)
     bob.disk = {("0", 0): 5, ("0", 1): END - 10_001}
     assert bob.settle(story)
     epoch = story.group.epoch
-    story.say(f"ends {ALL}")
-    assert (story.group.epoch, known(story, bob.member_id)) == (epoch, {0: END, 1: END})
+    story.run(f"ends {ALL}")
+    assert (story.group.epoch, known_ends(story, bob.member_id)) == (epoch, {0: END, 1: END})
 
 
-def test_a_task_is_as_long_as_its_changelogs_together() -> None:
-    """And of none of them may the end be unknown."""
+def test_the_end_of_a_task_is_the_sum_of_its_changelogs() -> None:
+    """If all of their ends are known."""
     story = Story(**KIP)
-    story.say("topic sums partitions=6")
+    story.run("topic sums partitions=6")
     ann, bob = Restorer("ann", "ann", "0:orders!counts!sums"), Thread("bob", disk={("0", 0): 7, ("0", 1): 7})
     rounds(story, [ann], 2)
     bob.join(story)
-    [wanted] = asked(story)
-    assert wanted.tasks == tuple(
+    [lookup] = pending_lookups(story)
+    assert lookup.tasks == tuple(
         ((("0", partition)), (("counts", partition), ("sums", partition))) for partition in (0, 1)
     )
-    story.say("ends counts-0:30,sums-0:12,counts-1:30")
-    assert known(story, bob.member_id) == {0: 42}
+    story.run("ends counts-0:30,sums-0:12,counts-1:30")
+    assert known_ends(story, bob.member_id) == {0: 42}
 
 
 @pytest.mark.parametrize(("commits", "end"), [("", 0), ("orders-0:40", 40), ("orders-0:900", 100)])
-def test_a_source_that_is_a_changelog_as_well_ends_where_it_is_committed(commits: str, end: int) -> None:
-    """What was not processed yet is in no state. In mode `kip` no such topology is taken, but one that was
+def test_a_source_used_as_changelog_ends_at_the_committed_offset(commits: str, end: int) -> None:
+    """Unprocessed input is in no state. In mode `kip` no such topology is accepted, but an existing one
     stays."""
     story = Story()
     ann, bob = Restorer("ann", "ann", "0:orders!orders"), Thread("bob", disk={("0", 0): 1})
     rounds(story, [ann], 2)
-    story.say("config konvene.streams.mode=kip")
+    story.run("config konvene.streams.mode=kip")
     if commits:
-        story.say(f"commit ann {commits} member={ann.member_id} generation={ann.epoch}")
+        story.run(f"commit ann {commits} member={ann.member_id} generation={ann.epoch}")
     bob.join(story)
-    story.say("ends orders-0:100")
-    assert known(story, bob.member_id) == {0: end}
+    story.run("ends orders-0:100")
+    assert known_ends(story, bob.member_id) == {0: end}
 
 
-# --- what is asked for -----------------------------------------------------------------------------
+# --- what is looked up ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -134,43 +135,43 @@ def test_a_source_that_is_a_changelog_as_well_ends_where_it_is_committed(commits
         ({"group_streams_assignors": "sticky"}, "0:orders!counts", {("0", 3): 1}, []),
     ],
 )
-def test_ends_are_looked_up_where_they_may_be_of_use(
+def test_ends_are_looked_up_only_if_needed(
     settings: dict[str, str], topology: str, disk: dict[Any, int], expected: list[list[int]]
 ) -> None:
-    """Of tasks with state that there are, where an assignor looks at that."""
+    """For existing stateful tasks, and if the assignor uses the ends."""
     story = Story(**(KIP | settings))
     ann, bob = Restorer("ann", "ann", topology, reports="!" in topology), Thread("bob", disk=disk)
     rounds(story, [ann], 2)
     bob.join(story)
-    assert [tasks(wanted) for wanted in asked(story)] == expected
+    assert [tasks(lookup) for lookup in pending_lookups(story)] == expected
 
 
-def test_versions_that_tell_no_offsets_are_not_asked_about() -> None:
+def test_no_ends_are_looked_up_for_versions_without_offsets() -> None:
     story = Story(**KIP)
     ann, bob = Restorer("ann", "ann", "0:orders!counts"), Thread("bob", version=6, disk={("0", 0): 7})
     rounds(story, [ann], 2)
     bob.join(story)
-    assert asked(story) == []
+    assert pending_lookups(story) == []
 
 
-def test_no_more_than_so_many_ends_are_looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of tasks that are waited for first."""
+def test_the_number_of_looked_up_ends_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of tasks that are warming up first."""
     monkeypatch.setattr(changelog_ends, "MAX_PARTITIONS", 3)
     story, _, bob = scaled_out()
     group = story.group
     assert group is not None and group.soft.configured is not None
-    step = Decision(group.copy(), story.life.runtime.coordinator._internal_context())
-    step.group.warmup = {"0": {4: {bob.member_id}, 5: {bob.member_id}}}
-    step.report(bob.member_id, Reported({"0": dict.fromkeys(range(6), 5)}, reports=True))
-    look_up_ends(step, bob.member_id, group.soft.configured)
-    assert [tasks(effect.subject) for effect in step.effects] == [[4, 5, 0]]
+    decision = Decision(group.copy(), story.life.runtime.coordinator._internal_context())
+    decision.group.warmup = {"0": {4: {bob.member_id}, 5: {bob.member_id}}}
+    decision.report(bob.member_id, Reported({"0": dict.fromkeys(range(6), 5)}, reports=True))
+    look_up_ends(decision, bob.member_id, group.soft.configured)
+    assert [tasks(effect.subject) for effect in decision.effects] == [[4, 5, 0]]
 
 
-# --- until the answer is there ---------------------------------------------------------------------
+# --- until the result ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("now", "expected"),
+    ("reported", "expected"),
     [
         ({"0": {0: 70}}, {"0": {0: 100}}),
         ({"0": {0: 95}}, {"0": {0: 125}}),
@@ -180,76 +181,76 @@ def test_no_more_than_so_many_ends_are_looked_up_at_once(monkeypatch: pytest.Mon
         ({"1": {0: 500}}, {}),
     ],
 )
-def test_until_then_a_copy_is_as_far_behind_as_it_was(now: Any, expected: Any) -> None:
-    """Of the copies that the member has; one that has lost something is another copy."""
+def test_until_the_result_the_lag_of_a_copy_is_unchanged(reported: Any, expected: Any) -> None:
+    """For the copies that the member has; a copy that lost data counts as a new one."""
     before = Reported({"0": {0: 70, 1: 90, 3: 70}}, {"0": {0: 100, 1: 80, 3: 100}}, reports=True)
-    has = Held(standby={"0": (0,), "1": (0,)}, warmup={"0": (1, 2)})
-    assert estimated_ends(now, before, has) == expected
-    assert estimated_ends(now, None, has) == {}
+    held = Held(standby={"0": (0,), "1": (0,)}, warmup={"0": (1, 2)})
+    assert estimated_ends(reported, before, held) == expected
+    assert estimated_ends(reported, None, held) == {}
 
 
-def test_a_target_that_is_computed_before_the_answer_keeps_what_has_caught_up() -> None:
-    """Alone in their group, members of the classic protocol have a target computed as they join: the epoch
-    that moved since the warm-up has caught up is answered by the very member whose warm-up it is."""
+def test_a_target_computed_before_the_result_keeps_caught_up_copies() -> None:
+    """If all members are classic, a target is computed as they join: the member whose warm-up caught up is
+    the one whose join computes it."""
     story, ann, bob = scaled_out(konvene_streams_migration_policy="upgrade")
-    old = Thread("cid")
-    old.join(story)
-    old.sync(story)
+    cid = Thread("cid")
+    cid.join(story)
+    cid.sync(story)
     bob.disk = {("0", 0): END, ("0", 1): END}
     ann.leave(story)
     for _ in range(8):
-        for each in (bob, old):
+        for each in (bob, cid):
             each.settle(story)
-            story.say(f"ends {ALL}")
-    assert sorted([*bob.active, *old.active]) == [("0", partition) for partition in range(6)]
-    assert bob.active and old.active
+            story.run(f"ends {ALL}")
+    assert sorted([*bob.active, *cid.active]) == [("0", partition) for partition in range(6)]
+    assert bob.active and cid.active
 
 
-# --- answers ---------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------
 
 
-def test_an_answer_that_never_comes_is_asked_for_again() -> None:
-    """The coordinator was loaded anew, and nobody is harmed."""
+def test_a_lost_look_up_is_repeated() -> None:
+    """The coordinator was reloaded, and no member is affected."""
     story, _, bob = scaled_out()
     bob.disk = {("0", 0): END}
-    story.say("restart")
+    story.run("restart")
     assert bob.settle(story)
-    assert [tasks(wanted) for wanted in asked(story)] == [[0]]
-    story.say("restart")
-    assert asked(story) == []
+    assert [tasks(lookup) for lookup in pending_lookups(story)] == [[0]]
+    story.run("restart")
+    assert pending_lookups(story) == []
     assert bob.settle(story)
-    assert [tasks(wanted) for wanted in asked(story)] == [[0]]
+    assert [tasks(lookup) for lookup in pending_lookups(story)] == [[0]]
 
 
-def test_an_answer_about_somebody_else_changes_nothing() -> None:
-    """About who is gone, or is of the streams protocol now, and about a group that is not there."""
+def test_a_result_for_another_member_changes_nothing() -> None:
+    """A result for a departed member, for a streams member, or for a missing group."""
     story, ann, bob = scaled_out()
     ann.beat(story, offsets="0-0:5")
     before = story.group.copy() if story.group is not None else None
-    for group_id, member_id in (("g", "gone"), ("g", ann.member_id), ("h", bob.member_id)):
-        wanted = EndsToLookUp(group_id, member_id, ((("0", 0), (("counts", 0),)),))
-        story.life.inform(EndsFound(wanted, {("counts", 0): 7}))
+    for group_id, member_id in (("g", "unknown"), ("g", ann.member_id), ("h", bob.member_id)):
+        lookup = EndsToLookUp(group_id, member_id, ((("0", 0), (("counts", 0),)),))
+        story.life.inform(EndsFound(lookup, {("counts", 0): 7}))
     assert story.group == before
 
 
-def test_an_answer_about_what_is_not_on_the_disk_any_more_is_left_out() -> None:
+def test_a_result_for_a_task_that_is_not_on_the_disk_is_ignored() -> None:
     story, _, bob = scaled_out()
-    wanted = EndsToLookUp("g", bob.member_id, ((("0", 0), (("counts", 0),)),))
-    story.life.inform(EndsFound(wanted, {("counts", 0): 7}))
-    assert known(story, bob.member_id) == {}
+    lookup = EndsToLookUp("g", bob.member_id, ((("0", 0), (("counts", 0),)),))
+    story.life.inform(EndsFound(lookup, {("counts", 0): 7}))
+    assert known_ends(story, bob.member_id) == {}
 
 
-def test_what_is_not_found_any_more_is_forgotten() -> None:
-    """A changelog that was deleted has no end, whatever it was."""
+def test_ends_of_deleted_changelogs_are_removed() -> None:
+    """A deleted changelog has no end, whatever it was before."""
     story, _, bob = scaled_out()
     bob.disk = {("0", 0): 5, ("0", 1): 5}
     bob.join(story)
-    story.say(f"ends {ALL}")
-    assert known(story, bob.member_id) == {0: END, 1: END}
+    story.run(f"ends {ALL}")
+    assert known_ends(story, bob.member_id) == {0: END, 1: END}
     bob.join(story)
-    assert known(story, bob.member_id) == {0: END, 1: END}
-    story.say(f"ends counts-1:{END}")
-    assert known(story, bob.member_id) == {1: END}
+    assert known_ends(story, bob.member_id) == {0: END, 1: END}
+    story.run(f"ends counts-1:{END}")
+    assert known_ends(story, bob.member_id) == {1: END}
     bob.join(story)
-    story.say("ends -")
-    assert known(story, bob.member_id) == {}
+    story.run("ends -")
+    assert known_ends(story, bob.member_id) == {}

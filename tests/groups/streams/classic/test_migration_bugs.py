@@ -1,4 +1,4 @@
-"""Bugs that other coordinators had as groups changed their protocol, and what else may go wrong then."""
+"""Known bugs of coordinators in groups that change their protocol, and related cases."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from tests.groups.asking import commit_request, fetch_request
 from tests.groups.offsets.transacting import txn_commit_request
-from tests.groups.streams.classic.test_older_clients import gives_itself_all
+from tests.groups.streams.classic.test_older_clients import assignment_of_all_tasks
 from tests.groups.streams.classic.threads import Thread
 from tests.groups.streams.members import Member, Play
 from tests.groups.streams.restorers import Restorer, Story, rounds
 from tests.groups.streams.topology.changing import (
     STATELESS,
     STREAMS_RECORDS,
-    asked,
     classic_at,
-    kinds,
-    leads,
+    error_of,
+    record_types,
     settle,
+    sole_leader,
     started,
     tasks,
     timers_of,
@@ -35,8 +35,8 @@ from konvene.sim.journal import Batch, replayed
 from konvene.sim.world.compaction import assert_loads, compactions
 
 
-def commits(play: Play, who: str, request: Any, version: int) -> Errors:
-    """What a commit of one partition comes to."""
+def commit_error(play: Play, who: str, request: Any, version: int) -> Errors:
+    """Commit one partition and return the error."""
     answer: Any = play.life.ask(who, request, version)
     return answer if isinstance(answer, Errors) else Errors(answer.topics[0].partitions[0].error_code)
 
@@ -52,11 +52,11 @@ def streams_group(story: Story) -> StreamsGroup:
     return story.group
 
 
-# --- bug 30: sizes ---------------------------------------------------------------------------------
+# --- bug 30: group sizes ---------------------------------------------------------------------------
 
 
 def test_bug_30_a_group_is_not_downgraded_above_the_limit() -> None:
-    """It stays a streams group, of classic members alone, and they get what is free."""
+    """It stays a streams group of classic members, which get the free tasks."""
     story, ann, threads = upgraded(2, group_max_size="1")
     epoch = streams_group(story).epoch
     ann.leave(story)
@@ -65,31 +65,31 @@ def test_bug_30_a_group_is_not_downgraded_above_the_limit() -> None:
     settle(story, [], threads)
     assert sorted([*threads[0].active, *threads[1].active]) == tasks(*range(6))
     assert not set(threads[0].active) & set(threads[1].active)
-    assert 2 not in kinds(story.life.log.batches)
+    assert 2 not in record_types(story.life.log.batches)
 
 
 def test_bug_30_at_the_limit_it_is_downgraded() -> None:
     story, ann, threads = upgraded(2, group_max_size="2")
     ann.leave(story)
     assert set(classic_group(story).members) == {thread.member_id for thread in threads}
-    assert not kinds(story.life.log.batches) & STREAMS_RECORDS
+    assert not record_types(story.life.log.batches) & STREAMS_RECORDS
 
 
 @pytest.mark.parametrize(
-    ("most", "error", "words"),
+    ("max_size", "error", "message"),
     [
         ("1", Errors.GROUP_ID_NOT_FOUND, "because the group size exceeds the streams group maximum size."),
         ("2", Errors.GROUP_MAX_SIZE_REACHED, "maximum capacity of 2 members"),
     ],
 )
-def test_without_room_in_a_streams_group_nothing_is_upgraded(most: str, error: Errors, words: str) -> None:
-    """Who wants to join is refused, and the log and the group are as before."""
+def test_a_group_above_the_streams_limit_is_not_upgraded(max_size: str, error: Errors, message: str) -> None:
+    """The join is refused, and the log and the group are unchanged."""
     ann = Member("ann", "ann", STATELESS)
     a, b = Thread("A"), Thread("B")
-    play = classic_at(7, (a, tasks(0, 2, 4)), (b, tasks(1, 3, 5)), group_streams_max_size=most)
+    play = classic_at(7, (a, tasks(0, 2, 4)), (b, tasks(1, 3, 5)), group_streams_max_size=max_size)
     written, before = len(play.life.log.batches), play.life.group("g")
     assert ann.beat(play) is error
-    assert words in play.answer("ann").error_message
+    assert message in play.answer("ann").error_message
     assert len(play.life.log.batches) == written
     assert play.life.group("g") is before
     assert isinstance(before, ClassicGroup)
@@ -97,30 +97,30 @@ def test_without_room_in_a_streams_group_nothing_is_upgraded(most: str, error: E
     assert [a.beat(play), b.beat(play)] == [Errors.NONE] * 2
 
 
-# --- bugs 2 and 4: what a coordinator reads --------------------------------------------------------
+# --- bugs 2 and 4: replay --------------------------------------------------------------------------
 
 
 def committed(shard: GroupShard) -> int:
-    """What is committed for the first partition."""
+    """Return the committed offset of the first partition."""
     return int(shard.offsets["g"]["orders"][0].offset)
 
 
-def test_bug_2_a_commit_that_is_read_first_is_in_nobodys_way() -> None:
-    """The cleaner left the commit of the classic group in front of what is a streams group by now: with the
-    commit alone it is a simple classic group."""
+def test_bug_2_a_commit_replayed_first_does_not_block_a_streams_group() -> None:
+    """The cleaner left the classic group's commit in front of the streams group's records: the commit alone
+    creates a simple classic group."""
     story, ann, (bob,) = upgraded(1)
     commit = commit_request(9, bob.member_id, bob.generation)
-    assert commits(story, "bob", commit, 8) is Errors.NONE
+    assert commit_error(story, "bob", commit, 8) is Errors.NONE
     batches = story.life.log.batches
-    said = [(b, i) for b in batches for i, (key, _) in enumerate(b.pairs) if key[:2] in (b"\0\0", b"\0\1")]
-    (batch, at), *others = said
+    commits = [(b, i) for b in batches for i, (key, _) in enumerate(b.pairs) if key[:2] in (b"\0\0", b"\0\1")]
+    (batch, at), *others = commits
     assert not others
     first = Batch((batch.pairs[at],), (batch.records[at],))
     shard = replayed([first])
     assert isinstance(shard.groups["g"], ClassicGroup)
     assert shard.groups["g"].is_simple
-    for read in ([first, *batches], [first, *(b for b in batches if kinds([b]) - {2})]):
-        shard = replayed(read)
+    for log in ([first, *batches], [first, *(b for b in batches if record_types([b]) - {2})]):
+        shard = replayed(log)
         group = shard.groups["g"]
         assert isinstance(group, StreamsGroup)
         assert set(group.members) == {ann.member_id, bob.member_id}
@@ -129,11 +129,11 @@ def test_bug_2_a_commit_that_is_read_first_is_in_nobodys_way() -> None:
         assert_loads(story.life.runtime, shard)
 
 
-def test_a_committed_offset_survives_both_ways() -> None:
-    """It is there after each step, and after a restart; nobody has to have committed it anew."""
+def test_a_committed_offset_survives_upgrade_and_downgrade() -> None:
+    """It exists after each step and after a restart, without another commit."""
     story = started()
-    bob = leads(story, "bob")
-    assert commits(story, "bob", commit_request(6, bob.member_id, bob.generation), 8) is Errors.NONE
+    bob = sole_leader(story, "bob")
+    assert commit_error(story, "bob", commit_request(6, bob.member_id, bob.generation), 8) is Errors.NONE
     ann = Restorer("ann", "ann", STATELESS, reports=False)
     ann.beat(story)
     settle(story, [ann], [bob])
@@ -143,7 +143,7 @@ def test_a_committed_offset_survives_both_ways() -> None:
     settle(story, [ann], [bob])
     partition = ann.active[0][1]
     mine = commit_request(8, ann.member_id, ann.epoch, partitions=(partition,))
-    assert commits(story, "ann", mine, 9) is Errors.NONE
+    assert commit_error(story, "ann", mine, 9) is Errors.NONE
     ann.leave(story)
     classic_group(story)
     assert (fetched(story), fetched(story, partition)) == (8 if partition == 0 else 6, 8)
@@ -156,8 +156,8 @@ def fetched(story: Story, partition: int = 0) -> int:
     return int(answer.groups[0].topics[0].partitions[0].committed_offset)
 
 
-def shown(shard: GroupShard) -> Any:
-    """Of the group, what its log has to say."""
+def restorable_state(shard: GroupShard) -> Any:
+    """Return the part of the group's state that its log must restore."""
     group = shard.groups.get("g")
     if isinstance(group, StreamsGroup):
         members = {name: (m.current.epoch, m.classic is not None) for name, m in group.members.items()}
@@ -167,42 +167,42 @@ def shown(shard: GroupShard) -> Any:
     return None
 
 
-def both_ways_twice() -> tuple[Story, dict[int, Any]]:
-    """A group's history, and what was to be seen when so many batches were written."""
-    story, seen = started(), dict[int, Any]()
+def migrated_twice() -> tuple[Story, dict[int, Any]]:
+    """Return a group's history, and its state after each number of batches."""
+    story, history = started(), dict[int, Any]()
 
-    def look() -> None:
-        seen[len(story.life.log.batches)] = shown(story.life.shard)
+    def record_state() -> None:
+        history[len(story.life.log.batches)] = restorable_state(story.life.shard)
 
-    bob = leads(story, "bob")
-    look()
-    assert commits(story, "bob", commit_request(6, bob.member_id, bob.generation), 8) is Errors.NONE
-    look()
+    bob = sole_leader(story, "bob")
+    record_state()
+    assert commit_error(story, "bob", commit_request(6, bob.member_id, bob.generation), 8) is Errors.NONE
+    record_state()
     for name in ("ann", "cid"):
         ann = Restorer(name, name, STATELESS, reports=False)
         ann.beat(story)
-        look()
+        record_state()
         for _ in range(4):
-            for speaks in (bob.settle, ann.beat):
-                speaks(story)
-                look()
+            for act in (bob.settle, ann.beat):
+                act(story)
+                record_state()
         assert len(ann.active) == len(bob.active) == 3
         commit = commit_request(7, bob.member_id, bob.generation, partitions=(bob.active[0][1],))
-        assert commits(story, "bob", commit, 8) is Errors.NONE
-        look()
+        assert commit_error(story, "bob", commit, 8) is Errors.NONE
+        record_state()
         ann.leave(story)
         assert bob.beat(story) is Errors.REBALANCE_IN_PROGRESS
-        assert asked(story, "bob", bob.join_request(), 9) is Errors.NONE
+        assert error_of(story, "bob", bob.join_request(), 9) is Errors.NONE
         bob.joined(story.answer("bob"))
-        given = bob.sync_request().replace(assignments=(gives_itself_all(bob),))
+        given = bob.sync_request().replace(assignments=(assignment_of_all_tasks(bob),))
         assert bob.synced(story.life.ask("bob", given, 5)) is Errors.NONE
-        look()
-    return story, seen
+        record_state()
+    return story, history
 
 
-def kind_of(batches: list[Batch]) -> type | None:
-    """What a group is by the records that count."""
-    live = kinds(batches)
+def group_type(batches: list[Batch]) -> type | None:
+    """Return the type of a group according to its live records."""
+    live = record_types(batches)
     assert not (2 in live and live & STREAMS_RECORDS), "it is two kinds at once"
     if live & STREAMS_RECORDS:
         return StreamsGroup
@@ -210,36 +210,36 @@ def kind_of(batches: list[Batch]) -> type | None:
 
 
 def test_bug_4_every_prefix_of_the_log_loads() -> None:
-    """Wherever it ends, the group is what its last records say, with the members and epochs of that time."""
-    story, seen = both_ways_twice()
+    """The group is of the type of its last records, with the members and epochs of that time."""
+    story, history = migrated_twice()
     batches = story.life.log.batches
-    assert [said[0] for said in seen.values() if said].count("streams") > 4
-    kinds = []
+    assert [state[0] for state in history.values() if state].count("streams") > 4
+    types = []
     for end in range(len(batches) + 1):
         shard = replayed(batches[:end])
         assert_loads(story.life.runtime, shard)
-        kind = kind_of(batches[:end])
+        kind = group_type(batches[:end])
         assert kind is None or type(shard.groups["g"]) is kind
-        if kind is not None and (not kinds or kinds[-1] is not kind):
-            kinds.append(kind)
-        if seen.get(end) is not None:
-            assert shown(shard) == seen[end]
-    assert kinds == [ClassicGroup, StreamsGroup, ClassicGroup, StreamsGroup, ClassicGroup]
+        if kind is not None and (not types or types[-1] is not kind):
+            types.append(kind)
+        if history.get(end) is not None:
+            assert restorable_state(shard) == history[end]
+    assert types == [ClassicGroup, StreamsGroup, ClassicGroup, StreamsGroup, ClassicGroup]
 
 
-def test_bug_4_every_prefix_loads_that_was_compacted_up_to_anywhere() -> None:
-    """Whatever the cleaner left, with tombstones or without, is the group as the whole prefix has it."""
-    story, seen = both_ways_twice()
+def test_bug_4_every_compacted_prefix_of_the_log_loads() -> None:
+    """Whatever the cleaner left, with or without tombstones, the group equals that of the whole prefix."""
+    story, history = migrated_twice()
     batches = story.life.log.batches
     compared = 0
     for end in range(1, len(batches) + 1):
-        kind = kind_of(batches[:end])
-        for left in compactions(batches[:end]):
-            shard = replayed(left)
+        kind = group_type(batches[:end])
+        for remaining in compactions(batches[:end]):
+            shard = replayed(remaining)
             assert_loads(story.life.runtime, shard)
             assert kind is None or type(shard.groups["g"]) is kind
-            if seen.get(end) is not None:
-                assert shown(shard) == seen[end]
+            if history.get(end) is not None:
+                assert restorable_state(shard) == history[end]
                 compared += 1
     assert compared > 100
 
@@ -248,31 +248,32 @@ def test_bug_4_every_prefix_loads_that_was_compacted_up_to_anywhere() -> None:
 
 
 def causes_since(story: Story, before: int, epoch: int = 0) -> list[tuple[str, str]]:
-    """Why the group has moved since, from an epoch on: each cause, and who it is about."""
-    told = [each.value for each in story.life.why[before:] if each.value.epoch >= epoch]
-    return [(cause.kind, cause.member_id) for each in told for cause in each.causes]
+    """Return the causes of epoch bumps since then, from an epoch on, with their members."""
+    traces = [trace.value for trace in story.life.why[before:] if trace.value.epoch >= epoch]
+    return [(cause.kind, cause.member_id) for trace in traces for cause in trace.causes]
 
 
-def nobody_but(story: Story, gone: str, cause: str, speak: Iterator[Any], at_most_ms: int) -> int:
-    """Time passes, and others speak, until a member is gone: it alone, for this cause. After how long."""
+def expire_only(story: Story, departed: str, cause: str, others: Iterator[Any], at_most_ms: int) -> int:
+    """Advance the clock while others heartbeat, until only this member is removed, for this cause. Return the
+    time that it took."""
     group = streams_group(story)
-    there, epoch, told = set(group.members), group.epoch, len(story.life.why)
+    before, epoch, rebalances = set(group.members), group.epoch, len(story.life.why)
     for passed in range(1_000, at_most_ms + 1_000, 1_000):
-        story.say("advance 1000")
-        if gone not in group.members:
-            assert set(group.members) == there - {gone}
+        story.run("advance 1000")
+        if departed not in group.members:
+            assert set(group.members) == before - {departed}
             assert group.epoch == epoch + 1
-            assert set(causes_since(story, told, epoch + 1)) == {(cause, gone)}
-            assert timers_of(story, gone) == set()
+            assert set(causes_since(story, rebalances, epoch + 1)) == {(cause, departed)}
+            assert timers_of(story, departed) == set()
             return passed
-        next(speak)
-    raise AssertionError(f"{gone} is still there")
+        next(others)
+    raise AssertionError(f"{departed} is still there")
 
 
 def speaking(
     story: Story, streams: list[Restorer], classic: list[Thread], deaf: Thread | None = None
 ) -> Iterator[None]:
-    """They heartbeat, each time they are asked to, and join when they are told to; `deaf` does not."""
+    """Let members heartbeat at each step, and rejoin on request; `deaf` does not rejoin."""
     while True:
         rounds(story, streams)
         for thread in classic:
@@ -282,18 +283,18 @@ def speaking(
         yield
 
 
-def test_a_classic_members_session_is_its_own() -> None:
-    """That is what it said as it joined, and not the group's setting."""
+def test_a_classic_member_has_its_own_session_timeout() -> None:
+    """Its session timeout is that of its JoinGroup, not the group's setting."""
     story, ann, (bob0, bob1) = upgraded(2, group_streams_session_timeout_ms="60000")
     assert timers_of(story, bob0.member_id) == {"session"}
-    passed = nobody_but(story, bob0.member_id, "session-expired", speaking(story, [ann], [bob1]), 50_000)
+    passed = expire_only(story, bob0.member_id, "session-expired", speaking(story, [ann], [bob1]), 50_000)
     assert passed == 45_000
     settle(story, [ann], [bob1])
     assert sorted([*ann.active, *bob1.active]) == tasks(*range(6))
 
 
-def told_to_join(story: Story, ann: Restorer, thread: Thread) -> Restorer:
-    """Somebody else joins, and the thread has to give something up."""
+def request_rejoin(story: Story, ann: Restorer, thread: Thread) -> Restorer:
+    """Let another member join, so that the thread has to revoke a task."""
     cid = Restorer("cid", "cid", STATELESS, reports=False)
     cid.beat(story)
     assert thread.beat(story) is Errors.REBALANCE_IN_PROGRESS
@@ -301,45 +302,45 @@ def told_to_join(story: Story, ann: Restorer, thread: Thread) -> Restorer:
     return cid
 
 
-def test_who_heartbeats_and_does_not_join_is_taken_out() -> None:
-    """Its rebalance timeout, from when it was told first: heartbeats do not prolong it."""
+def test_a_member_that_heartbeats_but_does_not_rejoin_is_removed() -> None:
+    """Its rebalance timeout counts from the first notification: heartbeats do not prolong it."""
     story, ann, (bob0, bob1) = upgraded(2)
-    cid = told_to_join(story, ann, bob0)
-    speak = speaking(story, [ann, cid], [bob1], bob0)
-    assert nobody_but(story, bob0.member_id, "rebalance-timeout", speak, 70_000) == 60_000
+    cid = request_rejoin(story, ann, bob0)
+    others = speaking(story, [ann, cid], [bob1], bob0)
+    assert expire_only(story, bob0.member_id, "rebalance-timeout", others, 70_000) == 60_000
 
 
-def test_who_joins_and_does_not_sync_is_taken_out() -> None:
-    """Its rebalance timeout again, from its join."""
+def test_a_member_that_joins_but_does_not_sync_is_removed() -> None:
+    """Its rebalance timeout counts from its join."""
     story, ann, (bob0, bob1) = upgraded(2)
-    cid = told_to_join(story, ann, bob0)
-    speak = speaking(story, [ann, cid], [bob1], bob0)
-    story.say("advance 20000")
-    next(speak)
+    cid = request_rejoin(story, ann, bob0)
+    others = speaking(story, [ann, cid], [bob1], bob0)
+    story.run("advance 20000")
+    next(others)
     bob0.join(story)
     assert timers_of(story, bob0.member_id) == {"session", "resync"}
-    assert nobody_but(story, bob0.member_id, "sync-timeout", speak, 70_000) == 60_000
+    assert expire_only(story, bob0.member_id, "sync-timeout", others, 70_000) == 60_000
 
 
-def test_who_joins_and_syncs_is_waited_for_no_more() -> None:
+def test_a_member_that_joins_and_syncs_has_no_rebalance_timer() -> None:
     story, ann, (bob0, bob1) = upgraded(2)
-    cid = told_to_join(story, ann, bob0)
+    cid = request_rejoin(story, ann, bob0)
     bob0.join(story)
     assert bob0.sync(story) is Errors.NONE
     assert timers_of(story, bob0.member_id) == {"session"}
     settle(story, [ann, cid], [bob0, bob1])
-    speak = speaking(story, [ann, cid], [bob0, bob1])
+    others = speaking(story, [ann, cid], [bob0, bob1])
     for _ in range(130):
-        story.say("advance 1000")
-        next(speak)
+        story.run("advance 1000")
+        next(others)
     assert len(streams_group(story).members) == 4
 
 
 @pytest.mark.parametrize("joins", [False, True])
-def test_of_who_speaks_the_streams_protocol_now_no_join_or_sync_is_waited_for(*, joins: bool) -> None:
-    """It says so under the id that it has."""
+def test_a_member_that_switched_to_the_streams_protocol_has_no_rebalance_timer(*, joins: bool) -> None:
+    """It switches under its current member id."""
     story, ann, (bob0, _) = upgraded(2)
-    told_to_join(story, ann, bob0)
+    request_rejoin(story, ann, bob0)
     if joins:
         bob0.join(story)
     again = Member("again", "bob0", STATELESS, member_id=bob0.member_id)
@@ -347,12 +348,12 @@ def test_of_who_speaks_the_streams_protocol_now_no_join_or_sync_is_waited_for(*,
     assert timers_of(story, bob0.member_id) & {"session", "rejoin", "resync"} == {"session"}
 
 
-def test_the_last_streams_members_session_is_over() -> None:
-    """Its expiry is what takes the group back: the classic members are asked to join anew."""
+def test_the_last_streams_members_session_expires() -> None:
+    """Its expiry downgrades the group: the classic members have to rejoin."""
     story, ann, (bob0, bob1) = upgraded(2)
-    told = len(story.life.why)
+    rebalances = len(story.life.why)
     for _ in range(46):
-        story.say("advance 1000")
+        story.run("advance 1000")
         if story.group is None:
             break
         for thread in (bob0, bob1):
@@ -360,16 +361,16 @@ def test_the_last_streams_members_session_is_over() -> None:
     group = classic_group(story)
     assert group.state is State.PREPARING_REBALANCE
     assert set(group.members) == {bob0.member_id, bob1.member_id}
-    assert not kinds(story.life.log.batches) & STREAMS_RECORDS
-    assert asked(story, "bob0", bob0.join_request(), 9) is None
-    assert asked(story, "bob1", bob1.join_request(), 9) is Errors.NONE
+    assert not record_types(story.life.log.batches) & STREAMS_RECORDS
+    assert error_of(story, "bob0", bob0.join_request(), 9) is None
+    assert error_of(story, "bob1", bob1.join_request(), 9) is Errors.NONE
     for thread in (bob0, bob1):
         thread.joined(story.answer(thread.name))
     leader, other = (bob0, bob1) if story.answer("bob0").leader == bob0.member_id else (bob1, bob0)
-    given = leader.sync_request().replace(assignments=(gives_itself_all(leader),))
+    given = leader.sync_request().replace(assignments=(assignment_of_all_tasks(leader),))
     assert leader.synced(story.life.ask(leader.name, given, 5)) is Errors.NONE
-    assert asked(story, other.name, other.sync_request(), 5) is Errors.NONE
-    found = causes_since(story, told)
+    assert error_of(story, other.name, other.sync_request(), 5) is Errors.NONE
+    found = causes_since(story, rebalances)
     assert ("downgraded", ann.member_id) in found
     assert ("session-expired", ann.member_id) in found
 
@@ -377,14 +378,14 @@ def test_the_last_streams_members_session_is_over() -> None:
 # --- commits of classic members --------------------------------------------------------------------
 
 
-def moved_on() -> tuple[Story, Restorer, Thread, int, int, int]:
-    """bob is at a later epoch than before; a partition that he had then already, one that he has had since,
-    and the epoch that is past."""
+def with_later_epoch() -> tuple[Story, Restorer, Thread, int, int, int]:
+    """Return a group in which bob is at a later epoch; with a partition that bob had before, one that bob has
+    got since, and the former epoch."""
     story, ann, (bob0, bob1) = upgraded(2)
     earlier, had = bob1.generation, set(bob1.active)
     bob0_had = bob0.active
     leave = LeaveGroupRequest(group_id="g", members=(MemberIdentity(member_id=bob0.member_id),))
-    assert asked(story, "bob0", leave, 5) is Errors.NONE
+    assert error_of(story, "bob0", leave, 5) is Errors.NONE
     settle(story, [ann], [bob1])
     kept = sorted(had & set(bob1.active))
     new = sorted(set(bob1.active) - had)
@@ -396,7 +397,7 @@ def moved_on() -> tuple[Story, Restorer, Thread, int, int, int]:
 
 
 def commit_of(kind: str, bob: Thread, epoch: int, partition: int) -> tuple[Any, int]:
-    """An OffsetCommit of this version, or one in a transaction."""
+    """Return an OffsetCommit of this version, or a transactional one."""
     if kind == "txn":
         return txn_commit_request(9, member_id=bob.member_id, generation=epoch, partitions=(partition,)), 3
     return commit_request(9, bob.member_id, epoch, partitions=(partition,)), int(kind)
@@ -407,11 +408,11 @@ KINDS = ["2", "5", "8", "9", "txn"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_classic_member_commits_at_its_epoch(kind: str) -> None:
-    """In any version: before 9 there was no member epoch, and it has a generation."""
-    story, ann, bob, kept, new, _ = moved_on()
+    """In every version: before 9 there is no member epoch, and the generation is used."""
+    story, ann, bob, kept, new, _ = with_later_epoch()
     others = ann.active[0][1]
     for partition in (kept, new, others):
-        assert commits(story, "bob", *commit_of(kind, bob, bob.generation, partition)) is Errors.NONE
+        assert commit_error(story, "bob", *commit_of(kind, bob, bob.generation, partition)) is Errors.NONE
     if kind == "txn":
         assert set(story.life.shard.pending.by_group["g"]["orders"]) == {kept, new, others}
     else:
@@ -419,13 +420,13 @@ def test_a_classic_member_commits_at_its_epoch(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_at_an_older_epoch_it_commits_what_it_had_then(kind: str) -> None:
-    """A commit may have been on its way. Of what it has had since, or never had, it is refused."""
-    story, ann, bob, kept, new, earlier = moved_on()
+def test_at_an_older_epoch_it_commits_only_partitions_that_it_had(kind: str) -> None:
+    """A commit may have been in flight. For partitions assigned since then, or never, it is refused."""
+    story, ann, bob, kept, new, earlier = with_later_epoch()
     others = ann.active[0][1]
-    assert commits(story, "bob", *commit_of(kind, bob, earlier, kept)) is Errors.NONE
-    assert commits(story, "bob", *commit_of(kind, bob, earlier, new)) is Errors.ILLEGAL_GENERATION
-    assert commits(story, "bob", *commit_of(kind, bob, earlier, others)) is Errors.ILLEGAL_GENERATION
+    assert commit_error(story, "bob", *commit_of(kind, bob, earlier, kept)) is Errors.NONE
+    assert commit_error(story, "bob", *commit_of(kind, bob, earlier, new)) is Errors.ILLEGAL_GENERATION
+    assert commit_error(story, "bob", *commit_of(kind, bob, earlier, others)) is Errors.ILLEGAL_GENERATION
     if kind == "txn":
         assert set(story.life.shard.pending.by_group["g"]["orders"]) == {kept}
     else:
@@ -433,10 +434,10 @@ def test_at_an_older_epoch_it_commits_what_it_had_then(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_at_an_epoch_that_is_not_yet_it_commits_nothing(kind: str) -> None:
-    story, _, bob, kept, _, _ = moved_on()
+def test_at_a_future_epoch_it_commits_nothing(kind: str) -> None:
+    story, _, bob, kept, _, _ = with_later_epoch()
     commit = commit_of(kind, bob, bob.generation + 1, kept)
-    assert commits(story, "bob", *commit) is Errors.ILLEGAL_GENERATION
+    assert commit_error(story, "bob", *commit) is Errors.ILLEGAL_GENERATION
     assert fetched(story, kept) == -1
 
 
@@ -444,7 +445,7 @@ def test_at_an_epoch_that_is_not_yet_it_commits_nothing(kind: str) -> None:
 
 
 def remove(story: Story, *member_ids: str) -> list[Errors]:
-    """An administrator's LeaveGroup."""
+    """Remove members with an administrator's LeaveGroup; return their errors."""
     identities = tuple(MemberIdentity(member_id=each) for each in member_ids)
     answer: Any = story.life.ask("admin", LeaveGroupRequest(group_id="g", members=identities), 3)
     assert not answer.error_code
@@ -452,42 +453,43 @@ def remove(story: Story, *member_ids: str) -> list[Errors]:
     return [Errors(each.error_code) for each in answer.members]
 
 
-def test_members_of_both_protocols_are_removed_at_one_stroke() -> None:
-    """The epoch moves once, for both; who is left has all, and who was nobody is told so."""
+def test_members_of_both_protocols_are_removed_in_one_request() -> None:
+    """The epoch is bumped once for both; the remaining members get all tasks, and an unknown id is
+    reported."""
     story, ann, (bob0, bob1) = upgraded(2)
     cid = Restorer("cid", "cid", STATELESS, reports=False)
     cid.beat(story)
     settle(story, [ann, cid], [bob0, bob1])
-    group, told = streams_group(story), len(story.life.why)
+    group, rebalances = streams_group(story), len(story.life.why)
     epoch, written = group.epoch, len(story.life.log.batches)
     answers = remove(story, ann.member_id, "nobody", bob0.member_id)
     assert answers == [Errors.NONE, Errors.UNKNOWN_MEMBER_ID, Errors.NONE]
     assert (streams_group(story) is group, group.epoch) == (True, epoch + 1)
     assert len(story.life.log.batches) == written + 1
     assert set(group.members) == {cid.member_id, bob1.member_id}
-    removed = {(why, who) for why, who in causes_since(story, told)}
+    removed = {(cause, member_id) for cause, member_id in causes_since(story, rebalances)}
     assert removed == {("removed-by-admin", ann.member_id), ("removed-by-admin", bob0.member_id)}
     assert timers_of(story, ann.member_id) == timers_of(story, bob0.member_id) == set()
-    assert asked(story, "bob0", bob0.beat_request(), 4) is Errors.UNKNOWN_MEMBER_ID
+    assert error_of(story, "bob0", bob0.beat_request(), 4) is Errors.UNKNOWN_MEMBER_ID
     settle(story, [cid], [bob1])
     assert sorted([*cid.active, *bob1.active]) == tasks(*range(6))
 
 
 def test_the_last_streams_member_is_removed_with_a_classic_one() -> None:
-    """The group is a classic one of who is left, at the epoch that it had, and begins a rebalance."""
+    """The group becomes a classic one of the remaining member, at its epoch, and starts a rebalance."""
     story, ann, (bob0, bob1) = upgraded(2)
     epoch = streams_group(story).epoch
     assert remove(story, bob0.member_id, ann.member_id) == [Errors.NONE, Errors.NONE]
     group = classic_group(story)
     assert (group.state, group.generation) == (State.PREPARING_REBALANCE, epoch)
     assert set(group.members) == {bob1.member_id}
-    assert not kinds(story.life.log.batches) & STREAMS_RECORDS
+    assert not record_types(story.life.log.batches) & STREAMS_RECORDS
     assert bob1.beat(story) is Errors.REBALANCE_IN_PROGRESS
     assert ann.beat(story) is Errors.GROUP_ID_NOT_FOUND
 
 
-def test_all_are_removed_and_an_empty_streams_group_is_left() -> None:
-    """Nobody is left who speaks the classic protocol: there is nothing to go back to."""
+def test_removing_all_members_leaves_an_empty_streams_group() -> None:
+    """No classic member is left: there is no group to downgrade to."""
     story, ann, (bob,) = upgraded(1)
     epoch = streams_group(story).epoch
     assert remove(story, ann.member_id, bob.member_id) == [Errors.NONE, Errors.NONE]

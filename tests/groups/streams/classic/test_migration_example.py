@@ -1,12 +1,12 @@
 """The example of KIP-1071, section "Online Migration from a Classic Consumer Group to a Streams Group".
 
-A and B are of the classic protocol, C of the streams protocol; the document's targets are given, and its
-messages are what follows. Where it leaves open who speaks first, A and B join before they sync, and sync
-gives what is free by then. In its first step members give up all before they join (eager); in its second they
-own what they run (cooperative), and so A stays at 24.
+A and B are of the classic protocol, C of the streams protocol; the targets are those of the document, and so
+are the resulting messages. Where the document leaves the order open, A and B join before they sync, and a
+sync returns the tasks that are free by then. In the first step members revoke all tasks before they join
+(eager); in the second step they keep them (cooperative), and so A stays at 24.
 
-One value is another one: the document has C drop its warm-up 0_2 before it may run 0_2. Here, as with Apache
-Kafka 4.4, the copy is kept until it becomes the active task.
+One value differs: in the document C drops its warm-up 0_2 before it may run 0_2. Here, as in Apache Kafka
+4.4, the copy is kept until it becomes the active task.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ def tasks(*partitions: int) -> list[Task]:
 
 
 def classic_at_23() -> tuple[Play, Thread, Thread]:
-    """A runs the even tasks and stands by for the odd ones, B the other way round."""
+    """A runs the even tasks with standbys of the odd ones, B the other way round."""
     even, odd = tasks(0, 2, 4), tasks(1, 3, 5)
-    said = record(thread("A", even, odd), thread("B", odd, even), protocol="stream", generation=23)
+    group_record = record(thread("A", even, odd), thread("B", odd, even), protocol="stream", generation=23)
     log = Log()
-    log.batches.append(batch_of([encode_group_record(said)]))
+    log.batches.append(batch_of([encode_group_record(group_record)]))
     log.durable = 1
     play = Play(konvene_streams_mode="kip", group_streams_num_standby_replicas="1")
     play.scenario.life = Sandbox(play.life.settings, log=log)
-    # Our assignor says for whom a warm-up is; the document's targets are of none that says so.
-    held = [each for each in invariants_of(("streams",)) if type(each).__name__ != "WarmupsAreJustified"]
-    play.life._check = observer(held)
-    play.say("topic counts partitions=6")
+    # Our assignor reports which owner a warm-up is for; the document's targets do not.
+    invariants = [
+        each for each in invariants_of(("streams",)) if type(each).__name__ != "WarmupsAreJustified"
+    ]
+    play.life._check = observer(invariants)
+    play.run("topic counts partitions=6")
     a, b = (Thread(name, member_id=name, generation=23) for name in "AB")
     for each, active, standby in ((a, even, odd), (b, odd, even)):
         each.disk = dict.fromkeys(active, LATEST_OFFSET) | dict.fromkeys(standby, FAR)
@@ -59,32 +61,36 @@ def classic_at_23() -> tuple[Play, Thread, Thread]:
     return play, a, b
 
 
-def c_says(play: Play, does: str = "stay", reads: dict[int, int] | None = None, **more: str) -> None:
-    told = {f"{role}": "told" for role in ("active", "standby", "warmup")} if does == "stay" else {}
-    if does == "join":
-        told |= {"topology": TOPOLOGY}
-    if reads:
-        told["offsets"] = ",".join(f"0-{p}:{at}" for p, at in reads.items())
-        told["ends"] = ",".join(f"0-{p}:{FAR}" for p in reads)
-    words = " ".join(f"{key}={value}" for key, value in (told | more).items())
-    play.say(f"streams-heartbeat C {does} {words}")
+def c_heartbeats(
+    play: Play, action: str = "stay", offsets_read: dict[int, int] | None = None, **more: str
+) -> None:
+    fields = {f"{role}": "told" for role in ("active", "standby", "warmup")} if action == "stay" else {}
+    if action == "join":
+        fields |= {"topology": TOPOLOGY}
+    if offsets_read:
+        fields["offsets"] = ",".join(f"0-{p}:{at}" for p, at in offsets_read.items())
+        fields["ends"] = ",".join(f"0-{p}:{FAR}" for p in offsets_read)
+    arguments = " ".join(f"{key}={value}" for key, value in (fields | more).items())
+    play.run(f"streams-heartbeat C {action} {arguments}")
     assert play.error("C") is Errors.NONE
 
 
-def c_is_told(play: Play) -> tuple[int, list[int], list[int], list[int]]:
-    """Its epoch, and what it has by roles."""
+def state_of_c(play: Play) -> tuple[int, list[int], list[int], list[int]]:
+    """Return C's epoch and its tasks by role."""
     client = play.scenario.client("C")
-    has = [sorted(client.tasks.get(role, {}).get("0", ())) for role in ("active", "standby", "warmup")]
-    return client.generation, has[0], has[1], has[2]
+    tasks_by_role = [
+        sorted(client.tasks.get(role, {}).get("0", ())) for role in ("active", "standby", "warmup")
+    ]
+    return client.generation, tasks_by_role[0], tasks_by_role[1], tasks_by_role[2]
 
 
 def join(play: Play, thread: Thread) -> int:
-    """Asked by its heartbeat, it joins; the generation that it is told."""
+    """Rejoin after a heartbeat that requests it; return the generation."""
     assert thread.beat(play) is Errors.REBALANCE_IN_PROGRESS
     thread.join(play)
-    answer = play.answer(thread.name)
-    assert (answer.protocol_type, answer.protocol_name) == ("consumer", "stream")
-    assert (answer.leader, answer.members) == ("", ())
+    response = play.answer(thread.name)
+    assert (response.protocol_type, response.protocol_name) == ("consumer", "stream")
+    assert (response.leader, response.members) == ("", ())
     return thread.generation
 
 
@@ -96,8 +102,8 @@ def sync(play: Play, thread: Thread) -> tuple[list[Task], list[Task]]:
 
 def first_step() -> tuple[Play, Thread, Thread]:
     play, a, b = classic_at_23()
-    play.say(AT_24)
-    c_says(play, "join")
+    play.run(AT_24)
+    c_heartbeats(play, "join")
     assert play.group is not None
     assert (play.group.epoch, play.group.classic_members, len(play.group.members)) == (24, 2, 3)
     assert [join(play, a), join(play, b)] == [24, 24]
@@ -105,12 +111,12 @@ def first_step() -> tuple[Play, Thread, Thread]:
 
 
 def test_c_joins() -> None:
-    """The generation becomes the epoch, which moves once; A and B are told the document's tasks."""
+    """The generation becomes the epoch, which is bumped once; A and B get the document's tasks."""
     play, a, b = first_step()
     assert sync(play, a) == (tasks(0, 2, 3), tasks(1, 5))
     assert sync(play, b) == (tasks(1, 4, 5), tasks(2, 3))
-    c_says(play, reads=BEHIND)
-    assert c_is_told(play) == (24, [], [0, 4], [2, 5])
+    c_heartbeats(play, offsets_read=BEHIND)
+    assert state_of_c(play) == (24, [], [0, 4], [2, 5])
     assert [a.beat(play), b.beat(play)] == [Errors.NONE, Errors.NONE]
 
 
@@ -118,37 +124,37 @@ def second_step() -> tuple[Play, Thread, Thread]:
     play, a, b = first_step()
     sync(play, a)
     sync(play, b)
-    c_says(play, reads=BEHIND)
-    c_says(play, reads=BEHIND)
-    play.say(AT_25)
-    c_says(play, reads=CAUGHT_UP)
+    c_heartbeats(play, offsets_read=BEHIND)
+    c_heartbeats(play, offsets_read=BEHIND)
+    play.run(AT_25)
+    c_heartbeats(play, offsets_read=CAUGHT_UP)
     assert play.group is not None
     assert play.group.epoch == 25
     return play, a, b
 
 
-def test_c_has_caught_up_and_waits_for_who_runs_the_task() -> None:
-    """A has to revoke 0_2 first, and stays at 24. C keeps its copy meanwhile, which is not the document's."""
+def test_c_has_caught_up_and_waits_for_the_revocation() -> None:
+    """A has to revoke 0_2 first, and stays at 24. C keeps its copy meanwhile, unlike in the document."""
     play, a, b = second_step()
     assert [join(play, a), join(play, b)] == [24, 25]
     assert sync(play, a) == (tasks(0, 3), tasks(1, 5))
     assert sync(play, b) == (tasks(1, 4, 5), tasks(2, 3))
-    c_says(play, reads=CAUGHT_UP)
-    assert c_is_told(play) == (25, [], [0, 4], [2, 5])
+    c_heartbeats(play, offsets_read=CAUGHT_UP)
+    assert state_of_c(play) == (25, [], [0, 4], [2, 5])
 
 
 def third_step() -> tuple[Play, Thread, Thread]:
     play, a, b = second_step()
     join(play, a), join(play, b)
     sync(play, a), sync(play, b)
-    c_says(play, reads=CAUGHT_UP)
+    c_heartbeats(play, offsets_read=CAUGHT_UP)
     assert join(play, a) == 25
     return play, a, b
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_tells_that_it_has_revoked_and_c_runs_the_task(*, restarts: bool) -> None:
-    """B has nothing to learn, and is not asked to join again as in the document: it is at 25 and stays."""
+def test_a_reports_the_revocation_and_c_runs_the_task(*, restarts: bool) -> None:
+    """B's assignment is unchanged: unlike in the document it does not have to rejoin, and stays at 25."""
     play, a, b = third_step()
     if restarts:
         play.life.restart()
@@ -156,21 +162,21 @@ def test_a_tells_that_it_has_revoked_and_c_runs_the_task(*, restarts: bool) -> N
         a.join(play)
         assert a.generation == 25
     assert sync(play, a) == (tasks(0, 3), tasks(1, 5))
-    c_says(play, reads=CAUGHT_UP)
-    assert c_is_told(play) == (25, [2], [0, 4], [5])
+    c_heartbeats(play, offsets_read=CAUGHT_UP)
+    assert state_of_c(play) == (25, [2], [0, 4], [5])
     assert (b.generation, b.active, b.standby) == (25, tasks(1, 4, 5), tasks(2, 3))
 
 
 def test_c_leaves() -> None:
-    """The group is a classic one again: its record (2) and offsets (1) are all that is left in the log."""
+    """The group is a classic one again: only its record (2) and offsets (1) are left in the log."""
     play, a, b = third_step()
     sync(play, a)
-    c_says(play, reads=CAUGHT_UP)
-    play.say("commit A orders-0:6 generation=22")
+    c_heartbeats(play, offsets_read=CAUGHT_UP)
+    play.run("commit A orders-0:6 generation=22")
     assert play.answer("A") is Errors.ILLEGAL_GENERATION
-    play.say("commit A orders-0:7 generation=25")
+    play.run("commit A orders-0:7 generation=25")
     assert play.answer("A").topics[0].partitions[0].error_code == Errors.NONE
-    c_says(play, "leave")
+    c_heartbeats(play, "leave")
     group = play.life.group("g")
     assert isinstance(group, ClassicGroup)
     assert (group.state, set(group.members)) == (State.PREPARING_REBALANCE, {"A", "B"})
@@ -181,11 +187,11 @@ def test_c_leaves() -> None:
     assert kinds == {1, 2}
 
 
-def test_one_of_those_that_warm_up_joins_of_its_own_accord() -> None:
-    """The coordinator chooses one of the classic members; no other is told when to join."""
+def test_one_of_the_warming_classic_members_rejoins_periodically() -> None:
+    """The coordinator chooses one of the classic members; the others get no time to rejoin."""
     play, a, b = classic_at_23()
-    play.say("streams-targets A=0:0,0:2,0:4/-/0:1 B=0:1,0:3,0:5/-/0:0 C=-/0:0-5")
-    c_says(play, "join")
+    play.run("streams-targets A=0:0,0:2,0:4/-/0:1 B=0:1,0:3,0:5/-/0:0 C=-/0:0-5")
+    c_heartbeats(play, "join")
     assert [join(play, a), join(play, b)] == [24, 24]
     assert sync(play, a) == (tasks(0, 2, 4), tasks(1))
     assert sync(play, b) == (tasks(1, 3, 5), tasks(0))

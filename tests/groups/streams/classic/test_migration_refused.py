@@ -1,4 +1,4 @@
-"""What may not change its protocol, why, and that nothing has changed where it was refused."""
+"""Protocol changes that are refused: the reason, and that the group is unchanged."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
 import pytest
-from tests.groups.consumer.room import Room
-from tests.groups.streams.classic.test_older_clients import beat, stable_one_and_another_that_waits
+from tests.groups.consumer.harness import GroupHarness
+from tests.groups.streams.classic.test_older_clients import beat, stable_member_and_waiting_join
 from tests.groups.streams.classic.threads import Thread
 from tests.groups.streams.topology.topologies import sent, sub
 
@@ -19,13 +19,13 @@ from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatReques
 HEAD = "Cannot upgrade classic group g to streams group because "
 
 
-def classic() -> tuple[Room, Thread]:
-    """ann is alone in a classic group and runs all six tasks."""
-    room, ann, _, _ = stable_one_and_another_that_waits(11)
-    return room, ann
+def classic() -> tuple[GroupHarness, Thread]:
+    """Return a classic group in which ann is alone and runs all six tasks."""
+    harness, ann, _, _ = stable_member_and_waiting_join(11)
+    return harness, ann
 
 
-def joins_with(room: Room, topology: Any) -> Any:
+def join_with(harness: GroupHarness, topology: Any) -> Any:
     request = StreamsGroupHeartbeatRequest(
         group_id="g",
         member_id="c" * 22,
@@ -37,99 +37,99 @@ def joins_with(room: Room, topology: Any) -> Any:
         standby_tasks=(),
         warmup_tasks=(),
     )
-    return room.ask(request, 1, "cid")
+    return harness.ask(request, 1, "cid")
 
 
-def is_refused(room: Room, answer: Any, why: str) -> None:
-    assert Errors(answer.error_code) is Errors.GROUP_ID_NOT_FOUND
-    assert answer.error_message == HEAD + why
-    assert isinstance(room.group, ClassicGroup)
-    assert not room.last.records and not room.last.soft_records and not room.last.timers
+def assert_refused(harness: GroupHarness, response: Any, reason: str) -> None:
+    assert Errors(response.error_code) is Errors.GROUP_ID_NOT_FOUND
+    assert response.error_message == HEAD + reason
+    assert isinstance(harness.group, ClassicGroup)
+    assert not harness.last.records and not harness.last.soft_records and not harness.last.timers
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade", "DOWNGRADE"])
-def test_a_policy_that_does_not_let_it(policy: str) -> None:
-    room, _ = classic()
-    room.configure({"konvene_streams_migration_policy": policy})
-    is_refused(room, beat(room), "online upgrade is disabled.")
+def test_policies_that_forbid_an_upgrade(policy: str) -> None:
+    harness, _ = classic()
+    harness.configure({"konvene_streams_migration_policy": policy})
+    assert_refused(harness, beat(harness), "online upgrade is disabled.")
 
 
 @pytest.mark.parametrize("policy", ["bidirectional", "upgrade", "Upgrade"])
-def test_a_policy_that_lets_it(policy: str) -> None:
-    room, _ = classic()
-    room.configure({"konvene_streams_migration_policy": policy})
-    assert not beat(room).error_code
-    assert isinstance(room.group, StreamsGroup)
+def test_policies_that_allow_an_upgrade(policy: str) -> None:
+    harness, _ = classic()
+    harness.configure({"konvene_streams_migration_policy": policy})
+    assert not beat(harness).error_code
+    assert isinstance(harness.group, StreamsGroup)
 
 
-def test_apache_kafkas_own_words_where_its_word_counts() -> None:
-    room, _ = classic()
-    room.configure({"konvene_streams_mode": "kafka"})
-    answer = beat(room)
-    assert Errors(answer.error_code) is Errors.GROUP_ID_NOT_FOUND
-    assert answer.error_message == "Group g is not a streams group."
+def test_mode_kafka_refuses_with_kafkas_message() -> None:
+    harness, _ = classic()
+    harness.configure({"konvene_streams_mode": "kafka"})
+    response = beat(harness)
+    assert Errors(response.error_code) is Errors.GROUP_ID_NOT_FOUND
+    assert response.error_message == "Group g is not a streams group."
 
 
-def test_more_members_than_a_streams_group_may_have() -> None:
-    room, _ = classic()
-    room.configure({"group_streams_max_size": "1"})
-    is_refused(room, beat(room), "the group size exceeds the streams group maximum size.")
+def test_a_group_above_the_streams_limit_is_refused() -> None:
+    harness, _ = classic()
+    harness.configure({"group_streams_max_size": "1"})
+    assert_refused(harness, beat(harness), "the group size exceeds the streams group maximum size.")
 
 
-def test_tasks_of_another_topology() -> None:
-    room, _ = classic()
+def test_tasks_of_another_topology_are_refused() -> None:
+    harness, _ = classic()
     topology = sent(sub("0", "audit"), sub("1", "orders"))
-    answer = joins_with(room, topology)
-    assert "a member's tasks are not those of the topology: " in answer.error_message
-    assert "task 0_0 does not read orders-0" in answer.error_message
-    assert isinstance(room.group, ClassicGroup) and not room.last.records
+    response = join_with(harness, topology)
+    assert "a member's tasks are not those of the topology: " in response.error_message
+    assert "task 0_0 does not read orders-0" in response.error_message
+    assert isinstance(harness.group, ClassicGroup) and not harness.last.records
 
 
-def test_topics_that_are_not_the_topologys() -> None:
-    room, _ = classic()
-    why = "a member subscribes to [orders], and the topology reads [audit, orders]."
-    is_refused(room, joins_with(room, sent(sub("0", "orders"), sub("1", "audit"))), why)
+def test_a_subscription_unlike_the_topology_is_refused() -> None:
+    harness, _ = classic()
+    reason = "a member subscribes to [orders], and the topology reads [audit, orders]."
+    assert_refused(harness, join_with(harness, sent(sub("0", "orders"), sub("1", "audit"))), reason)
 
 
-def test_topics_that_are_not_there() -> None:
-    """All tasks would be taken away until somebody has made them."""
-    room, _ = classic()
-    answer = joins_with(room, sent(sub("0", "orders none")))
-    assert answer.error_message.startswith(HEAD + "the topology cannot run: ")
-    assert "none" in answer.error_message
-    assert isinstance(room.group, ClassicGroup) and not room.last.records
+def test_a_topology_with_missing_topics_is_refused() -> None:
+    """Otherwise all tasks would be revoked until the topics are created."""
+    harness, _ = classic()
+    response = join_with(harness, sent(sub("0", "orders none")))
+    assert response.error_message.startswith(HEAD + "the topology cannot run: ")
+    assert "none" in response.error_message
+    assert isinstance(harness.group, ClassicGroup) and not harness.last.records
 
 
-def test_subtopologies_without_a_number() -> None:
-    room, _ = classic()
-    why = "subtopologies are numbers in the classic protocol, and those of the topology are not."
-    is_refused(room, joins_with(room, sent(sub("counts", "orders"))), why)
+def test_subtopologies_without_a_number_are_refused() -> None:
+    harness, _ = classic()
+    reason = "subtopologies are numbers in the classic protocol, and those of the topology are not."
+    assert_refused(harness, join_with(harness, sent(sub("counts", "orders"))), reason)
 
 
 # --- into a streams group --------------------------------------------------------------------------
 
 
-def streams() -> Room:
-    """cid is alone in a streams group."""
-    room = Room(
+def streams_group() -> GroupHarness:
+    """Return a streams group in which cid is alone."""
+    harness = GroupHarness(
         konvene_streams_mode="kip",
         group_streams_initial_rebalance_delay_ms="0",
         group_streams_assignment_interval_ms="0",
     )
-    assert not beat(room).error_code
-    return room
+    assert not beat(harness).error_code
+    return harness
 
 
-def error_of(room: Room, thread: Thread, **other: Any) -> Errors:
-    """To who joins with the id that it was handed, if it needs one."""
-    answer = room.ask(thread.join_request().replace(**other), 3, thread.name)
-    return Errors(answer.error_code)
+def error_of(harness: GroupHarness, thread: Thread, **other: Any) -> Errors:
+    """Return the error of a join with the assigned member id, if one is needed."""
+    response = harness.ask(thread.join_request().replace(**other), 3, thread.name)
+    return Errors(response.error_code)
 
 
 def test_a_member_of_the_classic_protocol_joins_a_streams_group() -> None:
-    room = streams()
-    assert error_of(room, Thread("ann")) is Errors.NONE
-    assert room.group.classic_members == 1
+    harness = streams_group()
+    assert error_of(harness, Thread("ann")) is Errors.NONE
+    assert harness.group.classic_members == 1
 
 
 @pytest.mark.parametrize(
@@ -140,15 +140,15 @@ def test_a_member_of_the_classic_protocol_joins_a_streams_group() -> None:
         ({"group_streams_max_size": "1"}, Errors.GROUP_MAX_SIZE_REACHED),
     ],
 )
-def test_settings_that_do_not_let_it(settings: dict[str, str], error: Errors) -> None:
-    room = streams()
-    room.configure(settings)
-    assert error_of(room, Thread("ann")) is error
-    assert not room.last.records
+def test_settings_that_forbid_classic_members(settings: dict[str, str], error: Errors) -> None:
+    harness = streams_group()
+    harness.configure(settings)
+    assert error_of(harness, Thread("ann")) is error
+    assert not harness.last.records
 
 
-def test_members_that_are_no_threads_of_the_application() -> None:
-    room, ann = streams(), Thread("ann")
+def test_members_that_are_no_stream_threads_are_refused() -> None:
+    harness, ann = streams_group(), Thread("ann")
     protocols = ann.join_request().protocols
     other_assignor = (protocols[0].replace(name="range"),)
     no_user_data = (protocols[0].replace(metadata=b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff\0\0\0\0"),)
@@ -158,14 +158,14 @@ def test_members_that_are_no_threads_of_the_application() -> None:
         {"protocols": no_user_data},
         {"protocols": (protocols[0].replace(metadata=b"\1"),)},
     ):
-        assert error_of(room, ann, **other) is Errors.INCONSISTENT_GROUP_PROTOCOL
-        assert not room.last.records
-    assert error_of(room, ann) is Errors.NONE
+        assert error_of(harness, ann, **other) is Errors.INCONSISTENT_GROUP_PROTOCOL
+        assert not harness.last.records
+    assert error_of(harness, ann) is Errors.NONE
 
 
-def test_another_topology_waits_until_all_are_rolled() -> None:
-    room = streams()
-    assert error_of(room, Thread("ann")) is Errors.NONE
-    answer = joins_with(room, sent(sub("0", "orders"), sub("1", "audit"), epoch=1))
-    assert Errors(answer.error_code) is Errors.STREAMS_INVALID_TOPOLOGY_EPOCH
-    assert "while 1 of its members speak the classic protocol" in answer.error_message
+def test_a_topology_update_is_refused_while_classic_members_exist() -> None:
+    harness = streams_group()
+    assert error_of(harness, Thread("ann")) is Errors.NONE
+    response = join_with(harness, sent(sub("0", "orders"), sub("1", "audit"), epoch=1))
+    assert Errors(response.error_code) is Errors.STREAMS_INVALID_TOPOLOGY_EPOCH
+    assert "while 1 of its members speak the classic protocol" in response.error_message

@@ -1,4 +1,4 @@
-"""What Kafka Streams of all releases can take when its group becomes a streams group."""
+"""Clients of all Kafka Streams releases in a group that is upgraded to a streams group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
 import pytest
-from tests.groups.consumer.room import Room
+from tests.groups.consumer.harness import GroupHarness
 from tests.groups.streams.classic.threads import Thread
 from tests.groups.streams.topology.topologies import sent, sub
 
@@ -21,16 +21,16 @@ CHANGES_HERE = Errors.REBALANCE_IN_PROGRESS
 LOADS = Errors.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def joins(room: Room, thread: Thread) -> int:
-    """Ask to join, twice where the first answer is but an id; the number of the last question."""
+def join(harness: GroupHarness, thread: Thread) -> int:
+    """Join, twice if the first response only assigns the member id; return the last request's id."""
     while True:
-        answer = room.ask(thread.join_request(), 7, thread.name)
-        if answer is None or not thread.joined(answer):
-            return room.asked
+        response = harness.ask(thread.join_request(), 7, thread.name)
+        if response is None or not thread.joined(response):
+            return harness.request_id
 
 
-def gives_itself_all(thread: Thread) -> SyncGroupRequestAssignment:
-    """What a leader says that is alone."""
+def assignment_of_all_tasks(thread: Thread) -> SyncGroupRequestAssignment:
+    """Return the assignment of a leader that is alone in its group."""
     partitions = tuple(("orders", number) for number in range(6))
     active = tuple((("0", number), ("orders", number)) for number in range(6))
     info = write_assignment_info(AssignmentInfo(thread.version, thread.version, active))
@@ -40,27 +40,27 @@ def gives_itself_all(thread: Thread) -> SyncGroupRequestAssignment:
     )
 
 
-def stable_one_and_another_that_waits(version: int) -> tuple[Room, Thread, Thread, int]:
-    """ann is all of a generation, and bob waits for the next one."""
-    room = Room(
+def stable_member_and_waiting_join(version: int) -> tuple[GroupHarness, Thread, Thread, int]:
+    """ann is the only member of a generation, and bob's join waits for the next one."""
+    harness = GroupHarness(
         konvene_streams_mode="kip",
         group_streams_initial_rebalance_delay_ms="0",
         group_streams_assignment_interval_ms="0",
     )
     ann, bob = Thread("ann", version), Thread("bob", version)
-    asked = joins(room, ann)
-    room.advance(10)
-    ann.joined(room.replies[asked])
-    mine = gives_itself_all(ann)
-    assert not ann.synced(room.ask(ann.sync_request().replace(assignments=(mine,)), 5, "ann"))
+    request_id = join(harness, ann)
+    harness.advance(10)
+    ann.joined(harness.replies[request_id])
+    mine = assignment_of_all_tasks(ann)
+    assert not ann.synced(harness.ask(ann.sync_request().replace(assignments=(mine,)), 5, "ann"))
     assert len(ann.active) == 6
-    waits = joins(room, bob)
-    assert waits not in room.replies
-    return room, ann, bob, waits
+    waiting_join = join(harness, bob)
+    assert waiting_join not in harness.replies
+    return harness, ann, bob, waiting_join
 
 
-def beat(room: Room) -> Any:
-    """A member of the streams protocol joins, or says again that it has nothing yet."""
+def beat(harness: GroupHarness) -> Any:
+    """Send the first heartbeat of a streams member, which has no tasks yet."""
     request = StreamsGroupHeartbeatRequest(
         group_id="g",
         member_id="c" * 22,
@@ -72,32 +72,34 @@ def beat(room: Room) -> Any:
         standby_tasks=(),
         warmup_tasks=(),
     )
-    return room.ask(request, 1, "cid")
+    return harness.ask(request, 1, "cid")
 
 
 @pytest.mark.parametrize(
     ("version", "error"), [*((v, LOADS) for v in range(1, 9)), *((v, CHANGES_HERE) for v in (9, 10, 11))]
 )
-def test_who_waits_for_a_join_is_told_what_makes_its_client_come_back(version: int, error: Errors) -> None:
-    """Before 2.8, a version below 9, clients end at REBALANCE_IN_PROGRESS. Each keeps its id."""
-    room, _, bob, waits = stable_one_and_another_that_waits(version)
-    assert not beat(room).error_code
-    assert isinstance(room.group, StreamsGroup)
-    answer = room.replies[waits]
-    assert (Errors(answer.error_code), answer.member_id) == (error, bob.member_id)
+def test_a_waiting_join_is_answered_with_an_error_that_the_client_retries(
+    version: int, error: Errors
+) -> None:
+    """Before 2.8, with a version below 9, clients fail at REBALANCE_IN_PROGRESS. Each keeps its member id."""
+    harness, _, bob, waiting_join = stable_member_and_waiting_join(version)
+    assert not beat(harness).error_code
+    assert isinstance(harness.group, StreamsGroup)
+    response = harness.replies[waiting_join]
+    assert (Errors(response.error_code), response.member_id) == (error, bob.member_id)
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_all_versions_come_back_and_share_the_tasks(version: int) -> None:
+def test_clients_of_all_versions_rejoin_and_share_the_tasks(version: int) -> None:
     """Each is answered in its own version."""
-    room, ann, bob, waits = stable_one_and_another_that_waits(version)
-    beat(room)
-    bob.joined(room.replies[waits])
+    harness, ann, bob, waiting_join = stable_member_and_waiting_join(version)
+    beat(harness)
+    bob.joined(harness.replies[waiting_join])
     for _ in range(4):
         for thread in (ann, bob):
-            assert joins(room, thread) in room.replies
-            assert not thread.synced(room.ask(thread.sync_request(), 5, thread.name))
-        beat(room)
+            assert join(harness, thread) in harness.replies
+            assert not thread.synced(harness.ask(thread.sync_request(), 5, thread.name))
+        beat(harness)
     for thread in (ann, bob):
         assert thread.has is not None and thread.has.version == version
         assert len(thread.active) == 2

@@ -1,4 +1,5 @@
-"""User data of Kafka Streams, beside what Kafka's own code wrote and read (user_data_rows.py); or any."""
+"""User data of Kafka Streams, compared with Kafka's own encoder and decoder (user_data_rows.py), and
+fuzzed."""
 
 from __future__ import annotations
 
@@ -34,15 +35,15 @@ def of_kind(kind: str) -> list[Row]:
     return [row for row in vectors() if row["value"]["kind"] == kind]
 
 
-def names_a_topology(value: Row) -> bool:
+def has_named_topology(value: Row) -> bool:
     return any(each[2] for each in (*value["active"], *value["standby"]))
 
 
-# --- Kafka's own -----------------------------------------------------------------------------------
+# --- Kafka's own encoding --------------------------------------------------------------------------
 
 
 def test_the_vectors_are_those_of_all_values() -> None:
-    """None was left out, and each version has its own."""
+    """The recorded rows are complete, and each version has some."""
     values = [*VALUES, *({"kind": "endpoint", "endpoint": endpoint} for endpoint in ENDPOINTS)]
     assert [row["value"] for row in vectors()] == values
     of_versions = Counter((v["kind"], v["version"]) for v in VALUES)
@@ -50,17 +51,18 @@ def test_the_vectors_are_those_of_all_values() -> None:
 
 
 @pytest.mark.parametrize("row", of_kind("subscription"))
-def test_what_kafka_says_of_a_member_is_read(row: Row) -> None:
-    """All of it, and nothing beside."""
+def test_kafkas_subscriptions_are_decoded(row: Row) -> None:
+    """Every field."""
     info = read_subscription_info(bytes.fromhex(row["hex"]))
     assert info == rows.subscription(row["value"])
-    plain = [each for each in row["read"]["sums"] if not each[2]]
-    assert rows.told_subscription(info) == {**row["read"], "sums": plain}
+    unnamed = [each for each in row["read"]["sums"] if not each[2]]
+    assert rows.subscription_row(info) == {**row["read"], "sums": unnamed}
 
 
 @pytest.mark.parametrize("row", of_kind("subscription"))
-def test_a_subscription_is_written_byte_by_byte_where_kafka_has_an_order(row: Row) -> None:
-    """Tasks and tags are in maps there: as many bytes, the same ones, and again the same value."""
+def test_encoded_subscriptions_equal_kafkas(row: Row) -> None:
+    """Tasks and tags are in unordered maps there: the same multiset of bytes, and an equal value when
+    decoded."""
     info = rows.subscription(row["value"])
     if info.named_topologies:
         return
@@ -72,23 +74,23 @@ def test_a_subscription_is_written_byte_by_byte_where_kafka_has_an_order(row: Ro
 
 
 @pytest.mark.parametrize("row", of_kind("assignment"))
-def test_what_kafka_tells_a_member_is_read(row: Row) -> None:
-    """Or refused, where a task is one of a named topology."""
+def test_kafkas_assignments_are_decoded(row: Row) -> None:
+    """A task of a named topology is refused."""
     data, value = bytes.fromhex(row["hex"]), row["value"]
     info, partitions = rows.assignment(value)
-    if names_a_topology(value):
+    if has_named_topology(value):
         with pytest.raises(UserDataError, match=r"named topology (north|süd)"):
             read_assignment_info(data, partitions)
         return
     assert read_assignment_info(data, partitions) == info
-    assert rows.told_assignment(info) == row["read"]
+    assert rows.assignment_row(info) == row["read"]
 
 
 @pytest.mark.parametrize("row", of_kind("assignment"))
-def test_an_assignment_is_written_byte_by_byte_where_kafka_has_an_order(row: Row) -> None:
-    """Copies and hosts are in maps there, and topics are numbered as these have them: as many bytes, and
-    again the same value."""
-    if names_a_topology(row["value"]):
+def test_encoded_assignments_equal_kafkas(row: Row) -> None:
+    """Copies and hosts are in unordered maps there, which determine the topic numbers: the same length, and
+    an equal value when decoded."""
+    if has_named_topology(row["value"]):
         return
     info, partitions = rows.assignment(row["value"])
     written, kafka = write_assignment_info(info), bytes.fromhex(row["hex"])
@@ -99,14 +101,15 @@ def test_an_assignment_is_written_byte_by_byte_where_kafka_has_an_order(row: Row
 
 
 @pytest.mark.parametrize("row", of_kind("endpoint"))
-def test_an_endpoint_is_what_kafka_takes_it_for(row: Row) -> None:
-    """What it refuses is none here, and neither is a port that the streams protocol has no room for."""
-    info = replace(plain(11), user_endpoint=row["value"]["endpoint"])
-    told = row.get("read")
-    assert info.endpoint == (tuple(told) if told is not None and told[1] <= 0xFFFF else None)
+def test_endpoints_are_parsed_as_by_kafka(row: Row) -> None:
+    """What it refuses is no endpoint here, and neither is a port that the streams protocol cannot
+    represent."""
+    info = replace(minimal(11), user_endpoint=row["value"]["endpoint"])
+    expected = row.get("read")
+    assert info.endpoint == (tuple(expected) if expected is not None and expected[1] <= 0xFFFF else None)
 
 
-def plain(version: int) -> SubscriptionInfo:
+def minimal(version: int) -> SubscriptionInfo:
     return SubscriptionInfo(version, LATEST_VERSION if version >= 3 else -1, ANN)
 
 
@@ -125,23 +128,23 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 @st.composite
 def subscription_infos(draw: st.DrawFn) -> SubscriptionInfo:
     version = draw(st.sampled_from(VERSIONS))
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if version >= 3:
-        said["latest_supported_version"] = draw(st.integers(version, 2**31 - 1))
+        fields["latest_supported_version"] = draw(st.integers(version, 2**31 - 1))
     if version < 7:
-        said["prev_tasks"] = draw(st.frozensets(task, max_size=4))
-        said["standby_tasks"] = draw(st.frozensets(task, max_size=4))
+        fields["prev_tasks"] = draw(st.frozensets(task, max_size=4))
+        fields["standby_tasks"] = draw(st.frozensets(task, max_size=4))
     else:
-        said["offset_sums"] = draw(st.dictionaries(task, int64, max_size=5))
+        fields["offset_sums"] = draw(st.dictionaries(task, int64, max_size=5))
     if version >= 2:
-        said["user_endpoint"] = draw(text)
+        fields["user_endpoint"] = draw(text)
     if version >= 8:
-        said["unique_field"] = draw(st.integers(-128, 127))
+        fields["unique_field"] = draw(st.integers(-128, 127))
     if version >= 9:
-        said["error_code"] = draw(int32)
+        fields["error_code"] = draw(int32)
     if version >= 11:
-        said["client_tags"] = tuple(sorted(draw(st.dictionaries(text, text, max_size=3)).items()))
-    return replace(plain(version), process_id=str(draw(st.uuids())), **said)
+        fields["client_tags"] = tuple(sorted(draw(st.dictionaries(text, text, max_size=3)).items()))
+    return replace(minimal(version), process_id=str(draw(st.uuids())), **fields)
 
 
 @st.composite
@@ -161,19 +164,19 @@ def assignment_infos(draw: st.DrawFn) -> AssignmentInfo:
 
 
 @given(subscription_infos())
-def test_a_subscription_is_read_as_it_was_written(info: SubscriptionInfo) -> None:
+def test_subscription_round_trip(info: SubscriptionInfo) -> None:
     assert read_subscription_info(write_subscription_info(info)) == info
 
 
 @given(assignment_infos())
-def test_an_assignment_is_read_as_it_was_written(info: AssignmentInfo) -> None:
+def test_assignment_round_trip(info: AssignmentInfo) -> None:
     partitions = tuple(each for _, each in info.active)
     assert read_assignment_info(write_assignment_info(info), partitions[::-1]) == info
 
 
 @given(assignment_infos(), st.sampled_from(VERSIONS))
-def test_what_a_version_has_no_place_for_is_left_out(info: AssignmentInfo, version: int) -> None:
-    """And nothing else: it can be read in that version."""
+def test_fields_that_a_version_lacks_are_left_out(info: AssignmentInfo, version: int) -> None:
+    """No other field is lost: the result can be decoded in that version."""
     partitions = tuple(each for _, each in info.active)
     found = read_assignment_info(write_assignment_info(replace(info, version=version)), partitions)
     assert (found.active, found.standby) == (info.active, info.standby)
@@ -181,12 +184,12 @@ def test_what_a_version_has_no_place_for_is_left_out(info: AssignmentInfo, versi
     assert found.error_code == (info.error_code if version >= 4 else 0)
 
 
-# --- what cannot be read ---------------------------------------------------------------------------
+# --- invalid data ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [12, 13, 2**31 - 1])
-def test_a_version_of_the_future_is_told_from_damage(version: int) -> None:
-    """Its own version is in the words, and the latest one that it knows, as far as it tells."""
+def test_an_unknown_version_is_distinguished_from_damage(version: int) -> None:
+    """The message has the version, and the latest supported version."""
     data = struct.pack(">ii", version, version) + b"whatever"
     with pytest.raises(UserDataError, match=f"its version is {version}, .* {LATEST_VERSION} is the latest"):
         read_subscription_info(data)
@@ -204,9 +207,9 @@ def test_versions_begin_with_1(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 12))
-def test_nobody_says_more_than_he_can(version: int) -> None:
-    """A version beyond the latest that the member supports: Kafka takes it for damage as well."""
-    data = write_subscription_info(replace(plain(version), latest_supported_version=version - 1))
+def test_a_version_above_the_supported_one_is_refused(version: int) -> None:
+    """A version beyond the latest that the member supports: damaged data, as in Kafka."""
+    data = write_subscription_info(replace(minimal(version), latest_supported_version=version - 1))
     with pytest.raises(
         UserDataError,
         match=f"its version is {version}, beyond its own latest supported version {version - 1}",
@@ -214,35 +217,35 @@ def test_nobody_says_more_than_he_can(version: int) -> None:
         read_subscription_info(data)
 
 
-def test_there_are_as_many_tasks_as_partitions() -> None:
+def test_the_numbers_of_tasks_and_partitions_must_be_equal() -> None:
     data = write_assignment_info(AssignmentInfo(11, 11, ((("0", 0), ("orders", 0)),)))
     with pytest.raises(UserDataError, match="1 tasks for 2 partitions"):
         read_assignment_info(data, (("orders", 0), ("orders", 1)))
 
 
-def test_whatever_is_damaged_is_refused_or_is_a_value() -> None:
-    """Bytes are changed, cut away and put in; nothing but `UserDataError` comes of it."""
-    dice, came = Random(14), Counter[str]()
+def test_damaged_data_is_refused_or_decoded() -> None:
+    """Bytes are changed, removed and inserted; the only possible error is `UserDataError`."""
+    chance, results = Random(14), Counter[str]()
     valid = [row for row in vectors() if "hex" in row]
     for _ in range(15_000):
-        row = dice.choice(valid)
-        data = damaged(bytes.fromhex(row["hex"]), dice)
+        row = chance.choice(valid)
+        data = damaged(bytes.fromhex(row["hex"]), chance)
         try:
             if row["value"]["kind"] == "subscription":
                 info = read_subscription_info(data)
                 assert info.endpoint is None or 0 <= info.endpoint[1] <= 0xFFFF
             else:
                 read_assignment_info(data, rows.assignment(row["value"])[1])
-            came["read"] += 1
+            results["read"] += 1
         except UserDataError as refused:
             assert str(refused)
-            came["refused"] += 1
-    assert min(came["read"], came["refused"]) > 1000, came
+            results["refused"] += 1
+    assert min(results["read"], results["refused"]) > 1000, results
 
 
 @pytest.mark.parametrize("row", of_kind("subscription") + of_kind("assignment"))
-def test_what_is_cut_off_is_refused(row: Row) -> None:
-    """At whichever byte. An assignment's versions say how much there is, so do a subscription's."""
+def test_truncated_data_is_refused(row: Row) -> None:
+    """At every byte. The version of an assignment or subscription determines its fields."""
     data, value = bytes.fromhex(row["hex"]), row["value"]
     for size in range(len(data)):
         with pytest.raises(UserDataError):
@@ -253,9 +256,9 @@ def test_what_is_cut_off_is_refused(row: Row) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_count_beyond_the_bytes_costs_nothing(version: int) -> None:
-    """Two thousand million tasks, of which there is room for none."""
-    data = bytearray(write_subscription_info(plain(version)))
+def test_a_count_beyond_the_data_allocates_nothing(version: int) -> None:
+    """Two thousand million tasks, with no bytes for any of them."""
+    data = bytearray(write_subscription_info(minimal(version)))
     at = 4 + (4 if version >= 3 else 0) + 16 + (4 if version >= 7 else 0)
     assert data[at : at + 4] == bytes(4)
     data[at : at + 4] = struct.pack(">i", 2**31 - 1)

@@ -1,4 +1,4 @@
-"""A stream thread of the classic protocol, in a story: it follows what it is told, and copies changelogs."""
+"""A stream thread of the classic protocol in a scenario, which runs its assignment and copies changelogs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Task = tuple[str, int]
 
 @dataclass
 class Thread:
-    """It reads `orders`, and tells how far its copies are whenever it joins."""
+    """Consumes `orders` and reports the offsets of its copies with each join."""
 
     name: str
     version: int = 11
@@ -39,7 +39,7 @@ class Thread:
     generation: int = -1
     has: AssignmentInfo | None = None
     disk: dict[Task, int] = field(default_factory=dict)
-    """How far the copies are that it has."""
+    """Offset of each copy on the disk."""
     endpoint: str = ""
 
     @property
@@ -48,22 +48,22 @@ class Thread:
 
     @property
     def standby(self) -> list[Task]:
-        """What it copies: it cannot tell what of it is to warm up."""
+        """Return the standby tasks: some of them may be warm-ups, which the client does not know."""
         return sorted(self.has.standby) if self.has is not None else []
 
     def metadata(self) -> bytes:
         sums = self.disk | dict.fromkeys(self.active, LATEST_OFFSET)
         process = str(uuid5(NAMESPACE_DNS, self.name))
-        said = SubscriptionInfo(self.version, 11, process, offset_sums=sums, user_endpoint=self.endpoint)
+        info = SubscriptionInfo(self.version, 11, process, offset_sums=sums, user_endpoint=self.endpoint)
         owned = [partition for _, (_, partition) in self.has.active] if self.has is not None else []
         subscription = ConsumerProtocolSubscription(
             topics=("orders",),
-            user_data=write_subscription_info(said),
+            user_data=write_subscription_info(info),
             owned_partitions=(TopicPartition(topic="orders", partitions=tuple(sorted(owned))),),
         )
         return b"\0\1" + encode(subscription, 1)
 
-    # --- what it says, and hears ---
+    # --- requests and responses ---
 
     def join_request(self) -> JoinGroupRequest:
         return JoinGroupRequest(
@@ -75,44 +75,44 @@ class Thread:
             protocols=(JoinGroupRequestProtocol(name="stream", metadata=self.metadata()),),
         )
 
-    def joined(self, answer: Any) -> bool:
-        """Hear the answer; whether it has to join once more, with the id that it was given."""
-        self.member_id = answer.member_id or self.member_id
-        if not answer.error_code:
-            self.generation = answer.generation_id
-        return Errors(answer.error_code) is Errors.MEMBER_ID_REQUIRED
+    def joined(self, response: Any) -> bool:
+        """Handle the response to a JoinGroup; return whether to join again with the assigned member id."""
+        self.member_id = response.member_id or self.member_id
+        if not response.error_code:
+            self.generation = response.generation_id
+        return Errors(response.error_code) is Errors.MEMBER_ID_REQUIRED
 
     def sync_request(self) -> SyncGroupRequest:
         return SyncGroupRequest(group_id="g", generation_id=self.generation, member_id=self.member_id)
 
-    def synced(self, answer: Any) -> Errors:
-        if not answer.error_code:
-            told = read_assignment(answer.assignment)
-            assert told is not None
-            partitions = tuple((topic, p) for topic, some in told.partitions for p in some)
-            self.has = read_assignment_info(told.user_data, partitions)
-        return Errors(answer.error_code)
+    def synced(self, response: Any) -> Errors:
+        if not response.error_code:
+            assignment = read_assignment(response.assignment)
+            assert assignment is not None
+            partitions = tuple((topic, p) for topic, some in assignment.partitions for p in some)
+            self.has = read_assignment_info(assignment.user_data, partitions)
+        return Errors(response.error_code)
 
     def beat_request(self) -> HeartbeatRequest:
         return HeartbeatRequest(group_id="g", generation_id=self.generation, member_id=self.member_id)
 
-    # --- in a story ---
+    # --- in a scenario ---
 
     def join(self, play: Play) -> None:
-        """Join, as often as it takes to have an id."""
+        """Join, as often as it takes to get a member id."""
         while self.joined(play.life.ask(self.name, self.join_request(), 9)):
             pass
 
     def sync(self, play: Play) -> Errors:
-        """Ask for its assignment, and have it."""
+        """Send a SyncGroup and take over the assignment."""
         return self.synced(play.life.ask(self.name, self.sync_request(), 5))
 
     def beat(self, play: Play) -> Errors:
-        """One heartbeat."""
+        """Send one heartbeat."""
         return Errors(play.life.ask(self.name, self.beat_request(), 4).error_code)
 
     def settle(self, play: Play) -> bool:
-        """Heartbeat, and join and sync where it is told to; whether it was."""
+        """Heartbeat, and rejoin if the response requests it; return whether it did."""
         if self.beat(play) is not Errors.REBALANCE_IN_PROGRESS:
             return False
         self.join(play)

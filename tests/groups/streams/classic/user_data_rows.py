@@ -1,9 +1,9 @@
-"""User data as rows of JSON, in the words of UserData.java; and the values of which Kafka Streams made bytes.
+"""User data as JSON rows, in the format of UserData.java, and the values that Kafka Streams encoded.
 
-    value    what is to be written              hex    what Kafka Streams wrote of it
-    read     what Kafka Streams reads of that
+    value    the value to encode                hex    the bytes that Kafka Streams wrote
+    read     what Kafka Streams decodes from them
 
-`user_data.jsonl` has such rows. Kafka's own code made them, so that nobody needs it here;
+`user_data.jsonl` has such rows. Kafka's own code made them, so that it is not needed here;
 tests/against/streams_groups/test_user_data.py makes them anew and compares.
 """
 
@@ -30,7 +30,7 @@ VECTORS = Path(__file__).parent / "user_data.jsonl"
 
 Row = dict[str, Any]
 
-NOBODY = "00000000-0000-0000-0000-000000000000"
+NO_PROCESS = "00000000-0000-0000-0000-000000000000"
 ANN = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 ENDPOINTS = (
     *("", " ", "ann:8080", "ann.example.org:1", "[::1]:8080", "::1:8080", "http://ann:80"),
@@ -47,7 +47,7 @@ def subscriptions(version: int) -> Iterator[Row]:
         "kind": "subscription",
         "version": version,
         "latest": 11 if version > 2 else -1,
-        "process": NOBODY,
+        "process": NO_PROCESS,
     }
     nothing: Row = {**base, "endpoint": None, "sums": [], "unique": 0, "error": 0, "tags": {}}
     yield nothing
@@ -124,7 +124,8 @@ def damaged(data: bytes, dice: Random) -> bytes:
 
 
 def subscription(row: Row) -> SubscriptionInfo:
-    """The value; what its version has no place for is left out. Of tasks with a named topology the name."""
+    """Return the value without fields that its version lacks; of tasks with a named topology only the
+    name."""
     version = row["version"]
     sums = {(str(name), partition): offset for name, partition, named, offset in row["sums"] if not named}
     new = version >= 7
@@ -144,7 +145,7 @@ def subscription(row: Row) -> SubscriptionInfo:
 
 
 def assignment(row: Row) -> tuple[AssignmentInfo, tuple[TopicPartition, ...]]:
-    """The value, and the partitions of the assignment that it stands in."""
+    """Return the value, and the partitions of the assignment that contains it."""
     version = row["version"]
     partitions = tuple(("read", number) for number in range(len(row["active"])))
     info = AssignmentInfo(
@@ -172,11 +173,11 @@ def _hosts(rows: list[list[Any]]) -> dict[tuple[str, int], tuple[TopicPartition,
     return {(host, port): _pairs(some) for host, port, some in rows}
 
 
-# --- what we have read, in the words of Kafka's answer ---------------------------------------------
+# --- our values in the format of Kafka's -----------------------------------------------------------
 
 
-def told_subscription(info: SubscriptionInfo) -> Row:
-    """As far as Kafka tells it: its class has no word for the unique field."""
+def subscription_row(info: SubscriptionInfo) -> Row:
+    """Return a row without the unique field, for which Kafka's class has no accessor."""
     sums = dict(info.offset_sums)
     sums.update(dict.fromkeys(info.prev_tasks, LATEST_OFFSET))
     sums.update(dict.fromkeys(info.standby_tasks, UNKNOWN_OFFSET))
@@ -191,30 +192,29 @@ def told_subscription(info: SubscriptionInfo) -> Row:
     }
 
 
-def told_assignment(info: AssignmentInfo) -> Row:
+def assignment_row(info: AssignmentInfo) -> Row:
     return {
         "version": info.version,
         "common": info.commonly_supported_version,
         "active": [[int(name), partition, None] for (name, partition), _ in info.active],
         "standby": _sorted(
-            [int(name), partition, None, _told_pairs(some)]
-            for (name, partition), some in info.standby.items()
+            [int(name), partition, None, _pair_rows(some)] for (name, partition), some in info.standby.items()
         ),
-        "hosts": _told_hosts(info.partitions_by_host),
-        "standby_hosts": _told_hosts(info.standby_partitions_by_host),
+        "hosts": _host_rows(info.partitions_by_host),
+        "standby_hosts": _host_rows(info.standby_partitions_by_host),
         "error": info.error_code,
         "next": info.next_rebalance_ms,
     }
 
 
-def _told_hosts(hosts: Any) -> list[list[Any]]:
-    return _sorted([host, port, _told_pairs(some)] for (host, port), some in hosts.items())
+def _host_rows(hosts: Any) -> list[list[Any]]:
+    return _sorted([host, port, _pair_rows(some)] for (host, port), some in hosts.items())
 
 
-def _told_pairs(some: Iterable[TopicPartition]) -> list[list[Any]]:
+def _pair_rows(some: Iterable[TopicPartition]) -> list[list[Any]]:
     return _sorted([topic, partition] for topic, partition in some)
 
 
 def _sorted(rows: Iterable[list[Any]]) -> list[list[Any]]:
-    """In the order that Kafka's answer has: that of their JSON."""
+    """Return rows in the order of Kafka's output: that of their JSON."""
     return sorted(rows, key=lambda row: json.dumps(row, separators=(",", ":")))

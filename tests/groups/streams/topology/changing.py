@@ -1,4 +1,4 @@
-"""Groups of Kafka Streams' threads that change their protocol, and what is to be seen of them."""
+"""Groups of Kafka Streams threads that change their protocol, and helpers to inspect them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
 from tests.groups.migration.migrating import record
-from tests.groups.migration.migrating import thread as as_kept
-from tests.groups.streams.classic.test_older_clients import gives_itself_all
+from tests.groups.migration.migrating import thread as member_metadata
+from tests.groups.streams.classic.test_older_clients import assignment_of_all_tasks
 from tests.groups.streams.classic.threads import Task, Thread
 from tests.groups.streams.members import Play
 from tests.groups.streams.restorers import Restorer, Story, rounds
@@ -25,7 +25,7 @@ from konvene.sim.transcript.sandbox import Sandbox
 
 STATELESS = "0:orders"
 STREAMS_RECORDS = set(range(17, 24))
-"""Types of the records that keep a streams group."""
+"""Types of the records of streams groups."""
 
 
 @dataclass
@@ -48,11 +48,11 @@ class Named(Thread):
 
 
 def classic_at(generation: int, *threads: tuple[Thread, list[Task]], **settings: str) -> Play:
-    """A classic group that is stable, with these threads and what each was given."""
+    """Return a stable classic group with these threads and their assignments."""
     rows = []
     for thread, active in threads:
         instance_id = thread.instance if isinstance(thread, Named) else None
-        rows.append(as_kept(thread.name, active).replace(group_instance_id=instance_id))
+        rows.append(member_metadata(thread.name, active).replace(group_instance_id=instance_id))
     log = Log()
     log.batches.append(
         batch_of([encode_group_record(record(*rows, protocol="stream", generation=generation))])
@@ -72,21 +72,21 @@ def started(**settings: str) -> Story:
     return Story(konvene_streams_mode="kip", **settings)
 
 
-def leads(story: Story, name: str) -> Thread:
-    """A classic thread that is alone in its group, which has come through its first rebalance."""
+def sole_leader(story: Story, name: str) -> Thread:
+    """Return a classic thread that is alone in its group, after the first rebalance."""
     thread = Thread(name)
     while (answer := story.life.ask(name, thread.join_request(), 9)) is not None and thread.joined(answer):
         pass
-    story.say("advance 10")
+    story.run("advance 10")
     thread.joined(story.answer(name))
-    given = thread.sync_request().replace(assignments=(gives_itself_all(thread),))
+    given = thread.sync_request().replace(assignments=(assignment_of_all_tasks(thread),))
     assert thread.synced(story.life.ask(name, given, 5)) is Errors.NONE
     assert thread.active == tasks(*range(6))
     return thread
 
 
 def settle(story: Story, streams: list[Restorer], classic: list[Thread]) -> None:
-    """All of them speak until nobody has anything to learn."""
+    """Let all members heartbeat until none has to rejoin."""
     for _ in range(8):
         rounds(story, streams)
         moved = [thread.settle(story) for thread in classic]
@@ -97,9 +97,9 @@ def settle(story: Story, streams: list[Restorer], classic: list[Thread]) -> None
 
 
 def upgraded(count: int = 2, **settings: str) -> tuple[Story, Restorer, list[Thread]]:
-    """One member of the streams protocol, and so many of the classic one; each has its share."""
+    """Return a settled group of one streams member and `count` classic members."""
     story = started(**settings)
-    threads = [leads(story, "bob0")]
+    threads = [sole_leader(story, "bob0")]
     ann = Restorer("ann", "ann", STATELESS, reports=False)
     assert ann.beat(story) is Errors.NONE
     for number in range(1, count):
@@ -112,11 +112,11 @@ def upgraded(count: int = 2, **settings: str) -> tuple[Story, Restorer, list[Thr
     return story, ann, threads
 
 
-# --- what is asked, and seen -----------------------------------------------------------------------
+# --- requests and state ----------------------------------------------------------------------------
 
 
-def asked(play: Play, who: str, request: Any, version: int) -> Errors | None:
-    """With which error a request is answered; None while it is not."""
+def error_of(play: Play, who: str, request: Any, version: int) -> Errors | None:
+    """Send a request and return the error of its response; None while it waits."""
     answer = play.life.ask(who, request, version)
     return answer if answer is None or isinstance(answer, Errors) else Errors(answer.error_code)
 
@@ -126,16 +126,16 @@ def tasks(*partitions: int) -> list[Task]:
 
 
 def process(name: str) -> str:
-    """The process of a thread, in either protocol."""
+    """Return the process id of a thread, in either protocol."""
     return str(uuid5(NAMESPACE_DNS, name))
 
 
-def kinds(batches: Iterable[Batch]) -> set[int]:
-    """The types of the records that are left of a log when all that was overwritten is gone."""
+def record_types(batches: Iterable[Batch]) -> set[int]:
+    """Return the types of the records that remain after full compaction of a log."""
     latest = {key: value for batch in batches for key, value in batch.pairs}
     return {int.from_bytes(key[:2], "big") for key, value in latest.items() if value is not None}
 
 
 def timers_of(play: Play, member_id: str) -> set[str]:
-    """What the coordinator waits for of a member."""
+    """Return the kinds of a member's armed timers."""
     return {key[0] for key in play.life.runtime.timers if key[-1] == member_id}

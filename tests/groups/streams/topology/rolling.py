@@ -1,9 +1,9 @@
-"""Kafka Streams whose threads change their protocol: on the core alone, by a model of its own.
+"""A model of Kafka Streams threads that change their protocol, against the pure core.
 
-Threads of both protocols behave as the clients do: they run what they were told to run, give up what they are
-told to give up before they say so, and forget all where they are fenced or are not heard for their session.
-Any answer may be lost, any of them may leave, die, or come back with the other protocol. What each runs is
-what is looked at (`World.check`), not what the coordinator takes it for.
+Threads of both protocols behave as the clients do: they run their assigned tasks, revoke tasks before they
+report it, and drop all tasks when they are fenced or get no response within their session. Any response may
+be lost; any thread may leave, die, or come back with the other protocol. What is checked is what each thread
+runs (`World.check`), not the coordinator's state.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.groups.consumer.room import Room
+from tests.groups.consumer.harness import GroupHarness
 from tests.groups.streams.topology.topologies import sent, sub
 
 from konvene.codec.compile import encode
@@ -44,7 +44,7 @@ from konvene.shard.image import Topic, Topics
 
 PARTITIONS = 4
 SUBTOPOLOGIES = {"0": ("in", "first"), "1": ("between", "second")}
-"""By id, what it reads and what its state is kept in."""
+"""Source topic and changelog of each subtopology."""
 
 TASKS: list[Task] = [(name, p) for name in SUBTOPOLOGIES for p in range(PARTITIONS)]
 READS: dict[Task, TopicPartition] = {task: (SUBTOPOLOGIES[task[0]][0], task[1]) for task in TASKS}
@@ -53,7 +53,7 @@ READ_BY = {partition: task for task, partition in READS.items()}
 CLASSIC_SESSION_MS, STREAMS_SESSION_MS = 10_000, 45_000
 REBALANCE_MS = 20_000
 LENGTH = 100_000
-"""Of each changelog."""
+"""Length of each changelog."""
 
 SETTINGS = {
     "konvene_streams_mode": "kip",
@@ -66,28 +66,29 @@ BETWEEN = wire.TopicInfo(name="between", partitions=PARTITIONS, replication_fact
 REPARTITIONED = sub("1", repartitioned=(BETWEEN,), state="second")
 TOPOLOGY = sent(sub("0", "in", writes="between", state="first"), REPARTITIONED)
 
-Heard = Callable[[Any, Errors | None], None]
+ResponseHandler = Callable[[Any, Errors | None], None]
 
 
 class World:
-    """The application, its group, and the way between them."""
+    """The application's threads, its group, and the network between them."""
 
     def __init__(self, seed: int, **settings: str) -> None:
         self.random = random.Random(seed)
-        self.room = Room(**SETTINGS | settings)
+        self.harness = GroupHarness(**SETTINGS | settings)
         names = [topic for both in SUBTOPOLOGIES.values() for topic in both]
-        self.room.topics = Topics((Topic(n, Uuid(n.encode().ljust(16, b"-")), PARTITIONS) for n in names), 0)
+        topics = (Topic(n, Uuid(n.encode().ljust(16, b"-")), PARTITIONS) for n in names)
+        self.harness.topics = Topics(topics, 0)
         self.loss = self.random.choice([0, 0, 0.05, 0.15])
         self.is_eager = self.random.random() < 0.25
         self.has_standbys = any(name.endswith("num_standby_replicas") for name in settings)
         self.processes = [f"00000000-0000-0000-0000-00000000000{n}" for n in range(3)]
         self.share = 0.0
-        """Of new threads, how many speak the streams protocol."""
+        """Share of new threads that speak the streams protocol."""
         self.made = 0
         self.threads: list[Thread] = []
-        self.waiting: dict[int, tuple[Thread, Heard]] = {}
+        self.waiting: dict[int, tuple[Thread, ResponseHandler]] = {}
         self.became: list[str] = []
-        """Each kind that the group became."""
+        """The types that the group had, in order."""
 
     def new(self, instance: str | None = None, process: str | None = None) -> None:
         self.made += 1
@@ -101,48 +102,48 @@ class World:
     def alive(self) -> list[Thread]:
         return [thread for thread in self.threads if thread.is_alive]
 
-    # --- to the group and back ---
+    # --- requests and responses ---
 
-    def ask(self, thread: Thread, request: Any, version: int, heard: Heard) -> None:
-        answer = self.room.ask(request, version, thread.name)
-        if answer is None:
-            self.waiting[self.room.asked] = thread, heard
+    def ask(self, thread: Thread, request: Any, version: int, on_response: ResponseHandler) -> None:
+        response = self.harness.ask(request, version, thread.name)
+        if response is None:
+            self.waiting[self.harness.request_id] = thread, on_response
         else:
-            self._deliver(thread, heard, answer)
+            self._deliver(thread, on_response, response)
         self.deliver()
 
     def deliver(self) -> None:
-        """Those answers that came since."""
-        while ready := [asked for asked in self.waiting if asked in self.room.replies]:
-            for asked in ready:
-                self._deliver(*self.waiting.pop(asked), self.room.replies[asked])
+        """Deliver the responses of completed requests."""
+        while ready := [request_id for request_id in self.waiting if request_id in self.harness.replies]:
+            for request_id in ready:
+                self._deliver(*self.waiting.pop(request_id), self.harness.replies[request_id])
 
-    def _deliver(self, thread: Thread, heard: Heard, answer: Any) -> None:
+    def _deliver(self, thread: Thread, on_response: ResponseHandler, response: Any) -> None:
         if not thread.is_alive:
             return
-        if answer is None or self.random.random() < self.loss:
-            heard(None, None)
+        if response is None or self.random.random() < self.loss:
+            on_response(None, None)
             return
-        error = answer if isinstance(answer, Errors) else Errors(answer.error_code)
+        error = response if isinstance(response, Errors) else Errors(response.error_code)
         if error is Errors.FENCED_INSTANCE_ID:
             thread.die()
             return
         if error is Errors.NONE:
-            thread.heard_ms = self.room.now_ms
-        heard(answer, error)
+            thread.last_response_ms = self.harness.now_ms
+        on_response(response, error)
 
     def look_up(self) -> None:
-        """Say where changelogs end."""
-        wanted, self.room.wanted = self.room.wanted, []
-        for each in wanted:
+        """Answer the pending look-ups of changelog ends."""
+        lookups, self.harness.pending_work = self.harness.pending_work, []
+        for each in lookups:
             assert isinstance(each, EndsToLookUp), each
-            found = EndsFound(each, dict.fromkeys(each.partitions, LENGTH))
-            self.room.take(self.room.shard.handle(found, self.room.context()))
+            ends = EndsFound(each, dict.fromkeys(each.partitions, LENGTH))
+            self.harness.apply(self.harness.shard.handle(ends, self.harness.context()))
 
-    # --- what happens ---
+    # --- events ---
 
     def step(self) -> None:
-        """One thing: somebody comes, goes or speaks, or time passes."""
+        """Let one event happen: a thread starts, stops or sends a request, or time passes."""
         happens = self.random.random()
         alive = self.alive
         if happens < 0.03 and len(alive) < 5:
@@ -159,43 +160,43 @@ class World:
             self.random.choice(alive).speak()
         else:
             self.random.shuffle(alive)
-            self.everybody(alive, self.random.choice([300, 1000, 3000]))
+            self.speak_all(alive, self.random.choice([300, 1000, 3000]))
         if self.random.random() < 0.5:
             self.look_up()
-        self._see_sessions()
-        kind = type(self.room.group).__name__
+        self._expire_sessions()
+        kind = type(self.harness.group).__name__
         if not self.became or self.became[-1] != kind:
             self.became.append(kind)
         self.check()
 
-    def everybody(self, threads: list[Thread], ms: int) -> None:
+    def speak_all(self, threads: list[Thread], ms: int) -> None:
         for thread in threads:
             if thread.is_alive:
                 thread.speak()
-        self.room.advance(ms)
+        self.harness.advance(ms)
         self.deliver()
 
     def restart(self) -> None:
-        """The coordinator knows what its log says; who waited is not answered."""
-        for thread, heard in self.waiting.values():
-            self._deliver(thread, heard, None)
+        """Restart the coordinator from its log; waiting requests get no response."""
+        for thread, on_response in self.waiting.values():
+            self._deliver(thread, on_response, None)
         self.waiting.clear()
-        self.room.restart(compact=self.random.random() < 0.5)
+        self.harness.restart(compact=self.random.random() < 0.5)
 
-    def _see_sessions(self) -> None:
-        """Who was not heard for its session runs nothing any more."""
+    def _expire_sessions(self) -> None:
+        """Make threads without a response within their session drop their tasks."""
         for thread in self.alive:
-            if self.room.now_ms - thread.heard_ms >= thread.session_ms and thread.runs:
+            if self.harness.now_ms - thread.last_response_ms >= thread.session_ms and thread.runs:
                 thread.forget()
 
     def check(self) -> None:
-        """A task is run by one thread at most, and had by one member, whichever protocol they speak."""
+        """Check that each task is run by at most one thread and assigned to at most one member."""
         run: dict[Task, Thread] = {}
         for thread in self.alive:
             for task in thread.runs:
                 assert task not in run, f"{task} is run by {run[task].name} and {thread.name}"
                 run[task] = thread
-        group = self.room.group
+        group = self.harness.group
         if isinstance(group, StreamsGroup):
             had: set[Task] = set()
             for member in group.members.values():
@@ -205,20 +206,20 @@ class World:
                     had |= tasks
                 assert member.current.epoch <= group.assignment_epoch <= group.epoch
 
-    def calm_down(self) -> None:
-        """Nothing happens any more: in the end all tasks are run."""
+    def stop_faults(self) -> None:
+        """Stop the faults, and check that all tasks are run in the end."""
         self.loss = 0
         for _ in range(500):
-            self.everybody(self.alive, 1000)
+            self.speak_all(self.alive, 1000)
             self.look_up()
             self.check()
             if {task for thread in self.alive for task in thread.runs} == set(TASKS):
                 return
-        raise AssertionError(f"not all tasks are run: {self.room.group!r}")
+        raise AssertionError(f"not all tasks are run: {self.harness.group!r}")
 
 
 class Thread:
-    """What threads of either protocol share."""
+    """What threads of both protocols have in common."""
 
     session_ms: int
 
@@ -226,7 +227,7 @@ class Thread:
         self.world, self.name, self.process, self.instance = world, name, process, instance
         self.is_alive = True
         self.runs: set[Task] = set()
-        self.heard_ms = world.room.now_ms
+        self.last_response_ms = world.harness.now_ms
 
     def die(self) -> None:
         self.is_alive, self.runs = False, set()
@@ -242,7 +243,7 @@ class Thread:
 
 
 class StreamsThread(Thread):
-    """It says all that it has, whenever it speaks."""
+    """A thread of the streams protocol. Its heartbeats report all of its tasks."""
 
     session_ms = STREAMS_SESSION_MS
 
@@ -252,7 +253,7 @@ class StreamsThread(Thread):
         self.epoch = 0
         self.has: list[set[Task]] = [set(), set(), set()]
         self.version = self.world.random.choice([0, 1, 1])
-        self.unsure = False
+        self.full_heartbeat = False
 
     def forget(self) -> None:
         self.runs, self.epoch, self.has = set(), 0, [set(), set(), set()]
@@ -266,41 +267,41 @@ class StreamsThread(Thread):
                 instance_id=self.instance,
                 member_epoch=-2 if static else -1,
             )
-            self.world.room.ask(request, self.version, self.name)
+            self.world.harness.ask(request, self.version, self.name)
         self.die()
 
     def speak(self) -> None:
-        told: dict[str, Any]
+        body: dict[str, Any]
         if self.epoch == 0:
-            told = {"topology": TOPOLOGY, "process_id": self.process, "rebalance_timeout_ms": REBALANCE_MS}
-            told |= dict.fromkeys(("active_tasks", "standby_tasks", "warmup_tasks"), ())
-            told["task_offsets"] = () if self.version else None
+            body = {"topology": TOPOLOGY, "process_id": self.process, "rebalance_timeout_ms": REBALANCE_MS}
+            body |= dict.fromkeys(("active_tasks", "standby_tasks", "warmup_tasks"), ())
+            body["task_offsets"] = () if self.version else None
         else:
             roles = ("active_tasks", "standby_tasks", "warmup_tasks")
-            told = {role: _ids(some) for role, some in zip(roles, self.has, strict=True)}
-            if self.unsure:
-                told["rebalance_timeout_ms"] = REBALANCE_MS
+            body = {role: _ids(some) for role, some in zip(roles, self.has, strict=True)}
+            if self.full_heartbeat:
+                body["rebalance_timeout_ms"] = REBALANCE_MS
             copies = sorted(self.has[1] | self.has[2])
             if self.version and copies and self.world.random.random() < 0.5:
-                told["task_offsets"] = _offsets(copies, self.world.random.choice([5, LENGTH]))
-                told["task_end_offsets"] = _offsets(copies, LENGTH)
+                body["task_offsets"] = _offsets(copies, self.world.random.choice([5, LENGTH]))
+                body["task_end_offsets"] = _offsets(copies, LENGTH)
         request = StreamsGroupHeartbeatRequest(
-            group_id="g", member_id=self.member_id, instance_id=self.instance, member_epoch=self.epoch, **told
+            group_id="g", member_id=self.member_id, instance_id=self.instance, member_epoch=self.epoch, **body
         )
-        self.world.ask(self, request, self.version, self._heard)
+        self.world.ask(self, request, self.version, self._handle_heartbeat)
 
-    def _heard(self, answer: Any, error: Errors | None) -> None:
+    def _handle_heartbeat(self, response: Any, error: Errors | None) -> None:
         if error is None:
-            self.unsure = True
+            self.full_heartbeat = True
         elif error is Errors.NONE:
-            self.epoch, self.unsure = answer.member_epoch, False
-            if answer.active_tasks is not None:
-                lists = answer.active_tasks, answer.standby_tasks, answer.warmup_tasks
+            self.epoch, self.full_heartbeat = response.member_epoch, False
+            if response.active_tasks is not None:
+                lists = response.active_tasks, response.standby_tasks, response.warmup_tasks
                 self.has = [{(t.subtopology_id, p) for t in some for p in t.partitions} for some in lists]
                 self.runs = set(self.has[0])
         else:
             expected = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_MEMBER_EPOCH, Errors.GROUP_ID_NOT_FOUND)
-            assert error in (*expected, Errors.UNRELEASED_INSTANCE_ID), (self.name, answer)
+            assert error in (*expected, Errors.UNRELEASED_INSTANCE_ID), (self.name, response)
             self.forget()
 
 
@@ -316,7 +317,7 @@ def _offsets(tasks: list[Task], offset: int) -> tuple[wire.TaskOffset, ...]:
 
 
 class ClassicThread(Thread):
-    """It heartbeats, joins and syncs; where it leads, it assigns."""
+    """A thread of the classic protocol: it heartbeats, joins and syncs; as the leader, it assigns."""
 
     session_ms = CLASSIC_SESSION_MS
 
@@ -326,19 +327,19 @@ class ClassicThread(Thread):
         self.standby: set[Task] = set()
         self.version = self.world.random.choice([11, 11, 10, 8, 7, 6, 1])
         self.joins, self.syncs, self.waits = True, False, False
-        self.asked = 0
+        self.request_id = 0
         self.plan: tuple[SyncGroupRequestAssignment, ...] = ()
 
     def forget(self) -> None:
-        """It lost what it had: it joins anew."""
+        """Drop all tasks and join again."""
         self.runs, self.standby, self.generation = set(), set(), -1
         self.joins, self.syncs, self.waits = True, False, False
-        self.asked += 1
+        self.request_id += 1
 
     def leave(self) -> None:
         if self.member_id and self.instance is None:
-            who = MemberIdentity(member_id=self.member_id)
-            self.world.room.ask(LeaveGroupRequest(group_id="g", members=(who,)), 5, self.name)
+            identity = MemberIdentity(member_id=self.member_id)
+            self.world.harness.ask(LeaveGroupRequest(group_id="g", members=(identity,)), 5, self.name)
         self.die()
 
     def speak(self) -> None:
@@ -359,7 +360,7 @@ class ClassicThread(Thread):
 
     def _beat(self, _: Any, error: Errors | None) -> None:
         if error is Errors.REBALANCE_IN_PROGRESS:
-            self.joins, self.heard_ms = True, self.world.room.now_ms
+            self.joins, self.last_response_ms = True, self.world.harness.now_ms
         elif error not in (None, Errors.NONE):
             self._fenced(error)
 
@@ -372,21 +373,21 @@ class ClassicThread(Thread):
     # --- join ---
 
     def _metadata(self) -> bytes:
-        says_offsets = self.version >= 7
+        reports_offsets = self.version >= 7
         sums = dict.fromkeys(self.runs, LATEST_OFFSET)
         sums |= {task: self.world.random.choice([5, LENGTH]) for task in sorted(self.standby)}
-        said = SubscriptionInfo(
+        info = SubscriptionInfo(
             self.version,
             11,
             self.process,
-            frozenset() if says_offsets else frozenset(self.runs),
-            frozenset() if says_offsets else frozenset(self.standby),
-            sums if says_offsets else {},
+            frozenset() if reports_offsets else frozenset(self.runs),
+            frozenset() if reports_offsets else frozenset(self.standby),
+            sums if reports_offsets else {},
         )
         owned = [READS[task] for task in sorted(self.runs)]
         subscription = ConsumerProtocolSubscription(
             topics=("in", "between"),
-            user_data=write_subscription_info(said),
+            user_data=write_subscription_info(info),
             owned_partitions=tuple(Owned(topic=topic, partitions=(p,)) for topic, p in owned),
         )
         return b"\0\1" + encode(subscription, 1)
@@ -405,50 +406,50 @@ class ClassicThread(Thread):
         )
         self._ask(request, 7, self._joined)
 
-    def _ask(self, request: Any, version: int, heard: Heard) -> None:
-        """What was asked before is of no interest any more."""
-        self.asked += 1
-        asked, self.waits = self.asked, True
+    def _ask(self, request: Any, version: int, on_response: ResponseHandler) -> None:
+        """Send a request; the response to an earlier one is ignored."""
+        self.request_id += 1
+        request_id, self.waits = self.request_id, True
 
-        def once(answer: Any, error: Errors | None) -> None:
-            if asked == self.asked:
+        def handle(response: Any, error: Errors | None) -> None:
+            if request_id == self.request_id:
                 self.waits = False
-                heard(answer, error)
+                on_response(response, error)
 
-        self.world.ask(self, request, version, once)
+        self.world.ask(self, request, version, handle)
 
-    def _joined(self, answer: Any, error: Errors | None) -> None:
+    def _joined(self, response: Any, error: Errors | None) -> None:
         if error is Errors.MEMBER_ID_REQUIRED:
-            self.member_id = answer.member_id
+            self.member_id = response.member_id
         elif error is Errors.NONE:
-            self.member_id, self.generation = answer.member_id, answer.generation_id
+            self.member_id, self.generation = response.member_id, response.generation_id
             self.joins, self.syncs = False, True
-            self.plan = self._leads(answer) if answer.leader == self.member_id else ()
+            self.plan = self._leads(response) if response.leader == self.member_id else ()
         elif error is Errors.UNKNOWN_MEMBER_ID:
             self._fenced(error)
         else:
             again = (None, Errors.REBALANCE_IN_PROGRESS, Errors.COORDINATOR_LOAD_IN_PROGRESS)
             assert error in again, (self.name, error)
 
-    def _leads(self, answer: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
-        """Tasks stay where that is even; what somebody has to give up waits a generation."""
+    def _leads(self, response: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
+        """Keep balanced owners; a task that its owner has to revoke is assigned in a later generation."""
         owners: dict[Task, str] = {}
         version = 11
-        for member in answer.members:
-            said = read_subscription(member.metadata)
-            assert said is not None
-            version = min(version, read_subscription_info(said.user_data).version)
-            owners |= {READ_BY[partition]: member.member_id for partition in said.owned}
-        names = sorted(member.member_id for member in answer.members)
-        given: dict[str, list[Task]] = {name: [] for name in names}
+        for member in response.members:
+            subscription = read_subscription(member.metadata)
+            assert subscription is not None
+            version = min(version, read_subscription_info(subscription.user_data).version)
+            owners |= {READ_BY[partition]: member.member_id for partition in subscription.owned}
+        names = sorted(member.member_id for member in response.members)
+        assigned: dict[str, list[Task]] = {name: [] for name in names}
         most = -(-len(TASKS) // len(names))
         for task in sorted(TASKS, key=lambda task: task not in owners):
             owner = owners.get(task)
-            stays = owner is not None and len(given[owner]) < most
-            given[owner if stays else min(names, key=lambda name: len(given[name]))].append(task)  # type: ignore[index]
-        return tuple(self._told(name, given[name], owners, version) for name in names)
+            stays = owner is not None and len(assigned[owner]) < most
+            assigned[owner if stays else min(names, key=lambda name: len(assigned[name]))].append(task)  # type: ignore[index]
+        return tuple(self._assignment_of(name, assigned[name], owners, version) for name in names)
 
-    def _told(
+    def _assignment_of(
         self, name: str, tasks: list[Task], owners: dict[Task, str], version: int
     ) -> SyncGroupRequestAssignment:
         rows = sorted((READS[task], task) for task in tasks if owners.get(task, name) == name)
@@ -477,16 +478,16 @@ class ClassicThread(Thread):
         )
         self._ask(request, 5, self._synced)
 
-    def _synced(self, answer: Any, error: Errors | None) -> None:
+    def _synced(self, response: Any, error: Errors | None) -> None:
         self.syncs = False
         if error is Errors.NONE:
-            told = read_assignment(answer.assignment)
-            assert told is not None
+            assignment = read_assignment(response.assignment)
+            assert assignment is not None
             active: set[Task] = set()
             standby: set[Task] = set()
-            if told.user_data:
-                partitions = tuple((topic, p) for topic, some in told.partitions for p in some)
-                info = read_assignment_info(told.user_data, partitions)
+            if assignment.user_data:
+                partitions = tuple((topic, p) for topic, some in assignment.partitions for p in some)
+                info = read_assignment_info(assignment.user_data, partitions)
                 assert all(READS[task] == partition for task, partition in info.active), info
                 active, standby = {task for task, _ in info.active}, set(info.standby)
             assert not active & standby

@@ -1,4 +1,4 @@
-"""What is different in another topology, as a line."""
+"""The one-line description of the difference between two topologies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def topology(text: str, epoch: int) -> Topology:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "expected"),
     [
         ("0:orders", "0:orders", "nothing else"),
         ("0:orders", "0:orders|1:sums", "+ subtopology 1"),
@@ -28,12 +28,12 @@ def topology(text: str, epoch: int) -> Topology:
          "subtopology 1 - repartition topic words"),
     ],
 )  # fmt: skip
-def test_what_comes_and_goes_is_named(before: str, after: str, told: str) -> None:
-    assert changes(topology(before, 0), topology(after, 1)) == f"epoch 0 to 1: {told}"
+def test_changes_are_listed(before: str, after: str, expected: str) -> None:
+    assert changes(topology(before, 0), topology(after, 1)) == f"epoch 0 to 1: {expected}"
 
 
-def test_a_line_has_an_end() -> None:
+def test_the_number_of_listed_changes_is_limited() -> None:
     many = "|".join(f"{n}:t{n}" for n in range(MAX_CHANGES + 3))
-    told = changes(topology("0:t0", 4), topology(many, 5))
-    assert told.startswith("epoch 4 to 5: + subtopology 1, ")
-    assert (told.count("subtopology"), told[-12:]) == (MAX_CHANGES, ", and 2 more")
+    line = changes(topology("0:t0", 4), topology(many, 5))
+    assert line.startswith("epoch 4 to 5: + subtopology 1, ")
+    assert (line.count("subtopology"), line[-12:]) == (MAX_CHANGES, ", and 2 more")

@@ -1,6 +1,7 @@
-"""A topology held against topics: tasks, internal topics and what stands in the way are Kafka's.
+"""Topologies configured against existing topics: tasks, internal topics and failures equal Kafka's.
 
-The situations are those of Kafka's own tests of these steps, and cases that Kafka's classes have answered."""
+The situations are those of Kafka's own tests of these steps, and recorded results of Kafka's classes.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def counts(configured: ConfiguredTopology) -> dict[str, int]:
 
 
 def failure(*subtopologies: wire.Subtopology, mode: str = KAFKA, **topics: int) -> tuple[Status, str]:
-    """Why the group is not ready; nothing else is known then."""
+    """Return why the group is not ready; then it has no tasks."""
     found = configure(topology(*subtopologies), topics, mode)
     assert found.failure is not None
     if found.failure.status is not Status.MISSING_INTERNAL_TOPICS:
@@ -61,18 +62,18 @@ def refusal(*subtopologies: wire.Subtopology, mode: str = KAFKA, **topics: int) 
     return refused.value.error, refused.value.message
 
 
-# --- Kafka's own answers ---------------------------------------------------------------------------
+# --- Kafka's own results ---------------------------------------------------------------------------
 
 
-def plain(told: dict[str, Any]) -> dict[str, Any]:
-    """Settings as a dict: Kafka tells them in no order that means anything."""
-    for each in told["subtopologies"]:
+def with_settings_as_dicts(description: dict[str, Any]) -> dict[str, Any]:
+    """Return settings as a dict: Kafka lists them in an arbitrary order."""
+    for each in description["subtopologies"]:
         for topic in each["stateChangelogTopics"] + each["repartitionSourceTopics"]:
             topic["topicConfigs"] = {row["key"]: row["value"] for row in topic["topicConfigs"]}
-    return told
+    return description
 
 
-def answered(case: dict[str, Any]) -> dict[str, Any]:
+def result_of(case: dict[str, Any]) -> dict[str, Any]:
     ids = [each["subtopologyId"] for each in case["topology"]["subtopologies"]]
     if len(set(ids)) < len(ids):  # Kafka cannot make a topology of it; ours is not made of a request.
         return {"error": [-1, None]}
@@ -89,19 +90,19 @@ def answered(case: dict[str, Any]) -> dict[str, Any]:
             for topic in found.missing.values()
         ],
         "failure": None if found.failure is None else list(found.failure),
-        "described": plain(to_json(describe(known, found), 1)),
+        "described": with_settings_as_dicts(to_json(describe(known, found), 1)),
     }
 
 
-def test_answers_as_kafka() -> None:
-    """Tasks, partitions, topics to make and their order, status and words, and what describe tells."""
+def test_results_equal_kafkas() -> None:
+    """Tasks, partition counts, topics to create and their order, status and message, and the description."""
     seen = set()
     for at, case in enumerate(vectors("topologies")):
-        told = case["kafka"]
-        if "described" in told:
-            plain(told["described"])
-        assert answered(case) == told, at
-        seen.add((told["error"] if "error" in told else told["failure"] or [None])[0])
+        expected = case["kafka"]
+        if "described" in expected:
+            with_settings_as_dicts(expected["described"])
+        assert result_of(case) == expected, at
+        seen.add((expected["error"] if "error" in expected else expected["failure"] or [None])[0])
     assert seen == {None, 1, 2, 3, -1, 130}
 
 
@@ -112,8 +113,8 @@ COUNT = sub("1", "extra", repartitioned=(info("words", rf=3),), state="counts", 
 
 
 @BOTH
-def test_decides_tasks_and_makes_what_is_missing(mode: str) -> None:
-    """A replication factor of 0 is the broker's; settings come with the topic."""
+def test_tasks_and_missing_topics(mode: str) -> None:
+    """A replication factor of 0 is the broker's default; topic settings are copied."""
     found = configure(topology(SPLIT, COUNT, epoch=3), {"text": 2, "extra": 2, "counts": 2}, mode)
     words = InternalTopic("words", 2, 3)
     lines = InternalTopic("lines", 2, 0, (TopicConfig(key="cleanup.policy", value="compact"),))
@@ -128,23 +129,23 @@ def test_decides_tasks_and_makes_what_is_missing(mode: str) -> None:
 
 
 @BOTH
-def test_is_ready_once_all_exist(mode: str) -> None:
-    """And from then on there is nothing to make."""
+def test_the_group_is_ready_once_all_topics_exist(mode: str) -> None:
+    """From then on no topic is missing."""
     topics = {"text": 2, "extra": 2, "words": 2, "lines": 2, "counts": 2}
     found = configure(topology(SPLIT, COUNT), topics.get, mode)
     assert (found.is_ready, found.missing, found.tasks) == (True, {}, {"0": 2, "1": 2})
 
 
 @BOTH
-def test_no_subtopology_no_task(mode: str) -> None:
-    """Kafka lets it be: an empty topology is ready."""
+def test_an_empty_topology_has_no_tasks(mode: str) -> None:
+    """As in Kafka: an empty topology is ready."""
     found = configure(topology(), {}, mode)
     assert (found.is_ready, found.tasks) == (True, {})
 
 
 @BOTH
-def test_what_fails_first_is_told(mode: str) -> None:
-    """Missing sources before wrong partitions before missing internal topics."""
+def test_the_first_failure_is_reported(mode: str) -> None:
+    """Missing sources before wrong partition counts before missing internal topics."""
     everything = (SPLIT, COUNT)
     assert failure(*everything, mode=mode, text=2, lines=9) == (
         Status.MISSING_SOURCE_TOPICS,
@@ -160,7 +161,7 @@ def test_what_fails_first_is_told(mode: str) -> None:
     )
 
 
-def test_kafka_names_three_topics_and_the_kip_all() -> None:
+def test_kafka_lists_three_missing_topics_and_mode_kip_all() -> None:
     """Missing sources are sorted; missing internal topics are in the order of a hash table."""
     reads = sub("0", "e d c b a")
     assert failure(reads)[1] == "Source topics a, b, c and 2 additional topics are missing."
@@ -171,7 +172,7 @@ def test_kafka_names_three_topics_and_the_kip_all() -> None:
 
 
 def test_the_first_wrong_topic_is_the_first_in_kafkas_table() -> None:
-    """Of several topics with other partitions one is told."""
+    """Of several topics with wrong partition counts one is reported."""
     state = sub("0", "a", state="s11 s2")
     assert "topic s11 " in failure(state, a=1, s11=3, s2=3)[1]
     assert "topic s11 " in failure(state, a=1, s11=3, s2=3, mode=KIP)[1]
@@ -182,7 +183,7 @@ def test_the_first_wrong_topic_is_the_first_in_kafkas_table() -> None:
 
 @BOTH
 def test_a_fixed_count_stays(mode: str) -> None:
-    """Whatever its writer reads."""
+    """Whatever its writer consumes."""
     writer, reader = sub("0", "a b", writes="r"), sub("1", repartitioned="r:7")
     found = configure(topology(writer, reader), {"a": 3, "b": 5}, mode)
     assert (counts(found), found.tasks) == ({"r": 7}, {"0": 5, "1": 7})
@@ -190,7 +191,7 @@ def test_a_fixed_count_stays(mode: str) -> None:
 
 @BOTH
 def test_the_largest_source_of_the_writer_decides(mode: str) -> None:
-    """Topics from outside and repartition topics alike."""
+    """Source topics and repartition topics alike."""
     writer = sub("0", "a b", repartitioned="s:4", writes="r")
     tail = sub("1", repartitioned="r")
     head = sub("2", "a", writes="s")
@@ -219,7 +220,7 @@ def test_a_loop_with_a_way_in_is_resolved(mode: str) -> None:
 
 @BOTH
 def test_a_loop_without_a_way_in_is_refused(mode: str) -> None:
-    """A topic that decides on itself, and two that decide on each other."""
+    """A topic that depends on itself, and two that depend on each other."""
     itself = sub("0", repartitioned="r", writes="r")
     assert refusal(itself, mode=mode) == (Errors.STREAMS_INVALID_TOPOLOGY, LOOPS)
     one, two = sub("0", repartitioned="r", writes="s"), sub("1", repartitioned="s", writes="r")
@@ -227,14 +228,15 @@ def test_a_loop_without_a_way_in_is_refused(mode: str) -> None:
 
 
 @BOTH
-def test_what_nobody_writes_is_refused(mode: str) -> None:
-    """Unless its count is fixed; Kafka asks no more then."""
+def test_a_repartition_topic_without_a_writer_is_refused(mode: str) -> None:
+    """Unless its count is fixed; Kafka checks no more in that case."""
     assert refusal(sub("0", repartitioned="r"), mode=mode) == (Errors.STREAMS_INVALID_TOPOLOGY, NO_SINK)
     assert counts(configure(topology(sub("0", repartitioned="r:2")), {}, mode)) == {"r": 2}
 
 
-def test_kafka_decides_before_all_is_known_and_the_kip_does_not() -> None:
-    """A writer that comes early decides by the sources that are known by then. Its tasks are right anyway."""
+def test_kafka_decides_counts_before_all_are_known_and_mode_kip_does_not() -> None:
+    """A writer that comes early is computed from the sources known by then. Its own task count is right
+    anyway."""
     early = sub("0", "small", repartitioned="r", writes="s")
     late = sub("1", "large", writes="r")
     last = sub("2", repartitioned="s")
@@ -250,15 +252,15 @@ def test_kafka_decides_before_all_is_known_and_the_kip_does_not() -> None:
 def joining(
     outer: str = "", inner: str = "", *, writes: str = "", reads: str = "w"
 ) -> tuple[wire.Subtopology, ...]:
-    """One that joins these topics, and one that writes what is to be repartitioned."""
+    """Return a subtopology that joins these topics, and one that writes the repartition topics."""
     names = " ".join(name.partition(":")[0] for name in inner.split())
     groups = ((tuple(range(len(outer.split()))), tuple(range(len(inner.split())))),)
     return sub("1", outer, repartitioned=inner, joined=groups), sub("0", reads, writes=writes or names)
 
 
 @BOTH
-def test_topics_from_outside_must_be_alike(mode: str) -> None:
-    """The detail names each with its partitions."""
+def test_copartitioned_source_topics_must_have_equal_counts(mode: str) -> None:
+    """The message lists each with its partitions."""
     assert failure(*joining("a b"), mode=mode, w=1, a=2, b=1) == (
         Status.INCORRECTLY_PARTITIONED_TOPICS,
         "Following topics do not have the same number of partitions: [{a=2, b=1}]",
@@ -266,7 +268,7 @@ def test_topics_from_outside_must_be_alike(mode: str) -> None:
 
 
 @BOTH
-def test_repartition_topics_follow_topics_from_outside(mode: str) -> None:
+def test_repartition_topics_follow_copartitioned_source_topics(mode: str) -> None:
     """Down as well as up."""
     found = configure(topology(*joining("a b", "r")), {"w": 10, "a": 2, "b": 2}, mode)
     assert counts(found) == {"r": 2}
@@ -276,7 +278,7 @@ def test_repartition_topics_follow_topics_from_outside(mode: str) -> None:
 
 @BOTH
 def test_repartition_topics_alone_follow_the_largest(mode: str) -> None:
-    """Where none of them is fixed."""
+    """If none of them has a fixed count."""
     joins = joining(inner="r s t", writes="r")[0]
     writers = [sub("2", "a", writes="r"), sub("3", "b", writes="s"), sub("4", "c", writes="t")]
     found = configure(topology(joins, *writers), {"a": 1, "b": 15, "c": 5}, mode)
@@ -285,7 +287,7 @@ def test_repartition_topics_alone_follow_the_largest(mode: str) -> None:
 
 @BOTH
 def test_fixed_repartition_topics_bind_the_others(mode: str) -> None:
-    """All fixed ones alike, and the rest follows."""
+    """All fixed counts must be equal, and the others follow."""
     found = configure(topology(*joining(inner="r:2 s t:2")), {"w": 5}, mode)
     assert counts(found) == {"r": 2, "s": 2, "t": 2}
     assert failure(*joining(inner="r:10 s:5"), mode=mode, w=1) == (
@@ -295,7 +297,7 @@ def test_fixed_repartition_topics_bind_the_others(mode: str) -> None:
 
 
 @BOTH
-def test_a_fixed_topic_must_fit_topics_from_outside(mode: str) -> None:
+def test_a_fixed_topic_must_fit_copartitioned_source_topics(mode: str) -> None:
     """It is not altered to fit."""
     assert counts(configure(topology(*joining("a", "r:2")), {"w": 1, "a": 2}, mode)) == {"r": 2}
     assert failure(*joining("a", "r:10"), mode=mode, w=1, a=2) == (
@@ -306,12 +308,12 @@ def test_a_fixed_topic_must_fit_topics_from_outside(mode: str) -> None:
 
 
 @BOTH
-def test_an_empty_group_asks_for_nothing(mode: str) -> None:
+def test_an_empty_copartition_group_has_no_effect(mode: str) -> None:
     assert configure(topology(sub("0", "a", joined=(((), ()),))), {"a": 1}, mode).is_ready
 
 
-def test_kafka_lets_a_fixed_topic_bind_groups_that_it_is_not_in() -> None:
-    """Where all topics of a group are for repartitioning. The KIP's groups are their own."""
+def test_in_kafka_a_fixed_topic_binds_copartition_groups_without_it() -> None:
+    """If all topics of a copartition group are repartition topics. In mode kip groups are independent."""
     elsewhere = sub("2", repartitioned="f:3")
     everything = topology(*joining(inner="r s", writes="r s f"), elsewhere)
     assert counts(configure(everything, {"w": 8}, KAFKA)) == {"r": 3, "s": 3, "f": 3}
@@ -319,8 +321,8 @@ def test_kafka_lets_a_fixed_topic_bind_groups_that_it_is_not_in() -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 1])
-def test_an_index_out_of_range_is_the_servers_error(index: int) -> None:
-    """Before anything else is looked at; a negative one is no way to count from the end."""
+def test_an_index_out_of_range_is_a_server_error(index: int) -> None:
+    """Before any other check; a negative index does not count from the end."""
     for group in (((index,), ()), ((), (index,))):
         broken = sub("0", "absent", repartitioned="r", joined=(group,))
         assert refusal(broken) == (Errors.UNKNOWN_SERVER_ERROR, None)
@@ -331,7 +333,7 @@ def test_an_index_out_of_range_is_the_servers_error(index: int) -> None:
 
 @BOTH
 def test_changelogs_have_a_partition_for_each_task(mode: str) -> None:
-    """Only where there is state; sources from outside or for repartitioning, or both."""
+    """Only for stateful subtopologies; with sources, repartition topics, or both."""
     one = sub("0", "a", writes="r", state="s t")
     two = sub("1", "a b", repartitioned="r:3", state="u")
     found = configure(topology(one, two, sub("2", "b")), {"a": 2, "b": 7}, mode)
@@ -341,7 +343,7 @@ def test_changelogs_have_a_partition_for_each_task(mode: str) -> None:
 
 @BOTH
 def test_a_source_may_be_the_changelog(mode: str) -> None:
-    """It exists, so it is not made; if another source is larger, it does not fit."""
+    """It exists, so it is not created; if another source is larger, it does not fit."""
     found = configure(topology(sub("0", "a", state="a")), {"a": 3}, mode)
     assert (found.is_ready, counts(found)) == (True, {"a": 3})
     assert failure(sub("0", "a b", state="a"), mode=mode, a=3, b=4)[1] == (
@@ -350,7 +352,7 @@ def test_a_source_may_be_the_changelog(mode: str) -> None:
 
 
 @BOTH
-def test_who_reads_nothing_is_refused(mode: str) -> None:
+def test_a_subtopology_without_sources_is_refused(mode: str) -> None:
     assert refusal(sub("0", state="s"), mode=mode) == (
         Errors.STREAMS_INVALID_TOPOLOGY,
         "No source topics found for subtopology 0",
@@ -366,8 +368,8 @@ def test_who_reads_nothing_is_refused(mode: str) -> None:
         sub("0", "a", state=(wire.TopicInfo(name="s", topic_configs=(wire.KeyValue(key="k"),) * 2),)),
     ],
 )
-def test_what_kafka_trips_over_is_the_servers_error(broken: wire.Subtopology) -> None:
-    """Less than one partition; a topic or a setting that comes twice."""
+def test_a_topology_that_crashes_kafka_is_a_server_error(broken: wire.Subtopology) -> None:
+    """Less than one partition; a topic or a setting that is repeated."""
     assert refusal(broken, a=1) == (Errors.UNKNOWN_SERVER_ERROR, None)
 
 
@@ -376,7 +378,7 @@ def test_what_kafka_trips_over_is_the_servers_error(broken: wire.Subtopology) ->
 
 @st.composite
 def dags(draw: st.DrawFn) -> tuple[list[wire.Subtopology], dict[str, int]]:
-    """Subtopologies that pass repartition topics on to later ones, and the topics they read from outside."""
+    """Subtopologies that pass repartition topics on to later ones, and their source topics."""
     size = draw(st.integers(1, 8))
     topics = {f"t{n}": draw(st.integers(1, 20)) for n in range(size)}
     reads: list[list[str]] = [[] for _ in range(size)]
@@ -399,7 +401,7 @@ def dags(draw: st.DrawFn) -> tuple[list[wire.Subtopology], dict[str, int]]:
 
 
 def largest(subtopologies: list[wire.Subtopology], topics: dict[str, int]) -> dict[str, int]:
-    """The tasks of each, by hand: who reads comes after who writes."""
+    """Return the task counts, computed by hand; writers come before their readers."""
     found: dict[str, int] = {}
     of: dict[str, int] = dict(topics)
     for each in subtopologies:
@@ -410,26 +412,26 @@ def largest(subtopologies: list[wire.Subtopology], topics: dict[str, int]) -> di
 
 
 @given(dags(), st.randoms(use_true_random=False))
-def test_the_kips_counts_are_the_largest_in_any_order(
+def test_counts_in_mode_kip_are_the_largest_in_any_order(
     dag: tuple[list[wire.Subtopology], dict[str, int]], chance: random.Random
 ) -> None:
     """Every subtopology has as many tasks as the largest source upstream, and so has its changelog."""
     subtopologies, topics = dag
-    told = configure(topology(*subtopologies), topics, KIP)
-    assert told.tasks == largest(subtopologies, topics)
-    assert all(counts(told)[f"s{name}"] == tasks for name, tasks in told.tasks.items())
+    configured = configure(topology(*subtopologies), topics, KIP)
+    assert configured.tasks == largest(subtopologies, topics)
+    assert all(counts(configured)[f"s{name}"] == tasks for name, tasks in configured.tasks.items())
     shuffled = chance.sample(subtopologies, len(subtopologies))
     again = configure(topology(*shuffled), topics, KIP)
     assert (again.tasks, again.internal_topics, again.failure) == (
-        told.tasks,
-        told.internal_topics,
-        told.failure,
+        configured.tasks,
+        configured.internal_topics,
+        configured.failure,
     )
 
 
 @given(dags())
 def test_kafkas_counts_are_those_of_some_source(dag: tuple[list[wire.Subtopology], dict[str, int]]) -> None:
-    """Never above the largest; the largest itself where nobody reads two things of different sizes."""
+    """Never above the largest count; equal to it if all source topics have the same count."""
     subtopologies, topics = dag
     known = topology(*subtopologies)
     kafka = configure(known, topics)
@@ -442,10 +444,10 @@ def test_kafkas_counts_are_those_of_some_source(dag: tuple[list[wire.Subtopology
 
 
 @given(dags(), st.sampled_from([KAFKA, KIP]))
-def test_what_is_made_is_what_was_missing(
+def test_creating_the_missing_topics_makes_the_group_ready(
     dag: tuple[list[wire.Subtopology], dict[str, int]], mode: str
 ) -> None:
-    """Once the missing topics are made as they were wanted, the group is ready, with the same tasks."""
+    """Once the missing topics are created as requested, the group is ready, with the same tasks."""
     subtopologies, topics = dag
     known = topology(*subtopologies)
     before = configure(known, topics, mode)
@@ -456,11 +458,11 @@ def test_what_is_made_is_what_was_missing(
     assert (after.tasks, after.missing) == (before.tasks, {})
 
 
-# --- for the log, and for those who ask ------------------------------------------------------------
+# --- warnings and descriptions ---------------------------------------------------------------------
 
 
-def test_other_settings_are_worth_a_remark_and_no_more() -> None:
-    """Only of topics that exist, and of what the topology says."""
+def test_differing_topic_settings_cause_a_warning() -> None:
+    """Only for topics that exist, and for settings of the topology."""
     found = configure(topology(SPLIT, COUNT), {"text": 2, "extra": 2, "lines": 2, "words": 2})
     existing = {
         "lines": ExistingTopic(1, {"cleanup.policy": "delete", "retention.ms": "1"}),
@@ -480,7 +482,8 @@ def partitions(topics: tuple[described.TopicInfo, ...]) -> list[tuple[str, int]]
 
 
 def test_describe_fills_in_partitions_once_the_group_is_ready() -> None:
-    """Before, it tells what was sent. Topics are sorted; who reads a topic twice reads it once."""
+    """Before, the sent counts are described. Topics are sorted; a topic that is listed twice is listed
+    once."""
     known = topology(sub("1", "b a b", writes="z y", state="s r"), sub("0", "c", repartitioned="z y:4"))
     sources = {"a": 2, "b": 3, "c": 1}
     raw = describe(known, configure(known, sources))

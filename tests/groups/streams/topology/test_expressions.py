@@ -1,4 +1,4 @@
-"""Expressions for source topics: the same as if the topics that they match were named."""
+"""Expressions for source topics: equivalent to listing the topics that they match."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from konvene.shard.image import Topics
 
 TOPICS = ("a1", "a2", "b1", "b2", "inner", "state", "__consumer_offsets")
 EXPRESSIONS = ("a.*", "[ab]1", ".*", "b.*", "none.*")
-"""Those that mean the same to Python."""
+"""Expressions with the same meaning in Python and RE2."""
 
 
 def matches(counts: dict[str, int], found: tuple[str, ...]) -> dict[str, list[str]]:
@@ -42,23 +42,23 @@ def matches(counts: dict[str, int], found: tuple[str, ...]) -> dict[str, list[st
 
 
 def reads(name: str, names: str = "", *found: str, **more: Any) -> wire.Subtopology:
-    """A subtopology with expressions beside the names."""
+    """Return a subtopology with expressions beside the names."""
     return sub(name, names, **more).replace(source_topic_regex=found)
 
 
-# --- the same as names -----------------------------------------------------------------------------
+# --- equivalence to names --------------------------------------------------------------------------
 
 some = st.lists(st.sampled_from(TOPICS[:4]), max_size=2, unique=True)
-exprs = st.lists(st.sampled_from(EXPRESSIONS), max_size=2, unique=True)
+own_expressions = st.lists(st.sampled_from(EXPRESSIONS), max_size=2, unique=True)
 counted = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 3))
 
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
-    """Two subtopologies, the second of which may read what the first writes, joined or not."""
+    """Two subtopologies; the second may consume what the first one writes, copartitioned or not."""
     found = []
     for name in ("0", "1"):
-        names, own = tuple(draw(some)), tuple(draw(exprs))
+        names, own = tuple(draw(some)), tuple(draw(own_expressions))
         inner = name == "1" and draw(st.booleans())
         each = reads(
             name, " ".join(names), *own, writes="inner" if name == "0" else "",
@@ -76,7 +76,7 @@ def topologies(draw: st.DrawFn) -> Topology:
 
 
 def by_names(of: Topology, counts: dict[str, int]) -> Topology:
-    """Said once more: every name that an expression matches, as if a member had sent it."""
+    """Return the topology with every matched name listed, as if a member had sent it."""
     hidden = {"inner", "state", "__consumer_offsets"}
     found = []
     for each in of.subtopologies.values():
@@ -119,52 +119,54 @@ def by_names(of: Topology, counts: dict[str, int]) -> Topology:
     return topology(*found)
 
 
-def outcome(*told: Any) -> Any:
+def outcome(*arguments: Any) -> Any:
     try:
-        return configure(*told)
+        return configure(*arguments)
     except GroupError as refused:
         return refused.error, refused.message
 
 
 @given(topologies(), counted, st.sampled_from([KAFKA, KIP]))
-def test_is_what_the_names_are(of: Topology, counts: dict[str, int], mode: str) -> None:
-    """If every expression matches something; if not, they are told, with names that are missing."""
+def test_expressions_are_equivalent_to_the_matched_names(
+    of: Topology, counts: dict[str, int], mode: str
+) -> None:
+    """If every expression has a match; otherwise those without one are reported beside the missing topics."""
     found = matches(counts, expressions(of))
     names = by_names(of, counts)
     assert expand_expressions(of, found) == names
-    told = outcome(of, counts, mode, found)
+    configured = outcome(of, counts, mode, found)
     hidden = {"inner", "state", "__consumer_offsets"}
     empty = sorted(e for e in found if not set(found[e]) - hidden)
     assert list(unmatched(of, found)) == empty
-    if not empty or isinstance(told, tuple):
-        assert told == outcome(names, counts, mode)
+    if not empty or isinstance(configured, tuple):
+        assert configured == outcome(names, counts, mode)
     else:
         absent = [topic for topic in names.source_topics if topic not in counts]
         lines = [f"Source topics {', '.join(absent)} are missing."] if absent else []
         lines.append(f"No topics match the source topic expressions {', '.join(empty)}.")
         if mode == KIP:
-            assert told.failure == (Status.MISSING_SOURCE_TOPICS, " ".join(lines))
-        assert told.failure.status is Status.MISSING_SOURCE_TOPICS
-        assert told.topology == names
+            assert configured.failure == (Status.MISSING_SOURCE_TOPICS, " ".join(lines))
+        assert configured.failure.status is Status.MISSING_SOURCE_TOPICS
+        assert configured.topology == names
 
 
 @given(topologies(), counted)
-def test_one_topic_is_read_by_whom_all_say(of: Topology, counts: dict[str, int]) -> None:
-    """Where the answer cannot wait, a single topic is asked for: the same comes out."""
+def test_reader_of_agrees_with_the_expanded_topology(of: Topology, counts: dict[str, int]) -> None:
+    """Where the lookup cannot wait, the reader of a single topic is found with the same result."""
     readers = expand_expressions(of, matches(counts, expressions(of))).readers
     for topic in counts:
         assert reader_of(of, topic) == readers.get(topic)
 
 
-def test_without_expressions_nothing_is_made() -> None:
+def test_a_topology_without_expressions_is_not_copied() -> None:
     plain = topology(sub("0", "a1"))
     assert expand_expressions(plain, {}) is plain
     assert current_matches(plain, None, Topics()) == {}
     assert expressions(None) == ()
 
 
-def test_neither_the_brokers_nor_its_own_topics() -> None:
-    """Also of an expression that matches nothing else."""
+def test_internal_topics_are_not_matched() -> None:
+    """Also if the expression matches nothing else."""
     of = topology(reads("0", "", ".*", writes="inner"), sub("1", repartitioned="inner", state="state"))
     everything = {".*": ["inner", "state", *sorted(INTERNAL_TOPICS)]}
     assert expand_expressions(of, everything).source_topics == ()
@@ -172,8 +174,8 @@ def test_neither_the_brokers_nor_its_own_topics() -> None:
     assert [topic for topic in everything[".*"] if reader_of(of, topic) not in (None, "1")] == []
 
 
-def test_an_index_that_nobody_may_send_joins_nothing() -> None:
-    """A log may say so: then there is no more to be made of it than without."""
+def test_an_invalid_copartition_index_is_ignored() -> None:
+    """A log may contain one: the group is then as without it."""
     odd = wire.CopartitionGroup(source_topics=(0,), source_topic_regex=(7, -1, 0))
     of = topology(reads("0", "b1", "a.*").replace(copartition_groups=(odd,)))
     found = expand_expressions(of, {"a.*": ["a1"]}).subtopologies["0"]
@@ -181,12 +183,12 @@ def test_an_index_that_nobody_may_send_joins_nothing() -> None:
     assert found.copartition_groups[0].source_topics == (0, 1)
 
 
-# --- what is an expression -------------------------------------------------------------------------
+# --- validity --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("broken", ["a(", "[", "*", "a{2,1}", "\\"])
-def test_is_refused_in_the_words_of_consumer_groups(broken: str) -> None:
-    """But for the name of the field."""
+def test_an_invalid_expression_is_refused_as_in_consumer_groups(broken: str) -> None:
+    """With another name of the field."""
     with pytest.raises(GroupError) as theirs:
         regex.validate(broken)
     with pytest.raises(GroupError) as ours:
@@ -196,39 +198,39 @@ def test_is_refused_in_the_words_of_consumer_groups(broken: str) -> None:
     assert ours.value.message == expected
 
 
-def test_what_was_accepted_is_not_asked_again() -> None:
-    """A broker that has RE2 may have accepted what one without cannot read."""
+def test_accepted_expressions_are_not_validated_again() -> None:
+    """A broker with RE2 may have accepted what one without it cannot parse."""
     before = topology(reads("0", "", "a("))
     validate_expressions(topology(reads("0", "", "a(", "b"), epoch=1), before)
 
 
-# --- what it costs ---------------------------------------------------------------------------------
+# --- cost ------------------------------------------------------------------------------------------
 
 
-def test_the_common_heartbeat_looks_at_no_expression(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While no topic is another one. And the broker need not decide it at all: the same again holds."""
+def test_a_settled_heartbeat_evaluates_no_expression(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as no topic has changed; and the heartbeat's cached decision stays valid."""
     play = Play(konvene_streams_mode="kip")
-    play.say("streams-heartbeat ann join topology=0:~or.*")
-    play.say("work")
-    play.say("streams-heartbeat ann")
+    play.run("streams-heartbeat ann join topology=0:~or.*")
+    play.run("work")
+    play.run("streams-heartbeat ann")
     shard, group = play.life.shard, play.group
     assert group is not None
-    asked: list[object] = []
+    calls: list[object] = []
     for name in ("expressions", "expand_expressions", "current_matches"):
-        monkeypatch.setattr(resolution, name, lambda *given: asked.append(given))
-    play.say("streams-heartbeat ann")
-    assert asked == []
+        monkeypatch.setattr(resolution, name, lambda *arguments: calls.append(arguments))
+    play.run("streams-heartbeat ann")
+    assert calls == []
     monkeypatch.undo()
     request = wire.StreamsGroupHeartbeatRequest(
         group_id="g", member_id="ann-1", member_epoch=group.epoch, endpoint_information_epoch=1
     )
-    same = shard.cacheable(request, context(play))
-    assert same is not None
-    assert shard.is_current(same[0])
-    play.say("expire expressions g")
-    assert shard.is_current(same[0]), "it is being found out anew, and nobody has to know"
-    play.say("work")
-    assert shard.is_current(same[0]), "nothing is news"
+    cached = shard.cacheable(request, context(play))
+    assert cached is not None
+    assert shard.is_current(cached[0])
+    play.run("expire expressions g")
+    assert shard.is_current(cached[0]), "a pending resolution changes nothing for members"
+    play.run("work")
+    assert shard.is_current(cached[0]), "an unchanged resolution changes nothing for members"
 
 
 def context(play: Play) -> Context:
@@ -237,27 +239,27 @@ def context(play: Play) -> Context:
     return made
 
 
-# --- what cannot run -------------------------------------------------------------------------------
+# --- topologies that cannot run --------------------------------------------------------------------
 
 
-def test_an_answer_to_what_cannot_run_is_kept_for_members_to_hear() -> None:
-    """A topology that no member may bring in mode `kip`, out of some log: nobody waits for ever."""
+def test_a_resolution_for_a_topology_that_cannot_run_is_kept() -> None:
+    """A topology that mode `kip` does not accept, from some log: the group does not wait for ever."""
     play = Play(konvene_streams_mode="kip")
-    play.say("streams-heartbeat ann join topology=0:~or.*")
+    play.run("streams-heartbeat ann join topology=0:~or.*")
     group = play.group
     assert group is not None
     group.topology = topology(reads("0", "", "or.*", writes="x"), sub("1", "audit", repartitioned="never"))
     answer = RegexesResolved("g", {"or.*": frozenset(["orders"])}, 1)
-    told = resolution.apply_resolution(group, answer, context(play))
-    (soft,) = told.soft_records
+    result = resolution.apply_resolution(group, answer, context(play))
+    (soft,) = result.soft_records
     assert not soft.soft.resolving
     assert soft.soft.configured is None
     assert soft.soft.resolved.matches == {"or.*": frozenset(["orders"])}
-    assert told.records == ()
+    assert result.records == ()
 
 
-def test_an_answer_for_a_group_without_expressions_is_dropped() -> None:
+def test_a_resolution_for_a_group_without_expressions_is_dropped() -> None:
     group = StreamsGroup("g", topology=topology(sub("0", "orders")))
     answer = RegexesResolved("g", {"or.*": frozenset(["orders"])}, 1)
-    told = resolution.apply_resolution(group, answer, context(Play()))
-    assert told.records == told.timers == told.effects == ()
+    result = resolution.apply_resolution(group, answer, context(Play()))
+    assert result.records == result.timers == result.effects == ()

@@ -1,15 +1,15 @@
-"""T9: random applications are rolled to their next topology, member by member, and never stand still.
+"""T9: random applications are upgraded to their next topology in a rolling bounce without standing still.
 
-Two to five members on processes of their own or shared, with standbys or without, that are bounced in any
-order while others are slow, or say nothing, and while the coordinator begins anew. With each assignor there
-is. After every message
+Two to five members on processes of their own or shared, with or without standbys, are bounced in any order,
+while others are slow or report nothing, and while the coordinator restarts. With each available assignor.
+After every message:
 
-    who is behind      has, and is to have, nothing that it had not before
-    every task         is to be active exactly once, where somebody is up to date and the topology is ready
-    everybody          who was not bounced is a member still, at its epoch
+- a member behind the topology has, and is to have, only tasks that it had before
+- every task has exactly one active target, if some member is up to date and the topology is ready
+- every member that was not bounced is still a member, at its epoch
 
-and once all are rolled nobody has more active tasks than its share. More than that the sticky assignor does
-not promise, for it is Kafka's.
+Once all are upgraded, no member has more active tasks than its share. The sticky assignor, which is Kafka's,
+guarantees no more than that.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.groups.streams.members import Member, Play, Unit
 from konvene.errors import Errors
 from konvene.groups.streams.assignors import TASK_ASSIGNORS
 from konvene.groups.streams.current_assignment import Role
-from konvene.groups.streams.current_assignment import units as of_target
+from konvene.groups.streams.current_assignment import units as units_of
 from konvene.groups.streams.group import State, StreamsGroup
 
 SEEDS = range(20)
 END = 100_000
-"""How long the changelogs of each task are."""
+"""Length of the changelogs of each task."""
 
 STATELESS = ("0:orders", "0:orders|1:audit", "0:orders+audit", "1:orders", "0:audit|2:orders")
 STATEFUL = ("0:orders!so", "0:orders!so|1:audit!sa", "0:orders!sx", "1:orders!so", "0:audit!sa|2:orders!so")
@@ -46,10 +46,10 @@ class Roll:
         self.before, self.after = chance.choice(topologies), chance.choice(topologies)
         self.play = Play(konvene_streams_mode="kip")
         self.play.life.task_assignors[assignor] = TASK_ASSIGNORS[assignor]
-        self.play.say(f"config group.streams.num.standby.replicas={chance.choice((0, 0, 1, 2))}")
+        self.play.run(f"config group.streams.num.standby.replicas={chance.choice((0, 0, 1, 2))}")
         for topic, partitions in (("orders", chance.randint(3, 9)), ("audit", chance.randint(1, 3))):
-            self.play.say(f"topic {topic} partitions=0")
-            self.play.say(f"topic {topic} partitions={partitions}")
+            self.play.run(f"topic {topic} partitions=0")
+            self.play.run(f"topic {topic} partitions={partitions}")
         processes = chance.choice(("abcde", "abcde", "aabbc"))
         count = chance.randint(2, 5)
         self.members = [
@@ -66,13 +66,17 @@ class Roll:
 
     # --- what members do ---
 
-    def beat(self, member: Member, *, slow: bool = False, says: bool = True) -> None:
-        """A heartbeat that reports how far its copies have come; then the rules are looked at."""
-        assert member.beat(self.play, slow=slow, says=says, **self.reports(member)) is Errors.NONE
-        self.look()
+    def beat(self, member: Member, *, slow: bool = False, reports_owned: bool = True) -> None:
+        """Send a heartbeat that reports the progress of copies; then check the rules."""
+        assert (
+            member.beat(self.play, slow=slow, reports_owned=reports_owned, **self.reports(member))
+            is Errors.NONE
+        )
+        self.check()
 
     def reports(self, member: Member) -> dict[str, str]:
-        """Active tasks are at the end; copies come nearer with every heartbeat. State stays on the disk."""
+        """Return the report: active tasks are at the end, copies advance with every heartbeat, disks keep
+        their state."""
         disk = self.disks.setdefault(member.process, {})
         for role, name, partition in sorted(member.owns):
             restored = disk.get((name, partition), 0) + 45_000
@@ -86,30 +90,32 @@ class Roll:
         }
 
     def rounds(self, count: int) -> None:
-        """All are heard, in any order; some are slow, some say nothing of what they have."""
+        """Let all members heartbeat in any order; some are slow, some do not report their tasks."""
         for _ in range(count):
             for member in self.random.sample(self.members, len(self.members)):
                 if member.epoch > 0:
-                    self.beat(member, slow=self.random.random() < 0.2, says=self.random.random() < 0.7)
+                    self.beat(
+                        member, slow=self.random.random() < 0.2, reports_owned=self.random.random() < 0.7
+                    )
             if self.random.random() < 0.1:
-                self.play.say(self.random.choice(("restart", "compact", "create")))
-            self.play.say("create")
+                self.play.run(self.random.choice(("restart", "compact", "create")))
+            self.play.run("create")
 
     def settle(self) -> None:
-        """Until nothing moves any more."""
+        """Heartbeat until nothing changes any more."""
         for _ in range(40):
             before = [(set(member.owns), member.epoch) for member in self.members]
             for member in self.members:
                 if member.epoch > 0:
-                    member.give_up()
+                    member.apply_assignment()
                     self.beat(member)
-            self.play.say("create")
+            self.play.run("create")
             if before == [(set(member.owns), member.epoch) for member in self.members]:
                 return
         raise AssertionError(f"{self.group!r} does not come to rest")
 
     def bounce(self, member: Member) -> None:
-        """It goes, for good or for a while, and is back with the next topology."""
+        """Restart a member with the next topology, after leaving for good or temporarily."""
         member.leave(self.play, "away" if member.instance and self.random.random() < 0.5 else "leave")
         self.had.pop(member.name, None)
         self.rounds(self.random.randint(0, 2))
@@ -119,14 +125,14 @@ class Roll:
 
     # --- the rules ---
 
-    def look(self) -> None:
+    def check(self) -> None:
         group = self.group
         known = {member.member_id: member for member in self.members if member.epoch > 0}
         assert known.keys() <= group.members.keys(), f"{sorted(known.keys() - group.members.keys())} are lost"
         for member_id, member in known.items():
-            has = {(Role(role).name.lower(), *rest) for role, *rest in self.units(member_id)}
+            current = {(Role(role).name.lower(), *rest) for role, *rest in self.units(member_id)}
             if group.members[member_id].topology_epoch < group.topology_epoch:
-                new = has - self.had.get(member.name, has)
+                new = current - self.had.get(member.name, current)
                 assert not new, f"{member.name} is behind, and has {sorted(new)} by now"
             self.had[member.name] = {
                 (role.name.lower(), *rest)
@@ -134,18 +140,18 @@ class Roll:
             }
         up_to_date = any(m.topology_epoch == group.topology_epoch for m in group.members.values())
         if up_to_date and group.state in (State.STABLE, State.RECONCILING):
-            given = Counter(
-                unit[1:] for target in group.targets.values() for unit in of_target(target.active, {}, {})
+            active = Counter(
+                unit[1:] for target in group.targets.values() for unit in units_of(target.active, {}, {})
             )
-            assert given == dict.fromkeys(self.tasks(), 1)
+            assert active == dict.fromkeys(self.tasks(), 1)
 
     def units(self, member_id: str) -> Iterator[tuple[Role, str, int]]:
-        """What a member has, and what it is to have by the group's last target."""
+        """Yield the tasks that a member has, and those of its latest target."""
         group = self.group
         yield from group.members[member_id].current.assigned.units()
         if group.epoch == group.assignment_epoch:
             target = group.target_of(member_id)
-            yield from of_target(target.active, target.standby, target.warmup)
+            yield from units_of(target.active, target.standby, target.warmup)
 
     def tasks(self) -> list[tuple[str, int]]:
         topology, by_name = self.group.topology, self.play.life.topics.by_name
@@ -159,8 +165,8 @@ class Roll:
 
 @pytest.mark.parametrize("assignor", sorted(TASK_ASSIGNORS))
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_roll_goes_on_all_the_time_and_ends_balanced(seed: int, assignor: str) -> None:
-    """See the top of this file."""
+def test_a_rolling_upgrade_keeps_every_task_running_and_ends_balanced(seed: int, assignor: str) -> None:
+    """See the module's docstring."""
     roll = Roll(seed, assignor)
     for member in roll.members:
         roll.beat(member)

@@ -1,4 +1,4 @@
-"""T9: while an application is given another topology, who still runs the one before gets nothing new."""
+"""T9: while an application gets another topology, members of the former topology get no new tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from tests.groups.streams.members import Member, Play
-from tests.groups.streams.test_invariants import FEW, LIVES, ODDS, TOPOLOGIES, WHO, Lives
+from tests.groups.streams.test_invariants import EXAMPLES, FEW, MEMBER, ODDS, TOPOLOGIES, StreamsGroupMachine
 
 from konvene.groups.assignors.sticky.assignor import assign
 from konvene.groups.assignors.tasks.contract import (
@@ -33,7 +33,7 @@ STATEFUL = TopologyDescriber({"0": Subtopology(3, stateful=True)})
 def play(**settings: str) -> Play:
     found = Play(konvene_streams_mode="kip", **settings)
     for topic, partitions in (("orders", 9), ("audit", 1)):
-        found.say(f"topic {topic} partitions={partitions}")
+        found.run(f"topic {topic} partitions={partitions}")
     return found
 
 
@@ -41,110 +41,110 @@ def settle(play: Play, *members: Member) -> None:
     for _ in range(6):
         for member in members:
             assert not member.beat(play)
-    play.say("advance 100")
+    play.run("advance 100")
 
 
 def runs(member: Member, subtopology: str = "0") -> set[int]:
     return {partition for role, name, partition in member.owns if (role, name) == ("active", subtopology)}
 
 
-def again(play: Play, member: Member, topology: str) -> None:
-    """It is bounced, and comes back with the topology of the next epoch."""
+def bounce(play: Play, member: Member, topology: str) -> None:
+    """Bounce a member, which comes back with the topology of the next epoch."""
     member.leave(play)
     member.topology = f"{topology} topology-epoch=1"
     assert not member.beat(play)
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_rolling_bounce_goes_as_the_proposal_says(elsewhere: bool) -> None:
-    """Nine tasks of three members; at each step those who are behind keep some, and get none."""
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_rolling_bounce_follows_the_kip(in_background: bool) -> None:
+    """Nine tasks of three members; at each step stale members keep some of their tasks, and get none."""
     group = play()
-    if elsewhere:
-        group.say("heavy 0")
+    if in_background:
+        group.run("heavy 0")
 
-    def all_settle(*members: Member) -> None:
+    def settle_with_work(*members: Member) -> None:
         for _ in range(3):
             settle(group, *members)
-            group.say("work")
+            group.run("work")
             settle(group, *members)
 
     ann, bob, cid = (Member(name, name, OLD) for name in ("ann", "bob", "cid"))
-    all_settle(ann, bob, cid)
+    settle_with_work(ann, bob, cid)
     assert [len(runs(member)) for member in (ann, bob, cid)] == [3, 3, 3]
     cid.leave(group)
-    all_settle(ann, bob)
-    had = {member.name: runs(member) for member in (ann, bob)}
-    again(group, cid, NEW)
-    all_settle(ann, bob, cid)
+    settle_with_work(ann, bob)
+    before = {member.name: runs(member) for member in (ann, bob)}
+    bounce(group, cid, NEW)
+    settle_with_work(ann, bob, cid)
     for member in (ann, bob):
-        assert runs(member) <= had[member.name]
+        assert runs(member) <= before[member.name]
         assert member.status == (0,)
     assert runs(cid)
     assert runs(ann) | runs(bob) | runs(cid) == set(range(9))
     assert runs(cid, "1") == {0}
     kept = runs(ann)
     bob.leave(group)
-    all_settle(ann, cid)
+    settle_with_work(ann, cid)
     assert runs(ann) <= kept
     assert runs(ann) | runs(cid) == set(range(9))
-    again(group, bob, NEW)
-    all_settle(ann, bob, cid)
+    bounce(group, bob, NEW)
+    settle_with_work(ann, bob, cid)
     assert runs(ann) <= kept
     assert runs(bob)
-    again(group, ann, NEW)
-    all_settle(ann, bob, cid)
+    bounce(group, ann, NEW)
+    settle_with_work(ann, bob, cid)
     assert runs(ann) | runs(bob) | runs(cid) == set(range(9))
     assert ann.status == bob.status == cid.status == ()
 
 
-def test_what_only_members_could_run_that_are_behind_nobody_runs() -> None:
-    """The one that brought the topology is gone; its tasks wait for somebody else who has it."""
+def test_tasks_stay_unassigned_if_all_members_are_stale() -> None:
+    """The member that brought the topology left; its tasks wait for another member that has it."""
     group = play()
     ann, bob = Member("ann", "p", OLD), Member("bob", "q", OLD)
     settle(group, ann, bob)
-    again(group, bob, NEW)
+    bounce(group, bob, NEW)
     settle(group, ann, bob)
-    had = runs(ann)
+    before = runs(ann)
     bob.leave(group)
     settle(group, ann)
-    assert (runs(ann), runs(ann, "1")) == (had, set())
-    again(group, bob, NEW)
+    assert (runs(ann), runs(ann, "1")) == (before, set())
+    bounce(group, bob, NEW)
     settle(group, ann, bob)
     assert runs(ann) | runs(bob) == set(range(9))
     assert runs(bob, "1") == {0}
 
 
-def test_who_is_behind_may_say_that_it_has_tasks_that_there_are_no_more() -> None:
-    """They are of its own topology: it is told to give them up, and not that it is wrong."""
+def test_a_stale_member_may_report_tasks_of_removed_subtopologies() -> None:
+    """They belong to its own topology: it has to revoke them, and its heartbeat is valid."""
     group = play()
     ann, bob = Member("ann", "p", NEW), Member("bob", "q", NEW)
     settle(group, ann, bob)
-    (has_it,) = (member for member in (ann, bob) if runs(member, "1"))
-    other = ann if has_it is bob else bob
-    again(group, other, OLD)
+    (owner,) = (member for member in (ann, bob) if runs(member, "1"))
+    other = ann if owner is bob else bob
+    bounce(group, other, OLD)
     settle(group, ann, bob)
-    assert has_it.status == (0,)
-    assert runs(has_it, "1") == set()
+    assert owner.status == (0,)
+    assert runs(owner, "1") == set()
     assert runs(ann) | runs(bob) == set(range(9))
 
 
 def test_the_invariant_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A target that gives who is behind something new does not pass."""
-    monkeypatch.setattr(targets, "withhold_new_tasks", lambda stale, spec, given, stateful: given)
+    """A target that gives a stale member a new task violates it."""
+    monkeypatch.setattr(targets, "withhold_new_tasks", lambda stale, spec, target, stateful: target)
     group = play()
     ann, bob = Member("ann", "p", OLD), Member("bob", "q", OLD)
     settle(group, ann, bob)
-    again(group, bob, NEW)
+    bounce(group, bob, NEW)
     settle(group, ann, bob)
     bob.leave(group)
     with pytest.raises(AssertionError, match="is behind the topology, and is to have"):
         settle(group, ann)
 
 
-# --- what takes the place of what they do not get --------------------------------------------------
+# --- replacements for withheld tasks ---------------------------------------------------------------
 
 
-def has(
+def assignment(
     active: tuple[int, ...] = (), standby: tuple[int, ...] = (), warmup: tuple[int, ...] = ()
 ) -> MemberAssignment:
     def tasks(partitions: tuple[int, ...]) -> Tasks:
@@ -158,110 +158,129 @@ def group(**members: tuple[str, MemberAssignment]) -> GroupSpec:
 
 
 def always(subtopology: str) -> bool:
-    """Whether there is state."""
+    """Treat every subtopology as stateful."""
     return True
 
 
-def test_who_has_a_standby_of_a_task_becomes_active_and_another_gets_the_standby() -> None:
-    """Rather than who has less to do."""
-    spec = group(old=("p", has((0,))), copy=("q", has((), (1,))), idle=("r", has()))
-    given = {"old": has((0, 1)), "copy": has((2,), (1,)), "idle": has((), (0,))}
-    assert withhold_new_tasks(["old"], spec, given, always) == {
-        "old": has((0,)),
-        "copy": has((1, 2)),
-        "idle": has((), (0, 1)),
+def test_a_withheld_task_goes_to_its_standby_and_the_standby_elsewhere() -> None:
+    """Rather than the member with the fewest tasks."""
+    spec = group(old=("p", assignment((0,))), copy=("q", assignment((), (1,))), idle=("r", assignment()))
+    target = {"old": assignment((0, 1)), "copy": assignment((2,), (1,)), "idle": assignment((), (0,))}
+    assert withhold_new_tasks(["old"], spec, target, always) == {
+        "old": assignment((0,)),
+        "copy": assignment((1, 2)),
+        "idle": assignment((), (0, 1)),
     }
 
 
-def test_who_has_least_gets_what_nobody_has_a_copy_of() -> None:
-    """Actives count first. A standby goes to a process that has none of the task, if there is one."""
-    spec = group(old=("p", has((0,))), a=("q", has()), b=("r", has()))
-    given = {"old": has((0, 1), (2,)), "a": has((2,)), "b": has()}
-    assert withhold_new_tasks(["old"], spec, given, always) == {
-        "old": has((0,)),
-        "a": has((2,)),
-        "b": has((1,), (2,)),
+def test_a_withheld_task_without_a_copy_goes_to_the_member_with_the_fewest() -> None:
+    """Active tasks count first. A standby goes to a process without a copy of the task, if there is one."""
+    spec = group(old=("p", assignment((0,))), a=("q", assignment()), b=("r", assignment()))
+    target = {"old": assignment((0, 1), (2,)), "a": assignment((2,)), "b": assignment()}
+    assert withhold_new_tasks(["old"], spec, target, always) == {
+        "old": assignment((0,)),
+        "a": assignment((2,)),
+        "b": assignment((1,), (2,)),
     }
-    alone = group(old=("p", has()), a=("q", has()))
-    both = {"old": has((), (0,)), "a": has((0,))}
-    assert withhold_new_tasks(["old"], alone, both, always) == {"old": has(), "a": has((0,))}
+    alone = group(old=("p", assignment()), a=("q", assignment()))
+    both = {"old": assignment((), (0,)), "a": assignment((0,))}
+    assert withhold_new_tasks(["old"], alone, both, always) == {"old": assignment(), "a": assignment((0,))}
 
 
-def test_another_role_is_something_new() -> None:
-    """Of what it has as well: neither a promotion nor a demotion is for who is behind. It keeps the standby
-    that was to be promoted, where nobody needs its place."""
-    spec = group(old=("p", has((0,), (1,))), a=("q", has((1,), (0,))))
-    given = {"old": has((1,), (0,)), "a": has((0,), (1,))}
-    assert withhold_new_tasks(["old"], spec, given, always) == {"old": has((), (1,)), "a": has((0, 1))}
+def test_a_changed_role_is_a_new_task() -> None:
+    """Neither a promotion nor a demotion is for a stale member. It keeps the standby that was to be promoted,
+    unless it is needed elsewhere."""
+    spec = group(old=("p", assignment((0,), (1,))), a=("q", assignment((1,), (0,))))
+    target = {"old": assignment((1,), (0,)), "a": assignment((0,), (1,))}
+    assert withhold_new_tasks(["old"], spec, target, always) == {
+        "old": assignment((), (1,)),
+        "a": assignment((0, 1)),
+    }
 
 
-def test_a_process_has_a_task_once_also_where_some_of_it_are_behind() -> None:
-    """Where the only member that may run it shares a disk with a standby of one that is behind, that goes."""
-    spec = group(old=("p", has((), (0,))), new=("p", has()), far=("q", has()))
-    given = {"old": has((), (0,)), "new": has(), "far": has((0,))}
-    assert withhold_new_tasks(["old", "far"], spec, given, always) == {
-        "old": has(),
-        "new": has((0,)),
-        "far": has(),
+def test_a_process_with_stale_members_has_each_task_once() -> None:
+    """If the only member that may run it shares a disk with a standby of a stale member, the standby is
+    dropped."""
+    spec = group(old=("p", assignment((), (0,))), new=("p", assignment()), far=("q", assignment()))
+    target = {"old": assignment((), (0,)), "new": assignment(), "far": assignment((0,))}
+    assert withhold_new_tasks(["old", "far"], spec, target, always) == {
+        "old": assignment(),
+        "new": assignment((0,)),
+        "far": assignment(),
     }
 
 
 @pytest.mark.parametrize("stale", [["warm"], ["warm", "owner"]])
-def test_a_warm_up_of_who_is_behind_is_never_promoted(stale: list[str]) -> None:
-    """Its task stays with who runs it, and does not go to somebody who has nothing of it; the copy is no
-    warm-up any more. So also where its owner was to stand by for it from now on."""
-    spec = group(owner=("p", has((0, 1))), warm=("q", has((), (), (1,))), new=("r", has()))
-    for left in (has((0,)), has((0,), (1,))):
-        given = {"owner": left, "warm": has((1,)), "new": has()}
-        found = withhold_new_tasks(stale, spec, given, always)
-        assert (found["owner"], found["warm"].active, found["warm"].warmup) == (has((0, 1)), {}, {})
+def test_a_stale_members_warm_up_is_never_promoted(stale: list[str]) -> None:
+    """Its task stays with its active member, and does not go to a member without a copy; the copy is no
+    warm-up any more. The same if the active member was to become a standby."""
+    spec = group(
+        owner=("p", assignment((0, 1))), warm=("q", assignment((), (), (1,))), new=("r", assignment())
+    )
+    for left in (assignment((0,)), assignment((0,), (1,))):
+        target = {"owner": left, "warm": assignment((1,)), "new": assignment()}
+        found = withhold_new_tasks(stale, spec, target, always)
+        assert (found["owner"], found["warm"].active, found["warm"].warmup) == (assignment((0, 1)), {}, {})
         assert found["new"].active == {}
 
 
-def test_who_warms_a_task_up_is_the_next_to_run_it() -> None:
-    """Where nobody runs it, rather than who has less to do. A warm-up that nobody is given stays nobody's."""
-    spec = group(old=("p", has()), warm=("q", has((), (), (1,))), idle=("r", has()))
-    given = {"old": has((1,), (), (2,)), "warm": has((0, 2), (), (1,)), "idle": has()}
-    assert withhold_new_tasks(["old"], spec, given, always) == {
-        "old": has(),
-        "warm": has((0, 1, 2)),
-        "idle": has(),
+def test_a_withheld_task_goes_to_its_warm_up() -> None:
+    """If the task has no active member, rather than the member with the fewest tasks. A warm-up that is not
+    in the target is not assigned elsewhere."""
+    spec = group(old=("p", assignment()), warm=("q", assignment((), (), (1,))), idle=("r", assignment()))
+    target = {"old": assignment((1,), (), (2,)), "warm": assignment((0, 2), (), (1,)), "idle": assignment()}
+    assert withhold_new_tasks(["old"], spec, target, always) == {
+        "old": assignment(),
+        "warm": assignment((0, 1, 2)),
+        "idle": assignment(),
     }
 
 
-def test_warm_ups_that_are_there_stay_and_none_is_twice_on_a_process() -> None:
-    """Of a task that stays where it is, another member of its process has no copy."""
+def test_existing_warm_ups_stay_and_no_process_has_two_copies() -> None:
+    """A task that stays with its owner gets no copy on another member of the owner's process."""
     spec = group(
-        old=("p", has((), (), (0,))), owner=("q", has((1,))), near=("q", has()), new=("r", has((0,)))
+        old=("p", assignment((), (), (0,))),
+        owner=("q", assignment((1,))),
+        near=("q", assignment()),
+        new=("r", assignment((0,))),
     )
-    given = {"old": has((1,), (), (0,)), "owner": has(), "near": has((), (), (1,)), "new": has((0,))}
-    assert withhold_new_tasks(["old"], spec, given, always) == {
-        "old": has((), (), (0,)),
-        "owner": has((1,)),
-        "near": has(),
-        "new": has((0,)),
+    target = {
+        "old": assignment((1,), (), (0,)),
+        "owner": assignment(),
+        "near": assignment((), (), (1,)),
+        "new": assignment((0,)),
+    }
+    assert withhold_new_tasks(["old"], spec, target, always) == {
+        "old": assignment((), (), (0,)),
+        "owner": assignment((1,)),
+        "near": assignment(),
+        "new": assignment((0,)),
     }
 
 
-def test_without_state_a_task_that_is_to_move_moves_to_who_is_up_to_date() -> None:
-    """Nothing is lost by it, and its owner was to have less; where all are behind it stays."""
-    spec = group(a=("p", has((0, 1, 2))), b=("q", has()), new=("r", has()))
-    given = {"a": has((0,)), "b": has((1,)), "new": has((2,))}
+def test_a_stateless_task_moves_to_an_up_to_date_member() -> None:
+    """No state is lost, and its owner was to have fewer tasks; if all members are stale the task stays."""
+    spec = group(a=("p", assignment((0, 1, 2))), b=("q", assignment()), new=("r", assignment()))
+    target = {"a": assignment((0,)), "b": assignment((1,)), "new": assignment((2,))}
 
     def never(subtopology: str) -> bool:
         return False
 
-    assert withhold_new_tasks("ab", spec, given, never) == {"a": has((0,)), "b": has(), "new": has((1, 2))}
-    assert withhold_new_tasks(["a", "b", "new"], spec, given, never) == {
-        "a": has((0, 1, 2)),
-        "b": has(),
-        "new": has(),
+    assert withhold_new_tasks("ab", spec, target, never) == {
+        "a": assignment((0,)),
+        "b": assignment(),
+        "new": assignment((1, 2)),
+    }
+    assert withhold_new_tasks(["a", "b", "new"], spec, target, never) == {
+        "a": assignment((0, 1, 2)),
+        "b": assignment(),
+        "new": assignment(),
     }
 
 
-def test_random_groups_keep_all_rules() -> None:
-    """What they get they had, every task has its owner, no process has one twice; who is not concerned has
-    the very value that it was given."""
+def test_withholding_keeps_all_rules_in_random_groups() -> None:
+    """Stale members get only tasks that they had, every task has one owner, no process has a task twice, and
+    the values of unaffected members are not copied."""
     changed = 0
     for seed in range(300):
         random = Random(seed)
@@ -274,36 +293,37 @@ def test_random_groups_keep_all_rules() -> None:
         some = {n: AssignmentMemberSpec(processes[n]) for n in names if random.random() < 0.6}
         before = assign(GroupSpec(some, configs), topology) if some else {}
         spec = GroupSpec(
-            {n: AssignmentMemberSpec(processes[n], before.get(n, has())) for n in names}, configs
+            {n: AssignmentMemberSpec(processes[n], before.get(n, assignment())) for n in names}, configs
         )
         stale = [n for n in names if random.random() < 0.5]
-        given = assign(spec, topology)
-        found = checked(spec, topology, withhold_new_tasks(stale, spec, given, topology.is_stateful))
-        told = {n: units(f.active, f.standby, f.warmup) for n, f in found.items()}
+        target = assign(spec, topology)
+        found = checked(spec, topology, withhold_new_tasks(stale, spec, target, topology.is_stateful))
+        assigned = {n: units(f.active, f.standby, f.warmup) for n, f in found.items()}
         held = {n: units(m.assigned.active, m.assigned.standby, {}) for n, m in spec.members.items()}
-        assert all(told[n] <= held[n] for n in stale)
+        assert all(assigned[n] <= held[n] for n in stale)
         if len(stale) < len(names):
-            active = {unit for has in told.values() for unit in has if unit[0] is Role.ACTIVE}
+            active = {unit for units_of in assigned.values() for unit in units_of if unit[0] is Role.ACTIVE}
             assert len(active) == sum(each.partitions for each in topology.subtopologies.values())
-        changed += found != given
-        if found == given:
-            assert withhold_new_tasks(stale, spec, given, topology.is_stateful) == given
+        changed += found != target
+        if found == target:
+            assert withhold_new_tasks(stale, spec, target, topology.is_stateful) == target
     assert changed > 50
 
 
-# --- random lives ----------------------------------------------------------------------------------
+# --- random runs -----------------------------------------------------------------------------------
 
 
-class Upgrades(Lives):
-    """Lives in which applications are given other topologies; each step is held against every invariant."""
+class Upgrades(StreamsGroupMachine):
+    """Random runs in which applications get other topologies; each step is checked against every
+    invariant."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.play.say("config konvene.streams.mode=kip")
+        self.play.run("config konvene.streams.mode=kip")
 
-    @rule(who=WHO, topology=st.sampled_from(TOPOLOGIES), leaves=st.booleans(), settles=st.booleans())
-    def is_given_another_topology(self, who: int, topology: str, leaves: bool, settles: bool) -> None:
-        """One is bounced, and comes back with the next one; or with that which is there by now."""
+    @rule(who=MEMBER, topology=st.sampled_from(TOPOLOGIES), leaves=st.booleans(), settles=st.booleans())
+    def gets_another_topology(self, who: int, topology: str, leaves: bool, settles: bool) -> None:
+        """Bounce a member, with the next topology or with the group's current one."""
         member, group = self.members[who], self.play.group
         epoch = group.topology_epoch if group is not None else -1
         if leaves:
@@ -313,26 +333,28 @@ class Upgrades(Lives):
         if settles:
             self.all_act(rounds=2, ms=500)
 
-    @rule(who=WHO)
+    @rule(who=MEMBER)
     def follows(self, who: int) -> None:
-        """One more is given what another one has."""
-        newest = max((member.topology for member in self.members), key=lambda told: told.rpartition("=")[2])
-        self.comes_anew(who, leaves=True, moves=False)
+        """Bounce a member with the newest topology of any member."""
+        newest = max((member.topology for member in self.members), key=lambda text: text.rpartition("=")[2])
+        self.process_restarts(who, leaves=True, moves=False)
         self.members[who].topology = newest
 
-    @rule(who=WHO, lost=ODDS, slow=ODDS, says=st.booleans())
-    def acts(self, who: int, lost: bool, slow: bool, says: bool) -> None:
-        """Who comes back with a topology of the past is refused."""
-        self.members[who].beat(self.play, lost=lost, slow=slow, says=says)
+    @rule(who=MEMBER, lost=ODDS, slow=ODDS, reports_owned=st.booleans())
+    def act(self, who: int, lost: bool, slow: bool, reports_owned: bool) -> None:
+        """A member that comes back with a former topology is refused."""
+        self.members[who].beat(self.play, lost=lost, slow=slow, reports_owned=reports_owned)
 
     @invariant()
-    def everybody_knows_what_it_is_told(self) -> None:
-        """A member that is given a task of a subtopology that it does not have ends, and its group waits."""
+    def assigned_subtopologies_are_known(self) -> None:
+        """A client that gets a task of a subtopology that it does not have fails, and its group stalls."""
         for member in self.members:
             known = {part.partition(":")[0] for part in member.topology.split()[0].split("|")}
-            told = {name for _, name, _ in member.told}
-            assert told <= known, f"{member.name} runs {member.topology}, and is told {sorted(member.told)}"
+            assigned_names = {name for _, name, _ in member.assigned}
+            assert assigned_names <= known, (
+                f"{member.name} has {member.topology} and gets {sorted(member.assigned)}"
+            )
 
 
 TestUpgrades = Upgrades.TestCase
-TestUpgrades.settings = settings(max_examples=LIVES or 30, **FEW)  # type: ignore[arg-type]
+TestUpgrades.settings = settings(max_examples=EXAMPLES or 30, **FEW)  # type: ignore[arg-type]

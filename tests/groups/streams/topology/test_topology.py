@@ -1,4 +1,4 @@
-"""A topology is what the member sent, and what follows from it is worked out once."""
+"""Topologies: the fields of the member's request and what is derived from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORDS = sub("1", "text", writes="words", state=(info("lines", 3, cleanup_policy=
 COUNTS = sub("0", "extra", repartitioned="words:4", state="counts sums", joined=(((0,), (0,)),))
 
 
-def test_keeps_all_that_the_member_said() -> None:
+def test_the_record_has_all_fields_of_the_request() -> None:
     """The record has every field, and the subtopologies in the member's order."""
     value = record_value(sent(WORDS, COUNTS, epoch=3))
     words, counts = value.subtopologies
@@ -33,15 +33,15 @@ def test_keeps_all_that_the_member_said() -> None:
     assert (group.source_topics, group.repartition_source_topics) == ((0,), (0,))
 
 
-def test_survives_the_log() -> None:
-    """What is read back is what was written, to a topology that is the same."""
+def test_a_topology_survives_the_log() -> None:
+    """A decoded record gives an equal topology."""
     value = record_value(sent(WORDS, COUNTS, epoch=3))
     read = decode(StreamsGroupTopologyValue, 0, encode(value, 0))
     assert Topology.from_value(read) == topology(WORDS, COUNTS, epoch=3)
 
 
-def test_the_order_of_subtopologies_does_not_count_and_any_other_does() -> None:
-    """Equality is Kafka's."""
+def test_only_the_order_of_subtopologies_is_irrelevant_for_equality() -> None:
+    """Equality is defined as in Kafka."""
     assert topology(WORDS, COUNTS) == topology(COUNTS, WORDS)
     assert topology(WORDS, COUNTS) != topology(WORDS, COUNTS, epoch=1)
     assert topology(WORDS) != topology(WORDS, COUNTS)
@@ -77,8 +77,8 @@ OTHERS = [
 ]
 
 
-def test_sees_without_making_it_whether_a_request_says_the_same() -> None:
-    """As if a topology were made of the request."""
+def test_equals_request() -> None:
+    """The result is that of a comparison with a topology made from the request."""
     known = topology(WORDS, COUNTS, epoch=3)
     assert known.equals_request(sent(COUNTS, WORDS, epoch=3))
     for other in OTHERS:
@@ -86,8 +86,8 @@ def test_sees_without_making_it_whether_a_request_says_the_same() -> None:
         assert Topology.from_request(other) != known
 
 
-def test_knows_what_is_read_and_by_whom() -> None:
-    """From outside: what must exist. Everything that is read or kept: what the metadata hash is about."""
+def test_topics_and_their_readers() -> None:
+    """Source topics have to exist. The metadata hash covers all topics that are consumed or kept."""
     known = topology(WORDS, COUNTS)
     assert list(known.subtopologies) == ["0", "1"]
     assert known.source_topics == ("extra", "text")
@@ -96,28 +96,28 @@ def test_knows_what_is_read_and_by_whom() -> None:
     assert topology().source_topics == topology().required_topics == ()
 
 
-def test_a_topic_that_two_read_is_required_once() -> None:
-    """No topic is counted twice in the hash, nor told twice as missing."""
+def test_a_topic_with_two_readers_is_required_once() -> None:
+    """No topic is hashed or reported as missing twice."""
     known = topology(sub("0", "a b"), sub("1", "b", state="b"))
     assert known.source_topics == ("a", "b")
     assert sorted(known.required_topics) == ["a", "b"]
 
 
-def test_state_is_what_has_a_changelog() -> None:
+def test_a_subtopology_with_a_changelog_is_stateful() -> None:
     known = topology(WORDS, sub("2", "text"))
     assert (known.is_stateful("1"), known.is_stateful("2")) == (True, False)
 
 
 @pytest.mark.parametrize("broken", [sent(epoch=-1), sent(sub("0", "a"), sub("0", "b"))])
-def test_what_kafka_cannot_hold_is_the_servers_error(broken: wire.Topology) -> None:
-    """A negative epoch and an id that comes twice: UNKNOWN_SERVER_ERROR, and no words."""
+def test_a_topology_that_kafka_cannot_represent_is_a_server_error(broken: wire.Topology) -> None:
+    """A negative epoch and a repeated id: UNKNOWN_SERVER_ERROR without a message."""
     with pytest.raises(GroupError) as refused:
         Topology.from_request(broken)
     assert (refused.value.error, refused.value.message) == (Errors.UNKNOWN_SERVER_ERROR, None)
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "expected"),
     [
         ([], []),
         (["b", "a"], ["a", "b"]),
@@ -128,13 +128,13 @@ def test_what_kafka_cannot_hold_is_the_servers_error(broken: wire.Topology) -> N
         (["é", "\N{GRINNING FACE}"], ["\N{GRINNING FACE}", "é"]),
     ],
 )
-def test_walks_as_a_java_hash_map(names: list[str], told: list[str]) -> None:
-    """Orders that a Java HashMap was seen to give; names of one hash come as they were put."""
-    assert hash_order(names) == told
+def test_hash_order_is_that_of_a_java_hash_map(names: list[str], expected: list[str]) -> None:
+    """Observed orders of a Java HashMap; names of equal hash keep their insertion order."""
+    assert hash_order(names) == expected
 
 
 @given(st.lists(st.text(), unique=True))
-def test_walking_leaves_nobody_out(names: list[str]) -> None:
-    """The order is one of all names, and the same each time."""
+def test_hash_order_has_all_names(names: list[str]) -> None:
+    """The order has all names, and is the same each time."""
     assert sorted(hash_order(names)) == sorted(names)
     assert hash_order(names) == hash_order(list(names))

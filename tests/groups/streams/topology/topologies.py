@@ -1,4 +1,4 @@
-"""Topologies in few words, and what Kafka 4.4.0 itself answered to many of them."""
+"""Builders of topologies, and recorded results of Kafka 4.4.0 for many of them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ VECTORS = Path(__file__).parents[3] / "vectors" / "streams"
 
 
 def vectors(name: str) -> list[dict[str, Any]]:
-    """Made by calling Kafka's classes: a case a line, with their answer under `kafka`."""
+    """Return recorded cases, one per line, with the result of Kafka's classes under `kafka`."""
     lines = gzip.decompress((VECTORS / f"{name}.jsonl.gz").read_bytes()).splitlines()
     return [json.loads(line) for line in lines]
 
 
-def info(said: str, rf: int = 0, **configs: str) -> wire.TopicInfo:
-    """`name`, or `name:partitions` where the topology fixes them."""
-    name, _, partitions = said.partition(":")
+def info(text: str, rf: int = 0, **configs: str) -> wire.TopicInfo:
+    """Return a topic; `text` is `name`, or `name:partitions` for a fixed partition count."""
+    name, _, partitions = text.partition(":")
     rows = tuple(wire.KeyValue(key=key.replace("_", "."), value=value) for key, value in configs.items())
     return wire.TopicInfo(
         name=name, partitions=int(partitions or 0), replication_factor=rf, topic_configs=rows
     )
 
 
-def infos(said: str | tuple[wire.TopicInfo, ...]) -> tuple[wire.TopicInfo, ...]:
-    return tuple(map(info, said.split())) if isinstance(said, str) else said
+def infos(text: str | tuple[wire.TopicInfo, ...]) -> tuple[wire.TopicInfo, ...]:
+    return tuple(map(info, text.split())) if isinstance(text, str) else text
 
 
 def sub(
@@ -41,7 +41,8 @@ def sub(
     state: str | tuple[wire.TopicInfo, ...] = "",
     joined: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (),
 ) -> wire.Subtopology:
-    """A subtopology; topics separated by spaces. `joined`: indexes of sources, of repartition sources."""
+    """Return a subtopology; topics are separated by spaces. `joined`: indexes of sources, of repartition
+    sources."""
     return wire.Subtopology(
         subtopology_id=name,
         source_topics=tuple(reads.split()),

@@ -1,7 +1,8 @@
-"""The pure core in a room of its own: a shard, its log as bytes, a clock, timers, and who asks.
+"""Test harness of the group core: a shard, its log as bytes, a clock, timers and pending background work.
 
-Whatever is decided is encoded, decoded and replayed, into the shard and into a second one that sees nothing
-but the log. There is no coordinator: a request is decided, and its records are durable at once.
+Every record of a decision is encoded, decoded and replayed into the shard and into a second, shadow shard
+that
+sees only the log. There is no coordinator: a decision's records are durable at once.
 """
 
 from __future__ import annotations
@@ -37,28 +38,28 @@ from konvene.sim.world.compaction import compacted
 ORDERS, AUDIT = (Uuid(name.encode().ljust(16, b"-")) for name in ("orders", "audit"))
 
 SOFT = {"soft", "reached_ms"}
-"""What of a consumer group its log does not say."""
+"""Fields of a consumer group that are not in its log."""
 
 Owned = dict[Uuid, tuple[int, ...]]
 
 
 def topics(version: int = 0, **counts: int) -> Topics:
-    """Topics by name, with so many partitions; an id is made of the name."""
+    """Return topics with the given partition counts; a topic's id is derived from its name."""
     return Topics(
         (Topic(name, Uuid(name.encode().ljust(16, b"-")), count) for name, count in counts.items()), version
     )
 
 
-def kept(group: Any) -> Any:
-    """What of a group has to be in its log; None where that says nothing of it yet."""
+def logged_state(group: Any) -> Any:
+    """Return the part of a group's state that its log must restore; None if nothing of it is logged yet."""
     if isinstance(group, ConsumerGroup):
         return {f.name: getattr(group, f.name) for f in fields(group) if f.name not in SOFT}
     settled = isinstance(group, ClassicGroup) and group.state in (State.STABLE, State.EMPTY)
     return classic_log.to_record(group) if settled else None
 
 
-class Room:
-    """See the top of this file."""
+class GroupHarness:
+    """A `GroupShard` that decides requests at once, with a clock and timers that the test drives."""
 
     def __init__(self, **settings: str) -> None:
         self.settings = {
@@ -71,14 +72,14 @@ class Room:
         self.shard, self.shadow = GroupShard(), GroupShard()
         self.batches: list[Batch] = []
         self.timers: dict[Any, int] = {}
-        self.wanted: list[Any] = []
-        self.why: list[Rebalance] = []
+        self.pending_work: list[Any] = []
+        self.rebalances: list[Rebalance] = []
         self.last = Outcome()
         self.replies: dict[int, Any] = {}
-        self.asked = 0
+        self.request_id = 0
 
     def configure(self, settings: dict[str, str]) -> None:
-        """Other settings; `_` stands for `.` in their names."""
+        """Override settings; `_` stands for `.` in their names."""
         self.settings |= {name.replace("_", "."): value for name, value in settings.items()}
         self.config, _ = BrokerConfig.load(overrides=list(self.settings.items()))
         self.group_configs = GroupConfigs(self.config)
@@ -95,97 +96,100 @@ class Room:
         return Context(
             self.now_ms,
             self.config,
-            self.asked,
+            self.request_id,
             version,
             client_id,
             "/127.0.0.1",
-            (f"{client_id}-{self.asked}",),
+            (f"{client_id}-{self.request_id}",),
             self.topics,
             self.group_configs,
             OFFERED,
         )
 
-    # --- what is asked ---
+    # --- requests ---
 
     def ask(self, request: Any, version: int, client_id: str = "someone") -> Any:
-        """The answer, the error of a refusal, or None where it is held back; `replies` has all answers."""
+        """Return the response, the error of a refusal, or None if the request waits; `replies` has every
+        response."""
         request = decode(type(request), version, encode(request, version))
-        self.asked += 1
+        self.request_id += 1
         try:
             outcome = self.shard.handle(request, self.context(client_id, version))
         except Refusal as refused:
             self.last = Outcome()
-            self.replies[self.asked] = refused.error
+            self.replies[self.request_id] = refused.error
             return refused.error
-        self.take(outcome)
-        return self.replies.get(self.asked)
+        self.apply(outcome)
+        return self.replies.get(self.request_id)
 
-    def beat(self, member_id: str, epoch: int = 0, **said: Any) -> ConsumerGroupHeartbeatResponse:
-        """A ConsumerGroupHeartbeat. One that joins reads `orders`, where it does not say what."""
-        told: dict[str, Any] = {"group_id": "g", "member_id": member_id, "member_epoch": epoch}
+    def beat(self, member_id: str, epoch: int = 0, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        """Send a ConsumerGroupHeartbeat; a joining member subscribes to `orders` unless `fields` has a
+        subscription."""
+        values: dict[str, Any] = {"group_id": "g", "member_id": member_id, "member_epoch": epoch}
         if epoch == 0:
-            told |= {"rebalance_timeout_ms": 30_000, "topic_partitions": ()}
-            if "subscribed_topic_regex" not in said:
-                told["subscribed_topic_names"] = ("orders",)
-        owned = said.pop("owned", None)
+            values |= {"rebalance_timeout_ms": 30_000, "topic_partitions": ()}
+            if "subscribed_topic_regex" not in fields:
+                values["subscribed_topic_names"] = ("orders",)
+        owned = fields.pop("owned", None)
         if owned is not None:
-            told["topic_partitions"] = tuple(
-                TopicPartitions(topic_id=topic, partitions=tuple(some)) for topic, some in owned.items()
+            values["topic_partitions"] = tuple(
+                TopicPartitions(topic_id=topic, partitions=tuple(partitions))
+                for topic, partitions in owned.items()
             )
-        answer = self.ask(ConsumerGroupHeartbeatRequest(**told | said), 1, member_id)
-        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
-        return answer
+        response = self.ask(ConsumerGroupHeartbeatRequest(**values | fields), 1, member_id)
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        return response
 
-    def stable(self, *member_ids: str, **said: Any) -> None:
-        """All of them in one group, each with its target."""
+    def stable(self, *member_ids: str, **fields: Any) -> None:
+        """Join the members and heartbeat until each has its target assignment."""
         for member_id in member_ids:
-            self.beat(member_id, **said)
+            self.beat(member_id, **fields)
         for _ in range(4):
             for member_id in member_ids:
                 current = self.member(member_id).current
-                self.beat(member_id, current.epoch, owned=plain(current.assigned))
+                self.beat(member_id, current.epoch, owned=without_epochs(current.assigned))
         assert repr(self.group) == f"<consumer g Stable epoch {self.group.epoch}, {len(member_ids)} members>"
 
     def advance(self, ms: int) -> None:
-        """Time passes, and timers run out."""
+        """Advance the clock and fire the timers that are due."""
         end = self.now_ms + ms
         while self.timers:
             key = min(self.timers, key=lambda key: (self.timers[key], repr(key)))
             if self.timers[key] > end:
                 break
             self.now_ms = max(self.now_ms, self.timers.pop(key))
-            self.take(self.shard.expire(key, self.context()))
+            self.apply(self.shard.expire(key, self.context()))
         self.now_ms = end
 
     def restart(self, *, compact: bool = False) -> None:
-        """Forget all but the log, which may have been compacted meanwhile."""
+        """Reload both shards from the log, optionally compacted first."""
         if compact:
             self.batches = compacted(self.batches, len(self.batches), False)
         self.shard, self.shadow = replayed(self.batches), replayed(self.batches)
         self.timers.clear()
-        self.wanted.clear()
-        self.asked += 1
-        self.take(self.shard.load(self.context()))
+        self.pending_work.clear()
+        self.request_id += 1
+        self.apply(self.shard.load(self.context()))
 
     def work(self, *, fails: bool = False) -> None:
-        """All that is to be done elsewhere is done, and what came of it told."""
-        wanted, self.wanted = self.wanted, []
-        for asked in wanted:
-            self.take(self.shard.handle(self.done(asked, fails), self.context()))
+        """Run the pending background work and deliver its results."""
+        wanted, self.pending_work = self.pending_work, []
+        for job in wanted:
+            self.apply(self.shard.handle(self.run_job(job, fails), self.context()))
 
     @staticmethod
-    def done(asked: Any, fails: bool = False) -> Any:
-        """What comes of work."""
-        if isinstance(asked, RegexesToResolve):
-            found = {} if fails else matching(asked.regexes, sorted(asked.topics.by_name))
-            return RegexesResolved(asked.group_id, found, asked.topics.version)
-        given = PartitionAssignorError("it fails") if fails else asked.assignor.assign(asked.spec)
-        return AssignmentComputed(asked.group_id, asked.epoch, asked.assignor.name, given)
+    def run_job(job: Any, fails: bool = False) -> Any:
+        """Return the result of one piece of background work."""
+        if isinstance(job, RegexesToResolve):
+            matches = {} if fails else matching(job.regexes, sorted(job.topics.by_name))
+            return RegexesResolved(job.group_id, matches, job.topics.version)
+        assignment = PartitionAssignorError("it fails") if fails else job.assignor.assign(job.spec)
+        return AssignmentComputed(job.group_id, job.epoch, job.assignor.name, assignment)
 
-    # --- what follows ---
+    # --- outcomes ---
 
-    def take(self, outcome: Outcome) -> None:
-        """Carry out what was decided."""
+    def apply(self, outcome: Outcome) -> None:
+        """Apply an outcome: log and replay its records, arm timers, collect work and responses."""
         self.last = outcome
         if outcome.records:
             batch = batch_of([encode_group_record(record) for record in outcome.records])
@@ -199,16 +203,16 @@ class Room:
                 self.timers.pop(timer.key, None)
             elif not (timer.unless_armed and timer.key in self.timers):
                 self.timers[timer.key] = self.now_ms + timer.after_ms
-        self.wanted += (effect.subject for effect in outcome.effects)
-        self.why += outcome.why
+        self.pending_work += (effect.subject for effect in outcome.effects)
+        self.rebalances += outcome.why
         self.replies |= dict(outcome.replies)
 
 
-def plain(epochs: Epochs) -> Owned:
-    """Partitions without the epochs in which they were assigned."""
-    return {topic: tuple(sorted(some)) for topic, some in epochs.items()}
+def without_epochs(epochs: Epochs) -> Owned:
+    """Return the partitions of an assignment without the epochs in which they were assigned."""
+    return {topic: tuple(sorted(partitions)) for topic, partitions in epochs.items()}
 
 
-def error(answer: Any) -> Errors:
-    """With which error something was answered."""
-    return answer if isinstance(answer, Errors) else Errors(answer.error_code)
+def error(response: Any) -> Errors:
+    """Return the error code of a response or refusal."""
+    return response if isinstance(response, Errors) else Errors(response.error_code)
