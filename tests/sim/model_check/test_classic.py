@@ -1,7 +1,7 @@
-"""The exhaustive search: it ends, it finds what it always finds, and it finds bugs by a short way.
+"""Model check of classic groups: it completes, its numbers of states are known, and it finds planted bugs.
 
-The numbers of states are pinned. A change of the core or of the model that changes them is to be looked at:
-more states mean that something new can happen. Put the new number here when it is understood.
+The numbers of states are pinned. Review a change of the core or of the model that changes them: more states
+mean new behaviour. Update the numbers once the change is understood.
 """
 
 from __future__ import annotations
@@ -25,12 +25,23 @@ from konvene.groups.shard import HANDLERS
 from konvene.messages.offset_commit import OffsetCommitRequest
 from konvene.messages.sync_group import SyncGroupRequest
 from konvene.sim.model_check import check_model
-from konvene.sim.model_check.core import Steps
-from konvene.sim.model_check.model import Model, check, is_stable
+from konvene.sim.model_check.core import StepCache
+from konvene.sim.model_check.model import (
+    ARRIVES,
+    ARRIVES_LATE,
+    ARRIVES_TWICE,
+    COORDINATOR_CRASHES,
+    RECEIVES,
+    SENDS,
+    STARTS,
+    Model,
+    check,
+    is_stable,
+)
 from konvene.sim.model_check.scenario import scenario
-from konvene.sim.model_check.states import small_group
-from konvene.sim.model_check.symmetry import Names
-from konvene.sim.model_check.values import Seat
+from konvene.sim.model_check.states import compact_group
+from konvene.sim.model_check.symmetry import Canonicalizer
+from konvene.sim.model_check.values import Member
 from konvene.sim.transcript.scenario import Scenario
 
 Patch = pytest.MonkeyPatch
@@ -39,13 +50,13 @@ Patch = pytest.MonkeyPatch
 # --- a core without bugs ---------------------------------------------------------------------------
 
 
-def test_nothing_is_wrong_with_two_members_two_partitions_and_a_fault() -> None:
-    """The default model is looked at to its end and is clean; the numbers are the known ones."""
+def test_default_bounds_have_no_violation() -> None:
+    """Two members, two partitions, one fault: the search is complete, with the pinned numbers."""
     report = check_model()
     assert report.violation is None, "\n".join(report.lines())
     assert report.complete
-    found = (report.states, report.transitions, report.depth, report.stable)
-    assert found == (27_459, 77_179, 44, 60)
+    counts = (report.states, report.transitions, report.depth, report.stable)
+    assert counts == (27_459, 77_179, 44, 60)
 
 
 @pytest.mark.parametrize(
@@ -60,54 +71,54 @@ def test_nothing_is_wrong_with_two_members_two_partitions_and_a_fault() -> None:
         ({"members": 3, "records": 0}, 1_975),
     ],
 )
-def test_smaller_models_are_clean_as_well(bounds: dict[str, int], states: int) -> None:
+def test_smaller_bounds_have_no_violation(bounds: dict[str, int], states: int) -> None:
     report = check_model(**{"faults": 0, **bounds})  # type: ignore[arg-type]
     assert report.complete, "\n".join(report.lines())
     assert report.states == states
 
 
-def test_a_limit_leaves_states_and_says_so() -> None:
+def test_limit_leaves_states_and_reports_them() -> None:
     report = check_model(limit=100)
     assert not report.complete
     assert report.violation is None
     assert report.left == report.states - 100
-    assert f"not complete: {report.left} states were found and not looked at" in report.lines()
+    assert f"not complete: {report.left} states were found and not expanded" in report.lines()
 
 
-def test_progress_is_told() -> None:
-    told: list[tuple[int, int, int]] = []
-    report = check_model(records=0, limit=5_000, progress=lambda *seen: told.append(seen))
-    assert [seen[0] for seen in told] == [5_000]
-    assert told[0][1] == report.states
+def test_progress_is_reported() -> None:
+    calls: list[tuple[int, int, int]] = []
+    report = check_model(records=0, limit=5_000, progress=lambda *counts: calls.append(counts))
+    assert [expanded for expanded, _, _ in calls] == [5_000]
+    assert calls[0][1] == report.states
 
 
 @pytest.mark.parametrize("bounds", [{"members": 0}, {"static": 3}, {"partitions": 9}, {"faults": -1}])
-def test_bounds_that_make_no_model_are_refused(bounds: dict[str, int]) -> None:
+def test_impossible_bounds_are_rejected(bounds: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="no such model"):
         check_model(**bounds)  # type: ignore[arg-type]
 
 
-def test_hash_order_changes_nothing(tmp_path: Path) -> None:
-    """Whatever PYTHONHASHSEED says, states and transitions are the same to the byte."""
+def test_export_does_not_depend_on_hash_order(tmp_path: Path) -> None:
+    """The exported states and transitions are equal bytes under every PYTHONHASHSEED."""
     code = (
         "import sys; from konvene.sim.model_check import check_model\n"
         "report = check_model(records=0, limit=1500); print(report.export(sys.argv[1]))"
     )
-    written = []
+    exports = []
     for seed in ("1", "2"):
         path = tmp_path / seed
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         subprocess.run([sys.executable, "-c", code, str(path)], check=True, env=environment, timeout=120)
-        written.append(path.read_bytes())
-    assert written[0] == written[1]
-    assert len(written[0]) > 100_000
+        exports.append(path.read_bytes())
+    assert exports[0] == exports[1]
+    assert len(exports[0]) > 100_000
 
 
-# --- what is written down --------------------------------------------------------------------------
+# --- reports and exports ---------------------------------------------------------------------------
 
 
-def test_what_is_exported_is_the_graph(tmp_path: Path) -> None:
-    """Every state once and in order, every transition between two of them, and the bounds in front."""
+def test_export_has_every_state_and_transition(tmp_path: Path) -> None:
+    """The bounds come first, then every state once and in order, and every transition between two of them."""
     report = check_model(faults=0)
     path = tmp_path / "states.jsonl"
     count = report.export(path)
@@ -126,132 +137,142 @@ def test_what_is_exported_is_the_graph(tmp_path: Path) -> None:
     } == {10}
 
 
-def test_a_tiny_model_can_be_drawn() -> None:
+def test_dot_has_a_line_per_transition() -> None:
     report = check_model(members=1, faults=0, records=0)
     dot = report.dot().splitlines()
     assert dot[0] == "digraph model_check {"
     assert len(dot) == report.transitions + 2
 
 
-def test_the_report_is_json_with_everything_that_is_told() -> None:
+def test_report_as_json() -> None:
     report = check_model(members=1, faults=0)
-    told = json.loads(json.dumps(report.as_dict()))
-    assert told["bounds"] == {
+    document = json.loads(json.dumps(report.as_dict()))
+    assert document["bounds"] == {
         "members": 1, "partitions": 2, "faults": 0, "static": 0, "starts": 1, "records": 1,
     }  # fmt: skip
-    assert told["complete"] is True
-    assert told["violation"] is None
-    remembers = {"OffsetsAreTheLastCommitted", "AssignmentsComeFromTheLeader", "EveryGenerationHasATrace"}
-    assert {"ReplayEqualsLive", "InstanceIdsAreUnique", "TimersMatchState", *remembers} <= set(
-        told["invariants"]
+    assert document["complete"] is True
+    assert document["violation"] is None
+    with_history = {"OffsetsAreTheLastCommitted", "AssignmentsComeFromTheLeader", "EveryGenerationHasATrace"}
+    assert {"ReplayEqualsLive", "InstanceIdsAreUnique", "TimersMatchState", *with_history} <= set(
+        document["invariants"]
     )
-    assert "SilentMembersExpire" in told["left_out"]
+    assert "SilentMembersExpire" in document["left_out"]
     assert report.lines()[-1] == "all invariants held"
 
 
 # --- names -----------------------------------------------------------------------------------------
 
 
-def test_states_that_differ_by_names_are_one() -> None:
-    """Whoever starts first, and whichever numbers are handed out: it is the same state."""
-    model = Model(2, 2, 0, 0, 1, 1, Steps(2))
-    names = Names(0)
+def test_states_that_differ_in_names_have_one_canonical_state() -> None:
+    """The order of starts and the numbers of member ids do not matter."""
+    model = Model(2, 2, 0, 0, 1, 1, StepCache(2))
+    canonicalizer = Canonicalizer(0)
 
-    def after(*wanted: tuple[str, int]) -> Any:
+    def after(*moves: tuple[str, int]) -> Any:
         state = model.first()
-        for what, who in wanted:
-            state = next(m.state for m in model.moves(state) if (m.what, m.who) == (what, who))
+        for label, number in moves:
+            state = next(m.state for m in model.moves(state) if (m.label, m.number) == (label, number))
         return state
 
-    one = after(("starts", 1), ("is heard", 1), ("hears", 1), ("starts", 2))
-    other = after(("starts", 1), ("starts", 2), ("is heard", 2), ("hears", 2))
+    one = after((STARTS, 1), (ARRIVES, 1), (RECEIVES, 1), (STARTS, 2))
+    other = after((STARTS, 1), (STARTS, 2), (ARRIVES, 2), (RECEIVES, 2))
     assert one != other
-    assert names.canonical(one) == names.canonical(other)
-    assert names.canonical(names.canonical(one)) == names.canonical(one)
+    assert canonicalizer.canonical(one) == canonicalizer.canonical(other)
+    assert canonicalizer.canonical(canonicalizer.canonical(one)) == canonicalizer.canonical(one)
 
 
 @pytest.mark.parametrize(
     ("members", "faults", "static"), [(2, 0, 0), (2, 0, 2), (1, 1, 0), (1, 1, 1), (2, 0, 1)]
 )
-def test_a_search_under_all_names_finds_the_same_states(members: int, faults: int, static: int) -> None:
-    """Names are left out and nothing else: who keeps them all comes to the same states, by more ways."""
-    model = Model(members, 2, faults, static, 1, 0, Steps(2))
-    names = Names(static)
-    todo = [model.first()]
-    named = set(todo)
-    while todo:
-        for move in model.moves(todo.pop()):
-            if move.state not in named:
-                named.add(move.state)
-                todo.append(move.state)
+def test_search_without_symmetry_reduction_finds_the_same_states(
+    members: int, faults: int, static: int
+) -> None:
+    """A search that distinguishes names finds more states, with the same set of canonical states."""
+    model = Model(members, 2, faults, static, 1, 0, StepCache(2))
+    canonicalizer = Canonicalizer(static)
+    queue = [model.first()]
+    visited = set(queue)
+    while queue:
+        for move in model.moves(queue.pop()):
+            if move.state not in visited:
+                visited.add(move.state)
+                queue.append(move.state)
     report = check_model(members, 2, faults, static, records=0)
-    assert len({names.canonical(state) for state in named}) == report.states
-    assert len(named) > report.states
+    assert len({canonicalizer.canonical(state) for state in visited}) == report.states
+    assert len(visited) > report.states
 
 
-# --- the same on a whole coordinator ----------------------------------------------------------------
+# --- the same path on a complete coordinator --------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_way_through_the_model_ends_in_the_same_group_on_a_whole_coordinator(seed: int) -> None:
-    """What the model says of the coordinator is what one with a log has, that is told the same."""
+def test_path_as_a_scenario_reaches_the_same_group(seed: int) -> None:
+    """A coordinator with a log has the group, timers and offsets of the model after the same requests."""
     random = Random(seed)
-    model = Model(3, 2, 3, seed % 3, 2, 2, Steps(2))
-    state, way = model.first(), []
+    model = Model(3, 2, 3, seed % 3, 2, 2, StepCache(2))
+    state, path = model.first(), []
     for _ in range(60):
         move = random.choice(list(model.moves(state)))
-        way.append((state, move, move.what))
+        path.append((state, move, move.label))
         state = move.state
-    text = scenario(model, way, state, None)
-    played = Scenario()
-    played.run(text.splitlines())
-    assert played.broken is None, text
-    runtime = played.life.runtime
-    live = small_group(runtime.core.groups["g"])
+    text = scenario(model, path, state, None)
+    replay = Scenario()
+    replay.run(text.splitlines())
+    assert replay.broken is None, text
+    runtime = replay.life.runtime
+    live = compact_group(runtime.core.groups["g"])
     group = state.coordinator.group
     assert group
     assert (live.state, live.generation) == (group.state, group.generation), text
-    assert [_seen(seat) for seat in live.seats] == [_seen(seat) for seat in group.seats], text
-    assert len(live.handed_out) == len(group.handed_out), text
-    assert len(live.to_sync) == len(group.to_sync), text
+    assert [_without_names(member) for member in live.members] == [
+        _without_names(member) for member in group.members
+    ], text
+    assert len(live.pending_joins) == len(group.pending_joins), text
+    assert len(live.pending_syncs) == len(group.pending_syncs), text
     armed = sorted(key[0] for key in runtime.timers if key[0] != "retention")
     coordinator = state.coordinator
     assert armed.count("session") == len(coordinator.sessions), text
     assert armed.count("join") == coordinator.join_timer, text
     assert armed.count("sync") == coordinator.sync_timer, text
-    held = {p: told.offset for p, told in runtime.core.offsets.get("g", {}).get("t", {}).items()}
-    assert [held.get(p, -1) for p in range(2)] == list(coordinator.offsets), text
+    offsets = {p: committed.offset for p, committed in runtime.core.offsets.get("g", {}).get("t", {}).items()}
+    assert [offsets.get(p, -1) for p in range(2)] == list(coordinator.offsets), text
 
 
-def _seen(seat: Seat) -> tuple[int, ...]:
-    """A seat without its names: who waits has another number there."""
-    return seat.instance, seat.given, int(seat.joins >= 0), int(seat.syncs >= 0), seat.is_new
+def _without_names(member: Member) -> tuple[int, ...]:
+    """Return a member without its id and without the numbers of its waiters, which differ in a scenario."""
+    return (
+        member.instance,
+        member.assignment,
+        int(member.join_waiter >= 0),
+        int(member.sync_waiter >= 0),
+        member.is_new,
+    )
 
 
-# --- what the protocol does not prevent ------------------------------------------------------------
+# --- a violation that the protocol permits ---------------------------------------------------------
 
 
-def test_a_generation_that_was_not_stored_is_made_again_and_its_old_leader_is_believed() -> None:
-    """Two faults, and members of a stable group without partitions: so it is in Kafka, and here.
+def test_late_assignment_of_an_unstored_generation_is_accepted_for_its_successor() -> None:
+    """With two faults a member of a stable group can have no partitions, in Kafka as here.
 
-    Generation 2 is told and not yet stored when the coordinator dies. The next coordinator has generation 1,
-    and makes another generation 2. A leader that hears of the first one only now, while a second copy of its
-    JoinGroup is in the other, assigns partitions to members that are no more. `check_model(faults=2)` finds
-    it.
+    Generation 2 is sent to the members, but not stored when the coordinator crashes. The next coordinator has
+    generation 1, and creates another generation 2. The leader receives the first one only now, while a
+    duplicate of its JoinGroup is in the second one, and assigns partitions to members that left.
+    `check_model(faults=2)` finds this.
     """
-    model = Model(2, 2, 2, 0, 1, 0, Steps(2))
+    model = Model(2, 2, 2, 0, 1, 0, StepCache(2))
     state = model.first()
-    for what, who in (
-        ("starts", 1), ("starts", 2), ("is heard", 1), ("is heard", 2), ("hears", 1), ("is heard", 1),
-        ("hears", 2), ("join timer rings", 0), ("hears", 1), ("is heard", 1), ("is heard", 2), ("hears", 1),
-        ("sends", 1), ("hears", 1), ("is heard, and again later", 1), ("hears", 2), ("coordinator dies", 0),
-        ("is heard", 2), ("hears", 2), ("is heard", 2), ("hears", 2), ("is heard", 2), ("heard late", 0),
-        ("hears", 1), ("is heard", 1), ("hears", 2), ("is heard", 2), ("hears", 1), ("hears", 2),
+    for label, number in (
+        (STARTS, 1), (STARTS, 2), (ARRIVES, 1), (ARRIVES, 2), (RECEIVES, 1), (ARRIVES, 1),
+        (RECEIVES, 2), ("join timer expires", 0), (RECEIVES, 1), (ARRIVES, 1), (ARRIVES, 2), (RECEIVES, 1),
+        (SENDS, 1), (RECEIVES, 1), (ARRIVES_TWICE, 1), (RECEIVES, 2), (COORDINATOR_CRASHES, 0),
+        (ARRIVES, 2), (RECEIVES, 2), (ARRIVES, 2), (RECEIVES, 2), (ARRIVES, 2), (ARRIVES_LATE, 0),
+        (RECEIVES, 1), (ARRIVES, 1), (RECEIVES, 2), (ARRIVES, 2), (RECEIVES, 1), (RECEIVES, 2),
     ):  # fmt: skip
-        state = next(m.state for m in model.moves(state) if (m.what, m.who) == (what, who))
+        state = next(m.state for m in model.moves(state) if (m.label, m.number) == (label, number))
         check(state)
-    assert [(client.phase, client.owned) for client in state.clients] == [("in", 1), ("in", 0)]
-    assert [move.what for move in model.moves(state) if move.spontaneous] == []
+    assert [(client.phase, client.owned) for client in state.clients] == [("active", 1), ("active", 0)]
+    assert [move.label for move in model.moves(state) if move.spontaneous] == []
     assert not is_stable(state, 2)
 
 
@@ -259,76 +280,76 @@ def test_a_generation_that_was_not_stored_is_made_again_and_its_old_leader_is_be
 
 
 def _accepts_another_generation(patch: Patch) -> None:
-    """A commit of the generation before is taken."""
+    """Accept a commit of the previous generation."""
     real = HANDLERS[OffsetCommitRequest]
 
-    def taken(shard: Any, request: Any, context: Any) -> Any:
+    def accept(shard: Any, request: Any, context: Any) -> Any:
         group = shard.groups.get(request.group_id)
         if group is not None and request.generation_id_or_member_epoch == group.generation - 1:
             request = request.replace(generation_id_or_member_epoch=group.generation)
         return real(shard, request, context)
 
-    patch.setitem(HANDLERS, OffsetCommitRequest, taken)
+    patch.setitem(HANDLERS, OffsetCommitRequest, accept)
 
 
 def _forgets_the_session_timer(patch: Patch) -> None:
-    """Whoever is handed a member id may keep it for ever."""
+    """Arm no session timer for a member id that was assigned in an empty group."""
     real = step.Decision.arm
 
-    def forgets(self: Any, key: Any, after_ms: int) -> None:
+    def arm_or_skip(self: Any, key: Any, after_ms: int) -> None:
         if key[0] != "session" or self.group.state is not State.EMPTY:
             real(self, key, after_ms)
 
-    patch.setattr(step.Decision, "arm", forgets)
+    patch.setattr(step.Decision, "arm", arm_or_skip)
 
 
 def _keeps_a_fenced_member(patch: Patch) -> None:
-    """A static member that came back is there twice."""
+    """Keep the old member when a static member returns under a new id."""
     real = join._replace_member_id
 
-    def both(group: ClassicGroup, old: Any, member_id: str) -> Any:
+    def keep_both(group: ClassicGroup, old: Any, member_id: str) -> Any:
         new = real(group, old, member_id)
         group.put(old)
         group.put(new)
         return new
 
-    patch.setattr(join, "_replace_member_id", both)
+    patch.setattr(join, "_replace_member_id", keep_both)
 
 
 def _forgets_the_record_of_a_replacement(patch: Patch) -> None:
-    """The new id of a static member is not written down."""
+    """Write no record of the new id of a static member."""
     real = join._keep_generation
 
-    def unwritten(step: Any, member: Any, old_member_id: str) -> None:
+    def discard_records(step: Any, member: Any, old_member_id: str) -> None:
         real(step, member, old_member_id)
         step.records.clear()
 
-    patch.setattr(join, "_keep_generation", unwritten)
+    patch.setattr(join, "_keep_generation", discard_records)
 
 
-def _gives_the_leaders_part_to_all(patch: Patch) -> None:
-    """Every member is given what the first of the assignment is."""
+def _assigns_the_first_members_partitions_to_all(patch: Patch) -> None:
+    """Give every member the first member's assignment."""
     real = step.Decision.propagate_assignment
 
-    def same(self: Any, assignments: dict[str, bytes]) -> None:
+    def assign_first(self: Any, assignments: dict[str, bytes]) -> None:
         first = next(iter(assignments.values()), b"")
         real(self, dict.fromkeys(assignments, first))
 
-    patch.setattr(step.Decision, "propagate_assignment", same)
+    patch.setattr(step.Decision, "propagate_assignment", assign_first)
 
 
-def _leaves_the_older_question_open(patch: Patch) -> None:
-    """Who asks to join a second time is answered once."""
+def _leaves_the_older_join_unanswered(patch: Patch) -> None:
+    """Do not answer the older one of two JoinGroup requests of a member."""
     real = join._update
 
-    def silent(step: Any, request: Any, member: Any) -> None:
+    def drop_waiter(step: Any, request: Any, member: Any) -> None:
         real(step, request, replace(member, join_waiter=None))
 
-    patch.setattr(join, "_update", silent)
+    patch.setattr(join, "_update", drop_waiter)
 
 
 def _raises_the_generation_twice(patch: Patch) -> None:
-    """A rebalance that completes raises the generation once more, behind its members' backs."""
+    """Increase the generation by two when a rebalance completes."""
     real = step.Decision.complete_join
 
     def twice(self: Any) -> None:
@@ -339,8 +360,8 @@ def _raises_the_generation_twice(patch: Patch) -> None:
     patch.setattr(step.Decision, "complete_join", twice)
 
 
-def _tells_every_leader_to_skip(patch: Patch) -> None:
-    """No leader is asked for an assignment, so nobody has anything to do."""
+def _lets_every_leader_skip(patch: Patch) -> None:
+    """Let every leader skip the assignment."""
     real = step.Decision.joined_response
 
     def skip(self: Any, member: Any, *, skip_assignment: bool = False) -> Any:
@@ -349,13 +370,13 @@ def _tells_every_leader_to_skip(patch: Patch) -> None:
     patch.setattr(step.Decision, "joined_response", skip)
 
 
-def _heartbeats_do_not_tell_of_a_rebalance(patch: Patch) -> None:
-    """A member is not told that it has to join again."""
+def _heartbeats_do_not_announce_rebalances(patch: Patch) -> None:
+    """Never answer a heartbeat with REBALANCE_IN_PROGRESS."""
     patch.setattr(heartbeat, "_REJOIN", heartbeat._ALIVE)
 
 
 def _writes_no_members(patch: Patch) -> None:
-    """A stable group is written down without its members."""
+    """Write the record of a stable group without members."""
     real = log.to_record
 
     def empty(group: ClassicGroup) -> Any:
@@ -365,25 +386,25 @@ def _writes_no_members(patch: Patch) -> None:
     patch.setattr(log, "to_record", empty)
 
 
-def _forgets_who_waits_for_the_leader(patch: Patch) -> None:
-    """A rebalance that starts leaves those open who wait for their assignment."""
+def _drops_pending_syncs(patch: Patch) -> None:
+    """Drop pending SyncGroup requests without a response when a rebalance starts."""
 
-    def forgets(self: Any) -> None:
+    def arm_or_skip(self: Any) -> None:
         for member in list(self.group.members.values()):
             self.group.put(replace(member, assignment=b"", sync_waiter=None))
 
-    patch.setattr(step.Decision, "_reset_assignments", forgets)
+    patch.setattr(step.Decision, "_reset_assignments", arm_or_skip)
 
 
-def _syncs_of_strangers(patch: Patch) -> None:
-    """A SyncGroup of another generation is answered."""
+def _accepts_syncs_of_another_generation(patch: Patch) -> None:
+    """Accept a SyncGroup of another generation."""
     real = HANDLERS[SyncGroupRequest]
 
-    def taken(shard: Any, request: Any, context: Any) -> Any:
+    def accept(shard: Any, request: Any, context: Any) -> Any:
         group = shard.groups.get(request.group_id)
         return real(shard, request.replace(generation_id=group.generation) if group else request, context)
 
-    patch.setitem(HANDLERS, SyncGroupRequest, taken)
+    patch.setitem(HANDLERS, SyncGroupRequest, accept)
 
 
 BUGS: list[tuple[Callable[[Patch], None], dict[str, int], str, int]] = [
@@ -391,21 +412,21 @@ BUGS: list[tuple[Callable[[Patch], None], dict[str, int], str, int]] = [
     (_forgets_the_session_timer, {"faults": 0}, "TimersMatchState", 2),
     (_keeps_a_fenced_member, {"faults": 0, "static": 1}, "SettledGroupsAreStored", 9),
     (_forgets_the_record_of_a_replacement, {"faults": 0, "static": 1}, "SettledGroupsAreStored", 9),
-    (_gives_the_leaders_part_to_all, {"faults": 0}, "AssignmentsComeFromTheLeader", 12),
-    (_leaves_the_older_question_open, {"records": 0}, "PendingRequestsAreTracked", 5),
+    (_assigns_the_first_members_partitions_to_all, {"faults": 0}, "AssignmentsComeFromTheLeader", 12),
+    (_leaves_the_older_join_unanswered, {"records": 0}, "PendingRequestsAreTracked", 5),
     (_raises_the_generation_twice, {"faults": 0}, "GenerationsIncrease", 5),
-    (_tells_every_leader_to_skip, {"faults": 0}, "EveryoneSettles", 8),
-    (_heartbeats_do_not_tell_of_a_rebalance, {"faults": 0}, "HeartbeatsChangeNothing", 13),
+    (_lets_every_leader_skip, {"faults": 0}, "EveryoneSettles", 8),
+    (_heartbeats_do_not_announce_rebalances, {"faults": 0}, "HeartbeatsChangeNothing", 13),
     (_writes_no_members, {"faults": 0}, "SettledGroupsAreStored", 7),
-    (_forgets_who_waits_for_the_leader, {"records": 0}, "PendingRequestsAreTracked", 13),
-    (_syncs_of_strangers, {}, "OtherGenerationsAreFenced", 12),
+    (_drops_pending_syncs, {"records": 0}, "PendingRequestsAreTracked", 13),
+    (_accepts_syncs_of_another_generation, {}, "OtherGenerationsAreFenced", 12),
 ]
 
 
 @pytest.mark.parametrize(
     ("plant", "bounds", "invariant", "steps"), BUGS, ids=[bug[0].__name__[1:] for bug in BUGS]
 )
-def test_a_planted_bug_is_found_by_a_short_way(
+def test_planted_bug_is_found_with_a_shortest_path(
     monkeypatch: Patch, plant: Callable[[Patch], None], bounds: dict[str, int], invariant: str, steps: int
 ) -> None:
     plant(monkeypatch)
@@ -418,21 +439,22 @@ def test_a_planted_bug_is_found_by_a_short_way(
     "plant",
     [
         _forgets_the_session_timer, _keeps_a_fenced_member, _forgets_the_record_of_a_replacement,
-        _gives_the_leaders_part_to_all, _leaves_the_older_question_open, _raises_the_generation_twice,
-        _heartbeats_do_not_tell_of_a_rebalance, _writes_no_members, _forgets_who_waits_for_the_leader,
-        _syncs_of_strangers, _accepts_another_generation,
+        _assigns_the_first_members_partitions_to_all, _leaves_the_older_join_unanswered,
+        _raises_the_generation_twice,
+        _heartbeats_do_not_announce_rebalances, _writes_no_members, _drops_pending_syncs,
+        _accepts_syncs_of_another_generation, _accepts_another_generation,
     ],
 )  # fmt: skip
-def test_a_violation_is_a_scenario_that_violates_the_same_invariant(
+def test_scenario_of_a_violation_violates_the_same_invariant(
     monkeypatch: Patch, plant: Callable[[Patch], None]
 ) -> None:
-    """The way there is played on a whole coordinator, which violates the invariant at the last command."""
+    """Replayed on a complete coordinator, the scenario violates the invariant at its last command."""
     bounds, invariant = next((bug[1], bug[2]) for bug in BUGS if bug[0] is plant)
     plant(monkeypatch)
     violation = check_model(**bounds).violation  # type: ignore[arg-type]
     assert violation is not None
     *before, last = violation.scenario.splitlines()
-    played = Scenario()
-    played.run(before)
-    assert played.broken is None, violation.scenario
-    assert played.run([last])[-1].startswith(f"broken {invariant}:"), violation.scenario
+    replay = Scenario()
+    replay.run(before)
+    assert replay.broken is None, violation.scenario
+    assert replay.run([last])[-1].startswith(f"broken {invariant}:"), violation.scenario

@@ -1,4 +1,4 @@
-"""All that can happen to a consumer group of two, and that planted bugs are found by a short way."""
+"""Model check of consumer groups: no violation, symmetry reduction, planted bugs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from konvene.sim.model_check.report import EVERYONE_SETTLES, SearchReport
 Patch = pytest.MonkeyPatch
 
 
-def searched(members: int = 2, partitions: int = 2, faults: int = 0, *, static: int = 0) -> SearchReport:
+def search(members: int = 2, partitions: int = 2, faults: int = 0, *, static: int = 0) -> SearchReport:
     return ConsumerGroupModel(members, partitions, faults, static=static).search()
 
 
@@ -28,40 +28,42 @@ def searched(members: int = 2, partitions: int = 2, faults: int = 0, *, static: 
 def test_every_invariant_holds_and_every_member_settles(
     members: int, partitions: int, faults: int, static: int, states: int
 ) -> None:
-    """Two members, answers that are lost, sessions that end, restarts, a topic that grows: all of it."""
-    found = searched(members, partitions, faults, static=static)
-    assert found.violated is None, (found.violated, found.path)
-    assert not found.stuck, found.stuck
-    assert not found.left
-    assert found.states >= states
+    """Complete searches, with lost responses, expired sessions, restarts and a topic that grows."""
+    report = search(members, partitions, faults, static=static)
+    assert report.violated is None, (report.violated, report.path)
+    assert not report.stuck, report.stuck
+    assert not report.left
+    assert report.states >= states
 
 
 @pytest.mark.parametrize(("members", "partitions", "faults"), [(2, 1, 0), (1, 1, 1)])
-def test_members_who_stand_for_one_another_are_as_many_states_fewer(
+def test_symmetry_reduction_divides_the_states_by_the_members(
     members: int, partitions: int, faults: int
 ) -> None:
-    """With the assignor that knows no names each state of two members was there twice, but for those that
-    look the same from both; as deep as before, and all else is as it was."""
-    apart, alike = (ConsumerGroupModel(members, partitions, faults, alike=alike) for alike in (False, True))
-    apart.assignors = alike.assignors
-    every, one = apart.search(), alike.search()
-    assert every.violation is None and one.violation is None
-    assert (every.depth, every.left) == (one.depth, one.left) == (every.depth, 0)
-    fewest = every.states // members
-    assert fewest <= one.states <= fewest + fewest // 20 + 1
+    """With the symmetric assignor each state of two members exists twice, unless it is its own mirror image;
+    the depth is the same."""
+    plain, symmetric = (
+        ConsumerGroupModel(members, partitions, faults, symmetric=symmetric) for symmetric in (False, True)
+    )
+    plain.assignors = symmetric.assignors
+    full, reduced = plain.search(), symmetric.search()
+    assert full.violation is None and reduced.violation is None
+    assert (full.depth, full.left) == (reduced.depth, reduced.left) == (full.depth, 0)
+    fewest = full.states // members
+    assert fewest <= reduced.states <= fewest + fewest // 20 + 1
 
 
-def test_three_members_as_far_as_twelve_steps() -> None:
-    """The whole of it is 76,854 states: `konvene sim model-check --groups consumer --members 3 --partitions 1
-    --faults 0`."""
-    found = ConsumerGroupModel(3, 1, 0).search(depth=12)
-    assert found.violation is None
-    assert (found.depth, found.left > 0) == (11, True)
-    assert found.states > 1_000
-    assert found.lines()[-1] == "all invariants held"
+def test_three_members_to_depth_twelve() -> None:
+    """The complete search, `konvene sim model-check --groups consumer --members 3 --partitions 1 --faults 0`,
+    has 76,854 states."""
+    report = ConsumerGroupModel(3, 1, 0).search(depth=12)
+    assert report.violation is None
+    assert (report.depth, report.left > 0) == (11, True)
+    assert report.states > 1_000
+    assert report.lines()[-1] == "all invariants held"
 
 
-def test_a_world_that_cannot_be_is_told() -> None:
+def test_impossible_bounds_are_rejected() -> None:
     for members, partitions, faults, static in (
         (0, 1, 0, 0),
         (9, 1, 0, 0),
@@ -73,19 +75,19 @@ def test_a_world_that_cannot_be_is_told() -> None:
             ConsumerGroupModel(members, partitions, faults, static=static)
 
 
-# --- what it finds -----------------------------------------------------------------------------------
+# --- planted bugs ------------------------------------------------------------------------------------
 
 
-def grants_what_others_have(m: Patch) -> None:
+def assigns_owned_partitions(m: Patch) -> None:
     m.setattr(ConsumerGroup, "owner_epoch", lambda group, topic, partition: NO_OWNER)
 
 
-def takes_silence_for_a_word(m: Patch) -> None:
+def treats_a_missing_report_as_revocation(m: Patch) -> None:
     sound: Any = current_assignment._holds_any
     m.setattr(current_assignment, "_holds_any", lambda owned, held: owned is not None and sound(owned, held))
 
 
-def never_gives_what_waits(m: Patch) -> None:
+def never_assigns_unreleased_partitions(m: Patch) -> None:
     sound: Any = current_assignment.next_assignment
 
     def advance(now: Any, target: Any, owned: Any, **more: Any) -> Any:
@@ -95,17 +97,17 @@ def never_gives_what_waits(m: Patch) -> None:
     m.setattr(targets, "next_assignment", advance)
 
 
-def fences_who_comes_back(m: Patch) -> None:
+def fences_a_rejoining_member(m: Patch) -> None:
     sound: Any = heartbeat._check_epoch
     m.setattr(heartbeat, "JOIN", 0)
     m.setattr(heartbeat, "_check_epoch", lambda member, epoch, owned: sound(member, epoch or 2**30, owned))
 
 
-def leaves_an_emptied_group_behind(m: Patch) -> None:
+def leaves_an_emptied_group_unassigned(m: Patch) -> None:
     sound: Any = leave.fence
 
-    def fence(step: Any, gone: Any) -> Any:
-        outcome = sound(step, gone)
+    def fence(step: Any, member: Any) -> Any:
+        outcome = sound(step, member)
         kept = [r for r in outcome.records if "TargetAssignmentMetadata" not in type(r.key).__name__]
         return outcome._replace(records=tuple(kept))
 
@@ -116,8 +118,8 @@ def keeps_the_old_target(m: Patch) -> None:
     sound: Any = targets._write
 
     def write(step: Any, member_id: str, before: Any, given: Any) -> None:
-        mine = given.get(member_id, {})
-        less = before is not None and sum(map(len, mine.values())) < sum(map(len, before.values()))
+        new = given.get(member_id, {})
+        less = before is not None and sum(map(len, new.values())) < sum(map(len, before.values()))
         if not less:
             sound(step, member_id, before, given)
 
@@ -125,29 +127,29 @@ def keeps_the_old_target(m: Patch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "faults", "invariant"),
+    ("plant", "faults", "invariant"),
     [
-        (grants_what_others_have, 0, "PartitionsHaveOneOwner"),
-        (takes_silence_for_a_word, 0, "RevocationsAreConfirmed"),
-        (never_gives_what_waits, 0, EVERYONE_SETTLES),
-        (fences_who_comes_back, 1, "HeartbeatErrorsAreExpected"),
-        (leaves_an_emptied_group_behind, 0, "EmptyGroupsHaveNoTargets"),
+        (assigns_owned_partitions, 0, "PartitionsHaveOneOwner"),
+        (treats_a_missing_report_as_revocation, 0, "RevocationsAreConfirmed"),
+        (never_assigns_unreleased_partitions, 0, EVERYONE_SETTLES),
+        (fences_a_rejoining_member, 1, "HeartbeatErrorsAreExpected"),
+        (leaves_an_emptied_group_unassigned, 0, "EmptyGroupsHaveNoTargets"),
         (keeps_the_old_target, 0, "TargetsAreComplete"),
     ],
     ids=lambda x: getattr(x, "__name__", None),
 )
-def test_a_planted_bug_is_found_by_a_short_way(
-    wrong: Callable[[Patch], None], faults: int, invariant: str, monkeypatch: Patch
+def test_planted_bug_is_found_with_a_short_path(
+    plant: Callable[[Patch], None], faults: int, invariant: str, monkeypatch: Patch
 ) -> None:
-    """The invariant that it breaks, or that somebody is stuck; the way is told step by step."""
-    wrong(monkeypatch)
-    found = searched(partitions=1 + (not faults), faults=faults)
-    assert found.violation is not None
-    assert found.violation.invariant == invariant, found
-    assert found.as_dict()["violation"]["path"] == list(found.stuck or found.path)
-    assert 0 < len(found.stuck or found.path) < 20
+    """The search reports the violated invariant, or a state that never settles, with the path to it."""
+    plant(monkeypatch)
+    report = search(partitions=1 + (not faults), faults=faults)
+    assert report.violation is not None
+    assert report.violation.invariant == invariant, report
+    assert report.as_dict()["violation"]["path"] == list(report.stuck or report.path)
+    assert 0 < len(report.stuck or report.path) < 20
 
 
-def test_the_same_search_finds_the_same() -> None:
-    """Two searches are the same, number by number."""
-    assert replace(searched(partitions=1)) == searched(partitions=1)
+def test_search_is_deterministic() -> None:
+    """Two searches with equal bounds have equal reports."""
+    assert replace(search(partitions=1)) == search(partitions=1)

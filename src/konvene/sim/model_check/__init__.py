@@ -1,4 +1,4 @@
-"""Everything that can happen to a small group: all interleavings on the real core, breadth first."""
+"""Model checking: explore every interleaving of a small group breadth-first, on the production core."""
 
 from __future__ import annotations
 

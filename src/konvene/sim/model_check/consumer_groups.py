@@ -8,10 +8,10 @@ Names and times are left out: epochs are relative to the group's, so a group tha
 the same state. Beside the invariants of `konvene.sim.invariants`, no client may believe to own a partition
 that the coordinator could assign to another member.
 
-Three members have too many states to tell them apart. There dynamic members stand for one another: states
-that differ only in their names are one, and partitions are assigned by `in_turn`, which knows members only by
-their order in the group (the production assignors sort by name, and are checked with two members). Where even
-that is too large, a search ends at a depth and covers everything that fits into so many transitions.
+With three members the search is too large without symmetry reduction. Dynamic members are then
+interchangeable: states that differ only in their names are one, and partitions are assigned by
+`assign_symmetrically`, which depends only on the order of members in the group (the production assignors sort
+by name, and are checked with two members). Where even that is too large, the search ends at a depth.
 
 Simpler than the model of classic groups (`search`): no slow disk, no commits, no members under another's id.
 """
@@ -69,7 +69,7 @@ from konvene.sim.model_check.group_model import (
     with_client,
     without_messages,
 )
-from konvene.sim.model_check.symmetric_assignor import in_turn
+from konvene.sim.model_check.symmetric_assignor import assign_symmetrically
 from konvene.sim.world.event import Event, Invariant, InvariantViolation, View
 
 INVARIANTS = (
@@ -93,7 +93,7 @@ class Client(NamedTuple):
     held: Held = frozenset()
     target: Held | None = None
     has_all_tags: bool = True
-    owes: bool = False
+    owes_report: bool = False
     """Whether it carried out something that it has not reported."""
     question: ConsumerGroupHeartbeatRequest | None = None
     answer: ConsumerGroupHeartbeatResponse | None = None
@@ -115,14 +115,14 @@ class State(NamedTuple):
 
 
 class ConsumerGroupModel(GroupModel):
-    """See `GroupModel` for the bounds. With `alike`, dynamic members stand for one another; the default for
-    three of them."""
+    """Model of a consumer group. See `GroupModel` for the bounds. With `symmetric`, dynamic members are
+    interchangeable; the default for three of them."""
 
     invariants: tuple[type[Invariant], ...] = INVARIANTS
 
     def __init__(
         self, members: int = 2, partitions: int = 2, faults: int = 1, *, static: int = 0, joins: int = 1,
-        alike: bool | None = None,
+        symmetric: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__(members, partitions, faults, static, joins)
         self.begin = State(
@@ -133,8 +133,8 @@ class ConsumerGroupModel(GroupModel):
             False,
             faults,
         )
-        self.alike = members - static > 2 if alike is None else alike
-        self.assignors = {"uniform": Assignor("uniform", in_turn)} if self.alike else OFFERED
+        self.symmetric = members - static > 2 if symmetric is None else symmetric
+        self.assignors = {"uniform": Assignor("uniform", assign_symmetrically)} if self.symmetric else OFFERED
         self.topics = tuple(Topics([Topic("orders", ORDERS, partitions + more)]) for more in (0, 1))
         self.config, _ = BrokerConfig.load(overrides=[("group.consumer.assignment.interval.ms", "0")])
         self.group_configs = GroupConfigs(self.config)
@@ -153,7 +153,7 @@ class ConsumerGroupModel(GroupModel):
             for c in state.clients
         ]  # fmt: skip
         names = {c.member_id: c.member_id for c in state.clients}
-        if self.alike:
+        if self.symmetric:
             order = self._order(state, clients)
             clients = [clients[n] for n in order]
             dynamic = [n for n in order if not state.clients[n].static]
@@ -197,7 +197,7 @@ class ConsumerGroupModel(GroupModel):
         group = state.group
         if group is None:
             return not inside
-        if any(c.question or c.answer or c.owes or c.target is not None for c in inside):
+        if any(c.question or c.answer or c.owes_report or c.target is not None for c in inside):
             return False
         if group.members.keys() != {c.member_id for c in inside}:
             return False
@@ -235,16 +235,19 @@ class ConsumerGroupModel(GroupModel):
 
     def carries_out(self, state: State, index: int, client: Client) -> Iterator[Transition]:
         if client.inside and client.target is not None and _may_carry_out(client):
-            done = client._replace(held=client.target, target=None, owes=True)
+            done = client._replace(held=client.target, target=None, owes_report=True)
             yield Transition(f"{client.name} carries out", with_client(state, index, done), True)
 
     def _timers(self, state: State, group: ConsumerGroup) -> Iterator[Transition]:
         alive = {c.member_id for c in state.clients if c.inside}
         for member in list(group.members.values()):
             dead = member.member_id not in alive
-            owes = member.current.state is MemberState.UNREVOKED_PARTITIONS
-            for kind, may in (("session", dead or state.faults), ("revocation", owes and state.faults)):
-                if may:
+            is_revoking = member.current.state is MemberState.UNREVOKED_PARTITIONS
+            for kind, is_possible in (
+                ("session", dead or state.faults),
+                ("revocation", is_revoking and state.faults),
+            ):
+                if is_possible:
                     cost = 0 if dead and kind == "session" else 1
                     after = self.decide(state, None, (kind, GROUP, member.member_id))[0]
                     label = f"the {kind} timeout of {member.member_id} expires"
@@ -280,15 +283,15 @@ class ConsumerGroupModel(GroupModel):
             self.group_configs,
             self.assignors,
         )
-        refused = None
+        rejected = None
         try:
             outcome = shard.expire(key, context) if request is None else shard.handle(request, context)
         except GroupError as error:
-            outcome, refused = None, error.error
+            outcome, rejected = None, error.error
         for record in (*outcome.records, *outcome.soft_records) if outcome is not None else ():
             shard.replay(record)
         group: Any = shard.groups.get(GROUP)
-        answer = refused if outcome is None else next((r.response for r in outcome.replies), None)
+        answer = rejected if outcome is None else next((r.response for r in outcome.replies), None)
         event = Event(
             "timer" if request is None else "request",
             SimpleNamespace(topics=topics),  # type: ignore[arg-type]
@@ -320,7 +323,7 @@ def _next_heartbeat(client: Client) -> Client:
     """Return the client with its next heartbeat: full after a lost response, else only what changed."""
     joins, everything = client.epoch == 0, client.has_all_tags or client.epoch == 0
     owned = None
-    if everything or client.owes:
+    if everything or client.owes_report:
         owned = (
             (TopicPartitions(topic_id=ORDERS, partitions=tuple(sorted(client.held))),) if client.held else ()
         )
@@ -333,7 +336,7 @@ def _next_heartbeat(client: Client) -> Client:
         subscribed_topic_names=("orders",) if everything else None,
         topic_partitions=() if joins else owned,
     )
-    return client._replace(question=request, has_all_tags=False, owes=False)
+    return client._replace(question=request, has_all_tags=False, owes_report=False)
 
 
 def _after_response(client: Client) -> Client:
@@ -341,17 +344,17 @@ def _after_response(client: Client) -> Client:
     client = client._replace(answer=None)
     error = answer if isinstance(answer, Errors) else Errors(answer.error_code)
     if error in FENCED:
-        return client._replace(epoch=0, held=frozenset(), target=None, has_all_tags=True, owes=False)
+        return client._replace(epoch=0, held=frozenset(), target=None, has_all_tags=True, owes_report=False)
     if error is not Errors.NONE:  # The client stops, and may be started again.
         return Client(client.name, client.static, client.life, joins=client.joins)
     assignment = answer.assignment
-    target, owes = client.target, client.owes
+    target, owes_report = client.target, client.owes_report
     if assignment is not None:
         assigned = frozenset(p for t in assignment.topic_partitions for p in t.partitions)
         target = assigned if assigned != client.held else None
         # An assignment that it never carried out was withdrawn: it has to report what it owns.
-        owes = owes or (target is None and client.target is not None)
-    return client._replace(epoch=answer.member_epoch, target=target, owes=owes)
+        owes_report = owes_report or (target is None and client.target is not None)
+    return client._replace(epoch=answer.member_epoch, target=target, owes_report=owes_report)
 
 
 def _check_owners(state: State) -> None:

@@ -1,16 +1,17 @@
-"""The real core, stepped from one small value to the next.
+"""Steps of the production core, from one `Coordinator` value to the next.
 
-`Steps` makes a `GroupShard` from a `Coordinator`, lets it handle, expire or load, replays what it decided
-(into a shadow from the bytes, as a log would give them) and reads the shard back into a `Coordinator`. A
-decision depends on nothing else, so the same step is made once and remembered. The invariants are held
-against it when it is made. They are the very classes of `sim.invariants`; what an invariant remembers of the
-past is put into it from the value, and that is why `given` and `told` are part of a `Coordinator`.
+`StepCache` builds a `GroupShard` from a `Coordinator`, lets it handle a request, expire a timer or load, and
+replays the records of the outcome: into the shard as they are, into a shadow shard from their bytes, as a log
+would return them. Then it converts the shard back to a `Coordinator`. The outcome depends on nothing else, so
+each distinct step is taken once and cached. A new step is checked against the invariants of `sim.invariants`;
+the history of an invariant is restored from the `Coordinator`, which has `leader_assignment` and `has_cause`
+for that reason.
 
-The shell's laws hold: a step's records are one batch, and its answers belong to whoever calls, who lets them
-leave when the batch is durable. The retention timer is always armed and never rings.
+As in the runtime, the records of a step are one batch, and responses are sent when that batch is durable,
+which is up to the caller. The retention timer is always armed and never expires.
 
-Left out are invariants that remember how long something takes: the model has no clock. Still ugly: `_Bench`
-looks like a `GroupRuntime` to the invariants because it has the same names, not because a type says so.
+Left out are invariants about durations, because the model has no clock. `_StepRuntime` has the attributes of
+a `GroupRuntime` that invariants read; it is no subclass of it.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from konvene.sim.invariants.log import DecisionsAreOneBatch, RequestsAreAnswered
 from konvene.sim.invariants.offsets import OffsetsAreTheLastCommitted, entry_of
 from konvene.sim.journal import Batch, batch_of
 from konvene.sim.model_check.states import (
+    compact_group,
+    compact_stored,
     live_group,
     offset_records,
-    small_group,
-    small_stored,
+    pending_requests,
     stored_records,
-    waiting,
 )
 from konvene.sim.model_check.values import (
     CLIENT_HOST,
     CLIENT_ID,
-    GHOST,
+    DISCONNECTED_SENDER,
     GROUP,
     INITIAL_DELAY_MS,
     JOIN,
@@ -56,17 +57,17 @@ from konvene.sim.model_check.values import (
     TOPIC,
     VERSIONS,
     Coordinator,
-    Words,
-    bits,
-    bits_of,
+    Message,
+    assignment_bytes,
+    build_request,
+    compact_response,
+    error_response,
+    format_request,
     instance_name,
     instance_number,
-    is_request,
     member_name,
     member_number,
-    real_request,
-    refused,
-    small_answer,
+    partition_mask,
     topics,
 )
 from konvene.sim.world.event import Event, Invariant, InvariantViolation, View, full_view
@@ -76,103 +77,104 @@ if TYPE_CHECKING:
 
 KINDS = ("classic", "static")
 
-REMINDED = (
+RESTORABLE = (
     RequestsAreAnsweredOnce, DecisionsAreOneBatch, OffsetsAreTheLastCommitted, AssignmentsComeFromTheLeader,
     EveryGenerationHasATrace,
 )  # fmt: skip
-"""Invariants that remember the past, where `_Bench` tells them what it was. Others that do are left out."""
+"""Invariants with a history that `_StepRuntime` restores. Other invariants with a history are left out."""
 
 
 class Step(NamedTuple):
-    """What came of a step."""
+    """Outcome of a step."""
 
     after: Coordinator
-    answers: tuple[tuple[int, Words], ...]
-    """Who is answered, and what. Nobody who is gone is listed."""
-    wrote: bool
-    """Whether there was a batch."""
-    waits: bool
-    """Of a request: it has no answer yet."""
-    told: Words = ()
-    """What is told whoever asked, also where nobody hears it."""
+    responses: tuple[tuple[int, Message], ...]
+    """Response to each waiter that is still connected."""
+    has_batch: bool
+    """Whether the step wrote a batch."""
+    is_pending: bool
+    """Whether the request of the step has no response yet."""
+    own_response: Message = ()
+    """Response to the request of the step, even if its sender is disconnected."""
 
 
 class ViolatingStep(InvariantViolation):
-    """A step that does not keep an invariant, or fails.
+    """A step that violates an invariant or raises an exception.
 
-    `what` is the request, or "session", "join", "sync" or "load"; `who` the client, or the timer's member."""
+    `trigger` is the request, or "session", "join", "sync" or "load"; `number` is the client, or the member of
+    the timer."""
 
-    def __init__(self, error: Exception, what: Words | str, who: int) -> None:
+    def __init__(self, error: Exception, trigger: Message | str, number: int) -> None:
         if isinstance(error, InvariantViolation):
             super().__init__(error.invariant, error.why)
         else:
             super().__init__("CoresDoNotFail", repr(error))
-        self.what, self.who = what, who
+        self.trigger, self.number = trigger, number
 
     @property
     def step(self) -> str:
-        """In words."""
-        if not isinstance(self.what, str):
-            return f"{f'client {self.who} is heard' if self.who else 'heard late'}: {is_request(self.what)}"
-        if self.what == "load":
+        """The step as text."""
+        if not isinstance(self.trigger, str):
+            event = f"client {self.number}: request arrives" if self.number else "delayed request arrives"
+            return f"{event}: {format_request(self.trigger)}"
+        if self.trigger == "load":
             return "a coordinator loads"
-        return f"{self.what} timer rings" + (f" (member {self.who})" if self.who else "")
+        return f"{self.trigger} timer expires" + (f" (member {self.number})" if self.number else "")
 
 
-class Steps:
-    """The steps of one search. Raises `InvariantViolation` from a step that does not keep an invariant."""
+class StepCache:
+    """Steps of one search, cached. A new step that violates an invariant or fails raises `ViolatingStep`."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self.topics = topics(partitions)
-        told = {"group.initial.rebalance.delay.ms": str(INITIAL_DELAY_MS)}
-        self.config = BrokerConfig.load(overrides=list(told.items()))[0].values
+        overrides = [("group.initial.rebalance.delay.ms", str(INITIAL_DELAY_MS))]
+        self.config = BrokerConfig.load(overrides=overrides)[0].values
         self.group_configs = GroupConfigs(self.config)
-        found = [type(made) for made in invariants_of(KINDS)]
-        self.invariants = [made for made in found if made in REMINDED or "__init__" not in vars(made)]
-        self.left_out = [made for made in found if made not in self.invariants]
-        self._known: dict[tuple[Any, ...], Step] = {}
-        self._shape: dict[Coordinator, Coordinator] = {}
+        classes = [type(invariant) for invariant in invariants_of(KINDS)]
+        self.invariants = [each for each in classes if each in RESTORABLE or "__init__" not in vars(each)]
+        self.left_out = [each for each in classes if each not in self.invariants]
+        self._steps: dict[tuple[Any, ...], Step] = {}
+        self._coordinators: dict[Coordinator, Coordinator] = {}
 
     def __repr__(self) -> str:
-        return f"<steps: {len(self._known)} made>"
+        return f"<StepCache: {len(self._steps)} steps>"
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._steps)
 
-    def ask(self, before: Coordinator, asked: Words, waiter: int, fresh: int) -> Step:
-        """A request arrives; `fresh` is the number of a member id that nobody has."""
-        key = (before, asked, waiter, fresh)
-        return self._known.get(key) or self._make(key, lambda bench: bench.ask(asked, waiter, fresh))
+    def handle(self, before: Coordinator, request: Message, waiter: int, fresh: int) -> Step:
+        """Return the step of a request that arrives; `fresh` is the number of an unused member id."""
+        key = (before, request, waiter, fresh)
+        return self._steps.get(key) or self._take(key, lambda runtime: runtime.handle(request, waiter, fresh))
 
-    def ring(self, before: Coordinator, timer: str, member: int = 0) -> Step:
-        """A timer rings: "session", "join" or "sync"."""
+    def expire(self, before: Coordinator, timer: str, member: int = 0) -> Step:
+        """Return the step of a timer that expires: "session", "join" or "sync"."""
         key = (before, timer, member)
-        return self._known.get(key) or self._make(key, lambda bench: bench.ring(timer, member))
+        return self._steps.get(key) or self._take(key, lambda runtime: runtime.expire(timer, member))
 
     def load(self, before: Coordinator) -> Step:
-        """The coordinator is gone, and another one reads its log."""
+        """Return the step of a new coordinator that loads the log of `before`."""
         key = (before, "load")
-        return self._known.get(key) or self._make(key, lambda bench: bench.load())
+        return self._steps.get(key) or self._take(key, lambda runtime: runtime.load())
 
-    def _make(self, key: tuple[Any, ...], step: Callable[[_Bench], Step]) -> Step:
-        """A step that is made for the first time. Equal coordinators become one object."""
-        what = key[1]
+    def _take(self, key: tuple[Any, ...], run: Callable[[_StepRuntime], Step]) -> Step:
+        """Take a new step and cache it. Equal coordinators become one object."""
         try:
-            made = step(_Bench(self, key[0]))
+            step = run(_StepRuntime(self, key[0]))
         except Exception as error:
-            raise ViolatingStep(error, what, key[2] if key[2:] else 0) from error
-        made = made._replace(after=self._shape.setdefault(made.after, made.after))
-        self._known[key] = made
-        return made
+            raise ViolatingStep(error, key[1], key[2] if key[2:] else 0) from error
+        step = step._replace(after=self._coordinators.setdefault(step.after, step.after))
+        self._steps[key] = step
+        return step
 
-    def nothing(self) -> Coordinator:
-        """An empty log, loaded."""
+    def empty_coordinator(self) -> Coordinator:
+        """Return a coordinator that loaded an empty log."""
         return Coordinator((), (), (-1,) * self.partitions, (), 0, 0, (), 0)
 
 
 class _Timers:
-    """What invariants ask of a coordinator."""
+    """Armed timers, as attributes of a coordinator."""
 
     def __init__(self) -> None:
         self.deadlines: dict[Any, int] = {RETENTION: 1}
@@ -194,20 +196,20 @@ class _Log:
         return len(self.batches)
 
 
-class _Bench:
-    """A shard, its shadow and its timers, for one step. Has the names of a `GroupRuntime` that invariants
-    use."""
+class _StepRuntime:
+    """A shard, its shadow and its timers for one step, with the attributes of a `GroupRuntime` that
+    invariants read."""
 
     event_queue = _Clock()
     now_ms = NOW_MS
 
-    def __init__(self, steps: Steps, before: Coordinator) -> None:
+    def __init__(self, steps: StepCache, before: Coordinator) -> None:
         self.before = before
         self.config, self.topics, self._partitions = steps.config, steps.topics, steps.partitions
         self._group_configs = steps.group_configs
         self.core, self.shadow = GroupShard(), GroupShard()
         self.log, self.coordinator = _Log(), _Timers()
-        self._names: dict[int, str] = {}
+        self._member_names: dict[int, str] = {}
         for record in stored_records(before):
             self.shadow.replay(record)
         for commit in offset_records(before):
@@ -215,13 +217,13 @@ class _Bench:
             self.shadow.replay(commit)
         if before.group:
             self.core.replay(ClassicGroupSnapshot(live_group(before.group)))
-            self._names = {seat.member: member_name(*seat[:2]) for seat in before.group.seats}
+            self._member_names = {m.member: member_name(*m[:2]) for m in before.group.members}
         self._arm(before)
         self.kept = {name: group.copy() for name, group in self.core.groups.items()}
-        self.undecided: dict[int, Struct] = dict(waiting(before, self._partitions))
-        self.invariants = [made() for made in steps.invariants]
+        self.undecided: dict[int, Struct] = dict(pending_requests(before, self._partitions))
+        self.invariants = [invariant() for invariant in steps.invariants]
         self._observe = observer(self.invariants)
-        self._remind()
+        self._restore_history()
 
     def _arm(self, before: Coordinator) -> None:
         armed = self.coordinator.deadlines
@@ -233,10 +235,10 @@ class _Bench:
             armed[sync_key(GROUP)] = 1
 
     def _name(self, member: int) -> str:
-        return self._names.get(member) or member_name(member, 0)
+        return self._member_names.get(member) or member_name(member, 0)
 
-    def _remind(self) -> None:
-        """Invariants that remember the past are told of it."""
+    def _restore_history(self) -> None:
+        """Set the history of the `RESTORABLE` invariants from the coordinator value."""
         before, stored = self.before, self.before.stored
         for invariant in self.invariants:
             if type(invariant) is RequestsAreAnsweredOnce:
@@ -248,18 +250,18 @@ class _Bench:
                 invariant.expected = {key: entry_of(committed) for key, committed in held.items()}
             elif type(invariant) is AssignmentsComeFromTheLeader and stored:
                 invariant.assigned[GROUP, stored.generation] = {
-                    f"instance {instance_name(i)}" if i else self._name(m): bits(given)
-                    for i, m, given in before.given
+                    f"instance {instance_name(i)}" if i else self._name(m): assignment_bytes(mask)
+                    for i, m, mask in before.leader_assignment
                 }
-            elif type(invariant) is EveryGenerationHasATrace and stored and before.told:
+            elif type(invariant) is EveryGenerationHasATrace and stored and before.has_cause:
                 invariant.traced.add((GROUP, stored.generation))
 
-    # --- the three steps ---
+    # --- steps ---
 
-    def ask(self, asked: Words, waiter: int, fresh: int) -> Step:
-        api = asked[0]
-        request = real_request(asked, self._partitions)
-        number = waiter or GHOST
+    def handle(self, request: Message, waiter: int, fresh: int) -> Step:
+        api = request[0]
+        message = build_request(request, self._partitions)
+        number = waiter or DISCONNECTED_SENDER
         context = Context(
             NOW_MS,
             self.config,
@@ -273,58 +275,58 @@ class _Bench:
             OFFERED,
         )
         event = self._event("request")
-        event.api, event.request = type(request).__name__.removesuffix("Request"), request
+        event.api, event.request = type(message).__name__.removesuffix("Request"), message
         event.version, event.client_id, event.waiter = context.api_version, CLIENT_ID, number
-        self.undecided[number] = request
+        self.undecided[number] = message
         try:
-            event.outcome = self.core.handle(request, context)
+            event.outcome = self.core.handle(message, context)
         except Refusal as refusal:
             event.answer = refusal.error
-            return self._done(event, asked, ((number, refused(asked, refusal.error)),))
+            return self._finish(event, ((number, error_response(request, refusal.error)),))
         event.answered = event.outcome.replies
         event.answer = dict(event.answered).get(number)
-        return self._done(event, asked, self._small(event.outcome, asked, number))
+        return self._finish(event, self._responses(event.outcome, request, number))
 
-    def ring(self, timer: str, member: int) -> Step:
+    def expire(self, timer: str, member: int) -> Step:
         key = session_key(GROUP, self._name(member)) if timer == "session" else (timer, GROUP)
         del self.coordinator.deadlines[key]
-        context = self._nobody_asks()
+        context = self._timer_context()
         event = self._event("timer")
         event.key = key
         event.outcome = self.core.expire(key, context)
         event.answered = event.outcome.replies
-        return self._done(event, (0,), self._small(event.outcome, (0,), GHOST))
+        return self._finish(event, self._responses(event.outcome, (0,), DISCONNECTED_SENDER))
 
-    def _nobody_asks(self) -> Context:
+    def _timer_context(self) -> Context:
         return Context(
             NOW_MS, self.config, topics=self.topics, group_configs=self._group_configs, assignors=OFFERED
         )
 
     def load(self) -> Step:
-        ended = full_view(self.core)
+        before = full_view(self.core)
         self.core = GroupShard()
         for record in (*stored_records(self.before), *offset_records(self.before)):
             self.core.replay(record)
         self.coordinator = _Timers()
-        context = self._nobody_asks()
+        context = self._timer_context()
         outcome = self.core.load(context)
         self.coordinator.deadlines.clear()
-        self._carry_out(outcome)
+        self._apply(outcome)
         self.undecided.clear()
-        event = Event("loaded", cast("GroupRuntime", self), ended, full_view(self.core), outcome=outcome)
+        event = Event("loaded", cast("GroupRuntime", self), before, full_view(self.core), outcome=outcome)
         self._observe(event)
         self.kept = {name: group.copy() for name, group in self.core.groups.items()}
-        self._look()
-        return Step(self._after(), (), False, False)
+        self._audit()
+        return Step(self._value(), (), False, False)
 
-    # --- what follows ---
+    # --- effects of an outcome ---
 
     def _event(self, kind: str) -> Event:
         view = View(dict(self.core.groups), full_view(self.core).offsets)
         return Event(kind, cast("GroupRuntime", self), view, view)
 
-    def _carry_out(self, outcome: Outcome) -> Batch | None:
-        """As a coordinator does: records, then soft records, then timers."""
+    def _apply(self, outcome: Outcome) -> Batch | None:
+        """Apply the records, the soft-state records and the timers of an outcome; return its batch."""
         batch = None
         if outcome.records:
             batch = batch_of(encode_group_record(record) for record in outcome.records)
@@ -341,10 +343,10 @@ class _Bench:
                 self.coordinator.deadlines.pop(timer.key, None)
         return batch
 
-    def _done(self, event: Event, asked: Words, answers: Iterable[tuple[int, Words]]) -> Step:
+    def _finish(self, event: Event, answers: Iterable[tuple[int, Message]]) -> Step:
         outcome = event.outcome
         if outcome is not None:
-            event.batch = self._carry_out(outcome)
+            event.batch = self._apply(outcome)
             event.changed = bool(outcome.records or outcome.soft_records)
         answered = {waiter for waiter, _ in event.answered}
         if event.answer is not None:
@@ -355,73 +357,80 @@ class _Bench:
             event.after = full_view(self.core)
         self._observe(event)
         self.kept = {name: group.copy() for name, group in self.core.groups.items()}
-        self._look()
-        told = dict(answers)
-        heard = tuple((waiter, words) for waiter, words in told.items() if waiter < GHOST)
-        waits = event.kind == "request" and event.answer is None
-        return Step(self._after(), heard, event.batch is not None, waits, told.get(event.waiter, ()))
+        self._audit()
+        responses = dict(answers)
+        connected = tuple(
+            (waiter, response) for waiter, response in responses.items() if waiter < DISCONNECTED_SENDER
+        )
+        is_pending = event.kind == "request" and event.answer is None
+        own_response = responses.get(event.waiter, ())
+        return Step(self._value(), connected, event.batch is not None, is_pending, own_response)
 
-    def _small(self, outcome: Outcome, asked: Words, number: int) -> tuple[tuple[int, Words], ...]:
-        waited = {waiter: _API_OF.get(type(request), 0) for waiter, request in self.undecided.items()}
+    def _responses(self, outcome: Outcome, request: Message, number: int) -> tuple[tuple[int, Message], ...]:
+        """Return the responses of an outcome to pending requests. Waiter `number` sent `request`."""
+        pending_apis = {waiter: _API_OF.get(type(request), 0) for waiter, request in self.undecided.items()}
         return tuple(
             (
                 reply.waiter,
-                small_answer(asked if reply.waiter == number else (waited[reply.waiter],), reply.response),
+                compact_response(
+                    request if reply.waiter == number else (pending_apis[reply.waiter],), reply.response
+                ),
             )
             for reply in outcome.replies
-            if reply.waiter in waited
+            if reply.waiter in pending_apis
         )
 
-    def _look(self) -> None:
+    def _audit(self) -> None:
         view = full_view(self.core)
         self._observe(Event("audit", cast("GroupRuntime", self), view, view))
 
     def due_ms(self, key: Any) -> int | None:
-        """What was armed in this step has its true distance; the rest rings some time."""
+        """Return the delay of a timer; 1 if it was armed before this step. None if it is not armed."""
         return self.coordinator.deadlines.get(key)
 
-    # --- back to a value ---
+    # --- conversion to a value ---
 
-    def _after(self) -> Coordinator:
-        group, told = _classic(self.core), _classic(self.shadow)
+    def _value(self) -> Coordinator:
+        group, replayed = _classic(self.core), _classic(self.shadow)
         armed = self.coordinator.deadlines
-        held = self.core.offsets.get(GROUP, {}).get(TOPIC, {})
-        offsets = tuple(held[p].offset if p in held else -1 for p in range(self._partitions))
+        committed = self.core.offsets.get(GROUP, {}).get(TOPIC, {})
+        offsets = tuple(committed[p].offset if p in committed else -1 for p in range(self._partitions))
         sessions = sorted(member_number(key[2]) for key in armed if key[0] == "session")
         return Coordinator(
-            group=small_group(group) if group is not None else (),
-            stored=small_stored(told) if told is not None else (),
+            group=compact_group(group) if group is not None else (),
+            stored=compact_stored(replayed) if replayed is not None else (),
             offsets=offsets,
             sessions=tuple(sessions),
             join_timer=int(join_key(GROUP) in armed),
             sync_timer=int(sync_key(GROUP) in armed),
-            **_remembered(self.invariants, told),
+            **_history(self.invariants, replayed),
         )
 
 
 def _classic(shard: GroupShard) -> ClassicGroup | None:
     group = shard.groups.get(GROUP)
-    assert group is None or isinstance(group, ClassicGroup), f"{group!r} where all speak the classic protocol"
+    assert group is None or isinstance(group, ClassicGroup), f"{group!r} is not a classic group"
     return group
 
 
 _API_OF: dict[type, int] = {JoinGroupRequest: JOIN, SyncGroupRequest: SYNC}
-"""Of requests that wait."""
+"""APIs whose requests can be pending."""
 
 
-def _remembered(invariants: list[Invariant], told: ClassicGroup | None) -> dict[str, Any]:
-    """What the invariants have to remember of the generation that is stored."""
-    if told is None:
-        return {"given": (), "told": 0}
-    given: dict[str, bytes] = {}
-    was_told = told.generation == 0  # The first one there is no cause for.
+def _history(invariants: list[Invariant], stored: ClassicGroup | None) -> dict[str, Any]:
+    """Return the fields of `Coordinator` that `_restore_history` needs, for the stored generation."""
+    if stored is None:
+        return {"leader_assignment": (), "has_cause": 0}
+    assignments: dict[str, bytes] = {}
+    has_cause = stored.generation == 0  # Generation 0 has no cause.
     for invariant in invariants:
         if type(invariant) is AssignmentsComeFromTheLeader:
-            given = invariant.assigned.get((GROUP, told.generation), {})
+            assignments = invariant.assigned.get((GROUP, stored.generation), {})
         elif type(invariant) is EveryGenerationHasATrace:
-            was_told |= (GROUP, told.generation) in invariant.traced
-    found = []
-    for who, what in given.items():
-        instance = instance_number(who.removeprefix("instance ")) if who.startswith("instance ") else 0
-        found.append((instance, 0 if instance else member_number(who), bits_of(what)))
-    return {"given": tuple(found), "told": int(was_told)}
+            has_cause |= (GROUP, stored.generation) in invariant.traced
+    leader_assignment = []
+    for owner, assignment in assignments.items():
+        instance = instance_number(owner.removeprefix("instance ")) if owner.startswith("instance ") else 0
+        member = 0 if instance else member_number(owner)
+        leader_assignment.append((instance, member, partition_mask(assignment)))
+    return {"leader_assignment": tuple(leader_assignment), "has_cause": int(has_cause)}

@@ -1,9 +1,9 @@
-"""Model check of a small group whose coordinator assigns: what consumer, share and streams groups have in
-common.
+"""Model check of a small group with server-side assignment: the part that consumer, share and streams groups
+have in common.
 
 A state is the group, what each client believes, the messages between them, and the number of faults left.
-From each state every transition is taken. A subclass says what a state is, how its core decides, and which
-transitions there are beside those of clients: a client starts, sends a heartbeat, carries out its assignment,
+From each state every transition is taken. A subclass defines a state, the decisions of its core, and which
+transitions it adds to those of clients: a client starts, sends a heartbeat, carries out its assignment,
 leaves; a request arrives, a response arrives; as a fault, either is lost.
 
 Each decision is checked against the invariants of `konvene.sim.invariants`. After a complete search each
@@ -31,7 +31,7 @@ FENCED = (Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID)
 
 
 class Transition(NamedTuple):
-    """What happens, and the state after it."""
+    """A labelled transition, and the state after it."""
 
     label: str
     state: Any
@@ -40,10 +40,10 @@ class Transition(NamedTuple):
 
 
 class GroupModel:
-    """A small world: `members` clients, the first `static` of them static, each started at most `joins`
-    times, a static one once more.
+    """Model of `members` clients, the first `static` of them static, each started at most `joins` times, a
+    static one once more.
 
-    Raises ValueError for bounds that make no world."""
+    Raises ValueError for impossible bounds."""
 
     invariants: tuple[type[Any], ...] = ()
     begin: Any
@@ -54,9 +54,9 @@ class GroupModel:
             "members": members, "partitions": partitions, "faults": faults, "static": static, "starts": joins,
         }  # fmt: skip
         if not 0 <= static <= members <= len(NAMES) or min(members, partitions, joins) < 1 or faults < 0:
-            raise ValueError(f"there is no such model: {self.bounds}")
+            raise ValueError(f"no such model: {self.bounds}")
 
-    # --- what a subclass says ---
+    # --- for subclasses ---
 
     def key(self, state: Any) -> Hashable:
         """Return the same value for states that behave alike. Epochs count from the group's."""
@@ -134,7 +134,7 @@ class GroupModel:
                     labels.append(transition.label)
 
         def path(number: int) -> tuple[str, ...]:
-            return tuple(labels[each] for each in found.path_to(number)[1:])
+            return tuple(labels[number] for number in found.path_to(number)[1:])
 
         try:
             found.run(expand, limit=limit, depth=depth, progress=progress)

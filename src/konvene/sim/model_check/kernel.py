@@ -1,8 +1,8 @@
 """Breadth-first search: every state that can be reached, in the order in which it is found.
 
-States are numbered from 0. Two states with the same key are one. The kernel keeps keys, parents, depths and
-spontaneous transitions (those that need no fault and no decision of a client); what a state is, and what is
-checked in it, is the caller's, whose `expand` visits each successor.
+States are numbered from 0. Two states with the same key are one. The kernel stores keys, parents, depths and
+spontaneous transitions (those that need no fault and no decision of a client). The caller defines states and
+their checks; its `expand` visits each successor.
 """
 
 from __future__ import annotations

@@ -1,424 +1,457 @@
-"""What can happen next: clients, what is under way, timers, and faults from a budget.
+"""Transitions of the model of a classic group: clients, messages, timers, and a budget of faults.
 
-The model is one group of classic, eager consumers, dynamic and static, in front of one coordinator. Clients
-keep to the protocol as `members.classic` does; they are values here. Each has one question at a time.
+The model is one group of classic consumers with the eager protocol, dynamic and static, and one coordinator.
+Clients are values that follow the protocol as `members.classic` does. Each has one request at a time.
 
-    a question    may arrive now or later; a heartbeat or a commit arrives when it is sent, for one that
-                  arrives later is the same as one that is sent later
-    an answer     may be heard now or later, and others go on meanwhile
-    a LeaveGroup  is under way when its client is gone already, and may be overtaken by its client's next life
-    a timer       is armed or it is not. It may ring at any moment, but not while somebody alive is about to
-                  make it unnecessary: then it costs a fault, for somebody was too slow. So a session ends by
-                  itself only for a member id that no client uses, a rebalance where nobody comes any more,
-                  and the first one, which waits for its initial delay, at any moment
+    request     arrives now or later. A heartbeat or a commit arrives when it is sent: one that arrives later
+                equals one that is sent later
+    response    is received now or later, in any order with the messages of other clients
+    LeaveGroup  is under way after its client has stopped; a new start of the client may overtake it
+    timer       is armed or not, and may expire at any moment. If a live client is about to cancel it, the
+                expiry costs a fault: the client was too slow. Without a fault expire the session of a member
+                id that no client uses, a rebalance that no client can still join, and the delay of the
+                initial rebalance
 
-Faults: a request or an answer is lost, a connection breaks under a question that waits, a request arrives a
-second time and late, a client dies (what it said last may still arrive) and may be started again, somebody is
-too slow, the coordinator dies at any moment, and before or after the batch at hand is durable.
+Faults: a request or a response is lost; the connection of a pending request breaks; a request is duplicated
+and delayed; a client dies, may be started again, and its last request may still arrive; a client is too slow;
+the coordinator crashes at any moment, also before or after the batch at hand is durable.
 
-So every generation has a cause that is counted, in a start, a stop or a fault, and the space is finite. What
-is not modelled: cooperative members, more than one group, changing subscriptions, compaction, time.
+Every generation is caused by a start, a stop or a fault, and all of these are bounded, so the number of
+states is finite. Not modelled: the cooperative protocol, several groups, changes of subscriptions,
+compaction, time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from konvene.errors import Errors
-from konvene.sim.model_check.core import Step, Steps
+from konvene.sim.model_check.core import Step, StepCache
 from konvene.sim.model_check.values import (
     COMMIT,
+    DISCONNECTED,
     FETCH,
     HEARTBEAT,
     JOIN,
     LEAVE,
+    NO_RESPONSE,
     NO_WAITER,
-    NOBODY,
     NONE,
-    SILENCE,
     SYNC,
     Client,
     Coordinator,
-    Seat,
+    Member,
+    Message,
     State,
-    Words,
-    named,
+    members_in,
 )
 from konvene.sim.world.event import InvariantViolation
 
-LOST = (Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION)
-RETRIED = (
-    SILENCE, Errors.REBALANCE_IN_PROGRESS, Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS,
+FENCED = (Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION)
+RETRIABLE = (
+    NO_RESPONSE, Errors.REBALANCE_IN_PROGRESS, Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS,
     Errors.UNKNOWN_SERVER_ERROR,
 )  # fmt: skip
 
 
-class Move(NamedTuple):
-    """A transition. `who` is a client's number, or a member's for a timer, or 0."""
+STARTS, STOPS, DIES = "starts", "stops", "dies"
+DIES_AFTER_REQUEST = "dies, its request is delayed"
+ARRIVES = "request arrives"
+ARRIVES_TWICE = "request arrives, a duplicate is delayed"
+ARRIVES_UNSTORED = "request arrives, the coordinator crashes before its batch is durable"
+ARRIVES_STORED = "request arrives, the coordinator crashes after its batch is durable"
+ARRIVES_LATE = "delayed request arrives"
+SENDS = "sends"
+SENDS_TWICE = "sends, a duplicate is delayed"
+SENDS_AND_DIES = "sends and dies, its request is delayed"
+RECEIVES = "receives response"
+REQUEST_LOST, RESPONSE_LOST = "request is lost", "response is lost"
+DISCONNECTED_PENDING = "connection of a pending request breaks"
+COORDINATOR_CRASHES = "coordinator crashes"
+COORDINATOR_CRASHES_AND_DISCONNECTS = "coordinator crashes, all messages are lost"
+"""Labels of moves. A heartbeat or a commit is sent and arrives in one move, `SENDS`."""
 
-    what: str
-    who: int
-    said: Words
+
+class Move(NamedTuple):
+    """A transition.
+
+    `number` is a client, the member of a timer, or 0; `message` is the request or the response, if any."""
+
+    label: str
+    number: int
+    message: Message
     state: State
     fault: bool = False
     spontaneous: bool = True
-    """Whether it happens by itself: nobody has to want it, and nothing has to break."""
+    """Whether the move needs neither a decision to start, commit or stop nor a fault."""
+
+
+def is_timer(move: Move) -> bool:
+    """Return True if the move is the expiry of a timer; its label then begins with the name of the timer."""
+    return " timer expires" in move.label
 
 
 class Model(NamedTuple):
-    """The bounds of a model, and its moves."""
+    """The bounds of a model, and its moves. The first `static` members are static."""
 
     members: int
     partitions: int
     faults: int
     static: int
     starts: int
-    """How often a dynamic client may be started; a static one may once more."""
+    """How often a dynamic client may be started; a static one may be started once more."""
     records: int
-    """How far a partition may be read and committed."""
-    steps: Steps
+    """Number of records per partition that are consumed and committed."""
+    steps: StepCache
 
     def first(self) -> State:
-        """Nobody is there, and the log is empty."""
-        clients = tuple(_gone(self.starts + (number <= self.static)) for number in range(1, self.members + 1))
-        return State(self.steps.nothing(), clients, (), self.faults)
+        """Return the initial state: no client is started, and the log is empty."""
+        clients = tuple(
+            _absent(self.starts + (number <= self.static)) for number in range(1, self.members + 1)
+        )
+        return State(self.steps.empty_coordinator(), clients, (), self.faults)
 
     def moves(self, state: State) -> Iterator[Move]:
-        """All that can happen in a state."""
+        """Yield all moves of a state."""
         for number, client in enumerate(state.clients, 1):
-            kind = client.slot[0] if client.slot else ""
-            if kind == "asks":
-                yield from self._arrivals(state, number, client.slot[1])
-            elif kind == "hears":
-                yield self._hears(state, number, client)
-            elif client.phase == "gone":
-                if client.lives:
-                    yield self._starts(state, number, client)
+            kind = client.exchange[0] if client.exchange else ""
+            if kind == "request":
+                yield from self._arrivals(state, number, client.exchange[1])
+            elif kind == "response":
+                yield self._receive(state, number, client)
+            elif client.phase == "absent":
+                if client.starts_left:
+                    yield self._start(state, number, client)
             elif not kind:
-                yield from self._wishes(state, number, client)
-            if state.faults and client.phase != "gone":
+                yield from self._member_moves(state, number, client)
+            if state.faults and client.phase != "absent":
                 yield from self._client_faults(state, number, client, kind)
-        yield from self._late(state)
-        yield from self._timers(state)
+        yield from self._delayed_requests(state)
+        yield from self._timer_moves(state)
         if state.faults:
-            yield from self._coordinator_dies(state)
+            yield from self._coordinator_crashes(state)
 
     # --- requests --------------------------------------------------------------------------------
 
-    def _arrivals(self, state: State, number: int, asked: Words) -> Iterator[Move]:
-        step = self._ask(state, asked, number)
-        yield Move("is heard", number, asked, _after(state, step, number, asked))
+    def _arrivals(self, state: State, number: int, request: Message) -> Iterator[Move]:
+        step = self._handle(state, request, number)
+        yield Move(ARRIVES, number, request, _after(state, step, number, request))
         if state.faults:
-            if step.wrote:
-                yield from self._dies_at(state, step, number, asked)
-            late = _spend(state)._replace(late=(*state.late, asked))
-            twice = _after(late, step, number, asked)
-            yield Move("is heard, and again later", number, asked, twice, fault=True)
+            if step.has_batch:
+                yield from self._crashes_at(state, step, number, request)
+            duplicated = _spend_fault(state)._replace(delayed=(*state.delayed, request))
+            yield Move(ARRIVES_TWICE, number, request, _after(duplicated, step, number, request), fault=True)
 
-    def _ask(self, state: State, asked: Words, number: int, *, late: bool = False) -> Step:
+    def _handle(self, state: State, request: Message, number: int, *, is_delayed: bool = False) -> Step:
         before = state.coordinator
-        step = self.steps.ask(before, asked, number, fresh(state))
-        if not late:
+        step = self.steps.handle(before, request, number, fresh_member(state))
+        if not is_delayed:
             pairs = zip(before.offsets, step.after.offsets, strict=True)
-            back = [p for p, (old, new) in enumerate(pairs) if new < old]
-            if back:
-                told = f"partition {back[0]}: {before.offsets}, now {step.after.offsets}"
-                raise InvariantViolation("CommitsDoNotGoBack", told)
+            decreased = [p for p, (old, new) in enumerate(pairs) if new < old]
+            if decreased:
+                why = f"partition {decreased[0]}: {before.offsets}, now {step.after.offsets}"
+                raise InvariantViolation("CommitsDoNotGoBack", why)
         return step
 
-    def _late(self, state: State) -> Iterator[Move]:
-        for at, asked in enumerate(state.late):
-            if asked not in state.late[:at]:
-                rest = state._replace(late=state.late[:at] + state.late[at + 1 :])
-                step = self._ask(state, asked, NOBODY, late=True)
-                yield Move("heard late", 0, asked, _after(rest, step, 0, asked))
+    def _delayed_requests(self, state: State) -> Iterator[Move]:
+        for index, request in enumerate(state.delayed):
+            if request not in state.delayed[:index]:
+                rest = state._replace(delayed=state.delayed[:index] + state.delayed[index + 1 :])
+                step = self._handle(state, request, DISCONNECTED, is_delayed=True)
+                yield Move(ARRIVES_LATE, 0, request, _after(rest, step, 0, request))
 
-    # --- what clients want -----------------------------------------------------------------------
+    # --- clients ---------------------------------------------------------------------------------
 
     def _instance(self, number: int) -> int:
         return number if number <= self.static else 0
 
     def _join(self, number: int, client: Client) -> Client:
-        """Ask to be in the next generation: an eager member has given up all it had."""
-        asked = (JOIN, client.member, self._instance(number))
-        return Client("joining", client.member, -1, 0, (), client.lives, ("asks", asked))
+        """Return the client with a JoinGroup under way. With the eager protocol it has revoked everything."""
+        request = (JOIN, client.member, self._instance(number))
+        return Client("joining", client.member, -1, 0, (), client.starts_left, ("request", request))
 
-    def _starts(self, state: State, number: int, client: Client) -> Move:
-        client = self._join(number, client._replace(lives=client.lives - 1))
-        return Move("starts", number, (), _set(state, number, client), spontaneous=False)
+    def _start(self, state: State, number: int, client: Client) -> Move:
+        client = self._join(number, client._replace(starts_left=client.starts_left - 1))
+        return Move(STARTS, number, (), _with_client(state, number, client), spontaneous=False)
 
-    def _wishes(self, state: State, number: int, client: Client) -> Iterator[Move]:
-        """A member with nothing to wait for sends a heartbeat, commits, or stops."""
+    def _member_moves(self, state: State, number: int, client: Client) -> Iterator[Move]:
+        """Yield the moves of a member without a request under way: heartbeat, commit, stop."""
         own = (client.member, self._instance(number), client.generation)
-        beat = (HEARTBEAT, *own)
-        step = self._ask(state, beat, number)
-        if step.answers != ((number, (HEARTBEAT, NONE)),) or step.after != state.coordinator:
-            yield Move("sends", number, beat, _after(state, step, number, beat))
-        for partition, at in enumerate(client.at):
-            if 0 <= at < self.records:
-                commit = (COMMIT, *own, partition, at + 1)
-                step = self._ask(state, commit, number)
+        heartbeat = (HEARTBEAT, *own)
+        step = self._handle(state, heartbeat, number)
+        if step.responses != ((number, (HEARTBEAT, NONE)),) or step.after != state.coordinator:
+            yield Move(SENDS, number, heartbeat, _after(state, step, number, heartbeat))
+        for partition, position in enumerate(client.positions):
+            if 0 <= position < self.records:
+                commit = (COMMIT, *own, partition, position + 1)
+                step = self._handle(state, commit, number)
                 done = _after(state, step, number, commit)
-                yield Move("sends", number, commit, done, spontaneous=False)
+                yield Move(SENDS, number, commit, done, spontaneous=False)
                 if state.faults:
-                    yield from self._dies_at(state, step, number, commit)
-                    twice = _spend(done)._replace(late=(*done.late, commit))
-                    yield Move("sends, and again later", number, commit, twice, fault=True)
-                    dead = _set(_spend(state), number, _gone(client.lives + 1))
-                    dead = dead._replace(late=(*dead.late, commit))
-                    yield Move("sends, dies, heard later", number, commit, dead, fault=True)
-        stopped = _set(state, number, _gone(client.lives))
+                    yield from self._crashes_at(state, step, number, commit)
+                    duplicated = _spend_fault(done)._replace(delayed=(*done.delayed, commit))
+                    yield Move(SENDS_TWICE, number, commit, duplicated, fault=True)
+                    dead = _with_client(_spend_fault(state), number, _absent(client.starts_left + 1))
+                    dead = dead._replace(delayed=(*dead.delayed, commit))
+                    yield Move(SENDS_AND_DIES, number, commit, dead, fault=True)
+        stopped = _with_client(state, number, _absent(client.starts_left))
         if not self._instance(number):
             leave = (LEAVE, client.member, 0)
-            yield Move("stops", number, leave, stopped._replace(late=(*state.late, leave)), spontaneous=False)
-        elif client.lives:
-            yield Move("stops", number, (), stopped, spontaneous=False)
+            left = stopped._replace(delayed=(*state.delayed, leave))
+            yield Move(STOPS, number, leave, left, spontaneous=False)
+        elif client.starts_left:
+            yield Move(STOPS, number, (), stopped, spontaneous=False)
 
-    # --- answers ---------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------
 
-    def _hears(self, state: State, number: int, client: Client) -> Move:
-        told: Words = client.slot[1]
-        api, error = told[0], told[1]
-        client = client._replace(slot=())
+    def _receive(self, state: State, number: int, client: Client) -> Move:
+        response: Message = client.exchange[1]
+        api, error = response[0], response[1]
+        client = client._replace(exchange=())
         if error == NONE:
-            client = self._accepted(state, number, client, told)
+            client = self._accept(state, number, client, response)
         elif api == JOIN and error == Errors.MEMBER_ID_REQUIRED:
-            client = self._join(number, client._replace(member=told[2]))
-        elif error in LOST:
+            client = self._join(number, client._replace(member=response[2]))
+        elif error in FENCED:
             keeps_id = error == Errors.ILLEGAL_GENERATION and api != JOIN
             client = self._join(number, client if keeps_id else client._replace(member=0))
-        elif (api in (JOIN, SYNC) and error in RETRIED) or error == Errors.REBALANCE_IN_PROGRESS:
+        elif (api in (JOIN, SYNC) and error in RETRIABLE) or error == Errors.REBALANCE_IN_PROGRESS:
             client = self._join(number, client)
-        elif error not in RETRIED:  # An error after which a consumer does not go on.
-            client = _gone(client.lives)
-        return Move("hears", number, told, _set(state, number, client))
+        elif error not in RETRIABLE:  # A fatal error stops the client.
+            client = _absent(client.starts_left)
+        return Move(RECEIVES, number, response, _with_client(state, number, client))
 
-    def _accepted(self, state: State, number: int, client: Client, told: Words) -> Client:
-        api = told[0]
+    def _accept(self, state: State, number: int, client: Client, response: Message) -> Client:
+        api = response[0]
         if api == JOIN:
-            _, _, member, generation, listed, skip = told
-            given = self._assign(listed) if not skip else ()
-            asked = (SYNC, member, self._instance(number), generation, given)
-            return Client("syncing", member, generation, 0, (), client.lives, ("asks", asked))
+            _, _, member, generation, listed, skip = response
+            assignments = self._assign(listed) if not skip else ()
+            request = (SYNC, member, self._instance(number), generation, assignments)
+            return Client("syncing", member, generation, 0, (), client.starts_left, ("request", request))
         if api == SYNC:
-            owned = max(told[2], 0)
-            offsets = self.steps.ask(state.coordinator, (FETCH,), NOBODY, 0).told[2]
-            at = tuple(max(0, o) if owned >> p & 1 else -1 for p, o in enumerate(offsets))
-            return client._replace(phase="in", owned=owned, at=at)
+            owned = max(response[2], 0)
+            offsets = self.steps.handle(state.coordinator, (FETCH,), DISCONNECTED, 0).own_response[2]
+            positions = tuple(max(0, o) if owned >> p & 1 else -1 for p, o in enumerate(offsets))
+            return client._replace(phase="active", owned=owned, positions=positions)
         if api == COMMIT:
-            _, _, partition, offset = told
-            at = tuple(offset if p == partition else o for p, o in enumerate(client.at))
-            return client._replace(at=at)
+            _, _, partition, offset = response
+            positions = tuple(offset if p == partition else o for p, o in enumerate(client.positions))
+            return client._replace(positions=positions)
         return client
 
     def _assign(self, listed: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int, int], ...]:
-        """As the leader: partitions in turn to the members, in the order in which they are told."""
-        given = [0] * len(listed)
+        """Return the assignment of the leader: partitions round-robin over the listed members."""
+        masks = [0] * len(listed)
         if listed:
             for partition in range(self.partitions):
-                given[partition % len(listed)] |= 1 << partition
-        return tuple((member, instance, g) for (member, instance), g in zip(listed, given, strict=True))
+                masks[partition % len(listed)] |= 1 << partition
+        return tuple((member, instance, mask) for (member, instance), mask in zip(listed, masks, strict=True))
 
     # --- timers ----------------------------------------------------------------------------------
 
-    def _timers(self, state: State) -> Iterator[Move]:
+    def _timer_moves(self, state: State) -> Iterator[Move]:
         coordinator = state.coordinator
         group = coordinator.group
         if not group:
             return
-        used = _used(state)
-        waits = {seat.member for seat in group.seats if _waits(seat) and not seat.is_new}
+        live = _live_members(state)
+        pending = {each.member for each in group.members if _has_waiter(each) and not each.is_new}
         for member in coordinator.sessions:
-            yield from self._rings(state, "session", member, member in used and member not in waits)
+            yield from self._expire(state, "session", member, member in live and member not in pending)
         if coordinator.join_timer:
-            missing = {seat.member for seat in group.seats if seat.joins == NO_WAITER}
-            missing.update(group.handed_out)
-            yield from self._rings(state, "join", 0, not group.first and bool(missing & used))
+            missing = {each.member for each in group.members if each.join_waiter == NO_WAITER}
+            missing.update(group.pending_joins)
+            yield from self._expire(state, "join", 0, not group.initial_rebalance and bool(missing & live))
         if coordinator.sync_timer:
-            yield from self._rings(state, "sync", 0, bool(used.intersection(group.to_sync)))
+            yield from self._expire(state, "sync", 0, bool(live.intersection(group.pending_syncs)))
 
-    def _rings(self, state: State, timer: str, member: int, slow: bool) -> Iterator[Move]:
-        """A timer rings; if somebody is too slow that is a fault."""
-        if slow and not state.faults:
+    def _expire(self, state: State, timer: str, member: int, is_fault: bool) -> Iterator[Move]:
+        """Yield the expiry of a timer. It is a fault if a live client is about to cancel the timer."""
+        if is_fault and not state.faults:
             return
-        step = self.steps.ring(state.coordinator, timer, member)
-        if slow:
-            after = _after(_spend(state), step, 0, ())
-            yield Move(f"{timer} timer rings, somebody is slow", member, (), after, True)
+        step = self.steps.expire(state.coordinator, timer, member)
+        if is_fault:
+            after = _after(_spend_fault(state), step, 0, ())
+            yield Move(f"{timer} timer expires, a client is too slow", member, (), after, True)
         else:
-            yield Move(f"{timer} timer rings", member, (), _after(state, step, 0, ()))
+            yield Move(f"{timer} timer expires", member, (), _after(state, step, 0, ()))
 
     # --- faults ----------------------------------------------------------------------------------
 
     def _client_faults(self, state: State, number: int, client: Client, kind: str) -> Iterator[Move]:
-        less = _spend(state)
-        silence = ("hears", (client.slot[1][0] if kind in ("asks", "hears") else 0, SILENCE))
-        if kind == "asks":
-            lost = _set(less, number, client._replace(slot=silence))
-            yield Move("is not heard", number, client.slot[1], lost, True)
-        elif kind == "hears" and client.slot[1][1] != SILENCE and client.slot[1][0] != HEARTBEAT:
-            lost = _set(less, number, client._replace(slot=silence))
-            yield Move("does not hear", number, client.slot[1], lost, True)
-        elif kind == "waits":
-            api: int = client.slot[1]
-            broken = _unheard(less, number)
-            silence = ("hears", (api, SILENCE))
-            broken = _set(broken, number, client._replace(slot=silence))
-            yield Move("is cut off", number, (), broken, True)
-        dead = _unheard(_set(less, number, _gone(client.lives + 1)), number)
-        yield Move("dies", number, (), dead, True)
-        if kind == "asks":
-            dead = dead._replace(late=(*dead.late, client.slot[1]))
-            yield Move("dies, heard later", number, client.slot[1], dead, True)
+        less = _spend_fault(state)
+        message: Any = client.exchange[1] if client.exchange else ()
+        if kind == "request":
+            lost = _with_client(less, number, _timed_out(client, message[0]))
+            yield Move(REQUEST_LOST, number, message, lost, True)
+        elif kind == "response" and message[1] != NO_RESPONSE and message[0] != HEARTBEAT:
+            lost = _with_client(less, number, _timed_out(client, message[0]))
+            yield Move(RESPONSE_LOST, number, message, lost, True)
+        elif kind == "waiting":
+            broken = _with_client(_disconnect(less, number), number, _timed_out(client, message))
+            yield Move(DISCONNECTED_PENDING, number, (), broken, True)
+        dead = _disconnect(_with_client(less, number, _absent(client.starts_left + 1)), number)
+        yield Move(DIES, number, (), dead, True)
+        if kind == "request":
+            dead = dead._replace(delayed=(*dead.delayed, message))
+            yield Move(DIES_AFTER_REQUEST, number, message, dead, True)
 
-    def _coordinator_dies(self, state: State) -> Iterator[Move]:
-        """Either what is under way arrives at the next one, or all connections break."""
-        less = _spend(state)._replace(coordinator=self.steps.load(state.coordinator).after)
-        clients = tuple(_cut_off(client) for client in state.clients)
+    def _coordinator_crashes(self, state: State) -> Iterator[Move]:
+        """Yield the crash of the coordinator: messages under way reach the next one, or all are lost."""
+        less = _spend_fault(state)._replace(coordinator=self.steps.load(state.coordinator).after)
+        clients = tuple(_failed_over(client) for client in state.clients)
         after = less._replace(clients=clients)
         if after._replace(faults=state.faults) != state:
-            yield Move("coordinator dies", 0, (), after, True)
-        clients = tuple(_cut_off(client, everything=True) for client in state.clients)
-        if clients != after.clients or state.late:
-            after = after._replace(clients=clients, late=())
-            yield Move("coordinator dies, connections break", 0, (), after, True)
+            yield Move(COORDINATOR_CRASHES, 0, (), after, True)
+        clients = tuple(_failed_over(client, disconnects=True) for client in state.clients)
+        if clients != after.clients or state.delayed:
+            after = after._replace(clients=clients, delayed=())
+            yield Move(COORDINATOR_CRASHES_AND_DISCONNECTS, 0, (), after, True)
 
-    def _dies_at(self, state: State, step: Step, number: int, asked: Words) -> Iterator[Move]:
-        """The coordinator dies over the batch at hand: who asked hears nothing, the others' requests wait."""
-        silence = ("hears", (asked[0], SILENCE))
-        less = _set(_spend(state), number, state.clients[number - 1]._replace(slot=silence))
-        less = less._replace(clients=tuple(_cut_off(client) for client in less.clients))
+    def _crashes_at(self, state: State, step: Step, number: int, request: Message) -> Iterator[Move]:
+        """Yield the crashes of the coordinator before and after the batch of a step is durable. The sender of
+        the request times out; the requests of the other clients reach the next coordinator."""
+        client = _timed_out(state.clients[number - 1], request[0])
+        less = _with_client(_spend_fault(state), number, client)
+        less = less._replace(clients=tuple(_failed_over(each) for each in less.clients))
         lost = less._replace(coordinator=self.steps.load(state.coordinator).after)
-        yield Move("is heard, coordinator dies before it is durable", number, asked, lost, True)
+        yield Move(ARRIVES_UNSTORED, number, request, lost, True)
         kept = less._replace(coordinator=self.steps.load(step.after).after)
-        yield Move("is heard, coordinator dies when it is durable", number, asked, kept, True)
+        yield Move(ARRIVES_STORED, number, request, kept, True)
 
 
 # --- states of clients -----------------------------------------------------------------------------
 
 
-def _gone(lives: int) -> Client:
-    return Client("gone", 0, -1, 0, (), lives, ())
+def _absent(starts_left: int) -> Client:
+    return Client("absent", 0, -1, 0, (), starts_left, ())
 
 
-def _cut_off(client: Client, *, everything: bool = False) -> Client:
-    """A client whose coordinator is gone. Who waits hears that; with `everything` whoever has a question."""
-    if client.slot and client.slot[0] == "waits":
-        return client._replace(slot=("hears", (client.slot[1], SILENCE)))
-    if everything and client.slot:
-        return client._replace(slot=("hears", (client.slot[1][0], SILENCE)))
+def _timed_out(client: Client, api: int) -> Client:
+    """Return the client after its request timed out, or its connection broke."""
+    return client._replace(exchange=("response", (api, NO_RESPONSE)))
+
+
+def _failed_over(client: Client, *, disconnects: bool = False) -> Client:
+    """Return a client whose coordinator crashed. A pending request times out; with `disconnects` any does."""
+    if client.exchange and client.exchange[0] == "waiting":
+        return _timed_out(client, client.exchange[1])
+    if disconnects and client.exchange:
+        return _timed_out(client, client.exchange[1][0])
     return client
 
 
-def _set(state: State, number: int, client: Client) -> State:
+def _with_client(state: State, number: int, client: Client) -> State:
     clients = (*state.clients[: number - 1], client, *state.clients[number:])
     return state._replace(clients=clients)
 
 
-def _spend(state: State) -> State:
+def _spend_fault(state: State) -> State:
     return state._replace(faults=state.faults - 1)
 
 
-def _after(state: State, step: Step, number: int, asked: Words) -> State:
-    """What a step leads to: the coordinator's state, and answers under way."""
+def _after(state: State, step: Step, number: int, request: Message) -> State:
+    """Return the state after a step, with its responses under way."""
     clients = list(state.clients)
-    if step.waits and number:
-        clients[number - 1] = clients[number - 1]._replace(slot=("waits", asked[0]))
-    for waiter, told in step.answers:
+    if step.is_pending and number:
+        clients[number - 1] = clients[number - 1]._replace(exchange=("waiting", request[0]))
+    for waiter, response in step.responses:
         client = clients[waiter - 1]
-        if waiter != number and (client.slot[:1] != ("waits",) or client.slot[1] != told[0]):
+        if waiter != number and (client.exchange[:1] != ("waiting",) or client.exchange[1] != response[0]):
             raise InvariantViolation(
-                "RequestsAreAnsweredOnce", f"client {waiter} is told {told} and does not wait for it"
+                "RequestsAreAnsweredOnce",
+                f"client {waiter} has no pending request for the response {response}",
             )
-        clients[waiter - 1] = client._replace(slot=("hears", told))
+        clients[waiter - 1] = client._replace(exchange=("response", response))
     return state._replace(coordinator=step.after, clients=tuple(clients))
 
 
-def _waits(seat: Seat) -> bool:
-    return seat.joins != NO_WAITER or seat.syncs != NO_WAITER
+def _has_waiter(member: Member) -> bool:
+    return member.join_waiter != NO_WAITER or member.sync_waiter != NO_WAITER
 
 
-def _unheard(state: State, number: int) -> State:
-    """A client's question that waits is one that nobody waits for any more."""
+def _disconnect(state: State, number: int) -> State:
+    """Return the state with the pending request of a client, if it has one, marked as disconnected."""
     group = state.coordinator.group
     if not group:
         return state
-    seats = tuple(
-        seat._replace(
-            joins=NOBODY if seat.joins == number else seat.joins,
-            syncs=NOBODY if seat.syncs == number else seat.syncs,
+    members = tuple(
+        member._replace(
+            join_waiter=DISCONNECTED if member.join_waiter == number else member.join_waiter,
+            sync_waiter=DISCONNECTED if member.sync_waiter == number else member.sync_waiter,
         )
-        for seat in group.seats
+        for member in group.members
     )
-    coordinator = state.coordinator._replace(group=group._replace(seats=seats))
+    coordinator = state.coordinator._replace(group=group._replace(members=members))
     return state._replace(coordinator=coordinator)
 
 
-def _used(state: State) -> set[int]:
-    """The member ids of clients who are there: that they have, are about to be told or wait under."""
-    used = {client.member for client in state.clients if client.phase != "gone"}
+def _live_members(state: State) -> set[int]:
+    """Return the member ids of running clients: the ones they use, receive next or have a request for."""
+    live = {client.member for client in state.clients if client.phase != "absent"}
     for client in state.clients:
         if (
-            client.slot
-            and client.slot[0] == "hears"
-            and client.slot[1][0] == JOIN
-            and client.slot[1][1] != SILENCE
+            client.exchange
+            and client.exchange[0] == "response"
+            and client.exchange[1][0] == JOIN
+            and client.exchange[1][1] != NO_RESPONSE
         ):
-            used.add(client.slot[1][2])
+            live.add(client.exchange[1][2])
     group = state.coordinator.group
-    for seat in group.seats if group else ():
-        if seat.joins > NOBODY or seat.syncs > NOBODY:
-            used.add(seat.member)
-    used.discard(0)
-    return used
+    for member in group.members if group else ():
+        if member.join_waiter > DISCONNECTED or member.sync_waiter > DISCONNECTED:
+            live.add(member.member)
+    live.discard(0)
+    return live
 
 
-def fresh(state: State) -> int:
-    """A number that is no member's, anywhere."""
-    most = highest(state.coordinator)
+def fresh_member(state: State) -> int:
+    """Return the number of a member id that no part of the state uses."""
+    most = highest_member(state.coordinator)
     for client in state.clients:
         most = max(most, client.member)
-        if client.slot and client.slot[0] != "waits":
-            most = max(most, 0, *named(*client.slot))
-    for asked in state.late:
-        most = max(most, 0, *named("asks", asked))
+        if client.exchange and client.exchange[0] != "waiting":
+            most = max(most, 0, *members_in(*client.exchange))
+    for request in state.delayed:
+        most = max(most, 0, *members_in("request", request))
     return most + 1
 
 
-def highest(coordinator: Coordinator) -> int:
-    """The highest number of a member that a coordinator knows."""
+def highest_member(coordinator: Coordinator) -> int:
+    """Return the highest number of a member id that a coordinator uses."""
     group, stored = coordinator.group, coordinator.stored
-    found = [0, *coordinator.sessions, *(member for _, member, _ in coordinator.given)]
+    numbers = [0, *coordinator.sessions, *(member for _, member, _ in coordinator.leader_assignment)]
     if group:
-        found += [seat.member for seat in group.seats]
-        found += group.handed_out
+        numbers += [each.member for each in group.members]
+        numbers += group.pending_joins
     if stored:
-        found += [member for member, _, _ in stored.seats]
-    return max(found)
+        numbers += [member for member, _, _ in stored.members]
+    return max(numbers)
 
 
-# --- what holds in every state ---------------------------------------------------------------------
+# --- invariants of every state ---------------------------------------------------------------------
 
 
 def check(state: State) -> None:
-    """Raises `InvariantViolation` where a state is not as clients were promised."""
+    """Check the invariants of clients in a state. Raises `InvariantViolation`."""
     group = state.coordinator.group
     owners: dict[tuple[int, int], int] = {}
     for number, client in enumerate(state.clients, 1):
-        if client.phase == "in":
+        if client.phase == "active":
             _check_owner(state, number, client, owners)
-        _check_waits(state, number, client)
-    for seat in group.seats if group else ():
-        for waiter, api in ((seat.joins, JOIN), (seat.syncs, SYNC)):
-            if waiter > NOBODY and state.clients[waiter - 1].slot != ("waits", api):
+        _check_pending_request(state, number, client)
+    for member in group.members if group else ():
+        for waiter, api in ((member.join_waiter, JOIN), (member.sync_waiter, SYNC)):
+            if waiter > DISCONNECTED and state.clients[waiter - 1].exchange != ("waiting", api):
                 raise InvariantViolation(
-                    "QuestionsAreAnswered", f"client {waiter} is waited for and waits for nothing"
+                    "QuestionsAreAnswered",
+                    f"waiter {waiter} of the group has no pending request",
                 )
 
 
 def _check_owner(state: State, number: int, client: Client, owners: dict[tuple[int, int], int]) -> None:
-    for partition in range(len(client.at)):
+    for partition in range(len(client.positions)):
         if client.owned >> partition & 1:
             other = owners.setdefault((client.generation, partition), number)
             if other != number:
@@ -426,38 +459,39 @@ def _check_owner(state: State, number: int, client: Client, owners: dict[tuple[i
                 raise InvariantViolation("OnePartitionOneOwner", why)
     group = state.coordinator.group
     if group and group.state == "Stable" and group.generation == client.generation:
-        for seat in group.seats:
-            if seat.member == client.member and max(seat.given, 0) != client.owned:
-                why = f"client {number} owns {client.owned:b}, the group says {max(seat.given, 0):b}"
+        for member in group.members:
+            if member.member == client.member and max(member.assignment, 0) != client.owned:
+                assigned = max(member.assignment, 0)
+                why = f"client {number} owns {client.owned:b}, but the group assigned {assigned:b}"
                 raise InvariantViolation("ClientsHaveWhatTheGroupSays", why)
 
 
-def _check_waits(state: State, number: int, client: Client) -> None:
-    """G12: a question that waits has somebody who will answer it."""
-    if client.slot and client.slot[0] == "waits":
+def _check_pending_request(state: State, number: int, client: Client) -> None:
+    """G12: the group has exactly one waiter for each pending request."""
+    if client.exchange and client.exchange[0] == "waiting":
         group = state.coordinator.group
-        at = 3 if client.slot[1] == JOIN else 4
-        waits = sum(seat[at] == number for seat in group.seats) if group else 0
-        if waits != 1:
+        field = "join_waiter" if client.exchange[1] == JOIN else "sync_waiter"
+        waiters = sum(getattr(member, field) == number for member in group.members) if group else 0
+        if waiters != 1:
             raise InvariantViolation(
-                "QuestionsAreAnswered", f"client {number} waits, in {waits} waiting rooms"
+                "QuestionsAreAnswered", f"client {number} has a pending request, but {waiters} waiters"
             )
 
 
 def is_stable(state: State, partitions: int) -> bool:
-    """Whether those who are there are the members of a stable group and have all there is to have."""
-    there = [client for client in state.clients if client.phase != "gone"]
-    if state.late or any(client.phase != "in" or client.slot for client in there):
+    """Return True if the running clients are the members of a stable group and own all partitions."""
+    running = [client for client in state.clients if client.phase != "absent"]
+    if state.delayed or any(client.phase != "active" or client.exchange for client in running):
         return False
     group = state.coordinator.group
-    if not there:
-        return not group or (group.state == "Empty" and not group.handed_out)
-    if not group or group.state != "Stable" or group.handed_out or group.to_sync:
+    if not running:
+        return not group or (group.state == "Empty" and not group.pending_joins)
+    if not group or group.state != "Stable" or group.pending_joins or group.pending_syncs:
         return False
-    members = sorted(seat.member for seat in group.seats)
-    owned = sorted(p for c in there for p in range(partitions) if c.owned >> p & 1)
+    members = sorted(member.member for member in group.members)
+    owned = sorted(p for c in running for p in range(partitions) if c.owned >> p & 1)
     return (
-        members == sorted(client.member for client in there)
-        and all(client.generation == group.generation for client in there)
+        members == sorted(client.member for client in running)
+        and all(client.generation == group.generation for client in running)
         and owned == list(range(partitions))
     )

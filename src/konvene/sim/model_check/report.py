@@ -1,4 +1,4 @@
-"""Report of a model check of a modern group: counts, and the violation with a shortest path to it."""
+"""Report of a model check of a group with server-side assignment: counts, and a path to the violation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVERYONE_SETTLES = "EveryoneSettles"
 
 @dataclass(slots=True)
 class SearchReport:
-    """Counts of a search, and its violation. See `violation` for the latter."""
+    """Counts of a search; `violation` is its result."""
 
     bounds: dict[str, int] = field(default_factory=dict)
     invariants: tuple[str, ...] = ()

@@ -1,10 +1,10 @@
-"""A way through the model as a scenario: the commands that make the same steps (`docs/scenarios.md`).
+"""Export of a path through the model as a scenario that takes the same steps (`docs/scenarios.md`).
 
-Played, it makes the same requests, timers and deaths of the coordinator on a whole coordinator with its log,
-and it ends where the invariant is violated. What only a client notices stands there as a remark. A request
-that comes late, or that nobody hears the answer of, is sent by `late`.
+The scenario sends the same requests, expires the same timers and restarts the coordinator at the same moments
+on a complete coordinator with a log, up to the violation of the invariant. Moves that only concern clients
+become comments. Delayed requests and requests of disconnected clients are sent by the client `late`.
 
-What is not said in a scenario is not the same: there every client has a client id of its own.
+One difference: in a scenario each client has its own client id.
 """
 
 from __future__ import annotations
@@ -14,7 +14,22 @@ from collections.abc import Iterable
 from urllib.parse import quote_from_bytes
 
 from konvene.sim.model_check.core import ViolatingStep
-from konvene.sim.model_check.model import Model, Move, fresh, highest
+from konvene.sim.model_check.model import (
+    ARRIVES,
+    ARRIVES_LATE,
+    ARRIVES_STORED,
+    ARRIVES_TWICE,
+    ARRIVES_UNSTORED,
+    COORDINATOR_CRASHES,
+    COORDINATOR_CRASHES_AND_DISCONNECTS,
+    SENDS,
+    SENDS_TWICE,
+    Model,
+    Move,
+    fresh_member,
+    highest_member,
+    is_timer,
+)
 from konvene.sim.model_check.values import (
     COMMIT,
     FETCH,
@@ -28,23 +43,30 @@ from konvene.sim.model_check.values import (
     SESSION_MS,
     SYNC,
     TOPIC,
+    Message,
     State,
-    Words,
     instance_name,
 )
 
 LATE = "late"
+"""Client that sends delayed requests."""
+
+_SENDING = (
+    ARRIVES, ARRIVES_TWICE, ARRIVES_UNSTORED, ARRIVES_STORED, ARRIVES_LATE, SENDS, SENDS_TWICE,
+)  # fmt: skip
+"""Moves in which a request arrives."""
 
 
 def scenario(
-    model: Model, way: Iterable[tuple[State, Move, str]], last: State, wrong: ViolatingStep | None
+    model: Model, path: Iterable[tuple[State, Move, str]], last: State, violation: ViolatingStep | None
 ) -> str:
-    """The commands of a way: each state with the move that leaves it and its sentence, then the last step."""
+    """Return the commands of a path: each state with the move that leaves it and the text of the move, then
+    the last state and its violating step."""
     writer = _Writer(model)
-    for state, move, sentence in way:
-        writer.move(state, move, sentence)
-    if wrong is not None:
-        writer.step(last, wrong)
+    for state, move, text in path:
+        writer.add_move(state, move, text)
+    if violation is not None:
+        writer.add_violation(last, violation)
     return "\n".join(writer.lines) + "\n"
 
 
@@ -56,36 +78,33 @@ class _Writer:
             f"topic {TOPIC} partitions={model.partitions}",
         ]
         self._ids: dict[int, str] = {}
-        self._made: Counter[str] = Counter()
+        self._created: Counter[str] = Counter()
+        """Number of member ids created so far, by the stem of their names."""
 
-    def move(self, state: State, move: Move, sentence: str) -> None:
-        self.lines.append(f"# {sentence}")
-        what = move.what
-        if "timer" in what:
-            self._expire(what.partition(" ")[0], move.who)
-        elif what.startswith(("heard late", "is heard", "sends")):
-            if what.endswith("dies, heard later"):
-                return
-            if "before it is durable" in what:
+    def add_move(self, state: State, move: Move, text: str) -> None:
+        self.lines.append(f"# {text}")
+        if is_timer(move):
+            self._expire(move.label.partition(" ")[0], move.number)
+        elif move.label in _SENDING:
+            if move.label == ARRIVES_UNSTORED:
                 self.lines.append("hold")
-            self._ask(state, move.said, move.who)
-            if "before it is durable" in what:
+            self._send(state, move.message, move.number)
+            if move.label == ARRIVES_UNSTORED:
                 self.lines += ["crash", "durable"]
-            elif "when it is durable" in what:
+            elif move.label == ARRIVES_STORED:
                 self.lines.append("restart")
-        elif what.startswith("coordinator dies"):
+        elif move.label in (COORDINATOR_CRASHES, COORDINATOR_CRASHES_AND_DISCONNECTS):
             self.lines.append("restart")
 
-    def step(self, state: State, wrong: ViolatingStep) -> None:
-        """The step that was wrong."""
-        self.lines.append(f"# {wrong.step}")
-        if isinstance(wrong.what, str):
-            if wrong.what == "load":
+    def add_violation(self, state: State, violation: ViolatingStep) -> None:
+        self.lines.append(f"# {violation.step}")
+        if isinstance(violation.trigger, str):
+            if violation.trigger == "load":
                 self.lines.append("restart")
             else:
-                self._expire(wrong.what, wrong.who)
+                self._expire(violation.trigger, violation.number)
         else:
-            self._ask(state, wrong.what, wrong.who)
+            self._send(state, violation.trigger, violation.number)
 
     def _expire(self, timer: str, member: int) -> None:
         self.lines.append(f"expire {timer} g {self._id(member)}" if member else f"expire {timer} g")
@@ -93,38 +112,40 @@ class _Writer:
     def _id(self, member: int) -> str:
         return self._ids.get(member, "-")
 
-    def _ask(self, state: State, asked: Words, number: int) -> None:
-        api, who = asked[0], f"c{number}" if number else LATE
+    def _send(self, state: State, request: Message, number: int) -> None:
+        api, client = request[0], f"c{number}" if number else LATE
         if api == FETCH:
-            self.lines.append(f"fetch {who}")
+            self.lines.append(f"fetch {client}")
             return
-        member, instance = asked[1:3]
+        member, instance = request[1:3]
         stem = instance_name(instance)
-        same = f"member={self._id(member)} instance={stem or '-'}"
+        identity = f"member={self._id(member)} instance={stem or '-'}"
         if api == JOIN:
             times = f"session={SESSION_MS} rebalance={REBALANCE_MS}"
-            self.lines.append(f"join {who} {same} {times} protocols={PROTOCOL}:{quote_from_bytes(METADATA)}")
+            self.lines.append(
+                f"join {client} {identity} {times} protocols={PROTOCOL}:{quote_from_bytes(METADATA)}"
+            )
             if not member:
-                self._make(state, asked, number, stem or who)
+                self._add_member_id(state, request, number, stem or client)
         elif api == SYNC:
-            given = ",".join(f"{self._id(m)}:%{max(what, 0):02x}" for m, _, what in asked[4])
-            assign = f" assign={given}" if given else ""
-            self.lines.append(f"sync {who} {same} generation={asked[3]}{assign}")
+            assignments = ",".join(f"{self._id(m)}:%{max(mask, 0):02x}" for m, _, mask in request[4])
+            assign = f" assign={assignments}" if assignments else ""
+            self.lines.append(f"sync {client} {identity} generation={request[3]}{assign}")
         elif api == HEARTBEAT:
-            self.lines.append(f"heartbeat {who} {same} generation={asked[3]}")
+            self.lines.append(f"heartbeat {client} {identity} generation={request[3]}")
         elif api == COMMIT:
-            where = f"{TOPIC}-{asked[4]}:{asked[5]}"
-            self.lines.append(f"commit {who} {where} {same} generation={asked[3]}")
+            offset = f"{TOPIC}-{request[4]}:{request[5]}"
+            self.lines.append(f"commit {client} {offset} {identity} generation={request[3]}")
         elif api == LEAVE:
-            self.lines.append(f"leave {who} {same}")
+            self.lines.append(f"leave {client} {identity}")
 
-    def _make(self, state: State, asked: Words, number: int, stem: str) -> None:
-        """A member id was made, or would have been."""
-        new = fresh(state)
+    def _add_member_id(self, state: State, request: Message, number: int, stem: str) -> None:
+        """Name the member id that the coordinator creates for a JoinGroup request, if it does."""
+        new = fresh_member(state)
         try:
-            made = highest(self.model.steps.ask(state.coordinator, asked, number, new).after) == new
+            after = self.model.steps.handle(state.coordinator, request, number, new).after
         except ViolatingStep:
             return
-        if made:
-            self._made[stem] += 1
-            self._ids[new] = f"{stem}-{self._made[stem]}"
+        if highest_member(after) == new:
+            self._created[stem] += 1
+            self._ids[new] = f"{stem}-{self._created[stem]}"

@@ -1,22 +1,21 @@
-"""All that can happen to a small group: breadth-first, on the real core.
+"""Model check of a small classic group: breadth-first search of all reachable states on the production core.
 
-Where the seeded simulator draws one history after another, this one takes every step that there is from every
-state that there is, until nothing new comes. `model` says what can happen, `core` makes each
-step with the code that serves and holds the invariants against it, `names` makes one state of those
-that differ by names. So nothing is left to chance, and what is left out is the size: two or three clients, a
-handful of partitions, one or two faults.
+The seeded simulator samples histories; the model checker takes every move from every reachable state. `model`
+enumerates the moves, `core` takes each step with the production code and checks the invariants, `symmetry`
+merges states that differ in names only. The search is exhaustive within its bounds: two or three clients, a
+few partitions, one or two faults.
 
-In every state the clients' own invariants hold as well (`model.check`): no partition has two owners in
-one generation, clients have what the group says, each question waits in one place, commits do not go back.
-When the search is over, whoever has to settle can: from every state a stable one is reached by what happens
-by itself, without a fault and without anybody wanting anything.
+Each state is also checked against the invariants of clients (`model.check`): a partition has one owner per
+generation, clients own what the group assigned, each pending request has one waiter, commits do not go back.
+After a complete search every state must lead to a stable one by spontaneous moves, without another fault.
 
-With two faults one violation is known, and it is the protocol's: a generation that was told and not stored is
-made again after the coordinator died, and what the leader of the first one says late is taken for the second.
-Everybody is in then, and somebody has nothing (`tests/sim/model_check/test_classic.py` plays it).
+With two faults one violation is known, which the protocol permits: a generation was sent to members but not
+stored, the coordinator crashes and creates the same generation again, and a late SyncGroup of the first
+leader is accepted for the second one. All members are in the group then, and one of them has no partitions
+(`tests/sim/model_check/test_classic.py` replays it).
 
-The first violation found has a shortest path, and is told step by step. It is the same on every machine and
-under every PYTHONHASHSEED. Still ugly: a path is told by walking it again, because names change on the way.
+The first violation is reported with a shortest path. It does not depend on the machine or PYTHONHASHSEED. The
+path is replayed for the report, because canonical states rename clients and members.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from konvene.sim.model_check.core import Steps, ViolatingStep
+from konvene.sim.model_check.core import StepCache, ViolatingStep
 from konvene.sim.model_check.kernel import BreadthFirstSearch, Progress
-from konvene.sim.model_check.model import Model, Move, check, is_stable
+from konvene.sim.model_check.model import RECEIVES, RESPONSE_LOST, Model, Move, check, is_stable, is_timer
 from konvene.sim.model_check.report import EVERYONE_SETTLES
 from konvene.sim.model_check.scenario import scenario
-from konvene.sim.model_check.symmetry import Names
-from konvene.sim.model_check.values import State, hears, is_request
+from konvene.sim.model_check.symmetry import Canonicalizer
+from konvene.sim.model_check.values import State, format_request, format_response
 from konvene.sim.world.event import InvariantViolation
 
 PROGRESS_INTERVAL = 5_000
@@ -43,60 +42,61 @@ PROGRESS_INTERVAL = 5_000
 
 @dataclass(frozen=True, slots=True)
 class ModelCheckViolation:
-    """An invariant that was violated, and a shortest way there."""
+    """A violated invariant, and a shortest path to the violation."""
 
     invariant: str
     why: str
     path: tuple[str, ...]
     scenario: str
-    """The same way in the language of `docs/scenarios.md`."""
+    """The path as a scenario (`docs/scenarios.md`)."""
 
     def lines(self) -> list[str]:
+        """Return the violation as text."""
         steps = [f"  {number:2} {step}" for number, step in enumerate(self.path, 1)]
-        played = ["the same as a scenario:", *(f"  {line}" for line in self.scenario.splitlines())]
-        return [f"{self.invariant}: {self.why}", f"after {len(self.path)} steps:", *steps, *played]
+        commands = ["as a scenario:", *(f"  {line}" for line in self.scenario.splitlines())]
+        return [f"{self.invariant}: {self.why}", f"after {len(self.path)} steps:", *steps, *commands]
 
 
 @dataclass(slots=True)
 class ModelCheckReport:
-    """What a search found."""
+    """Counts of a search, and its violation."""
 
     bounds: dict[str, int]
     states: int = 0
     transitions: int = 0
     known: int = 0
-    """Transitions to a state that was known already."""
+    """Transitions to a state that had been found before."""
     renamed: int = 0
-    """Of these, those to a state that was known under other names."""
+    """Those of `known` whose state had been found under other names."""
     depth: int = 0
     stable: int = 0
-    """States in which everybody has settled."""
+    """Stable states: see `model.is_stable`."""
     steps: int = 0
-    """Steps of the core that differ; each was made once."""
+    """Distinct steps of the core."""
     seconds: float = 0.0
     left: int = 0
-    """States that were found and not looked at, because of `limit`."""
+    """States that were found and not expanded, because of `limit`."""
     violation: ModelCheckViolation | None = None
     invariants: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    """Invariants that remember what a search does not: how long something takes, mostly."""
+    """Invariants that the search cannot check, mostly about durations."""
     search: _Search | None = field(default=None, repr=False)
 
     @property
     def complete(self) -> bool:
-        """Whether all was looked at."""
+        """Whether all reachable states were expanded."""
         return self.violation is None and not self.left
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything but the states, for JSON."""
-        found = {
+        """Return the report for JSON, without the states."""
+        counts = {
             name: getattr(self, name)
             for name in ("states", "transitions", "known", "renamed", "depth", "stable", "steps", "left")
         }
         violation = self.violation
         return {
             "bounds": self.bounds,
-            **found,
+            **counts,
             "complete": self.complete,
             "seconds": round(self.seconds, 3),
             "states_per_second": self._rate(self.states),
@@ -117,50 +117,50 @@ class ModelCheckReport:
         return round(number / self.seconds) if self.seconds else 0
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the report as text."""
         bounds = ", ".join(f"{name} {value}" for name, value in self.bounds.items())
-        told = [
+        lines = [
             bounds,
             f"{self.states} states, {self.transitions} transitions, depth {self.depth}, {self.stable} stable",
             f"{self.known} transitions to known states, {self.renamed} of them under other names",
             f"{self.steps} steps of the core, {len(self.invariants)} invariants checked at each, "
-            f"{len(self.left_out)} that are about time left out",
+            f"{len(self.left_out)} about durations left out",
             f"{self.seconds:.1f} s, {self._rate(self.states)} states/s, "
             f"{self._rate(self.transitions)} transitions/s",
         ]
         if self.left:
-            told.append(f"not complete: {self.left} states were found and not looked at")
-        return told + (self.violation.lines() if self.violation else ["all invariants held"])
+            lines.append(f"not complete: {self.left} states were found and not expanded")
+        return lines + (self.violation.lines() if self.violation else ["all invariants held"])
 
     def export(self, path: str | Path) -> int:
-        """Write states and transitions as JSON lines; how many lines.
+        """Write states and transitions as JSON lines; return the number of lines.
 
-        The first line has the bounds. Then each state in the order in which it was found, followed by its
+        The first line has the bounds. Then each state follows in the order of its discovery, with its
         transitions:
 
             {"state": 3, "depth": 2, "stable": false, "faults": 1, "coordinator": {...}, "clients": [...],
-             "late": [...]}
-            {"from": 3, "to": 7, "move": "...", "who": 1, "fault": false,
+             "delayed": [...]}
+            {"from": 3, "to": 7, "move": "request arrives", "number": 1, "message": [...], "fault": false,
              "spontaneous": true}
 
-        Fields are those of `words`, without abbreviation; generations are relative to the group's,
-        which is called 10; clients and members have the numbers of the one state that stands for all alike.
+        The fields are those of the classes of `values`. The states are canonical: the group has generation
+        10, and clients and members are numbered as `symmetry` describes.
         """
         assert self.search is not None
         with Path(path).open("w", encoding="utf-8") as file:
             count = 0
-            for line in self.search.written(self.bounds):
+            for line in self.search.export_lines(self.bounds):
                 file.write(json.dumps(line, separators=(",", ":")) + "\n")
                 count += 1
         return count
 
     def dot(self) -> str:
-        """The graph for Graphviz; of use for tiny models only."""
+        """Return the state graph for Graphviz; useful for tiny models."""
         assert self.search is not None
         lines = ["digraph model_check {"]
-        for at, move, to in self.search.edges():
+        for source, move, target in self.search.edges():
             style = " style=dashed" if move.fault else ""
-            lines.append(f'  {at} -> {to} [label="{move.what} {move.who or ""}"{style}];')
+            lines.append(f'  {source} -> {target} [label="{move.label} {move.number or ""}"{style}];')
         return "\n".join([*lines, "}"])
 
 
@@ -175,46 +175,46 @@ def check_model(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> ModelCheckReport:
-    """Look at all that can happen to `members` clients, of whom `static` have an instance id.
+    """Check all reachable states of a classic group of `members` clients, of which `static` are static.
 
-    Each client is started at most `starts` times, a static one once more, and once more for each time that it
-    died by a fault; each partition is read and committed up to `records`. `limit` bounds the states that are
-    looked at. Raises ValueError for bounds that make no model.
+    A client is started at most `starts` times, plus once if it is static and once per fault that killed it.
+    Each partition is consumed and committed up to offset `records`. At most `limit` states are expanded.
+    Raises ValueError for impossible bounds.
     """
     bounds = {
         "members": members, "partitions": partitions, "faults": faults, "static": static, "starts": starts,
         "records": records,
     }  # fmt: skip
     if not 0 <= static <= members or members < 1 or partitions not in range(1, 9) or min(faults, records) < 0:
-        raise ValueError(f"there is no such model: {bounds}")
+        raise ValueError(f"no such model: {bounds}")
     report = ModelCheckReport(bounds)
-    model = Model(members, partitions, faults, static, starts, records, Steps(partitions))
+    model = Model(members, partitions, faults, static, starts, records, StepCache(partitions))
     search = report.search = _Search(model, report)
     began_s = time.perf_counter()
     try:
         search.run(limit, progress)
-    except _Found as found:
-        report.violation = found.violation
+    except _ViolationFound as error:
+        report.violation = error.violation
     report.seconds = time.perf_counter() - began_s
     report.states, report.steps = len(search.states), len(model.steps)
-    report.invariants = tuple(made.__name__ for made in model.steps.invariants)
-    report.left_out = tuple(made.__name__ for made in model.steps.left_out)
+    report.invariants = tuple(invariant.__name__ for invariant in model.steps.invariants)
+    report.left_out = tuple(invariant.__name__ for invariant in model.steps.left_out)
     return report
 
 
-class _Found(Exception):
+class _ViolationFound(Exception):
     def __init__(self, violation: ModelCheckViolation) -> None:
         super().__init__(violation.invariant)
         self.violation = violation
 
 
 class _Search:
-    """The states that were found, in canonical names, and the graph between them."""
+    """The canonical states found so far, and the graph between them."""
 
     def __init__(self, model: Model, report: ModelCheckReport) -> None:
         self.model, self.report = model, report
-        self.names = Names(model.static)
-        first = self.names.canonical(model.first())
+        self.symmetry = Canonicalizer(model.static)
+        first = self.symmetry.canonical(model.first())
         self.states = [first]
         self.graph = BreadthFirstSearch(first, first)
 
@@ -231,7 +231,7 @@ class _Search:
         try:
             for move in self.model.moves(state):
                 report.transitions += 1
-                after = self.names.canonical(move.state)
+                after = self.symmetry.canonical(move.state)
                 is_new = graph.visit(number, after, after, spontaneous=move.spontaneous and not move.fault)[1]
                 if is_new:
                     self.states.append(after)
@@ -240,11 +240,11 @@ class _Search:
                     report.known += 1
                     report.renamed += after != move.state
         except ViolatingStep as violation:
-            raise _Found(self._violation(violation, number)) from violation
+            raise _ViolationFound(self._violation(violation, number)) from violation
         except InvariantViolation as violation:
             last = len(self.states) - 1
-            at = last if graph.parents[last] == number else number
-            raise _Found(self._violation(violation, at)) from violation
+            failing = last if graph.parents[last] == number else number
+            raise _ViolationFound(self._violation(violation, failing)) from violation
 
     # --- whether everyone can settle ---
 
@@ -260,20 +260,20 @@ class _Search:
             continuing = {source for source, target in graph.spontaneous() if source != target}
             ends = (n for n in range(stuck, len(leads)) if not leads[n] and n not in continuing)
             stuck = next(ends, stuck)
-            example = _short(self.states[stuck])
+            example = _summary(self.states[stuck])
             why = f"{leads.count(0)} states lead to no stable one by themselves, such as {example}"
-            raise _Found(self._violation(InvariantViolation(EVERYONE_SETTLES, why), stuck))
+            raise _ViolationFound(self._violation(InvariantViolation(EVERYONE_SETTLES, why), stuck))
 
     # --- the path to a violation ---
 
-    def _violation(self, violation: InvariantViolation, at: int) -> ModelCheckViolation:
-        moves, state = self._moves_to(at)
-        path = [sentence(move) for _, move in moves]
+    def _violation(self, violation: InvariantViolation, number: int) -> ModelCheckViolation:
+        moves, state = self._moves_to(number)
+        path = [describe_move(move) for _, move in moves]
         step = self._repeat(state, violation) if isinstance(violation, ViolatingStep) else None
         if step is not None:
             violation = step
             path.append(step.step)
-        labelled = ((before, move, sentence(move)) for before, move in moves)
+        labelled = ((before, move, describe_move(move)) for before, move in moves)
         return ModelCheckViolation(
             violation.invariant, violation.why, tuple(path), scenario(self.model, labelled, state, step)
         )
@@ -287,78 +287,81 @@ class _Search:
             return again
         return violation
 
-    def _moves_to(self, at: int) -> tuple[list[tuple[State, Move]], State]:
-        """Return each state on the path to `at` with the move that leaves it, and the last state. Clients and
-        members keep their names on the path, unlike in the canonical states."""
+    def _moves_to(self, number: int) -> tuple[list[tuple[State, Move]], State]:
+        """Return each state on the path to state `number` with the move that leaves it, and the last state.
+        Clients and members keep their names on the path, unlike in the canonical states."""
         state, moves = self.model.first(), []
-        for number in self.graph.path_to(at)[1:]:
-            move = self._move(state, self.states[number])
+        for successor in self.graph.path_to(number)[1:]:
+            move = self._move(state, self.states[successor])
             moves.append((state, move))
             state = move.state
         return moves, state
 
     def _move(self, state: State, target: State) -> Move:
         for move in self.model.moves(state):
-            if self.names.canonical(move.state) == target:
+            if self.symmetry.canonical(move.state) == target:
                 return move
         raise RuntimeError("a move of the search cannot be repeated")
 
     # --- export ---
 
     def edges(self) -> Iterator[tuple[int, Move, int]]:
-        """Yield all transitions of the expanded states, which are taken again."""
-        for at in range(len(self.states) - self.report.left):
-            for move in self.model.moves(self.states[at]):
-                yield at, move, self.graph.number_of(self.names.canonical(move.state))
+        """Yield the source, the move and the target of all transitions of expanded states, taken again."""
+        for source in range(len(self.states) - self.report.left):
+            for move in self.model.moves(self.states[source]):
+                yield source, move, self.graph.number_of(self.symmetry.canonical(move.state))
 
-    def written(self, bounds: dict[str, int]) -> Iterator[dict[str, Any]]:
+    def export_lines(self, bounds: dict[str, int]) -> Iterator[dict[str, Any]]:
+        """Yield the lines of `ModelCheckReport.export`."""
         yield {"model": bounds, "states": len(self.states)}
         last = -1
-        for at, move, to in self.edges():
-            for number in range(last + 1, at + 1):
-                yield self._written(number)
-            last = max(last, at)
+        for source, move, target in self.edges():
+            for number in range(last + 1, source + 1):
+                yield self._exported_state(number)
+            last = max(last, source)
             yield {
-                "from": at, "to": to, "move": move.what, "who": move.who, "said": move.said,
-                "fault": move.fault, "spontaneous": move.spontaneous,
+                "from": source, "to": target, "move": move.label, "number": move.number,
+                "message": move.message, "fault": move.fault, "spontaneous": move.spontaneous,
             }  # fmt: skip
         for number in range(last + 1, len(self.states)):
-            yield self._written(number)
+            yield self._exported_state(number)
 
-    def _written(self, number: int) -> dict[str, Any]:
+    def _exported_state(self, number: int) -> dict[str, Any]:
         state = self.states[number]
         coordinator = state.coordinator
         group = coordinator.group
-        told = coordinator._asdict()
+        fields = coordinator._asdict()
         if group:
-            told["group"] = group._asdict() | {"seats": [seat._asdict() for seat in group.seats]}
+            fields["group"] = group._asdict() | {"members": [member._asdict() for member in group.members]}
         if coordinator.stored:
-            told["stored"] = coordinator.stored._asdict()
+            fields["stored"] = coordinator.stored._asdict()
         return {
             "state": number,
             "depth": self.graph.depths[number],
             "stable": is_stable(state, self.model.partitions),
             "faults": state.faults,
-            "coordinator": told,
+            "coordinator": fields,
             "clients": [client._asdict() for client in state.clients],
-            "late": list(state.late),
+            "delayed": list(state.delayed),
         }
 
 
-def sentence(move: Move) -> str:
-    """A step in words, such as `client 1 hears: JoinGroup MEMBER_ID_REQUIRED member=1`."""
-    if "timer" in move.what:
-        return f"{move.what} (member {move.who})" if move.who else move.what
-    what = f"client {move.who} {move.what}" if move.who else move.what
-    if not move.said:
-        return what
-    said = hears(move.said) if move.what in ("hears", "does not hear") else is_request(move.said)
-    return f"{what}: {said}"
+def describe_move(move: Move) -> str:
+    """Return a move as text, such as `client 1: receives response: JoinGroup MEMBER_ID_REQUIRED member=1`."""
+    if is_timer(move):
+        return f"{move.label} (member {move.number})" if move.number else move.label
+    text = f"client {move.number}: {move.label}" if move.number else move.label
+    if not move.message:
+        return text
+    is_response = move.label in (RECEIVES, RESPONSE_LOST)
+    message = format_response(move.message) if is_response else format_request(move.message)
+    return f"{text}: {message}"
 
 
-def _short(state: State) -> str:
+def _summary(state: State) -> str:
     group = state.coordinator.group
     clients = ", ".join(
-        f"client {n} {c.phase}" + (f" {c.slot[0]}" if c.slot else "") for n, c in enumerate(state.clients, 1)
+        f"client {n} {c.phase}" + (f" {c.exchange[0]}" if c.exchange else "")
+        for n, c in enumerate(state.clients, 1)
     )
     return f"{group.state if group else 'no group'}; {clients}"

@@ -4,16 +4,16 @@ breadth-first, on the real cores of both coordinators.
 `GroupModel` has the search and the clients. A state has the group, the share coordinator's state, the
 requests to it that are not answered (`share_states`), and what each client believes. As a fault a client
 dies, or its session expires while it lives. The topic may grow, and be deleted. An administrator alters the
-offsets, deletes them, or deletes the group, as often as the bounds say; a group with members rejects that.
+offsets, deletes them, or deletes the group, as often as the bounds permit; a group with members rejects that.
 
 Faults of coordinators: the group coordinator is loaded again, while its requests to the share coordinator go
 on or are lost; the share coordinator fails a request, having done it or not; a request takes so long that it
 is sent again; a topic is deleted while both are away.
 
 Beside the invariants of `sim.invariants.share` and `sim.share.invariants`, both coordinators must agree: the
-share coordinator knows every initialized partition, and it begins where it should. After a complete search
+share coordinator has the state of every initialized partition, with its start offset. After a complete search
 each state leads, without another fault, to one in which every partition is initialized and assigned, and
-nothing is known of what was deleted.
+the share coordinator has no state of a deleted topic.
 
 Left out: records. Their delivery is checked in `sim.share` and in the exhaustive test of `delivery`.
 """
@@ -94,8 +94,8 @@ INVARIANTS = (
     ShareMembersHaveTheirTarget, StaleHeartbeatsAreFenced, NewPartitionsAreInitialized,
 )  # fmt: skip
 
-SMALL, GROWN, GONE = range(3)
-"""States of the topic."""
+SMALL, GROWN, DELETED = range(3)
+"""States of the topic: as created, with one more partition, deleted."""
 ALTERED = 5
 """Start offset that the administrator sets."""
 
@@ -129,7 +129,7 @@ class ShareGroupModel(GroupModel):
         super().__init__(members, partitions, faults, static, joins)
         self.bounds["admin"] = admin
         if static or admin < 0:
-            raise ValueError(f"there is no such model: {self.bounds}")
+            raise ValueError(f"no such model: {self.bounds}")
         clients = tuple(Client(name, joins=joins) for name in NAMES[:members])
         begin = frozenset[int]()
         self.begin = State(None, (), (), clients, SMALL, False, begin, admin, faults)
@@ -185,7 +185,8 @@ class ShareGroupModel(GroupModel):
         )  # fmt: skip
 
     def is_settled(self, state: Any) -> bool:
-        """Also that the share coordinator knows nothing of what was deleted."""
+        """Return True if every member has its target and the share coordinator has no state of deleted
+        partitions."""
         inside = [c for c in state.clients if c.inside]
         group = state.group
         if state.jobs or any(c.question or c.answer for c in inside):
@@ -194,13 +195,13 @@ class ShareGroupModel(GroupModel):
             return not inside and not state.states
         if group.members.keys() != {c.name for c in inside} or group.state_topics.deleting:
             return False
-        counts = 0 if state.topic == GONE else self.topics[state.topic].by_name["orders"].partitions
+        counts = 0 if state.topic == DELETED else self.topics[state.topic].by_name["orders"].partitions
         known = {key.partition for key, _ in state.states}
         initialized = _initialized(group)
         if not inside:
             pending = group.state_topics.initializing.get(ORDERS)
             most = initialized | set(pending.partitions if pending else ())
-            return initialized <= known <= most and (state.topic != GONE or not known)
+            return initialized <= known <= most and (state.topic != DELETED or not known)
         held = {p for c in inside for p in c.held}
         complete = held == initialized == known == set(range(counts)) and not group.state_topics.initializing
         return complete and all(c.epoch == group.epoch for c in inside)
@@ -292,13 +293,13 @@ class ShareGroupModel(GroupModel):
             states = self.coordinator.delete_orphans(state.states, self.topics[state.topic])
             cleaned = state._replace(states=states, orphaned=False)
             yield self._checked("the share coordinator deletes orphans", cleaned, True)
-        if state.topic == GONE:
+        if state.topic == DELETED:
             return
         if state.topic == SMALL:
             yield Transition("orders grows", state._replace(topic=GROWN), False)
-        without = state._replace(topic=GONE, altered=None)
+        without = state._replace(topic=DELETED, altered=None)
         ids = frozenset((ORDERS,))
-        states = self.coordinator.inform(without.states, TopicsDeleted(ids), self.topics[GONE])
+        states = self.coordinator.inform(without.states, TopicsDeleted(ids), self.topics[DELETED])
         informed = without._replace(states=states)
         yield self._checked(
             "orders is deleted", self.decide(informed, DeletedTopics(ids), "completion")[0], False
@@ -327,7 +328,7 @@ class ShareGroupModel(GroupModel):
                 yield Transition("the request may be sent again", less, not late)
 
     def _admin(self, state: Any) -> Iterator[Transition]:
-        counts = 1 if state.topic == GONE else self.topics[state.topic].by_name["orders"].partitions
+        counts = 1 if state.topic == DELETED else self.topics[state.topic].by_name["orders"].partitions
         offsets = tuple(
             alter.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=ALTERED)
             for index in range(counts)
@@ -373,7 +374,7 @@ class ShareGroupModel(GroupModel):
     def decide(self, state: Any, request: Any, kind: str = "request") -> tuple[Any, Any]:
         """Return the state after a decision, and the response. Decisions are cached by their inputs.
 
-        `kind` is "request", "completion" or "timer", which `request` is then the key of."""
+        `kind` is "request", "completion" or "timer"; for a timer `request` is its key."""
         inputs = self._group_key(state.group, int), state.group and state.group.epoch, state.topic
         decided = self._decisions.get((inputs, request, kind))
         if decided is None:
@@ -454,18 +455,18 @@ def _initialized(group: ShareGroup) -> set[int]:
 
 
 def _check_start_offsets(state: Any, partitions: int, *, untouched: bool) -> None:
-    """SH11, SH7: the share coordinator knows every initialized partition, and it begins where it should."""
-    if state.group is None or state.topic == GONE:
+    """SH11, SH7: the share coordinator has the state and the start offset of every initialized partition."""
+    if state.group is None or state.topic == DELETED:
         return
     known = dict(state.states)
     for index in sorted(_initialized(state.group)):
         found = known.get(SharePartitionKey(GROUP, ORDERS, index))
         if found is None:
-            why = f"{state.group!r} has initialized {index}, and the share coordinator does not know it"
+            why = f"{state.group!r} has initialized {index}, but the share coordinator has no state of it"
             raise InvariantViolation("WhatHasBegunIsKnown", why)
         if untouched and index < partitions and found.start_offset != -1:
-            why = f"{index} was there from the start, but begins at {found.start_offset}"
+            why = f"partition {index} exists from the start, but its start offset is {found.start_offset}"
             raise InvariantViolation("PartitionsBeginWhereTheyShould", why)
         if state.altered and index in state.altered and found.start_offset != ALTERED:
-            why = f"{index} was altered to {ALTERED}, but begins at {found.start_offset}"
+            why = f"partition {index} was altered to {ALTERED}, but its start offset is {found.start_offset}"
             raise InvariantViolation("PartitionsBeginWhereTheyShould", why)

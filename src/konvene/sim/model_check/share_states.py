@@ -107,7 +107,7 @@ class Coordinator:
         return after, answer
 
     def inform(self, states: States, completion: Any, topics: Topics) -> States:
-        """Return the states after a completion, such as the deletion of topics."""
+        """Return the states after a notification, such as the deletion of topics."""
         return self._decide("completion", states, completion, topics)[0]
 
     def delete_orphans(self, states: States, topics: Topics) -> States:

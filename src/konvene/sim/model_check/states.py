@@ -1,7 +1,7 @@
-"""A coordinator's small value made real, and read back.
+"""Conversion between a `Coordinator` value and the records and groups of the production core.
 
-What is left out is what the next decision does not depend on: times (the clock stands still), what is counted
-of members (an invariant counts again), what is only told (of causes it is kept that there are some).
+Everything is left out that the next decision does not depend on: times, because the clock stands still;
+counts of members, which follow from the members; the causes of a rebalance, except that there are some.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from konvene.client.consumer.protocol import CONSUMER
 from konvene.codec.schema import Struct
-from konvene.groups.classic.group import ClassicGroup, Member, RebalanceTrace
+from konvene.groups.classic.group import ClassicGroup, RebalanceTrace
+from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.classic.group import State as GroupState
 from konvene.groups.classic.subscriptions import topics_of_generation
 from konvene.records.audit import Cause
@@ -21,46 +22,46 @@ from konvene.shard import causes
 from konvene.sim.model_check.values import (
     CLIENT_HOST,
     CLIENT_ID,
-    GHOST,
+    DISCONNECTED,
+    DISCONNECTED_SENDER,
+    FIRST_DISCONNECTED_WAITER,
     GROUP,
     JOIN,
     METADATA,
     NO_WAITER,
-    NOBODY,
     NOW_MS,
     PROTOCOL,
     REBALANCE_MS,
-    SEATS_GHOST,
     SESSION_MS,
     SYNC,
     TOPIC,
     Coordinator,
     Group,
-    Seat,
-    Stored,
-    bits,
-    bits_of,
+    Member,
+    StoredGroup,
+    assignment_bytes,
+    build_request,
     instance_name,
     instance_number,
     member_name,
     member_number,
-    real_request,
+    partition_mask,
     topics,
 )
 
-STORY = RebalanceTrace(NOW_MS, (Cause(kind=causes.UNKNOWN, at_ms=NOW_MS),))
-"""That there are causes, whichever."""
+TRACE = RebalanceTrace(NOW_MS, (Cause(kind=causes.UNKNOWN, at_ms=NOW_MS),))
+"""Trace of any rebalance: the model only records that there are causes."""
 
 
-# --- a coordinator's value, made real --------------------------------------------------------------
+# --- from values to the core -----------------------------------------------------------------------
 
 
 def stored_records(coordinator: Coordinator) -> Iterable[Record]:
-    """The last record of the group, if there is one."""
+    """Yield the last record of the group, if there is one."""
     stored = coordinator.stored
     if not stored:
         return
-    names = {member: member_name(member, instance) for member, instance, _ in stored.seats}
+    names = {member: member_name(member, instance) for member, instance, _ in stored.members}
     members = tuple(
         MemberMetadata(
             member_id=names[member],
@@ -70,12 +71,12 @@ def stored_records(coordinator: Coordinator) -> Iterable[Record]:
             rebalance_timeout=REBALANCE_MS,
             session_timeout=SESSION_MS,
             subscription=METADATA if stored.has_protocol else b"",
-            assignment=bits(given),
+            assignment=assignment_bytes(mask),
         )
-        for member, instance, given in stored.seats
+        for member, instance, mask in stored.members
     )
     value = GroupMetadataValue(
-        protocol_type=CONSUMER if stored.has_type else "",
+        protocol_type=CONSUMER if stored.has_protocol_type else "",
         generation=stored.generation,
         protocol=PROTOCOL if stored.has_protocol else None,
         leader=names.get(stored.leader),
@@ -86,7 +87,7 @@ def stored_records(coordinator: Coordinator) -> Iterable[Record]:
 
 
 def offset_records(coordinator: Coordinator) -> Iterable[OffsetCommitted]:
-    """The last record of each partition."""
+    """Yield the last commit of each partition that has one."""
     for partition, offset in enumerate(coordinator.offsets):
         if offset >= 0:
             topic_id = topics(1).by_name[TOPIC].id
@@ -94,70 +95,73 @@ def offset_records(coordinator: Coordinator) -> Iterable[OffsetCommitted]:
 
 
 def live_group(group: Group) -> ClassicGroup:
-    """The group as the core has it, waiting room included."""
+    """Return the group as the core holds it, with its pending requests."""
     live = ClassicGroup(GROUP, GroupState(group.state), NOW_MS, group.generation)
-    for at, seat in enumerate(group.seats):
-        live.put(_live_member(at, seat))
-    names = {seat.member: member_name(*seat[:2]) for seat in group.seats}
-    live.protocol_type = CONSUMER if group.has_type else None
+    for index, member in enumerate(group.members):
+        live.put(_live_member(index, member))
+    names = {member.member: member_name(*member[:2]) for member in group.members}
+    live.protocol_type = CONSUMER if group.has_protocol_type else None
     live.protocol = PROTOCOL if group.has_protocol else None
     live.leader = names.get(group.leader)
-    live.pending_joins = {member_name(member, 0) for member in group.handed_out}
-    live.pending_syncs = {names.get(member) or member_name(member, 0) for member in group.to_sync}
-    if group.first:
+    live.pending_joins = {member_name(member, 0) for member in group.pending_joins}
+    live.pending_syncs = {names.get(member) or member_name(member, 0) for member in group.pending_syncs}
+    if group.initial_rebalance:
         live.was_empty = True
-        added, live.initial_delay_ms, live.initial_remaining_ms = group.first
+        added, live.initial_delay_ms, live.initial_remaining_ms = group.initial_rebalance
         live.member_added = bool(added)
-    live.trace = STORY if group.has_story else None
+    live.trace = TRACE if group.has_trace else None
     live.subscribed = topics_of_generation(live)
     return live
 
 
-def _live_member(at: int, seat: Seat) -> Member:
-    return Member(
-        member_name(seat.member, seat.instance),
-        instance_name(seat.instance),
+def _live_member(index: int, member: Member) -> ClassicMember:
+    return ClassicMember(
+        member_name(member.member, member.instance),
+        instance_name(member.instance),
         CLIENT_ID,
         CLIENT_HOST,
         REBALANCE_MS,
         SESSION_MS,
         CONSUMER,
         ((PROTOCOL, METADATA),),
-        bits(seat.given),
-        join_waiter=_number(at, seat.joins),
-        sync_waiter=_number(at, seat.syncs),
+        assignment_bytes(member.assignment),
+        join_waiter=_waiter_number(index, member.join_waiter),
+        sync_waiter=_waiter_number(index, member.sync_waiter),
         joined_ms=NOW_MS,
-        is_new=bool(seat.is_new),
+        is_new=bool(member.is_new),
     )
 
 
-def _number(at: int, waiter: int) -> int | None:
-    """The number of a waiter; those whom nobody hears have one each, by the seat."""
-    if waiter == NOBODY:
-        return SEATS_GHOST + at
+def _waiter_number(index: int, waiter: int) -> int | None:
+    """Return the number of a waiter in the core; disconnected ones have distinct numbers, by member."""
+    if waiter == DISCONNECTED:
+        return FIRST_DISCONNECTED_WAITER + index
     return None if waiter == NO_WAITER else waiter
 
 
-def waiting(coordinator: Coordinator, partitions: int) -> Iterable[tuple[int, Struct]]:
-    """Who waits, and what about."""
-    for at, seat in enumerate(coordinator.group.seats if coordinator.group else ()):
-        for waiter, asked in ((seat.joins, (JOIN, 0, 0)), (seat.syncs, (SYNC, 0, 0, 0, ()))):
-            number = _number(at, waiter)
+def pending_requests(coordinator: Coordinator, partitions: int) -> Iterable[tuple[int, Struct]]:
+    """Yield the waiter number and an example of each pending request."""
+    for index, member in enumerate(coordinator.group.members if coordinator.group else ()):
+        for waiter, request in (
+            (member.join_waiter, (JOIN, 0, 0)),
+            (member.sync_waiter, (SYNC, 0, 0, 0, ())),
+        ):
+            number = _waiter_number(index, waiter)
             if number is not None:
-                yield number, real_request(asked, partitions)
+                yield number, build_request(request, partitions)
 
 
-# --- and read back ---------------------------------------------------------------------------------
+# --- from the core to values -----------------------------------------------------------------------
 
 
-def small_group(live: ClassicGroup) -> Group:
-    """What of a group its next decisions depend on. Counts follow from members, and an invariant counts."""
-    first = live.was_empty and live.state is GroupState.PREPARING_REBALANCE
-    seats = tuple(
-        Seat(
+def compact_group(live: ClassicGroup) -> Group:
+    """Return everything of a group that its next decisions depend on."""
+    is_initial = live.was_empty and live.state is GroupState.PREPARING_REBALANCE
+    members = tuple(
+        Member(
             member_number(m.member_id),
             instance_number(m.instance_id),
-            bits_of(m.assignment),
+            partition_mask(m.assignment),
             _waiter(m.join_waiter),
             _waiter(m.sync_waiter),
             int(m.is_new),
@@ -168,31 +172,33 @@ def small_group(live: ClassicGroup) -> Group:
         state=str(live.state),
         generation=live.generation,
         leader=member_number(live.leader),
-        seats=seats,
-        handed_out=tuple(sorted(map(member_number, live.pending_joins))),
-        to_sync=tuple(sorted(map(member_number, live.pending_syncs))),
-        first=(int(live.member_added), live.initial_delay_ms, live.initial_remaining_ms) if first else (),
-        has_story=int(live.trace is not None),
+        members=members,
+        pending_joins=tuple(sorted(map(member_number, live.pending_joins))),
+        pending_syncs=tuple(sorted(map(member_number, live.pending_syncs))),
+        initial_rebalance=(int(live.member_added), live.initial_delay_ms, live.initial_remaining_ms)
+        if is_initial
+        else (),
+        has_trace=int(live.trace is not None),
         has_protocol=int(live.protocol is not None),
-        has_type=int(live.protocol_type is not None),
+        has_protocol_type=int(live.protocol_type is not None),
     )
 
 
 def _waiter(waiter: int | None) -> int:
     if waiter is None:
         return NO_WAITER
-    return NOBODY if waiter >= GHOST else waiter
+    return DISCONNECTED if waiter >= DISCONNECTED_SENDER else waiter
 
 
-def small_stored(told: ClassicGroup) -> Stored:
-    """What of a group is in the log."""
-    return Stored(
-        told.generation,
-        member_number(told.leader),
-        int(told.protocol is not None),
-        int(told.protocol_type is not None),
+def compact_stored(replayed: ClassicGroup) -> StoredGroup:
+    """Return everything of a group that its record has."""
+    return StoredGroup(
+        replayed.generation,
+        member_number(replayed.leader),
+        int(replayed.protocol is not None),
+        int(replayed.protocol_type is not None),
         tuple(
-            (member_number(m.member_id), instance_number(m.instance_id), bits_of(m.assignment))
-            for m in told.members.values()
+            (member_number(m.member_id), instance_number(m.instance_id), partition_mask(m.assignment))
+            for m in replayed.members.values()
         ),
     )

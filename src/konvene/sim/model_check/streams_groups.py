@@ -3,7 +3,8 @@
 Two processes: `a` and `c` are threads of the first one, `b` and `d` of the second. The topology has a
 stateful subtopology with as many tasks as the model has partitions, and a stateless one with a single task.
 Each stateful task is to have a standby. The changelog topic is missing at first, and created when the group
-asks for it. Setting the number of standbys to zero counts as a fault.
+requests it. Setting the number of standbys to
+zero counts as a fault.
 
 `GroupModel` has the search and the clients. As a further fault a client dies without leaving, and returns
 with another member id on the same disk. Beside the invariants of `konvene.sim.invariants`, no client may
@@ -116,7 +117,7 @@ class Client(NamedTuple):
     held: Held = NONE_HELD
     target: Held | None = None
     has_all_tags: bool = True
-    owes: bool = False
+    owes_report: bool = False
     """Whether it carried out something that it has not reported."""
     question: StreamsGroupHeartbeatRequest | None = None
     answer: Any = None
@@ -180,7 +181,8 @@ class StreamsGroupModel(GroupModel):
         since = relative_to(group.epoch if group is not None else 0)
         clients = tuple(
             (
-                c.life % 2, c.inside, since(c.epoch), c.held, c.target, c.has_all_tags, c.owes, c.joins,
+                c.life % 2, c.inside, since(c.epoch), c.held, c.target, c.has_all_tags, c.owes_report,
+                c.joins,
                 c.question and (since(c.question.member_epoch), _reported_tasks(c.question)),
                 c.answer and (c.answer.error_code, since(c.answer.member_epoch), _reported_tasks(c.answer)),
             )
@@ -212,17 +214,21 @@ class StreamsGroupModel(GroupModel):
         group = state.group
         if not inside or group is None:
             return not inside and (group is None or not group.members)
-        if any(c.question or c.answer or c.owes or c.target is not None for c in inside):
+        if any(c.question or c.answer or c.owes_report or c.target is not None for c in inside):
             return False
         if group.members.keys() != {c.member_id for c in inside} or not state.made:
             return False
         tasks = tasks_of(group.topology, self.topics[1])
         held = [unit for c in inside for unit in c.held]
         active = sorted(unit[1:] for unit in held if unit[0] is Role.ACTIVE)
-        copies = sorted(unit[1:] for unit in held if unit[0] is Role.STANDBY)
+        standbys = sorted(unit[1:] for unit in held if unit[0] is Role.STANDBY)
         spread = len({c.process for c in inside}) > 1 and not state.without
-        wanted = sorted(task for task, stateful in tasks.items() if stateful and spread)
-        return active == sorted(tasks) and copies == wanted and all(c.epoch == group.epoch for c in inside)
+        expected_standbys = sorted(task for task, stateful in tasks.items() if stateful and spread)
+        return (
+            active == sorted(tasks)
+            and standbys == expected_standbys
+            and all(c.epoch == group.epoch for c in inside)
+        )
 
     # --- transitions ---
 
@@ -269,9 +275,12 @@ class StreamsGroupModel(GroupModel):
         alive = {c.member_id for c in state.clients if c.inside}
         for member in list(group.members.values()):
             dead = member.member_id not in alive
-            owes = member.current.state is MemberState.UNREVOKED_TASKS and member.current.epoch > 0
-            for kind, may in (("session", dead or state.faults), ("revocation", owes and state.faults)):
-                if may:
+            is_revoking = member.current.state is MemberState.UNREVOKED_TASKS and member.current.epoch > 0
+            for kind, is_possible in (
+                ("session", dead or state.faults),
+                ("revocation", is_revoking and state.faults),
+            ):
+                if is_possible:
                     cost = 0 if dead and kind == "session" else 1
                     after = self.decide(state, None, (kind, GROUP, member.member_id))[0]
                     label = f"the {kind} timeout of {member.member_id} expires"
@@ -345,14 +354,14 @@ def _carried_out(client: Client) -> Client:
         return client
     if client.has_all_tags or (question is not None and question.active_tasks is not None):
         kept = client.held & target
-        return client if kept == client.held else client._replace(held=kept, owes=True)
-    return client._replace(held=target, target=None, owes=True)
+        return client if kept == client.held else client._replace(held=kept, owes_report=True)
+    return client._replace(held=target, target=None, owes_report=True)
 
 
 def _next_heartbeat(client: Client) -> Client:
     """Return the client with its next heartbeat: full after a lost response, else only what changed."""
     joins = client.epoch == 0
-    reports_tasks = client.has_all_tags or joins or client.owes
+    reports_tasks = client.has_all_tags or joins or client.owes_report
     roles = [_rows(client.held, role) if reports_tasks else None for role in Role]
     request = StreamsGroupHeartbeatRequest(
         group_id=GROUP,
@@ -366,7 +375,7 @@ def _next_heartbeat(client: Client) -> Client:
         standby_tasks=roles[1],
         warmup_tasks=roles[2],
     )
-    return client._replace(question=request, has_all_tags=False, owes=False)
+    return client._replace(question=request, has_all_tags=False, owes_report=False)
 
 
 def _rows(held: Held, role: Role) -> tuple[TaskIds, ...]:
@@ -383,15 +392,15 @@ def _after_response(client: Client) -> Client:
     client = client._replace(answer=None)
     error = Errors(answer.error_code)
     if error in FENCED:
-        return client._replace(epoch=0, held=NONE_HELD, target=None, has_all_tags=True, owes=False)
+        return client._replace(epoch=0, held=NONE_HELD, target=None, has_all_tags=True, owes_report=False)
     if error is not Errors.NONE:  # The client stops, and may be started again.
         return client.stopped()
-    assigned, target, owes = _reported_tasks(answer), client.target, client.owes
+    assigned, target, owes_report = _reported_tasks(answer), client.target, client.owes_report
     if assigned is not None:
         target = assigned if assigned != client.held else None
         # An assignment that it never carried out was withdrawn: it has to report what it owns.
-        owes = owes or (target is None and client.target is not None)
-    return client._replace(epoch=answer.member_epoch, target=target, owes=owes)
+        owes_report = owes_report or (target is None and client.target is not None)
+    return client._replace(epoch=answer.member_epoch, target=target, owes_report=owes_report)
 
 
 def _check_tasks(state: Any) -> None:

@@ -1,7 +1,7 @@
-"""An assignor for searches in which members stand for one another: it knows them by their order alone.
+"""Assignor for searches with interchangeable members: it depends on their order in the group, not on names.
 
-Whoever has another's place in the group is given what that one would be given. The assignors that serve look
-at names; with them two states that differ by names may go on differently.
+The production assignors sort members by name, so that states that differ in names only could behave
+differently.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ from __future__ import annotations
 from konvene.groups.assignors import GroupAssignment, GroupSpec
 
 
-def in_turn(spec: GroupSpec) -> GroupAssignment:
-    """Each member keeps what it has as far as its share goes; the rest goes to whoever has less, the first
-    ones first. All read the one topic that there is."""
+def assign_symmetrically(spec: GroupSpec) -> GroupAssignment:
+    """Assign the partitions of the only topic evenly.
+
+    Each member keeps partitions up to its quota; the others go to the member with the fewest partitions, the
+    first one of equals."""
     (topic,) = spec.topics
     count, members = spec.topics[topic].partitions, list(spec.members)
-    least, more = divmod(count, len(members))
-    given: dict[str, list[int]] = {}
+    quota, remainder = divmod(count, len(members))
+    assignment: dict[str, list[int]] = {}
     for member in members:
-        had = [p for p in spec.members[member].assigned.get(topic, ()) if p < count]
-        quota = least + (len(had) > least and more > 0)
-        more -= quota > least
-        given[member] = had[:quota]
-    free = [p for p in range(count) if not any(p in had for had in given.values())]
+        owned = [p for p in spec.members[member].assigned.get(topic, ()) if p < count]
+        exceeds = len(owned) > quota and remainder > 0
+        remainder -= exceeds
+        assignment[member] = owned[: quota + exceeds]
+    free = [p for p in range(count) if not any(p in owned for owned in assignment.values())]
     while free:
-        member = min(members, key=lambda name: len(given[name]))
-        given[member].append(free.pop(0))
-    return {member: {topic: tuple(sorted(had))} if had else {} for member, had in given.items()}
+        member = min(members, key=lambda name: len(assignment[name]))
+        assignment[member].append(free.pop(0))
+    return {member: {topic: tuple(sorted(owned))} if owned else {} for member, owned in assignment.items()}

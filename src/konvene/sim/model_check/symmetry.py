@@ -1,14 +1,14 @@
-"""One state for all that differ by names only.
+"""Symmetry reduction: one canonical state for all states that differ in names only.
 
-Names in a state are the numbers of clients and of member ids, and how high the generation is. The core looks
-at none of them but to see whether they are the same, so a search needs one of each kind:
+Names are the numbers of clients, member ids and the generation. The core only compares them for equality, so
+the search needs one state of each equivalence class:
 
-    generations   are moved so that the group's is `GENERATION`
-    member ids    are numbered as they are met: first those in the group, then those in the log, then those
-                  that the clients use, in their order, then those that nobody uses
-    clients       dynamic ones stand for one another, and so do static ones; of all orders that is taken whose
-                  state is the smallest. Most states need not try them: what is seen of a client without its
-                  name (what it does, which seat it has) sorts them already
+    generations   are shifted so that the generation of the group is `GENERATION`
+    member ids    are numbered in the order of their first use: in the group, in the log, by the clients in
+                  their order, then unused ones
+    clients       dynamic clients are interchangeable, and so are static ones; the order whose state compares
+                  smallest is canonical. Most states need a single order, because the clients already differ
+                  in their signature: phase, position in the group, message under way
 """
 
 from __future__ import annotations
@@ -21,56 +21,56 @@ from konvene.sim.model_check.values import (
     COMMIT,
     HEARTBEAT,
     JOIN,
+    NO_RESPONSE,
     NO_WAITER,
-    SILENCE,
     SYNC,
     Client,
     Coordinator,
     Group,
+    Message,
     State,
-    Words,
-    named,
+    members_in,
 )
 
 GENERATION = 10
-"""What the group's generation is called."""
+"""Generation of the group in a canonical state."""
 
 Order = tuple[int, ...]
-"""The old numbers of clients, in their new order."""
+"""Old numbers of the clients, in their new order."""
 
 
-class Names:
-    """Makes the one state of many. `static` clients are the first ones."""
+class Canonicalizer:
+    """Maps states to canonical ones. The first `static` clients are static."""
 
     def __init__(self, static: int) -> None:
         self.static = static
         self._coordinators: dict[tuple[Coordinator, Order, tuple[int, ...]], Coordinator] = {}
 
     def canonical(self, state: State) -> State:
-        """The state that stands for all that differ from this one by names only."""
+        """Return the canonical one of all states that differ from this one in names only."""
         orders = list(self._orders(state))
         if len(orders) == 1:
             return self._renamed(state, orders[0])
         return min((self._renamed(state, order) for order in orders), key=_key)
 
     def _orders(self, state: State) -> Iterator[Order]:
-        """The orders of clients of which one is the smallest: those who look alike are tried in each."""
+        """Yield the candidates for the canonical order: clients of equal signature in each permutation."""
         group = state.coordinator.group
-        seats = {seat.member: at for at, seat in enumerate(group.seats)} if group else {}
-        looks = [
-            (number > self.static, _looks(client, seats), number)
+        indexes = {member.member: index for index, member in enumerate(group.members)} if group else {}
+        signatures = [
+            (number > self.static, _signature(client, indexes), number)
             for number, client in enumerate(state.clients, 1)
         ]
-        looks.sort()
-        alike = [[n for *_, n in same] for _, same in groupby(looks, key=lambda row: row[:2])]
-        if len(alike) == len(looks):
-            yield tuple(numbers[0] for numbers in alike)
+        signatures.sort()
+        classes = [[n for *_, n in equal] for _, equal in groupby(signatures, key=lambda row: row[:2])]
+        if len(classes) == len(signatures):
+            yield tuple(numbers[0] for numbers in classes)
             return
-        for chosen in product(*(permutations(numbers) for numbers in alike)):
+        for chosen in product(*(permutations(numbers) for numbers in classes)):
             yield tuple(number for numbers in chosen for number in numbers)
 
     def _renamed(self, state: State, order: Order) -> State:
-        ids = tuple(_ids(state, order))
+        ids = tuple(_member_ids(state, order))
         coordinator = state.coordinator
         key = (coordinator, order, ids)
         renamed = self._coordinators.get(key)
@@ -78,52 +78,52 @@ class Names:
         member_names = {old: new for new, old in enumerate(ids, 1)}
         member_names[0] = 0
         shift = GENERATION - coordinator.group.generation if coordinator.group else 0
-        to = _To(client_names, member_names, shift, self.static)
+        renaming = _Renaming(client_names, member_names, shift, self.static)
         if renamed is None:
-            renamed = self._coordinators[key] = to.coordinator(coordinator)
-        clients = tuple(to.client(state.clients[old - 1]) for old in order)
-        late = tuple(sorted(to.asked(asked) for asked in state.late)) if state.late else ()
-        return State(renamed, clients, late, state.faults)
+            renamed = self._coordinators[key] = renaming.coordinator(coordinator)
+        clients = tuple(renaming.client(state.clients[old - 1]) for old in order)
+        delayed = tuple(sorted(map(renaming.request, state.delayed))) if state.delayed else ()
+        return State(renamed, clients, delayed, state.faults)
 
 
 def _key(state: State) -> Any:
-    return state.clients, state.coordinator, state.late
+    return state.clients, state.coordinator, state.delayed
 
 
-def _looks(client: Client, seats: dict[int, int]) -> tuple[Any, ...]:
-    """What is seen of a client without its name."""
-    kind = client.slot[0] if client.slot else ""
-    words: Any = client.slot[1] if client.slot else 0
-    seat = seats.get(client.member, -2 if client.member else -1)
-    api = words if kind in ("", "waits") else words[0] * 1000 + words[1] * (kind == "hears")
-    return client.phase, seat, client.owned, client.at, client.lives, kind, api
+def _signature(client: Client, indexes: dict[int, int]) -> tuple[Any, ...]:
+    """Return what distinguishes a client independently of names; `indexes` has the members of the group."""
+    kind = client.exchange[0] if client.exchange else ""
+    message: Any = client.exchange[1] if client.exchange else 0
+    index = indexes.get(client.member, -2 if client.member else -1)
+    api = message if kind in ("", "waiting") else message[0] * 1000 + message[1] * (kind == "response")
+    return client.phase, index, client.owned, client.positions, client.starts_left, kind, api
 
 
-def _ids(state: State, order: Order) -> Iterable[int]:
-    """The member ids of a state, as they are met."""
+def _member_ids(state: State, order: Order) -> Iterable[int]:
+    """Return the member ids of a state in the order of their first use."""
     coordinator = state.coordinator
     group, stored = coordinator.group, coordinator.stored
     found: dict[int, None] = {}
-    for seat in group.seats if group else ():
-        found[seat.member] = None
-    for member, _, _ in stored.seats if stored else ():
-        found[member] = None
+    for member in group.members if group else ():
+        found[member.member] = None
+    for member_id, _, _ in stored.members if stored else ():
+        found[member_id] = None
     for number in order:
         client = state.clients[number - 1]
         found[client.member] = None
-        if client.slot and client.slot[0] != "waits":
-            found.update(dict.fromkeys(named(*client.slot)))
-    for asked in state.late:
-        found.update(dict.fromkeys(named("asks", asked)))
-    found.update(dict.fromkeys(group.handed_out if group else ()))
+        if client.exchange and client.exchange[0] != "waiting":
+            found.update(dict.fromkeys(members_in(*client.exchange)))
+    for request in state.delayed:
+        found.update(dict.fromkeys(members_in("request", request)))
+    found.update(dict.fromkeys(group.pending_joins if group else ()))
     found.update(dict.fromkeys(coordinator.sessions))
-    found.update(dict.fromkeys(member for _, member, _ in coordinator.given))
+    found.update(dict.fromkeys(member_id for _, member_id, _ in coordinator.leader_assignment))
     found.pop(0, None)
     return found
 
 
-class _To:
-    """From old names to new ones."""
+class _Renaming:
+    """Replaces old numbers by new ones."""
 
     def __init__(self, clients: dict[int, int], members: dict[int, int], shift: int, static: int) -> None:
         self.clients = clients
@@ -137,28 +137,28 @@ class _To:
         return generation + self.shift if generation >= 0 else generation
 
     def client(self, old: Client) -> Client:
-        slot = old.slot
-        if slot and slot[0] == "asks":
-            slot = ("asks", self.asked(slot[1]))
-        elif slot and slot[0] == "hears":
-            slot = ("hears", self.told(slot[1]))
+        exchange = old.exchange
+        if exchange and exchange[0] == "request":
+            exchange = ("request", self.request(exchange[1]))
+        elif exchange and exchange[0] == "response":
+            exchange = ("response", self.response(exchange[1]))
         member, generation = self.members[old.member], self.generation(old.generation)
-        return Client(old.phase, member, generation, old.owned, old.at, old.lives, slot)
+        return Client(old.phase, member, generation, old.owned, old.positions, old.starts_left, exchange)
 
-    def asked(self, asked: Words) -> Words:
-        api, member, instance = asked[:3]
-        new = (api, self.members[member], self.instances[instance])
+    def request(self, request: Message) -> Message:
+        api, member, instance = request[:3]
+        head = (api, self.members[member], self.instances[instance])
         if api in (HEARTBEAT, COMMIT):
-            return (*new, self.generation(asked[3]), *asked[4:])
+            return (*head, self.generation(request[3]), *request[4:])
         if api == SYNC:
-            given = tuple((self.members[m], self.instances[i], g) for m, i, g in asked[4])
-            return (*new, self.generation(asked[3]), given)
-        return new
+            assignments = tuple((self.members[m], self.instances[i], mask) for m, i, mask in request[4])
+            return (*head, self.generation(request[3]), assignments)
+        return head
 
-    def told(self, told: Words) -> Words:
-        if told[0] != JOIN or told[1] == SILENCE:
-            return told
-        api, error, member, generation, listed, skip = told
+    def response(self, response: Message) -> Message:
+        if response[0] != JOIN or response[1] == NO_RESPONSE:
+            return response
+        api, error, member, generation, listed, skip = response
         listed = tuple((self.members[m], self.instances[i]) for m, i in listed)
         return (api, error, self.members[member], self.generation(generation), listed, skip)
 
@@ -166,11 +166,15 @@ class _To:
         members, instances = self.members, self.instances
         stored = old.stored
         if stored:
-            seats = tuple((members[m], instances[i], g) for m, i, g in stored.seats)
+            stored_members = tuple((members[m], instances[i], mask) for m, i, mask in stored.members)
             stored = stored._replace(
-                generation=self.generation(stored.generation), leader=members[stored.leader], seats=seats
+                generation=self.generation(stored.generation),
+                leader=members[stored.leader],
+                members=stored_members,
             )
-        given = tuple(sorted((instances[i], members[m], g) for i, m, g in old.given))
+        leader_assignment = tuple(
+            sorted((instances[i], members[m], mask) for i, m, mask in old.leader_assignment)
+        )
         return Coordinator(
             self.group(old.group) if old.group else (),
             stored,
@@ -178,23 +182,23 @@ class _To:
             tuple(sorted(members[m] for m in old.sessions)),
             old.join_timer,
             old.sync_timer,
-            given,
-            old.told,
+            leader_assignment,
+            old.has_cause,
         )
 
     def group(self, old: Group) -> Group:
         members, instances, waiters = self.members, self.instances, self.waiters
-        seats = tuple(
-            s._replace(
-                member=members[s.member], instance=instances[s.instance],
-                joins=waiters[s.joins], syncs=waiters[s.syncs],
+        renamed = tuple(
+            m._replace(
+                member=members[m.member], instance=instances[m.instance],
+                join_waiter=waiters[m.join_waiter], sync_waiter=waiters[m.sync_waiter],
             )
-            for s in old.seats
+            for m in old.members
         )  # fmt: skip
         return old._replace(
             generation=GENERATION,
             leader=members[old.leader],
-            seats=seats,
-            handed_out=tuple(sorted(members[m] for m in old.handed_out)),
-            to_sync=tuple(sorted(members[m] for m in old.to_sync)),
+            members=renamed,
+            pending_joins=tuple(sorted(members[m] for m in old.pending_joins)),
+            pending_syncs=tuple(sorted(members[m] for m in old.pending_syncs)),
         )

@@ -1,15 +1,15 @@
-"""The values that the exhaustive search is made of, and how they stand for the real ones.
+"""Compact values of the model of a classic group, and their conversion from and to protocol messages.
 
-A state of the model is a tuple of small tuples of numbers: it can be hashed, compared, renamed and written
-down. What stands for what is said here once; `real_request` and `small_answer` go between the two worlds.
+A state of the model is a tuple of small tuples of numbers, so it can be hashed, compared, renamed and
+exported. `build_request` and `compact_response` convert messages. The encoding:
 
-    member id   a number from 1 on, 0 is "none"; its name is `m-3`, or `i2-3` for the static client 2
-    instance    the number of the static client, 0 is "none"
-    partitions  of the one topic, as bits of a number; -1 is "nothing was given"
-    waiter      the number of the client who asks, 0 is somebody whom nobody hears any more, -1 is "none"
-    error       Kafka's code; `SILENCE` where the client hears nothing and gives up waiting
+    member id   a number from 1 on, 0 for none; its string form is `m-3`, or `i2-3` for static client 2
+    instance    the number of the static client, 0 for none
+    partitions  a bit mask of the partitions of the only topic; -1 if there is no assignment
+    waiter      the number of the requesting client; `DISCONNECTED` or `NO_WAITER`
+    error       Kafka's error code; `NO_RESPONSE` if the client timed out
 
-Still ugly: generations are true numbers here, and only `names` makes them relative to the group's.
+Generations are absolute here; `symmetry` makes them relative to the generation of the group.
 """
 
 from __future__ import annotations
@@ -49,94 +49,103 @@ APIS = {
 }  # fmt: skip
 VERSIONS = {JOIN: 9, SYNC: 5, HEARTBEAT: 4, COMMIT: 9, LEAVE: 5, FETCH: 9}
 
-NONE, SILENCE = 0, -99
-NOBODY, NO_WAITER = 0, -1
-GHOST, SEATS_GHOST = 99, 100
-"""Numbers of waiters that nobody hears: of who asks now, and from which on those are who wait already."""
+NONE, NO_RESPONSE = 0, -99
+DISCONNECTED, NO_WAITER = 0, -1
+"""Waiters that are no client: the connection is closed; there is no pending request."""
+DISCONNECTED_SENDER, FIRST_DISCONNECTED_WAITER = 99, 100
+"""Waiter numbers of disconnected clients in the core: of the request at hand, and the first one of pending
+requests."""
 
-Words = tuple[Any, ...]
-"""A request or an answer: the API first, then
-    JOIN       asks member, instance                          is told error, member, generation, members, skip
-    SYNC       asks member, instance, generation, given       is told error, partitions
-    HEARTBEAT  asks member, instance, generation              is told error
-    COMMIT     asks member, instance, generation, p, offset   is told error, p, offset
-    LEAVE      asks member, instance
-    FETCH      asks nothing                                   is told error, offsets
-`members` are those whom a leader hears of, each with its instance, else (); `given` has each with its
-instance and partitions."""
+Message = tuple[Any, ...]
+"""A request or a response: the API, followed by
+
+    API        fields of a request                              fields of a response
+    JOIN       member, instance                                 error, member, generation, members, skip
+    SYNC       member, instance, generation, assignments        error, partitions
+    HEARTBEAT  member, instance, generation                     error
+    COMMIT     member, instance, generation, partition, offset  error, partition, offset
+    LEAVE      member, instance
+    FETCH                                                       error, offsets
+
+`members` of a response to the leader are pairs of member and instance, otherwise (). `assignments` are
+triples of member, instance and partitions."""
 
 
-class Seat(NamedTuple):
+class Member(NamedTuple):
     """A member of the group."""
 
     member: int
     instance: int
-    given: int
-    joins: int
-    """Whose JoinGroup waits."""
-    syncs: int
+    assignment: int
+    join_waiter: int
+    """Waiter of the pending JoinGroup request."""
+    sync_waiter: int
+    """Waiter of the pending SyncGroup request."""
     is_new: int
 
 
 class Group(NamedTuple):
-    """The group as it lives. `state` is Kafka's name of it."""
+    """The group in memory. `state` is Kafka's name of its state."""
 
     state: str
     generation: int
     leader: int
-    seats: tuple[Seat, ...]
-    handed_out: tuple[int, ...]
-    """Member ids that were handed out and have not joined."""
-    to_sync: tuple[int, ...]
-    """Members that have not asked for their assignment."""
-    first: tuple[int, int, int] | tuple[()]
-    """Of the first rebalance: whether a member was added, how long it waits, what is left of the time."""
-    has_story: int
+    members: tuple[Member, ...]
+    pending_joins: tuple[int, ...]
+    """Member ids that were assigned and have not joined yet."""
+    pending_syncs: tuple[int, ...]
+    """Members that have not sent SyncGroup yet."""
+    initial_rebalance: tuple[int, int, int] | tuple[()]
+    """During the initial rebalance: whether a member was added, the delay and the remaining delay in ms."""
+    has_trace: int
+    """Whether the causes of the current rebalance are recorded."""
     has_protocol: int
-    has_type: int
+    has_protocol_type: int
 
 
-class Stored(NamedTuple):
+class StoredGroup(NamedTuple):
     """The last record of the group in the log."""
 
     generation: int
     leader: int
     has_protocol: int
-    has_type: int
-    seats: tuple[tuple[int, int, int], ...]
-    """Member, instance, given."""
+    has_protocol_type: int
+    members: tuple[tuple[int, int, int], ...]
+    """Member, instance, assigned partitions."""
 
 
 class Coordinator(NamedTuple):
-    """All of a coordinator: what lives, what is stored, which timers are armed; and what was promised."""
+    """A coordinator: memory, log, armed timers, and the history that invariants depend on."""
 
     group: Group | tuple[()]
-    stored: Stored | tuple[()]
+    stored: StoredGroup | tuple[()]
     offsets: tuple[int, ...]
-    """By partition; -1 where nothing is committed."""
+    """Committed offset of each partition; -1 if there is none."""
     sessions: tuple[int, ...]
     """Members whose session timer is armed."""
     join_timer: int
     sync_timer: int
-    given: tuple[tuple[int, int, int], ...]
-    """What the leader of the stored generation gave: instance, member if there is no instance, partitions."""
-    told: int
-    """Whether it was told why there is the stored generation."""
+    leader_assignment: tuple[tuple[int, int, int], ...]
+    """Assignment that the leader of the stored generation sent: instance, member if it is dynamic,
+    partitions."""
+    has_cause: int
+    """Whether the cause of the stored generation was recorded."""
 
 
 class Client(NamedTuple):
-    """A client. `slot` is its one question: (), ("asks", request), ("waits", api) or ("hears", answer)."""
+    """A client, which has one request at a time."""
 
     phase: str
-    """"gone", "joining", "syncing" or "in"."""
+    """"absent", "joining", "syncing" or "active"."""
     member: int
     generation: int
     owned: int
-    at: tuple[int, ...]
-    """Its position in each partition; -1 where it has none."""
-    lives: int
-    """How many times it may still be started."""
-    slot: tuple[Any, ...]
+    positions: tuple[int, ...]
+    """Position in each partition; -1 if the partition is not owned."""
+    starts_left: int
+    """How many times the client may still be started."""
+    exchange: tuple[Any, ...]
+    """Progress of its request: (), ("request", request), ("waiting", api) or ("response", response)."""
 
 
 class State(NamedTuple):
@@ -144,18 +153,18 @@ class State(NamedTuple):
 
     coordinator: Coordinator
     clients: tuple[Client, ...]
-    late: tuple[Words, ...]
-    """Requests under way from who is not there any more, and second copies."""
+    delayed: tuple[Message, ...]
+    """Requests under way whose sender has left or died, and duplicates."""
     faults: int
-    """How many may still happen."""
+    """How many faults may still happen."""
 
 
 def topics(partitions: int) -> Topics:
-    """The one topic."""
+    """Return the image of the only topic."""
     return Topics([Topic(TOPIC, Uuid(b"t" * 16), partitions)])
 
 
-# --- small to real ---------------------------------------------------------------------------------
+# --- from compact values to messages ---------------------------------------------------------------
 
 
 def instance_name(instance: int) -> str | None:
@@ -163,22 +172,22 @@ def instance_name(instance: int) -> str | None:
 
 
 def member_name(member: int, instance: int) -> str:
-    """Of no member, the empty id."""
+    """Return the member id as a string; the empty string for member 0."""
     return f"{instance_name(instance) or CLIENT_ID}-{member}" if member else ""
 
 
-def bits(given: int) -> bytes:
-    """An assignment as its leader writes it."""
-    return b"" if given < 0 else bytes((given,))
+def assignment_bytes(mask: int) -> bytes:
+    """Return an assignment in the leader's encoding."""
+    return b"" if mask < 0 else bytes((mask,))
 
 
-def real_request(asked: Words, partitions: int) -> Struct:
-    """The request that a coordinator is given."""
-    return _REAL[asked[0]](asked, partitions)
+def build_request(request: Message, partitions: int) -> Struct:
+    """Return the request as the coordinator receives it."""
+    return _BUILDERS[request[0]](request, partitions)
 
 
-def _join(asked: Words, partitions: int) -> Struct:
-    _, member, instance = asked
+def _join(request: Message, partitions: int) -> Struct:
+    _, member, instance = request
     return JoinGroupRequest(
         group_id=GROUP,
         session_timeout_ms=SESSION_MS,
@@ -190,10 +199,11 @@ def _join(asked: Words, partitions: int) -> Struct:
     )
 
 
-def _sync(asked: Words, partitions: int) -> Struct:
-    _, member, instance, generation, given = asked
+def _sync(request: Message, partitions: int) -> Struct:
+    _, member, instance, generation, masks = request
     assignments = tuple(
-        SyncGroupRequestAssignment(member_id=member_name(m, i), assignment=bits(what)) for m, i, what in given
+        SyncGroupRequestAssignment(member_id=member_name(m, i), assignment=assignment_bytes(mask))
+        for m, i, mask in masks
     )
     return SyncGroupRequest(
         group_id=GROUP,
@@ -206,8 +216,8 @@ def _sync(asked: Words, partitions: int) -> Struct:
     )
 
 
-def _heartbeat(asked: Words, partitions: int) -> Struct:
-    _, member, instance, generation = asked
+def _heartbeat(request: Message, partitions: int) -> Struct:
+    _, member, instance, generation = request
     return HeartbeatRequest(
         group_id=GROUP,
         generation_id=generation,
@@ -216,35 +226,35 @@ def _heartbeat(asked: Words, partitions: int) -> Struct:
     )
 
 
-def _commit(asked: Words, partitions: int) -> Struct:
-    _, member, instance, generation, partition, offset = asked
-    told = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+def _commit(request: Message, partitions: int) -> Struct:
+    _, member, instance, generation, partition, offset = request
+    committed = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
     return OffsetCommitRequest(
         group_id=GROUP,
         generation_id_or_member_epoch=generation,
         member_id=member_name(member, instance),
         group_instance_id=instance_name(instance),
-        topics=(OffsetCommitRequestTopic(name=TOPIC, partitions=(told,)),),
+        topics=(OffsetCommitRequestTopic(name=TOPIC, partitions=(committed,)),),
     )
 
 
-def _leave(asked: Words, partitions: int) -> Struct:
-    _, member, instance = asked
+def _leave(request: Message, partitions: int) -> Struct:
+    _, member, instance = request
     leaving = MemberIdentity(
         member_id=member_name(member, instance), group_instance_id=instance_name(instance)
     )
     return LeaveGroupRequest(group_id=GROUP, members=(leaving,))
 
 
-def _fetch(asked: Words, partitions: int) -> Struct:
-    wanted = OffsetFetchRequestTopics(name=TOPIC, partition_indexes=tuple(range(partitions)))
-    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=GROUP, topics=(wanted,)),))
+def _fetch(request: Message, partitions: int) -> Struct:
+    requested = OffsetFetchRequestTopics(name=TOPIC, partition_indexes=tuple(range(partitions)))
+    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=GROUP, topics=(requested,)),))
 
 
-_REAL = {JOIN: _join, SYNC: _sync, HEARTBEAT: _heartbeat, COMMIT: _commit, LEAVE: _leave, FETCH: _fetch}
+_BUILDERS = {JOIN: _join, SYNC: _sync, HEARTBEAT: _heartbeat, COMMIT: _commit, LEAVE: _leave, FETCH: _fetch}
 
 
-# --- real to small ---------------------------------------------------------------------------------
+# --- from messages to compact values ---------------------------------------------------------------
 
 
 def member_number(member_id: str | None) -> int:
@@ -255,44 +265,46 @@ def instance_number(instance_id: str | None) -> int:
     return int(instance_id[1:]) if instance_id else 0
 
 
-def bits_of(given: bytes) -> int:
-    return given[0] if given else -1
+def partition_mask(assignment: bytes) -> int:
+    """Return the partitions of an assignment in the leader's encoding, as a bit mask; -1 if it is empty."""
+    return assignment[0] if assignment else -1
 
 
-def refused(asked: Words, error: int) -> Words:
-    """The answer of a handler where the core refuses."""
+def error_response(request: Message, error: int) -> Message:
+    """Return the response to a request that the core rejects with `error`."""
     error = int(error)
-    if asked[0] == JOIN:
-        return (JOIN, error, asked[1], -1, (), 0)
-    if asked[0] == COMMIT:
-        return (COMMIT, error, asked[4], asked[5])
-    return (SYNC, error, -1) if asked[0] == SYNC else (asked[0], error)
+    if request[0] == JOIN:
+        return (JOIN, error, request[1], -1, (), 0)
+    if request[0] == COMMIT:
+        return (COMMIT, error, request[4], request[5])
+    return (SYNC, error, -1) if request[0] == SYNC else (request[0], error)
 
 
-def small_answer(asked: Words, answer: Any) -> Words:
-    """What a client learns from an answer. `asked` is the question, as far as it is known."""
-    api = asked[0]
+def compact_response(request: Message, response: Any) -> Message:
+    """Return the fields of a response that the client uses. Only OffsetCommit needs all of the request, the
+    other APIs only its first item."""
+    api = request[0]
     if api == JOIN:
         listed = tuple(
-            (member_number(m.member_id), instance_number(m.group_instance_id)) for m in answer.members
+            (member_number(m.member_id), instance_number(m.group_instance_id)) for m in response.members
         )
-        told = (int(answer.error_code), member_number(answer.member_id), answer.generation_id)
-        return (JOIN, *told, listed, int(answer.skip_assignment))
+        head = (int(response.error_code), member_number(response.member_id), response.generation_id)
+        return (JOIN, *head, listed, int(response.skip_assignment))
     if api == SYNC:
-        return (SYNC, int(answer.error_code), bits_of(answer.assignment))
+        return (SYNC, int(response.error_code), partition_mask(response.assignment))
     if api == COMMIT:
-        return (COMMIT, int(answer.topics[0].partitions[0].error_code), asked[4], asked[5])
+        return (COMMIT, int(response.topics[0].partitions[0].error_code), request[4], request[5])
     if api == FETCH:
-        return (FETCH, NONE, tuple(p.committed_offset for p in answer.groups[0].topics[0].partitions))
-    return (api, int(answer.error_code))
+        return (FETCH, NONE, tuple(p.committed_offset for p in response.groups[0].topics[0].partitions))
+    return (api, int(response.error_code))
 
 
-def named(kind: str, words: Words) -> list[int]:
-    """The members that a request or an answer names."""
-    if kind == "asks":
-        return [words[1], *([m for m, _, _ in words[4]] if words[0] == SYNC else ())]
-    if words[0] == JOIN and words[1] != SILENCE:
-        return [words[2], *(m for m, _ in words[4])]
+def members_in(kind: str, message: Message) -> list[int]:
+    """Return the members that a message names; `kind` is "request" or "response"."""
+    if kind == "request":
+        return [message[1], *([m for m, _, _ in message[4]] if message[0] == SYNC else ())]
+    if message[0] == JOIN and message[1] != NO_RESPONSE:
+        return [message[2], *(m for m, _ in message[4])]
     return []
 
 
@@ -304,31 +316,33 @@ FIELDS = {
     LEAVE: ("member", "instance"),
     FETCH: (),
 }
-"""What a request says, by name; zero and nothing are not said."""
+"""Names of the fields of each request."""
 
 
-def is_request(asked: Words) -> str:
-    """A request in short, for people."""
-    fields = zip(FIELDS[asked[0]], asked[1:], strict=False)
-    return " ".join([APIS[asked[0]], *(_field(name, what) for name, what in fields if what not in (0, ()))])
+def format_request(request: Message) -> str:
+    """Return a request as text, without fields that are 0 or empty."""
+    fields = zip(FIELDS[request[0]], request[1:], strict=False)
+    return " ".join(
+        [APIS[request[0]], *(_field(name, value) for name, value in fields if value not in (0, ()))]
+    )
 
 
-def _field(name: str, what: Any) -> str:
+def _field(name: str, value: Any) -> str:
     if name == "assignments":
-        what = ",".join(f"{member}:{_partitions(given)}" for member, _, given in what)
-    return f"{name}={what}"
+        value = ",".join(f"{member}:{_partitions(mask)}" for member, _, mask in value)
+    return f"{name}={value}"
 
 
-def _partitions(given: int) -> str:
-    return "+".join(str(p) for p in range(8) if given >= 0 and given >> p & 1) or "-"
+def _partitions(mask: int) -> str:
+    return "+".join(str(p) for p in range(8) if mask >= 0 and mask >> p & 1) or "-"
 
 
-def hears(told: Words) -> str:
-    """An answer in short, for people."""
-    api, error = told[0], told[1]
-    found = f"{APIS[api]} {'no answer' if error == SILENCE else Errors(error).name}"
-    if api == JOIN and error != SILENCE and told[2]:
-        found += f" member={told[2]}" + (f" generation={told[3]}" if error == NONE else "")
+def format_response(response: Message) -> str:
+    """Return a response as text."""
+    api, error = response[0], response[1]
+    text = f"{APIS[api]} {'no response' if error == NO_RESPONSE else Errors(error).name}"
+    if api == JOIN and error != NO_RESPONSE and response[2]:
+        text += f" member={response[2]}" + (f" generation={response[3]}" if error == NONE else "")
     if api == SYNC and error == NONE:
-        found += f" assigned={_partitions(told[2])}"
-    return found
+        text += f" assigned={_partitions(response[2])}"
+    return text
