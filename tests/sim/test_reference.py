@@ -28,7 +28,7 @@ def test_every_invariant_is_listed() -> None:
         text = (SIM / f"{name}.py").read_text("utf-8")
         raised |= set(
             re.findall(
-                r'(?:InvariantViolation\(|_wrong\(|_violation\(world, run, |, |^ +)"([A-Z][a-z]+[A-Z]\w+)"',
+                r'(?:InvariantViolation\(|_violate\(|_violation\(world, run, |, |^ +)"([A-Z][a-z]+[A-Z]\w+)"',
                 text,
                 re.M,
             )

@@ -96,7 +96,7 @@ def test_what_is_answered_before_it_is_written_is_noticed(monkeypatch: pytest.Mo
 def test_locks_that_never_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharePartitionServer, "_set_timer", lambda self: None)
     monkeypatch.setattr(share_clients, "_habits", lambda chance: Habits(stalls=0.5))
-    assert broken(fault_free=True) == "BooksAreKept"
+    assert broken(fault_free=True) == "RecordsHaveOneOwner"
 
 
 def test_a_start_that_passes_over_what_is_held_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,4 +116,4 @@ def test_waiting_fetches_that_are_never_completed_are_noticed(monkeypatch: pytes
     monkeypatch.setattr(SharePartitionServer, "complete_waiting", lambda self: None)
     patient = Habits(explicit=True, terms=FetchTerms(max_wait_ms=5_000), weights=(1, 4, 0, 0))
     monkeypatch.setattr(share_clients, "_habits", lambda chance: patient)
-    assert broken(fault_free=True) == "NobodyWaitsInVain"
+    assert broken(fault_free=True) == "AvailableRecordsAreDelivered"

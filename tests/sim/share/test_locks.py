@@ -1,4 +1,4 @@
-"""Locks of records end when they should, by the clock of a simulated world."""
+"""Locks of records expire on time in a simulated world."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from konvene.sim.world.world import World
 
 
 def _served(lock_ms: int) -> tuple[World, SharePartitionServer]:
-    """A world with a share partition that is loaded, and 16 records to read."""
+    """Return a world with a loaded share partition and 16 records."""
     world = World(Random(1), Options.without_faults().with_set([("lock.ms", str(lock_ms))]), kinds=("share",))
     node = world.share
     assert isinstance(node, ShareNode)
-    node.begin()
+    node.start()
     topic_id: Uuid = world.topics.by_name["orders"].id
     key = SharePartitionKey("g1", topic_id, 0)
     node.deliveries.share_coordinators.submit(Initialize(key, 1, 0))
@@ -36,27 +36,27 @@ def _served(lock_ms: int) -> tuple[World, SharePartitionServer]:
     return world, served
 
 
-def _take(served: SharePartitionServer, member: str) -> list[int]:
+def _acquire(served: SharePartitionServer, member: str) -> list[int]:
     acquired, _ = served.acquire(member, AcquireMode.RECORD_LIMIT, 4, 4, 1_000)
     return [row.first_offset for row in acquired]
 
 
 @pytest.mark.parametrize("off_ms", range(69))
-def test_a_lock_ends_though_seconds_are_no_whole_milliseconds(off_ms: int) -> None:
-    """A float of seconds may be a little short of the millisecond that is meant."""
+def test_lock_expires_although_float_seconds_are_inexact(off_ms: int) -> None:
+    """A time in float seconds may be slightly less than the whole millisecond."""
     world, served = _served(1_000)
     world.run_for(off_ms)
-    assert _take(served, "m1") == [0]
+    assert _acquire(served, "m1") == [0]
     world.run_for(1_001)
-    assert _take(served, "m2") == [0]
+    assert _acquire(served, "m2") == [0]
 
 
-def test_a_shorter_lock_ends_before_a_longer_one_that_is_older() -> None:
-    """The setting is less than it was when the first records were given out."""
+def test_shorter_lock_expires_before_an_older_longer_one() -> None:
+    """The lock duration was lowered after the first records were acquired."""
     world, served = _served(15_000)
-    assert _take(served, "m1") == [0]
+    assert _acquire(served, "m1") == [0]
     world.set("group.share.record.lock.duration.ms", "1000")
     served.invalidate_terms()
-    assert _take(served, "m2") == [4]
+    assert _acquire(served, "m2") == [4]
     world.run_for(1_100)
-    assert _take(served, "m3") == [4]
+    assert _acquire(served, "m3") == [4]

@@ -1,10 +1,10 @@
-"""What a whole broker invariants to share groups, one class for each invariant.
+"""Invariants of share groups on a complete broker, one class for each.
 
-The books of level 1 (`sim.share.ledger`) are kept here as well: they hear each decision of the broker's share
-partitions, live longer than it, and know each offset by themselves. Beside them stands what clients see on
-the wire, where nobody has to be believed: what was asked after something was answered comes after it.
+The ledgers of `sim.share.ledger` receive each decision of the broker's share partitions and outlive the
+broker. Other invariants use the messages of clients only: a request that was sent after a response was
+received must see the effect of that response.
 
-What brokers say of books is passed on under the names of level 1: `RecordsAreHeldOnce`, `AcknowledgedStays`,
+Violations that a ledger reports keep its names: `RecordsAreHeldOnce`, `AcknowledgedStays`,
 `DeliveriesAreCounted`, `OnlyHoldersAcknowledge`, `InFlightIsBounded`, `NothingIsLost`,
 `TheStartNeverGoesBack`.
 """
@@ -36,8 +36,8 @@ from konvene.sim.end_to_end.invariant import Invariant, Violation
 from konvene.sim.end_to_end.mirror import LogReader
 from konvene.sim.end_to_end.transactional_clients import OUTPUT
 from konvene.sim.machine.disk import SimDisk
-from konvene.sim.share.ledger import DONE, FINAL, Book, Entry, each
-from konvene.sim.share.recording import WatchedSharing
+from konvene.sim.share.ledger import DONE, FINAL, DeliveryLedger, Entry, each_offset
+from konvene.sim.share.recording import RecordingSharePartitions
 from konvene.sim.world.event import InvariantViolation
 
 if TYPE_CHECKING:
@@ -46,16 +46,17 @@ if TYPE_CHECKING:
     from konvene.sim.end_to_end.history import PendingRequest
     from konvene.sim.end_to_end.run import EndToEndRun
 
-__all__ = ["SHARE_INVARIANTS", "BooksAreKept", "unread"]
+__all__ = ["SHARE_INVARIANTS", "RecordsHaveOneOwner", "unread"]
 
 TERMINAL = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVING, RecordState.ARCHIVED)
-SELDOM = 20
-"""Checks between two looks at what takes long to look at."""
+SLOW_CHECK_INTERVAL = 20
+"""Number of checks between two runs of an expensive check."""
 LATE_S = 1.0
+"""Maximum delay of an expired lock or a response to a fetch."""
 
 
 class Contents:
-    """What each offset of a transactional log contains, by its bytes."""
+    """The markers, and the committed and aborted offsets, of a transactional log on disk."""
 
     def __init__(self, disk: SimDisk, folder: str) -> None:
         self._reader = LogReader(disk, folder)
@@ -67,8 +68,8 @@ class Contents:
     def __repr__(self) -> str:
         return f"<{len(self.committed)} committed, {len(self.aborted)} aborted, {len(self.markers)} markers>"
 
-    def look(self) -> Contents:
-        """Read on."""
+    def refresh(self) -> Contents:
+        """Read the batches that were appended since the last call."""
         for header, batch in self._reader.new_batches():
             offsets = range(header.base_offset, header.next_offset)
             if not header.is_control:
@@ -82,8 +83,8 @@ class Contents:
         return self
 
 
-class EndToEndBook(Book):
-    """The book of a share partition over all lives of the broker, with the contents of its log."""
+class EndToEndLedger(DeliveryLedger):
+    """The ledger of a share partition over all lives of the broker, with the contents of its log."""
 
     def __init__(self, run: EndToEndRun, key: SharePartitionKey, topic: str) -> None:
         super().__init__(key, self._report, Counter())
@@ -93,40 +94,41 @@ class EndToEndBook(Book):
             run.parameters.share.groups[key.group_id]["share.isolation.level"] == "read_committed"
         )
         self.contents: Contents | None = None
-        self.ends: set[int] = set()
-        """Offsets of which a member has said what ends them, and was believed."""
-        self.often: dict[int, int] = {}
-        """For the how manieth time an offset was delivered at most."""
+        self.final_offsets: set[int] = set()
+        """Offsets with an accepted final acknowledgement."""
+        self.delivery_counts: dict[int, int] = {}
+        """Highest delivery count of each offset."""
 
-    def _report(self, broken: InvariantViolation) -> None:
-        self.run.loop.halt(Violation(broken.invariant, broken.why))
+    def _report(self, violation: InvariantViolation) -> None:
+        self.run.loop.halt(Violation(violation.invariant, violation.why))
 
-    def _look(self) -> Contents | None:
+    def refresh_contents(self) -> Contents | None:
+        """Return the current contents of the log; None if it is not transactional."""
         if self.place.topic != OUTPUT:
             return None
         if self.contents is None:
             self.contents = Contents(self.run.host.disk, f"{DATA}/{self.place}")
-        return self.contents.look()
+        return self.contents.refresh()
 
     def is_unreadable(self, offset: int) -> bool:
-        """Return True if the group can read nothing at the offset."""
-        found = self.contents
-        return found is not None and (
-            offset in found.markers or (self.read_committed and offset in found.aborted)
+        """Return True if the offset has no record that the group can read."""
+        contents = self.contents
+        return contents is not None and (
+            offset in contents.markers or (self.read_committed and offset in contents.aborted)
         )
 
     def is_done(self, offset: int) -> bool:
-        """Return True if there is a reason that the offset is not delivered any more."""
-        given_up = self.often.get(offset, 0) >= self.terms.delivery_count_limit
-        return offset in self.ends or given_up or self.is_unreadable(offset)
+        """Return True if the record is acknowledged, given up or not readable."""
+        given_up = self.delivery_counts.get(offset, 0) >= self.terms.delivery_count_limit
+        return offset in self.final_offsets or given_up or self.is_unreadable(offset)
 
     def _acquire(self, member: str, offset: int, entry: Entry, count: int) -> None:
         super()._acquire(member, offset, entry, count)
-        self.often[offset] = max(count, self.often.get(offset, 0))
-        found = self._look() if self.read_committed else None
-        if found is not None and offset not in found.committed and offset not in found.markers:
-            self._wrong(
-                "OnlyWhatIsCommitted", f"{member} gets {offset} of a transaction that was not committed"
+        self.delivery_counts[offset] = max(count, self.delivery_counts.get(offset, 0))
+        contents = self.refresh_contents() if self.read_committed else None
+        if contents is not None and offset not in contents.committed and offset not in contents.markers:
+            self._violate(
+                "OnlyWhatIsCommitted", f"{member} got {offset} of a transaction that was not committed"
             )
 
     def acknowledged(
@@ -134,23 +136,23 @@ class EndToEndBook(Book):
     ) -> None:
         acknowledgements = tuple(acks)
         super().acknowledged(owner, member, acknowledgements, change, now_ms)
-        self.ends.update(offset for offset, kind in each(acknowledgements) if kind in FINAL)
+        self.final_offsets.update(offset for offset, kind in each_offset(acknowledgements) if kind in FINAL)
 
-    def moved(self, start: int, log_start: int) -> None:
-        if start > self.start and self._look() is not None:
+    def start_moved(self, start: int, log_start: int) -> None:
+        if start > self.start and self.refresh_contents() is not None:
             for offset in range(self.start, start):
                 if self.is_unreadable(offset):
                     self.entries[offset] = Entry(DONE)
-        super().moved(start, log_start)
+        super().start_moved(start, log_start)
 
 
-class BooksAreKept(Invariant):
-    """No member gets a record that another one has locked or that is acknowledged; deliveries are counted;
-    expired locks are released within a second; and the acquired records are those in the books."""
+class RecordsHaveOneOwner(Invariant):
+    """No member gets a record that another one has acquired or that is acknowledged; deliveries are counted;
+    expired locks are released within a second; and the acquired records are those of the ledger."""
 
     def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)
-        self.books: dict[SharePartitionKey, EndToEndBook] = {}
+        self.ledgers: dict[SharePartitionKey, EndToEndLedger] = {}
         self._awake_s = 0.0
         if run.parameters.share.groups:
             run.host.make_share_partitions = self._make_share_partitions
@@ -158,37 +160,39 @@ class BooksAreKept(Invariant):
     def _make_share_partitions(
         self, node: NodeServices, share_coordinators: ShareCoordinators
     ) -> SharePartitions:
-        """Make recording share partitions for a broker that is about to start."""
+        """Return recording share partitions for a broker that is about to start."""
 
-        def book_of(key: SharePartitionKey) -> Book:
-            if key not in self.books:
-                self.books[key] = EndToEndBook(self.run, key, node.catalogue.topics.by_id[key.topic_id].name)
-            return self.books[key]
+        def ledger_of(key: SharePartitionKey) -> DeliveryLedger:
+            if key not in self.ledgers:
+                self.ledgers[key] = EndToEndLedger(
+                    self.run, key, node.catalogue.topics.by_id[key.topic_id].name
+                )
+            return self.ledgers[key]
 
-        for book in self.books.values():
-            book.contents = None
-        return WatchedSharing(node, share_coordinators, book_of, self._member_left)
+        for ledger in self.ledgers.values():
+            ledger.contents = None
+        return RecordingSharePartitions(node, share_coordinators, ledger_of, self._member_left)
 
     def _member_left(self, group_id: str, member_id: str) -> None:
         for served in serving(self.run):
-            held = self.books[served.key].held_by(member_id) if served.key.group_id == group_id else None
-            if held is not None:
-                why = f"{served.key}: {member_id} has left, and holds {held}"
+            if served.key.group_id != group_id:
+                continue
+            offset = self.ledgers[served.key].first_offset_of(member_id)
+            if offset is not None:
+                why = f"{served.key}: {member_id} has left, but has record {offset}"
                 self.run.loop.halt(Violation("MembersThatAreGoneHoldNothing", why))
 
     def settled(self) -> None:
-        """Compare confirmations once the clock has moved: a client may see its response before this
-        invariant."""
         if self.run.was_paused(BROKER, self.run.loop.now - LATE_S):
             return
         for served in serving(self.run):
-            book = self.books[served.key]
-            late = book.late(round((self.run.loop.now - LATE_S) * 1000))
-            if late is not None:
-                self.broken(f"{served.key}: the lock of {late} has ended: {book.entries[late]!r}")
-            wrong = book.differs(served.core.in_flight())
-            if wrong is not None:
-                self.broken(f"{served.key}: {wrong}")
+            ledger = self.ledgers[served.key]
+            overdue = ledger.overdue_lock(round((self.run.loop.now - LATE_S) * 1000))
+            if overdue is not None:
+                self.broken(f"{served.key}: the lock of {overdue} has expired: {ledger.entries[overdue]!r}")
+            difference = ledger.difference(served.core.in_flight())
+            if difference is not None:
+                self.broken(f"{served.key}: {difference}")
 
 
 class AcceptedIsSeenNoMore(Invariant):
@@ -198,11 +202,13 @@ class AcceptedIsSeenNoMore(Invariant):
     def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)
         self._ended: dict[SharePartitionKey, dict[int, int]] = defaultdict(dict)
-        """When each offset was answered, by the clock of the history."""
+        """Time of the confirmation of each final acknowledgement, by the clock of the history."""
         self._unconfirmed: Counter[tuple[str, Uuid, int, int]] = Counter()
-        """What a client was answered, and has not told its caller: who, where, which offset."""
+        """Confirmations that a client received and has not passed to its caller yet: client, topic,
+        partition, offset."""
         self._confirmed: deque[tuple[float, str, Uuid, int, tuple[int, ...]]] = deque()
-        """What callers were told and was not compared yet: when, who, where, which offsets."""
+        """Confirmations that callers received and that are not compared yet: time, client, topic, partition,
+        offsets."""
         self._ids: dict[str, Uuid] = {}
         limit = run.parameters.share.settings.get("group.share.delivery.count.limit", "0")
         self._limit = int(limit)
@@ -235,12 +241,14 @@ class AcceptedIsSeenNoMore(Invariant):
         ended = self._ended[key]
         for row in acquired:
             if not 1 <= row.delivery_count <= self._limit:
-                self.broken(f"{pending.client_id} got {row} of {key}, where {self._limit} deliveries may be")
+                self.broken(
+                    f"{pending.client_id} got {row} of {key}, but the delivery limit is {self._limit}"
+                )
             for offset in range(row.first_offset, row.last_offset + 1):
                 if ended.get(offset, pending.began) < pending.began:
                     self.broken(
-                        f"{pending.client_id} got {key} offset {offset}, delivery {row.delivery_count}, asked"
-                        f" at {pending.began}; at {ended[offset]} it was answered that it is acknowledged"
+                        f"{pending.client_id} got {key} offset {offset}, delivery {row.delivery_count},"
+                        f" requested at {pending.began}; its acknowledgement was confirmed at {ended[offset]}"
                     )
 
     def _note_acknowledged(
@@ -248,7 +256,7 @@ class AcceptedIsSeenNoMore(Invariant):
     ) -> None:
         now = self.run.history.tick()
         acks = (Acknowledged(b.first_offset, b.last_offset, b.acknowledge_types) for b in batches)
-        for offset, kind in each(acks):
+        for offset, kind in each_offset(acks):
             self._unconfirmed[pending.client_id, key.topic_id, key.partition, offset] += 1
             if kind in FINAL:
                 self._ended[key].setdefault(offset, now)
@@ -279,7 +287,7 @@ class AcceptedIsSeenNoMore(Invariant):
             for offset in offsets:
                 if not self._unconfirmed[client_id, topic_id, index, offset]:
                     self.broken(
-                        f"{client_id} got confirmation never sent: {topic_id}-{index} offset {offset}"
+                        f"{client_id} got a confirmation never sent: {topic_id}-{index} offset {offset}"
                     )
                 self._unconfirmed[client_id, topic_id, index, offset] -= 1
 
@@ -288,32 +296,30 @@ class AcknowledgedIsWritten(Invariant):
     """Confirmed acknowledgements are in the state of the share coordinator, in every life."""
 
     def started(self) -> None:
-        self.run.check_when_loaded(self._all_there)
+        self.run.check_when_loaded(self._check_states)
 
     def settled(self) -> None:
-        """Compare confirmations once the clock has moved: a client may see its response before this
-        invariant."""
-        if self.run.checks % SELDOM == 0:
-            self._all_there()
+        if self.run.checks % SLOW_CHECK_INTERVAL == 0:
+            self._check_states()
 
     def liveness(self) -> None:
-        self._all_there()
+        self._check_states()
 
     def ended(self) -> None:
-        self._all_there()
+        self._check_states()
 
-    def _all_there(self) -> None:
+    def _check_states(self) -> None:
         states = {key: state for shard in state_shards(self.run) for key, state in shard.states.items()}
-        for key, book in books(self.run).items():
+        for key, ledger in ledgers(self.run).items():
             state = states.get(key)
             if state is None:  # Its coordinator is loading.
                 continue
             done = {o for b in state.batches if b.delivery_state in TERMINAL
                     for o in range(b.first_offset, b.last_offset + 1)}  # fmt: skip
-            for offset, acknowledgements in book.answered.items():
+            for offset, ack_type in ledger.confirmed.items():
                 if offset >= state.start_offset and offset not in done:
                     self.broken(
-                        f"{key} offset {offset} was confirmed as {acknowledgements}, and the state is {state}"
+                        f"{key} offset {offset} was confirmed as {ack_type}, but the state is {state}"
                     )
 
 
@@ -321,20 +327,20 @@ class EveryRecordEnds(Invariant):
     """Without faults each record is finally accepted, rejected, or delivered up to the limit."""
 
     def liveness(self) -> None:
-        left = unread(self.run)
-        if left:
-            self.broken("; ".join(left[:5]))
-        for key, book in books(self.run).items():
-            book._look()
-            for offset in range(book.start):
-                if not book.is_done(offset):
+        unread_partitions = unread(self.run)
+        if unread_partitions:
+            self.broken("; ".join(unread_partitions[:5]))
+        for key, ledger in ledgers(self.run).items():
+            ledger.refresh_contents()
+            for offset in range(ledger.start):
+                if not ledger.is_done(offset):
                     self.broken(
                         f"{key} passed over {offset}, which was never acknowledged and was delivered"
-                        f" {book.often.get(offset, 0)} times"
+                        f" {ledger.delivery_counts.get(offset, 0)} times"
                     )
 
 
-class NobodyWaitsInVain(Invariant):
+class AvailableRecordsAreDelivered(Invariant):
     """No ShareFetch waits for a second while a record is available for it."""
 
     def __init__(self, run: EndToEndRun) -> None:
@@ -345,8 +351,6 @@ class NobodyWaitsInVain(Invariant):
         self._since.clear()
 
     def settled(self) -> None:
-        """Compare confirmations once the clock has moved: a client may see its response before this
-        invariant."""
         now, before = self.run.loop.now, self._since
         self._since = {}
         if self.run.was_paused(BROKER, now - LATE_S) or self.run.disk_has_failed:
@@ -361,7 +365,7 @@ class NobodyWaitsInVain(Invariant):
                 since = self._since[watch] = before.get(watch, now)
                 if now - since > LATE_S:
                     self.broken(
-                        f"{fetch.member_id} waits since {since:.3f} s for {served.key}, where there is"
+                        f"{fetch.member_id} waits since {since:.3f} s for {served.key}, but can acquire"
                         f" {served.core.next_fetch_offset} of {served.readable_end()}: {served.core!r}"
                     )
 
@@ -377,8 +381,6 @@ class ShareStateIsItsLog(Invariant):
         self._shadows.clear()
 
     def settled(self) -> None:
-        """Compare confirmations once the clock has moved: a client may see its response before this
-        invariant."""
         disk, broker = self.run.host.disk, self.run.host.broker
         if (
             disk.dead
@@ -402,7 +404,7 @@ class ShareStateIsItsLog(Invariant):
             live, replayed = coordinator.core.states, shadow.states
             for key in sorted(live.keys() | replayed.keys()):
                 if _written(live.get(key)) != _written(replayed.get(key)):
-                    self.broken(f"{key}: live {live.get(key)}, by its log {replayed.get(key)}")
+                    self.broken(f"{key}: live {live.get(key)}, replayed {replayed.get(key)}")
 
 
 def _written(state: SharePartitionState | None) -> SharePartitionState | None:
@@ -411,25 +413,25 @@ def _written(state: SharePartitionState | None) -> SharePartitionState | None:
 
 
 SHARE_INVARIANTS: tuple[type[Invariant], ...] = (
-    BooksAreKept,
+    RecordsHaveOneOwner,
     AcceptedIsSeenNoMore,
     AcknowledgedIsWritten,
     EveryRecordEnds,
-    NobodyWaitsInVain,
+    AvailableRecordsAreDelivered,
     ShareStateIsItsLog,
 )
 
 
-# --- where to look -------------------------------------------------------------------------------
+# --- state of the run ----------------------------------------------------------------------------
 
 
-def books(run: EndToEndRun) -> dict[SharePartitionKey, EndToEndBook]:
-    """Return the books of this run."""
-    return next(p for p in run.invariants if isinstance(p, BooksAreKept)).books
+def ledgers(run: EndToEndRun) -> dict[SharePartitionKey, EndToEndLedger]:
+    """Return the ledgers of this run."""
+    return next(p for p in run.invariants if isinstance(p, RecordsHaveOneOwner)).ledgers
 
 
 def serving(run: EndToEndRun) -> Iterator[SharePartitionServer]:
-    """Return the active share partitions."""
+    """Yield the loaded share partitions."""
     broker = run.host.broker
     if broker is not None and run.host.is_up and run.parameters.share.groups:
         for served in broker.share_partitions.served.values():
@@ -438,7 +440,7 @@ def serving(run: EndToEndRun) -> Iterator[SharePartitionServer]:
 
 
 def state_shards(run: EndToEndRun) -> Iterator[ShareStateShard]:
-    """Return the active share coordinators."""
+    """Yield the shards of the active share coordinators."""
     broker = run.host.broker
     if broker is not None and run.host.is_up:
         for coordinator in broker.share_coordinators.all():
@@ -447,15 +449,15 @@ def state_shards(run: EndToEndRun) -> Iterator[ShareStateShard]:
 
 
 def has_buffered_records_of(coordinator: Coordinator) -> bool:
-    """Return True if it has applied records that are not in its log yet."""
+    """Return True if the coordinator has applied records that are not in its log yet."""
     journal = coordinator._journal
     assert isinstance(journal, Journal)
     return bool(journal.buffered)
 
 
 def unread(run: EndToEndRun) -> list[str]:
-    """Return which share groups have not finished which partitions, and their positions."""
-    broker, found = run.host.broker, []
+    """Return the partitions that share groups have not read to the end, as text with their positions."""
+    broker, unfinished = run.host.broker, []
     if broker is None:
         return ["there is no broker"] if run.parameters.share.groups else []
     for group, topics in run.parameters.share.topics.items():
@@ -463,7 +465,8 @@ def unread(run: EndToEndRun) -> list[str]:
             key = SharePartitionKey(group, broker.catalogue.topics.by_name[place.topic].id, place.partition)
             served, partition = broker.share_partitions.served.get(key), broker.partitions.get(*place)
             if partition is None:
-                found.append(f"{key} has no partition")
+                unfinished.append(f"{key} has no partition")
             elif served is None or not served.loaded or served.core.start_offset < partition.end_offset:
-                found.append(f"{group} is in {place} at {served and served.core!r} of {partition.end_offset}")
-    return found
+                position = served and served.core
+                unfinished.append(f"{group} is in {place} at {position!r} of {partition.end_offset}")
+    return unfinished

@@ -294,7 +294,7 @@ def _describe(world: World) -> str:
 def _is_drained(world: World) -> bool:
     """Return True if all records are read and committed; in share groups, if all are archived."""
     if world.share is not None:
-        return next(world.share.left(), None) is None
+        return next(world.share.unread(), None) is None
     for members in members_by_group(world).values():
         for member in members:
             for tp in member.owned:
@@ -306,7 +306,7 @@ def _is_drained(world: World) -> bool:
 
 def _describe_backlog(world: World) -> str:
     if world.share is not None:
-        return "; ".join(islice(world.share.left(), 5))
+        return "; ".join(islice(world.share.unread(), 5))
     unfinished = [
         f"{m.name} {tp[0]}-{tp[1]} at {m.positions.get(tp)}, committed {m.committed.get(tp)},"
         f" end {world.ends.get(tp, 0)}"

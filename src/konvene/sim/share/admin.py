@@ -1,10 +1,10 @@
-"""What an administrator asks of share groups, in virtual time: offsets altered or deleted, groups deleted.
+"""Administrator requests for share groups, in virtual time: alter offsets, delete offsets, delete groups.
 
-Each is in steps, as the broker does it: the group's coordinator writes down what is to be done, the share
-coordinator does it, the first is told. Anybody may die in between. What is asked for, and what comes of it,
-are the broker's own functions; only that nothing here can wait is different.
+Each request has the steps of the broker: the group coordinator writes the intended change, the share
+coordinator carries it out, and its result goes back to the group coordinator. Either may fail in between. The
+broker's own functions build the requests and responses; callbacks replace its coroutines.
 
-An administrator who is told that offsets are altered finds them so.
+When altered offsets are acknowledged, the share coordinator must have them.
 """
 
 from __future__ import annotations
@@ -34,111 +34,117 @@ if TYPE_CHECKING:
     from konvene.sim.share.node import ShareNode
     from konvene.sim.world.process import Process
 
-Answered = Callable[[Struct | Errors], None]
+Respond = Callable[[Struct | Errors], None]
+"""Receives the response."""
 
 
 class Administration:
-    """One request of an administrator, until it is answered, or somebody dies on the way."""
+    """A request of an administrator. It has no response if a coordinator fails in between."""
 
-    def __init__(self, node: ShareNode, client: Process, request: Any, version: int, told: Answered) -> None:
+    def __init__(
+        self, node: ShareNode, client: Process, request: Any, version: int, respond: Respond
+    ) -> None:
         self.node = node
         self.runtime = node.world.runtime
         self.deliveries = node.deliveries
         self.request = request
-        self.told = told
+        self.respond = respond
         self._call = RequestContext(version, client.name, "/10.0.0.1")
         BEGIN[type(request)](self)
 
-    def _ask(self, request: Any, heard: Callable[[Any], None]) -> None:
-        """The group's coordinator; what it refuses ends it all."""
+    def _submit(self, request: Any, proceed: Callable[[Any], None]) -> None:
+        """Submit a request to the group coordinator. An error is the response; otherwise `proceed` is
+        called."""
 
-        def answered(answer: Any) -> None:
+        def receive(answer: Any) -> None:
             if isinstance(answer, Errors):
-                self.told(answer)
+                self.respond(answer)
             else:
-                heard(answer)
+                proceed(answer)
 
         if self.deliveries.loop.alive and self.runtime in (self.node.world.runtime, *self.node.world.deposed):
-            self.runtime.ask(request, self._call, answered)
+            self.runtime.ask(request, self._call, receive)
 
     # --- offsets ---
 
     def alter(self) -> None:
         overtaken: set[SharePartitionKey] = set()
 
-        def begun(wanted: Any) -> None:
-            if not wanted.requests:
-                self.told(wanted.response)
+        def begin(intended: Any) -> None:
+            if not intended.requests:
+                self.respond(intended.response)
                 return
-            self.node.altering.update(wanted.requests)
-            asked = self.deliveries.work._submit_all(wanted.requests, overtaken)
-            asked.listen(lambda answers: done(wanted, answers))
+            self.node.altering.update(intended.requests)
+            answers = self.deliveries.work._submit_all(intended.requests, overtaken)
+            answers.listen(lambda answers: complete(intended, answers))
 
-        def done(wanted: Any, answers: Any) -> None:
-            news = initialization_result(self.request.group_id, answers, overtaken)
-            self._ask(news, lambda _: finished(wanted, answers))
+        def complete(intended: Any, answers: Any) -> None:
+            completion = initialization_result(self.request.group_id, answers, overtaken)
+            self._submit(completion, lambda _: finish(intended, answers))
 
-        def finished(wanted: Any, answers: Any) -> None:
+        def finish(intended: Any, answers: Any) -> None:
             if not overtaken:
-                self._is_altered(wanted.requests, with_alter_errors(wanted.response, answers))
-            self.told(with_alter_errors(wanted.response, answers))
+                self._check_altered(intended.requests, with_alter_errors(intended.response, answers))
+            self.respond(with_alter_errors(intended.response, answers))
 
-        self._ask(self.request, begun)
+        self._submit(self.request, begin)
 
-    def _is_altered(self, requests: tuple[Initialize, ...], answer: AlterShareGroupOffsetsResponse) -> None:
-        """Members may be further by now, or another administrator; and its topic may be gone."""
-        refused = any(p.error_code for topic in answer.responses for p in topic.partitions)
+    def _check_altered(
+        self, requests: tuple[Initialize, ...], answer: AlterShareGroupOffsetsResponse
+    ) -> None:
+        """Check that confirmed alterations are stored. Members or another administrator may have moved the
+        start offset since, and the topic may have been deleted."""
+        rejected = any(p.error_code for topic in answer.responses for p in topic.partitions)
         runtime = self.node.runtime
-        if refused or not runtime.is_active:
+        if rejected or not runtime.is_active:
             return
         for request in requests:
-            known = runtime.core.states.get(request.key)
-            gone = request.key.topic_id not in self.node.world.topics.by_id
-            wanted = request.state_epoch, request.start_offset
-            if not gone and (known is None or (known.state_epoch, known.start_offset) < wanted):
-                why = f"{request} is answered, and there is {known}"
-                self.node.broken(InvariantViolation("AlteredOffsetsHold", why))
+            state = runtime.core.states.get(request.key)
+            exists = request.key.topic_id in self.node.world.topics.by_id
+            altered = request.state_epoch, request.start_offset
+            if exists and (state is None or (state.state_epoch, state.start_offset) < altered):
+                why = f"{request} is confirmed, but the state is {state}"
+                self.node.report_violation(InvariantViolation("AlteredOffsetsHold", why))
             served = self.deliveries.share_partitions.served.get(request.key)
             if served is not None and served.loaded and served.core.state_epoch < request.state_epoch:
-                why = f"{request} is answered, and {served!r} serves at {served.core.state_epoch}"
-                self.node.broken(InvariantViolation("AlteredOffsetsHold", why))
+                why = f"{request} is confirmed, but {served!r} has state epoch {served.core.state_epoch}"
+                self.node.report_violation(InvariantViolation("AlteredOffsetsHold", why))
 
     def delete_offsets(self) -> None:
-        def begun(wanted: Any) -> None:
-            if not wanted.requests:
-                self.told(wanted.response)
+        def begin(intended: Any) -> None:
+            if not intended.requests:
+                self.respond(intended.response)
             else:
-                asked = self.deliveries.work._submit_all(wanted.requests)
-                asked.listen(lambda answers: done(wanted, answers))
+                answers = self.deliveries.work._submit_all(intended.requests)
+                answers.listen(lambda answers: complete(intended, answers))
 
-        def done(wanted: Any, answers: Any) -> None:
-            gone = topics_without_error(answers)
-            news = StateDeleted(self.request.group_id, gone)
-            self._ask(news, lambda _: self.told(wanted.response))
+        def complete(intended: Any, answers: Any) -> None:
+            completion = StateDeleted(self.request.group_id, topics_without_error(answers))
+            self._submit(completion, lambda _: self.respond(intended.response))
 
-        self._ask(self.request, begun)
+        self._submit(self.request, begin)
 
     # --- groups ---
 
     def delete_groups(self) -> None:
-        """One after another; all state of each goes first."""
+        """Delete one group after another, the state of its share partitions first."""
         names = list(self.request.groups_names)
 
-        def next_one(answers: Any) -> None:
+        def delete_next(answers: Any) -> None:
             if any(answer.error for answer in answers.values()):
                 return
             if names:
-                self._ask(BeginDeletion(names.pop()), begun)
+                self._submit(BeginDeletion(names.pop()), begin)
             else:
-                self._ask(self.request, self.told)
+                self._submit(self.request, self.respond)
 
-        def begun(wanted: Any) -> None:
-            if wanted.requests:
-                self.deliveries.work._submit_all(wanted.requests).listen(next_one)
+        def begin(intended: Any) -> None:
+            if intended.requests:
+                self.deliveries.work._submit_all(intended.requests).listen(delete_next)
             else:
-                next_one({})
+                delete_next({})
 
-        next_one({})
+        delete_next({})
 
 
 BEGIN: dict[type, Callable[[Administration], None]] = {
@@ -146,4 +152,4 @@ BEGIN: dict[type, Callable[[Administration], None]] = {
     DeleteShareGroupOffsetsRequest: Administration.delete_offsets,
     DeleteGroupsRequest: Administration.delete_groups,
 }
-"""What is begun with for each request."""
+"""First step of each request."""

@@ -1,6 +1,6 @@
-"""What strikes share groups now and then, and the settings that change; `sim.world.faults` has the table.
+"""Faults, settings and administrator requests of share groups; `sim.world.faults` has the table of faults.
 
-What an administrator wants is drawn here as a request; `sim.world.fault_actions` has it asked.
+The requests are built here; `sim.world.fault_actions` sends them.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ def share_state_fails_over(world: World) -> None:
 
 def deliveries_die(world: World) -> None:
     if world.share is not None:
-        world.share.dies()
+        world.share.fail_over_deliveries()
 
 
-def beginning_goes(world: World) -> None:
+def log_beginning_is_deleted(world: World) -> None:
     if world.share is not None:
         world.share.lose_beginning()
 
 
-def alteration(world: World, group: str) -> Struct:
-    """Anywhere in the log, or a little behind it."""
+def alteration_request(world: World, group: str) -> Struct:
+    """Return a request to alter offsets of a random topic, to anywhere in the log or slightly beyond it."""
     topic, random = world.random.choice(list(world.topics.by_name.values())), world.random
-    some = random.sample(range(topic.partitions), random.randint(1, topic.partitions))
-    wanted = tuple(
+    indexes = random.sample(range(topic.partitions), random.randint(1, topic.partitions))
+    partitions = tuple(
         alter_offsets.AlterShareGroupOffsetsRequestPartition(
             partition_index=index, start_offset=random.randint(0, world.ends.get((topic.name, index), 0) + 3)
         )
-        for index in (*some, *random.choice([(), (99,)]))
+        for index in (*indexes, *random.choice([(), (99,)]))
     )
-    rows = (alter_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=topic.name, partitions=wanted),)
+    rows = (alter_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=topic.name, partitions=partitions),)
     return alter_offsets.AlterShareGroupOffsetsRequest(group_id=group, topics=rows)
 
 
-def deletion(world: World, group: str) -> Struct:
-    """Topics that it reads, and one that there is not."""
+def deletion_request(world: World, group: str) -> Struct:
+    """Return a request to delete the offsets of subscribed and unknown topics."""
     names = world.random.choice([(ORDERS,), (EXTRA,), (ORDERS, EXTRA), ("nowhere", EXTRA)])
     rows = tuple(delete_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names)
     return delete_offsets.DeleteShareGroupOffsetsRequest(group_id=group, topics=rows)

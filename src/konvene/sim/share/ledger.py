@@ -1,17 +1,16 @@
-"""The books of deliveries: who has which record, what was said of it, and what was answered.
+"""Ledger of deliveries: owner, delivery count and acknowledgement of each record of a share partition.
 
-There is a book for each share partition. It is told every decision of the share partition that serves, and
-knows each offset by itself: nothing of it is taken from the one that decides. What was answered it keeps
-beyond every restart.
+Each share partition has a ledger, which receives every decision of the active share partition and tracks each
+offset on its own. Confirmed acknowledgements are kept over all restarts. A ledger checks:
 
-    held        nobody gets what another one has, and nobody gets what was acknowledged
-    counted     each delivery counts one more than the one before, and there are not more than may be
-    refused     who has a record may say what became of it, and nobody else
-    kept        what was acknowledged and answered is so in whatever is loaded later
-    moved on    the start passes over nothing but what is done, given up, gone from the log, or aborted
-    altered     whoever is loaded first after an administrator altered the offset begins there, knows of
-                nothing, and gives out again what is behind it: of that alone, and only then, nothing is kept
-    committed   a group that reads what is committed gets nothing that was aborted, or is not decided yet
+    exclusive      no record is delivered while another member has it, or after its acknowledgement
+    counted        each delivery counts one more than the one before, up to the limit
+    owned          only the member that has a record may acknowledge it
+    kept           a confirmed acknowledgement is in every state that is loaded later
+    complete       the start offset passes only records that are done, given up, deleted or aborted
+    altered        after an administrator altered the start offset, the next load begins there without any
+                   in-flight state; only then, and only from there on, acknowledgements are dropped
+    committed      a group with isolation level read_committed gets no aborted or undecided records
 """
 
 from __future__ import annotations
@@ -33,297 +32,331 @@ from konvene.delivery.contract import (
 )
 from konvene.errors import Errors
 from konvene.share_state.requests import Initialize, SharePartitionKey, StateAnswer
-from konvene.sim.share.logs import MOST_IN_A_BATCH, ReadLog
+from konvene.sim.share.logs import MAX_BATCH_RECORDS, ReadLog
 from konvene.sim.world.event import InvariantViolation
 
-FREE, HELD, SAID, DONE = "free", "held", "said", "done"
+AVAILABLE, ACQUIRED, WRITING, DONE = "available", "acquired", "writing", "done"
+"""States of a record; `WRITING` while its acknowledgement or release is being written."""
 GAP, ACCEPT, RELEASE, REJECT, RENEW = (int(kind) for kind in AcknowledgeType)
 FINAL = (GAP, ACCEPT, REJECT)
 
 
 class Entry:
-    """What is known of an offset."""
+    """State of a record."""
 
-    __slots__ = ("count", "end_ms", "holder", "lapsed", "said", "state")
+    __slots__ = ("ack_type", "count", "lock_end_ms", "lock_expired", "member_id", "state")
 
-    def __init__(self, state: str = FREE, count: int = 0) -> None:
+    def __init__(self, state: str = AVAILABLE, count: int = 0) -> None:
         self.state = state
         self.count = count
-        self.holder = ""
-        self.end_ms = -1
-        """When its lock ends."""
-        self.said = -1
-        """What is being written of it."""
-        self.lapsed = False
-        """Whether its lock ended while that is being written."""
+        self.member_id = ""
+        self.lock_end_ms = -1
+        """Time at which its lock expires; -1 without a lock."""
+        self.ack_type = -1
+        """Acknowledgement type that is being written; -1 if none is."""
+        self.lock_expired = False
+        """Whether its lock expired while that write is pending."""
 
     def __repr__(self) -> str:
-        return f"<{self.state} {self.count} {self.holder}>"
+        return f"<{self.state} {self.count} {self.member_id}>"
 
 
-class Book:
-    """One share partition. See the top of this file."""
+class DeliveryLedger:
+    """The ledger of one share partition; violations are reported to `on_violation`."""
 
     def __init__(
-        self, key: SharePartitionKey, broken: Callable[[InvariantViolation], None], counts: Counter[str]
+        self, key: SharePartitionKey, on_violation: Callable[[InvariantViolation], None], counts: Counter[str]
     ) -> None:
         self.key = key
         self.start = 0
         self.owner: object = None
-        """The share partition that was loaded last: nobody else may give out anything."""
+        """The share partition that was loaded last; no other one may deliver records."""
         self.entries: dict[int, Entry] = {}
-        self.answered: dict[int, int] = {}
-        """Offsets that were acknowledged for good and answered so, and how."""
+        self.confirmed: dict[int, int] = {}
+        """Offsets whose final acknowledgement was confirmed, with its type."""
         self.terms = Terms()
-        self.released_last = ""
-        """Whose records were taken back last. Where that cannot be written they are the member's, until their
-        locks end."""
-        self.altered: Initialize | None = None
-        """What an administrator had written, and nobody was loaded since."""
+        self.last_released = ""
+        """The member whose records were released last. If that write fails it keeps them until their locks
+        expire."""
+        self.alteration: Initialize | None = None
+        """The alteration by an administrator that was written since the last load."""
         self.log: ReadLog | None = None
-        """What is read, if it is known."""
+        """The log of the partition, if it exists."""
         self._pending: dict[int, tuple[Any, str, list[int]]] = {}
-        """By the ticket of a change: the ticket, whose records it is about, and which."""
-        self._most = 0
-        self._largest = MOST_IN_A_BATCH
-        """What was acquired as one stays one, whoever asks for less later."""
-        self._broken = broken
+        """Pending writes by the id of their ticket: the ticket, the member, and the offsets."""
+        self._delivery_limit = 0
+        self._largest_batch = MAX_BATCH_RECORDS
+        """Size of the largest batch; an acquired batch is not split for a later, smaller request."""
+        self._on_violation = on_violation
         self._counts = counts
 
     def __repr__(self) -> str:
-        return f"<book of {self.key}: from {self.start}, {len(self.answered)} acknowledged>"
+        return f"<DeliveryLedger {self.key}: start {self.start}, {len(self.confirmed)} acknowledged>"
 
-    def _wrong(self, invariant: str, why: str) -> None:
-        self._broken(InvariantViolation(invariant, f"{self.key}: {why}"))
+    def _violate(self, invariant: str, why: str) -> None:
+        self._on_violation(InvariantViolation(invariant, f"{self.key}: {why}"))
 
-    def _between(self, first: int, last: int) -> Iterator[tuple[int, Entry]]:
+    def _entries_between(self, first: int, last: int) -> Iterator[tuple[int, Entry]]:
         for offset in range(first, last + 1):
             yield offset, self.entries.setdefault(offset, Entry())
 
-    # --- what is decided ---
+    # --- decisions ---
 
     def loaded(self, owner: object, read: StateAnswer, start: int) -> None:
-        """It begins anew with what was written: nobody has anything."""
-        self._begins_elsewhere(read)
+        """Record that a share partition loaded its state: no record is acquired."""
+        self._apply_alteration(read)
         self.owner = owner
         self.entries, self._pending = {}, {}
         self.start = start
-        self._largest = max([self._largest, *(b.last_offset - b.first_offset + 1 for b in read.batches)])
+        self._largest_batch = max(
+            [self._largest_batch, *(b.last_offset - b.first_offset + 1 for b in read.batches)]
+        )
         for first, last, state, count in read.batches:
             done = state in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED, RecordState.ARCHIVING)
             for offset in range(first, last + 1):
-                self.entries[offset] = Entry(DONE if done else FREE, count)
-        for offset, said in self.answered.items():
-            known = self.entries.get(offset)
-            if offset >= start and (known is None or known.state != DONE):
-                self._wrong("AcknowledgedStays", f"{offset} was answered {said}, and is loaded as {known}")
+                self.entries[offset] = Entry(DONE if done else AVAILABLE, count)
+        for offset, ack_type in self.confirmed.items():
+            loaded = self.entries.get(offset)
+            if offset >= start and (loaded is None or loaded.state != DONE):
+                self._violate(
+                    "AcknowledgedStays", f"{offset} was confirmed as {ack_type}, but loaded as {loaded}"
+                )
                 return
 
-    def _begins_elsewhere(self, read: StateAnswer) -> None:
-        """By what an administrator had written. Who read it before serves for a moment only."""
-        wanted = self.altered
-        if wanted is None or read.state_epoch < wanted.state_epoch:
+    def _apply_alteration(self, read: StateAnswer) -> None:
+        """Check the loaded state against the alteration, and drop the acknowledgements from its offset on.
+
+        A share partition that read its state before the alteration is replaced soon."""
+        alteration = self.alteration
+        if alteration is None or read.state_epoch < alteration.state_epoch:
             return
-        self.altered = None
-        as_wanted = read.start_offset == wanted.start_offset and not read.batches
-        if read.state_epoch == wanted.state_epoch and not as_wanted:
-            self._wrong("AlteredOffsetsHold", f"it was altered by {wanted}, and is loaded as {read}")
-        self.answered = {o: said for o, said in self.answered.items() if o < wanted.start_offset}
+        self.alteration = None
+        is_applied = read.start_offset == alteration.start_offset and not read.batches
+        if read.state_epoch == alteration.state_epoch and not is_applied:
+            self._violate("AlteredOffsetsHold", f"altered by {alteration}, but loaded as {read}")
+        self.confirmed = {
+            offset: ack_type
+            for offset, ack_type in self.confirmed.items()
+            if offset < alteration.start_offset
+        }
         self._counts["altered offsets"] += 1
 
     def acquired(
-        self, owner: object, member: str, got: Sequence[Acquired], *, now_ms: int, mode: AcquireMode,
+        self, owner: object, member: str, rows: Sequence[Acquired], *, now_ms: int, mode: AcquireMode,
         max_records: int, ends: tuple[int, int], cut_from: int = 0,
     ) -> None:  # fmt: skip
-        """A member was given these; the log has what lies between the ends. `cut_from`: as one of how many
-        they are known, where what was aborted was taken out."""
-        if owner is not self.owner and got:
-            self._wrong("RecordsAreHeldOnce", f"{member} got {got} of one that was replaced")
+        """Record that a member acquired `rows`. `ends` are the start and end offset of the log; `cut_from` is
+        the number of offsets in the fetched batches if aborted records were removed from them."""
+        if owner is not self.owner and rows:
+            self._violate("RecordsAreHeldOnce", f"{member} got {rows} from a replaced share partition")
         total = 0
-        for first, last, count in got:
+        for first, last, count in rows:
             total += last - first + 1
             if first < self.start or last >= ends[1]:
-                self._wrong("RecordsAreHeldOnce", f"{member} got {first}-{last} of {self.start}-{ends[1]}")
-            self._most = max(
-                self._most, self.terms.delivery_count_limit
-            )  # A lower one is for what is to come.
-            if count > self._most:
-                self._wrong("DeliveriesAreCounted", f"{first}-{last} is delivered for the {count}. time")
-            self._may_be_read(member, first, last)
-            for offset, entry in self._between(first, last):
+                self._violate("RecordsAreHeldOnce", f"{member} got {first}-{last} of {self.start}-{ends[1]}")
+            # A lower limit applies to later deliveries only.
+            self._delivery_limit = max(self._delivery_limit, self.terms.delivery_count_limit)
+            if count > self._delivery_limit:
+                self._violate(
+                    "DeliveriesAreCounted",
+                    f"{first}-{last}: delivery {count} of at most {self._delivery_limit}",
+                )
+            self._check_isolation(member, first, last)
+            for offset, entry in self._entries_between(first, last):
                 self._acquire(member, offset, entry, count)
-                entry.end_ms = now_ms + self.terms.lock_ms
+                entry.lock_end_ms = now_ms + self.terms.lock_ms
         if mode is AcquireMode.RECORD_LIMIT and total > max_records:
-            self._wrong("InFlightIsBounded", f"{member} asked for {max_records} and got {total}")
-        self._largest = max([self._largest, cut_from, *(last - first + 1 for first, last, _ in got)])
-        if total >= max_records + self._largest + MOST_IN_A_BATCH:
-            self._wrong("InFlightIsBounded", f"{member} asked for {max_records} and got {total}")
-        held = sum(entry.state == HELD for entry in self.entries.values()) if total else 0
-        if held >= self.terms.max_record_locks + self._largest:
-            self._wrong("InFlightIsBounded", f"{held} records are held")
+            self._violate("InFlightIsBounded", f"{member} requested {max_records} records and got {total}")
+        self._largest_batch = max(
+            [self._largest_batch, cut_from, *(last - first + 1 for first, last, _ in rows)]
+        )
+        if total >= max_records + self._largest_batch + MAX_BATCH_RECORDS:
+            self._violate("InFlightIsBounded", f"{member} requested {max_records} records and got {total}")
+        acquired = sum(entry.state == ACQUIRED for entry in self.entries.values()) if total else 0
+        if acquired >= self.terms.max_record_locks + self._largest_batch:
+            self._violate("InFlightIsBounded", f"{acquired} records are acquired")
         self._counts["acquired"] += total
 
-    def _may_be_read(self, member: str, first: int, last: int) -> None:
-        """TX4, for share groups."""
+    def _check_isolation(self, member: str, first: int, last: int) -> None:
+        """TX4, for share groups: a read_committed group gets committed records only."""
         log = self.log
         if log is None or not self.terms.read_committed:
             return
         if last >= log.last_stable_offset(log.end_offset):
-            self._wrong("AbortedIsForNobody", f"{member} got {first}-{last} of {log!r}, which is not decided")
+            self._violate("AbortedIsForNobody", f"{member} got {first}-{last} of {log!r}, which is undecided")
         for offset in range(first, last + 1):
             if offset in log.aborted_offsets:
-                self._wrong("AbortedIsForNobody", f"{member} got {offset}, which was aborted")
+                self._violate("AbortedIsForNobody", f"{member} got the aborted record {offset}")
                 return
 
     def _acquire(self, member: str, offset: int, entry: Entry, count: int) -> None:
-        if offset in self.answered:
-            said = self.answered[offset]
-            self._wrong("AcknowledgedStays", f"{member} gets {offset}, which was answered {said}")
-        if entry.state != FREE:
-            self._wrong("RecordsAreHeldOnce", f"{member} gets {offset}, which is {entry!r}")
+        if offset in self.confirmed:
+            ack_type = self.confirmed[offset]
+            self._violate("AcknowledgedStays", f"{member} got {offset}, which was confirmed as {ack_type}")
+        if entry.state != AVAILABLE:
+            self._violate("RecordsAreHeldOnce", f"{member} got {offset}, which is {entry!r}")
         if count != entry.count + 1:
-            self._wrong("DeliveriesAreCounted", f"{offset} has count {count}, and was {entry!r}")
-        entry.state, entry.holder, entry.count = HELD, member, count
+            self._violate("DeliveriesAreCounted", f"{offset} has delivery count {count} after {entry!r}")
+        entry.state, entry.member_id, entry.count = ACQUIRED, member, count
 
     def acknowledged(
         self, owner: object, member: str, acks: Iterable[Acknowledged], change: Change | None, now_ms: int
     ) -> None:
-        """A member said what became of records, and it holds as far as anybody knows."""
+        """Record that an acknowledgement of a member was accepted, and is written unless it only renews."""
         if owner is not self.owner:
-            self._wrong("OnlyHoldersAcknowledge", f"{member} was taken at its word by one that was replaced")
+            self._violate("OnlyHoldersAcknowledge", f"a replaced share partition accepted one of {member}")
             return
-        touched: list[int] = []
-        for offset, said in each(acks):
+        offsets: list[int] = []
+        for offset, ack_type in each_offset(acks):
             if offset < self.start:
                 continue
             entry = self.entries.get(offset, Entry())
-            if entry.state != HELD or entry.holder != member:
-                why = f"{member} says {said} of {offset}, which is {entry!r}"
-                self._wrong("OnlyHoldersAcknowledge", why)
-            elif said == RENEW:
-                entry.end_ms = now_ms + self.terms.lock_ms
+            if entry.state != ACQUIRED or entry.member_id != member:
+                why = f"{member} acknowledged {offset} as {ack_type}, which is {entry!r}"
+                self._violate("OnlyHoldersAcknowledge", why)
+            elif ack_type == RENEW:
+                entry.lock_end_ms = now_ms + self.terms.lock_ms
             else:
-                entry.state, entry.said = SAID, said
-                touched.append(offset)
-        self._note(change, member, touched)
+                entry.state, entry.ack_type = WRITING, ack_type
+                offsets.append(offset)
+        self._record_write(change, member, offsets)
 
-    def refused(self, member: str, acks: Iterable[Acknowledged], error: DeliveryError) -> None:
-        """Nothing of it holds. There has to be a reason."""
+    def acknowledgement_rejected(
+        self, member: str, acks: Iterable[Acknowledged], error: DeliveryError
+    ) -> None:
+        """Check that there was a reason to reject an acknowledgement."""
         if error.error is Errors.INVALID_RECORD_STATE and self.terms.renew:
-            for offset, _ in each(acks):
+            for offset, _ in each_offset(acks):
                 entry = self.entries.get(offset)
-                if offset < self.start or entry is None or entry.state != HELD or entry.holder != member:
+                if (
+                    offset < self.start
+                    or entry is None
+                    or entry.state != ACQUIRED
+                    or entry.member_id != member
+                ):
                     return
-            self._wrong("OnlyHoldersAcknowledge", f"{member} has all it spoke of, and is refused: {error}")
+            self._violate(
+                "OnlyHoldersAcknowledge",
+                f"{member} acquired all records that it acknowledged, but was rejected: {error}",
+            )
 
     def released(self, member: str, change: Change | None) -> None:
-        """All that a member has is taken back."""
-        self.released_last = member
-        touched = [o for o, e in self.entries.items() if e.state == HELD and e.holder == member]
-        for offset in touched:
-            self.entries[offset].state, self.entries[offset].said = SAID, RELEASE
-        self._note(change, member, touched)
+        """Record that all records of a member are released."""
+        self.last_released = member
+        offsets = [o for o, e in self.entries.items() if e.state == ACQUIRED and e.member_id == member]
+        for offset in offsets:
+            self.entries[offset].state, self.entries[offset].ack_type = WRITING, RELEASE
+        self._record_write(change, member, offsets)
 
     def expired(self, now_ms: int) -> None:
-        """Locks end, whatever is being written."""
+        """Expire all locks that are over, also of records with a pending write."""
         for entry in self.entries.values():
-            if 0 <= entry.end_ms <= now_ms and entry.state in (HELD, SAID):
-                if entry.state == HELD:
+            if 0 <= entry.lock_end_ms <= now_ms and entry.state in (ACQUIRED, WRITING):
+                if entry.state == ACQUIRED:
                     self._free(entry)
                 else:
-                    entry.lapsed = True
+                    entry.lock_expired = True
 
-    def late(self, now_ms: int) -> int | None:
-        """The first offset whose lock is over for some time, and that is held all the same."""
+    def overdue_lock(self, now_ms: int) -> int | None:
+        """Return the first offset that is acquired although its lock expired before `now_ms`, or None."""
         for offset, entry in self.entries.items():
-            if entry.state == HELD and entry.end_ms < now_ms:
+            if entry.state == ACQUIRED and entry.lock_end_ms < now_ms:
                 return offset
         return None
 
-    def differs(self, rows: Iterable[InFlight]) -> str | None:
-        """Where somebody has what, by the books, another one has, or nobody."""
+    def difference(self, rows: Iterable[InFlight]) -> str | None:
+        """Return the first record in `rows` with another member than in this ledger, as text, or None."""
         for row in rows:
             if row.state is not RecordState.ACQUIRED:
                 continue
             for offset in range(row.first_offset, row.last_offset + 1):
                 entry = self.entries.get(offset)
-                if entry is None or entry.state != HELD or entry.holder != row.member_id:
-                    return f"{offset} is {row.member_id}'s, by the books {entry!r}"
+                if entry is None or entry.state != ACQUIRED or entry.member_id != row.member_id:
+                    return f"{offset} is acquired by {row.member_id}, in the ledger {entry!r}"
         return None
 
-    def held_by(self, member: str) -> int | None:
-        """The first offset that a member has."""
+    def first_offset_of(self, member: str) -> int | None:
+        """Return the first offset that a member has acquired; None if there is none."""
         for offset, entry in self.entries.items():
-            if entry.state == HELD and entry.holder == member:
+            if entry.state == ACQUIRED and entry.member_id == member:
                 return offset
         return None
 
-    def _note(self, change: Change | None, member: str, touched: list[int]) -> None:
+    def _record_write(self, change: Change | None, member: str, offsets: list[int]) -> None:
         if change is not None:
-            self._pending[id(change.ticket)] = (change.ticket, member, touched)
-        elif touched:
-            self._wrong("AcknowledgedStays", f"nothing is written of {touched[:5]}, of which {member} spoke")
+            self._pending[id(change.ticket)] = (change.ticket, member, offsets)
+        elif offsets:
+            self._violate(
+                "AcknowledgedStays", f"no write for {offsets[:5]}, acknowledged or released by {member}"
+            )
 
     def finished(self, change: Change, error: Errors) -> None:
-        """What was decided is written, or is not."""
-        _, member, touched = self._pending.pop(id(change.ticket), (None, "", []))
-        for offset in touched:
+        """Record the result of a write."""
+        _, member, offsets = self._pending.pop(id(change.ticket), (None, "", []))
+        for offset in offsets:
             entry = self.entries.get(offset)
-            if entry is None or entry.state != SAID:
+            if entry is None or entry.state != WRITING:
                 continue
             if not error:
-                self._take_effect(entry)
-            elif entry.lapsed:
+                self._complete(entry)
+            elif entry.lock_expired:
                 self._free(entry)
             else:
-                entry.state, entry.holder, entry.said = HELD, member, -1
-            entry.lapsed = False
+                entry.state, entry.member_id, entry.ack_type = ACQUIRED, member, -1
+            entry.lock_expired = False
 
-    def _take_effect(self, entry: Entry) -> None:
-        if entry.said == RELEASE:
+    def _complete(self, entry: Entry) -> None:
+        if entry.ack_type == RELEASE:
             self._free(entry)
         else:
-            entry.state, entry.holder, entry.end_ms = DONE, "", -1
+            entry.state, entry.member_id, entry.lock_end_ms = DONE, "", -1
 
     def _free(self, entry: Entry) -> None:
-        """Available again, unless it was delivered too often."""
+        """Make a record available again, or done if its delivery count is at the limit."""
         given_up = entry.count >= self.terms.delivery_count_limit
-        entry.state, entry.holder, entry.end_ms, entry.said = DONE if given_up else FREE, "", -1, -1
+        entry.state, entry.member_id, entry.lock_end_ms, entry.ack_type = (
+            DONE if given_up else AVAILABLE,
+            "",
+            -1,
+            -1,
+        )
 
-    # --- what is answered ---
+    # --- responses ---
 
-    def told(self, member: str, acks: Iterable[Acknowledged], start: int, error: Errors) -> None:
-        """A member hears what came of its acknowledgement, of which `start` was the start."""
+    def confirm(self, member: str, acks: Iterable[Acknowledged], start: int, error: Errors) -> None:
+        """Record the response to an acknowledgement that was decided at start offset `start`."""
         if error:
             return
-        for offset, said in each(acks):
-            if said in FINAL and offset >= start:
-                if offset in self.answered:
-                    self._wrong("AcknowledgedStays", f"{offset} is acknowledged twice, now by {member}")
-                self.answered[offset] = said
-                self._counts[f"answered {AcknowledgeType(said).name}"] += 1
+        for offset, ack_type in each_offset(acks):
+            if ack_type in FINAL and offset >= start:
+                if offset in self.confirmed:
+                    self._violate("AcknowledgedStays", f"{offset} is confirmed twice, now to {member}")
+                self.confirmed[offset] = ack_type
+                self._counts[f"acknowledged {AcknowledgeType(ack_type).name}"] += 1
 
-    # --- where it is ---
+    # --- start offset ---
 
-    def moved(self, start: int, log_start: int) -> None:
-        """The share partition begins there now."""
+    def start_moved(self, start: int, log_start: int) -> None:
+        """Record that the start offset of the share partition moved."""
         if start < self.start:
-            self._wrong("TheStartNeverGoesBack", f"from {self.start} to {start}")
+            self._violate("TheStartNeverGoesBack", f"from {self.start} to {start}")
         for offset in range(self.start, start):
             entry = self.entries.pop(offset, None)
-            if self._is_for_nobody(offset):
+            if self._is_aborted(offset):
                 self._counts["aborted"] += 1
             elif offset >= log_start and (entry is None or entry.state != DONE):
-                self._wrong("NothingIsLost", f"the start moved to {start}, and {offset} is {entry!r}")
+                self._violate(
+                    "NothingIsLost", f"the start offset moved to {start}, but {offset} is {entry!r}"
+                )
         self.start = start
 
-    def _is_for_nobody(self, offset: int) -> bool:
+    def _is_aborted(self, offset: int) -> bool:
         log = self.log
         return log is not None and self.terms.read_committed and offset in log.aborted_offsets
 
 
-def each(acks: Iterable[Acknowledged]) -> Iterator[tuple[int, int]]:
-    """Offset by offset what is said of it."""
+def each_offset(acks: Iterable[Acknowledged]) -> Iterator[tuple[int, int]]:
+    """Yield each acknowledged offset with its acknowledgement type."""
     for first, last, types in acks:
-        for at, offset in enumerate(range(first, last + 1)):
-            yield offset, types[0] if len(types) == 1 else types[at]
+        for index, offset in enumerate(range(first, last + 1)):
+            yield offset, types[0] if len(types) == 1 else types[index]

@@ -1,8 +1,8 @@
-"""The partitions that share groups read, in virtual time: batches of real bytes in a list.
+"""Partitions that share groups read, in virtual time: lists of encoded batches.
 
-They grow where the world says that records came, and lose their beginning where it says so. Some batches are
-of transactions, which stay open for a while and are then committed or aborted by a marker. Whoever waits for
-a partition to grow is woken, also where nothing came but the end of a transaction.
+The world appends records and deletes the beginning of logs. Some batches belong to transactions, which stay
+open for a while and are then committed or aborted by a marker. An append completes delayed fetches, and so
+does the end of a transaction.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from konvene.codec.batches import Record, build, end_marker
 from konvene.log.errors import OffsetOutOfRange
 from konvene.log.producers import AbortedTransaction
 
-MOST_IN_A_BATCH = 8
-NOBODY = -1
-"""The producer id of a batch that is in no transaction."""
+MAX_BATCH_RECORDS = 8
+NO_PRODUCER = -1
+"""Producer id of a batch outside of transactions."""
 
 
 class ReadLog:
-    """The log of a partition, as far as a share partition looks at it."""
+    """The log of a partition, as far as a share partition uses it."""
 
     def __init__(self) -> None:
         self.start_offset = self.end_offset = 0
         self.records = 0
-        """How many came; each marker has an offset as well."""
+        """Number of records; markers have offsets, too, but are not counted."""
         self.open: dict[int, list[int]] = {}
-        """The offsets of transactions that are open, by producer."""
+        """Offsets of open transactions, by producer id."""
         self.aborted: list[AbortedTransaction] = []
         self.aborted_offsets: set[int] = set()
         self._bases: list[int] = []
@@ -38,16 +38,17 @@ class ReadLog:
         return f"<log {self.start_offset}-{self.end_offset}>"
 
     def grow(
-        self, records: int, size: int = MOST_IN_A_BATCH, draw: Callable[[], int] = lambda: NOBODY
+        self, records: int, size: int = MAX_BATCH_RECORDS, draw: Callable[[], int] = lambda: NO_PRODUCER
     ) -> list[int]:
-        """So many records in all, in batches of that size; `draw` says in whose transaction each batch is.
-        The producers whose transactions begin by it."""
+        """Append batches of up to `size` records until there are `records` in all.
+
+        `draw` returns the producer id of each batch. Return the producers whose transactions began."""
         begun: list[int] = []
         while self.records < records:
             producer_id = draw()
             base, upto = self.end_offset, self.end_offset + min(records - self.records, size)
             entries = [Record(offset, 0, None, b"%d" % offset, ()) for offset in range(base, upto)]
-            if producer_id == NOBODY:
+            if producer_id == NO_PRODUCER:
                 batch = build(entries)
             else:
                 batch = build(
@@ -61,7 +62,7 @@ class ReadLog:
         return begun
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """The marker comes."""
+        """Append the marker that ends a transaction."""
         offsets, base = self.open.pop(producer_id), self.end_offset
         marker = end_marker(
             committed, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0,
@@ -73,8 +74,8 @@ class ReadLog:
             self.aborted_offsets.update(offsets)
 
     def aborted_transactions(self, offset: int, upto: int) -> list[AbortedTransaction]:
-        """As the broker's log tells them."""
-        return [gone for gone in self.aborted if gone.last_offset >= offset and gone.first_offset < upto]
+        """Return the aborted transactions with records between two offsets, as the broker's log does."""
+        return [each for each in self.aborted if each.last_offset >= offset and each.first_offset < upto]
 
     def _add(self, base: int, batch: bytes, upto: int) -> None:
         self._bases.append(base)
@@ -82,23 +83,23 @@ class ReadLog:
         self.end_offset = upto
 
     def lose_beginning(self, offset: int) -> None:
-        """As retention, or DeleteRecords."""
+        """Move the start offset, as retention or DeleteRecords does."""
         self.start_offset = max(self.start_offset, min(offset, self.end_offset))
 
     def read(self, offset: int, max_bytes: int, *, upto: int, min_one: bool = True) -> bytes:
-        """Whole batches from the one with this offset. Raises `OffsetOutOfRange`."""
+        """Return whole batches from the one with this offset on. Raises `OffsetOutOfRange`."""
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(f"{offset} is not in {self!r}")
-        at = bisect_right(self._bases, offset) - 1
+        index = bisect_right(self._bases, offset) - 1
         found: list[bytes] = []
         size = 0
-        while 0 <= at < len(self._bases) and offset < self.end_offset and self._bases[at] < upto:
-            batch = self._batches[at]
+        while 0 <= index < len(self._bases) and offset < self.end_offset and self._bases[index] < upto:
+            batch = self._batches[index]
             if size + len(batch) > max_bytes and (found or not min_one):
                 break
             found.append(batch)
             size += len(batch)
-            at += 1
+            index += 1
         return b"".join(found)
 
     def last_stable_offset(self, end: int) -> int:
@@ -106,7 +107,7 @@ class ReadLog:
 
 
 class ReadPartition:
-    """A partition of a topic, which this node leads."""
+    """A partition with this node as leader."""
 
     leader_epoch = 0
 
@@ -127,22 +128,22 @@ class ReadPartition:
         return self.log.end_offset
 
     def at_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """All records are of the beginning of time."""
+        """Return None: every record has timestamp 0."""
         return None
 
-    def grow(self, records: int, draw: Callable[[], int] = lambda: NOBODY) -> list[int]:
-        """There are so many records now; see `ReadLog.grow`."""
+    def grow(self, records: int, draw: Callable[[], int] = lambda: NO_PRODUCER) -> list[int]:
+        """Append records up to a total of `records`; see `ReadLog.grow`."""
         end = self.log.end_offset
         begun = self.log.grow(records, draw=draw)
         if self.log.end_offset > end:
-            self._wake()
+            self._complete_fetches()
         return begun
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Its marker came, and what was held up by it may be read."""
+        """Append the marker of a transaction, which may move the last stable offset."""
         self.log.end_transaction(producer_id, committed)
-        self._wake()
+        self._complete_fetches()
 
-    def _wake(self) -> None:
+    def _complete_fetches(self) -> None:
         for waiting in list(self.waiting):
             waiting.try_complete()

@@ -1,11 +1,10 @@
-"""Who delivers the records of share groups, and the share coordinator beside it, in virtual time.
+"""A broker that serves share groups, and its share coordinator, in virtual time.
 
-What runs is the broker's: share partitions, sessions, the handlers of ShareFetch and ShareAcknowledge, the
-queue before the share coordinator, and what share groups ask of both. What they stand on is made for them:
-logs that are lists, a loop that is the agenda. A connection that a client has given up is noticed after a
-while, as by a broker.
+The production code runs: share partitions, sessions, the handlers of ShareFetch and ShareAcknowledge, the
+request queue of the share coordinator, and the work that group coordinators start in both. Logs in memory and
+the event queue replace storage and the event loop. A closed connection is noticed after a delay.
 
-The share coordinator dies by itself (another one reads its log), deliveries die by themselves, or both do.
+The share coordinator and the share partitions fail over independently of each other.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from konvene.share_state.requests import (
 )
 from konvene.sim.share.admin import BEGIN, Administration
 from konvene.sim.share.invariants import ShareStateInvariant, share_state_invariants
-from konvene.sim.share.ledger import Book
-from konvene.sim.share.logs import NOBODY, ReadPartition
+from konvene.sim.share.ledger import DeliveryLedger
+from konvene.sim.share.logs import NO_PRODUCER, ReadPartition
 from konvene.sim.share.runtime import ShareStateRuntime, StateEvent
 from konvene.sim.share.share_services import HANDLE, Connection, Deliveries
 from konvene.sim.share.state_log import StateLog
@@ -46,16 +45,16 @@ if TYPE_CHECKING:
     from konvene.sim.world.process import Process
     from konvene.sim.world.world import World
 
-LOOK_EVERY = 20
-"""Steps between two looks at all locks."""
-MOST_SESSIONS = 1_000
-"""Once it is calm: who has none of few sessions reads nothing, and nobody else reads it for him."""
-LATE_MS = 1_000
-"""A lock that ended is noticed within this time."""
+CHECK_INTERVAL = 20
+"""Steps between two checks of all locks."""
+SESSIONS_WITHOUT_FAULTS = 1_000
+"""Limit of share sessions once faults are disabled: a member without a session would never read."""
+MAX_EXPIRY_DELAY_MS = 1_000
+"""An expired lock is released within this time."""
 
 
-class _Group:
-    """A group's coordinator as it is told what came of what it asked for: nothing, if it is gone by then."""
+class _GroupCoordinator:
+    """Passes completions to a group coordinator, unless it or the share partitions failed over meanwhile."""
 
     def __init__(self, deliveries: Deliveries, runtime: GroupRuntime) -> None:
         self._deliveries = deliveries
@@ -65,24 +64,24 @@ class _Group:
     def core(self) -> Any:
         return self._runtime.core
 
-    def inform(self, news: Any) -> None:
+    def inform(self, completion: Any) -> None:
         world = self._deliveries.node.world
         if self._deliveries.loop.alive and self._runtime in (world.runtime, *world.deposed):
-            self._runtime.coordinator.inform(news)
+            self._runtime.coordinator.inform(completion)
 
 
 class ShareNode:
-    """See the top of this file."""
+    """Share coordinator and share partitions of the simulated broker, with a ledger per share partition."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.log = StateLog()
         self.logs: dict[tuple[Uuid, int], ReadPartition] = {}
-        self.books: dict[SharePartitionKey, Book] = {}
+        self.ledgers: dict[SharePartitionKey, DeliveryLedger] = {}
         self.counts: Counter[str] = Counter()
         self.failure: Exception | None = None
         self.altering: set[Initialize] = set()
-        """What administrators want share partitions to begin with."""
+        """Pending alterations of administrators."""
         self.invariants: list[ShareStateInvariant] = share_state_invariants()
         self.runtime = self._new_runtime()
         self.deliveries = Deliveries(self)
@@ -112,43 +111,45 @@ class ShareNode:
         for invariant in self.invariants:
             invariant.check(event)
         if event.kind == "loaded":
-            self._altered_is_kept(event)
+            self._drop_lost_alterations(event)
         self.world.counts["log cut"] = self.log.cut
-        begins_anew = isinstance(event.request, Initialize) and self.world.options["hostile"]
+        reinitializes = isinstance(event.request, Initialize) and self.world.options["hostile"]
         if event.batch is not None and event.request in self.altering:
-            self.book(event.request.key).altered = event.request
-        elif event.batch is not None and (begins_anew or isinstance(event.request, Delete)):
-            self.books.pop(event.request.key, None)  # Who is not honest read before it had begun.
+            self.ledger(event.request.key).alteration = event.request
+        elif event.batch is not None and (reinitializes or isinstance(event.request, Delete)):
+            self.ledgers.pop(event.request.key, None)  # A hostile client may have read it before.
 
-    def _altered_is_kept(self, event: StateEvent) -> None:
-        """What was altered, and lost with its batch, was not altered."""
-        for key, book in self.books.items():
-            known, wanted = event.after.get(key), book.altered
-            if wanted is not None and (known is None or known.state_epoch != wanted.state_epoch):
-                book.altered = None
+    def _drop_lost_alterations(self, event: StateEvent) -> None:
+        """Drop alterations whose batch was lost before it was durable."""
+        for key, ledger in self.ledgers.items():
+            state, alteration = event.after.get(key), ledger.alteration
+            if alteration is not None and (state is None or state.state_epoch != alteration.state_epoch):
+                ledger.alteration = None
 
     def submit(self, request: Any, context: RequestContext) -> Deferred[Any]:
-        """What the share coordinator is asked, by whoever delivers or by a group's coordinator."""
+        """Submit a request of a share partition or a group coordinator to the share coordinator."""
         world = self.world
         fails = world.conditions["write.fails"]
         if isinstance(request, Write) and fails and world.random.random() < fails:
-            answer: Deferred[Any] = Deferred()
-            failed = Answer(Errors.UNKNOWN_SERVER_ERROR, "the write came to nothing")
-            world.event_queue.after(world.latency_ms("sync.ms"), answer.resolve, failed)
-            return answer
+            response: Deferred[Any] = Deferred()
+            failed = Answer(Errors.UNKNOWN_SERVER_ERROR, "injected write failure")
+            world.event_queue.after(world.latency_ms("sync.ms"), response.resolve, failed)
+            return response
         fault_actions.append_faults(world, self.runtime)
         return self.runtime.submit(request, context)
 
     @property
     def state(self) -> str:
-        """The share coordinator's."""
+        """State of the share coordinator."""
         return self.runtime.coordinator.state
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self.runtime.load()
 
     def step(self) -> None:
-        """After a step of the world: the disk, connections that are lost, and what went wrong."""
+        """Schedule the disk and closed connections, and check locks, after a step of the world.
+
+        Raises the first failure."""
         runtime, world = self.runtime, self.world
         runtime.end_event()
         failure = self.failure or runtime.failure
@@ -159,15 +160,20 @@ class ShareNode:
             world.event_queue.after(world.latency_ms("sync.ms"), self._synced, runtime)
         deliveries = self.deliveries
         if world.faults_disabled:
-            deliveries.share_partitions.sessions.limit = MOST_SESSIONS
-        gone = [c for c, client in deliveries.known.items() if c[1:] != (client.life, client.connection)]
-        for connection in gone:
-            del deliveries.known[connection]
-            world.event_queue.after(world.latency_ms("latency.ms"), self._lost, deliveries, connection)
-        if world.steps % LOOK_EVERY == 0:
-            self._nothing_is_late()
+            deliveries.share_partitions.sessions.limit = SESSIONS_WITHOUT_FAULTS
+        closed = [
+            connection
+            for connection, client in deliveries.connections.items()
+            if connection[1:] != (client.life, client.connection)
+        ]
+        for connection in closed:
+            del deliveries.connections[connection]
+            delay_ms = world.latency_ms("latency.ms")
+            world.event_queue.after(delay_ms, self._disconnected, deliveries, connection)
+        if world.steps % CHECK_INTERVAL == 0:
+            self._check_locks()
 
-    def _lost(self, deliveries: Deliveries, connection: Connection) -> None:
+    def _disconnected(self, deliveries: Deliveries, connection: Connection) -> None:
         if deliveries.loop.alive:
             deliveries.share_partitions.disconnected(connection)
 
@@ -183,18 +189,18 @@ class ShareNode:
             runtime.complete_sync()
 
     def fail_over(self) -> None:
-        """The share coordinator dies; what was not durable is lost, in part or as a whole."""
+        """Fail over the share coordinator; the log loses a part of its tail that is not durable."""
         random, old = self.world.random, self.runtime
         old.die()
-        left = len(self.log.batches) - self.log.durable
-        lost = self.log.lose_tail(random.choice([0, left, random.randint(0, left)]))
+        pending = len(self.log.batches) - self.log.durable
+        lost = self.log.lose_tail(random.choice([0, pending, random.randint(0, pending)]))
         self.runtime = new = self._new_runtime()
         new.ended, new.lost = old.ended, old.lost + lost
         new.load()
 
-    def dies(self) -> None:
-        """Who delivers is gone, with all locks and sessions, and whatever was under way to the share
-        coordinator. Another one begins."""
+    def fail_over_deliveries(self) -> None:
+        """Replace the share partitions: all locks, sessions and pending requests to the share coordinator are
+        lost."""
         old = self.deliveries
         old.loop.alive = False
         for partition in self.logs.values():
@@ -203,74 +209,74 @@ class ShareNode:
         for client in (*self.world.members, *self.world.other_clients):
             client.disconnect()
 
-    # --- what groups ask ---
+    # --- effects of group coordinators ---
 
     def perform(self, runtime: GroupRuntime, effect: Effect) -> bool:
-        """Whether it is for the share coordinator, or for who delivers."""
-        return self.deliveries.work.perform(cast("Any", _Group(self.deliveries, runtime)), effect)
+        """Perform an effect for the share coordinator or the share partitions; False if it is for neither."""
+        return self.deliveries.work.perform(cast("Any", _GroupCoordinator(self.deliveries, runtime)), effect)
 
-    # --- what clients ask ---
+    # --- requests of clients ---
 
-    def takes(self, request: Struct) -> bool:
+    def handles(self, request: Struct) -> bool:
         return type(request) in HANDLE or type(request) in BEGIN
 
     def arrive(
         self, client: Process, at: tuple[int, int], request: Any, version: int,
-        answered: Callable[[Struct | Errors], None],
+        respond: Callable[[Struct | Errors], None],
     ) -> None:  # fmt: skip
-        """A request came by this connection, which the client may have given up meanwhile."""
+        """Handle a request from the connection `at` of a client, given as its life and number.
+
+        The client may have closed the connection meanwhile."""
         if type(request) in BEGIN:
-            Administration(self, client, request, version, answered)
+            Administration(self, client, request, version, respond)
             return
         deliveries = self.deliveries
         connection = (client.name, *at)
-        if at != (client.life, client.connection) and connection not in deliveries.known:
-            return  # The broker has closed it.
-        deliveries.known[connection] = client
+        if at != (client.life, client.connection) and connection not in deliveries.connections:
+            return  # The broker has noticed that it is closed.
+        deliveries.connections[connection] = client
         context = RequestContext(version, client.name, "/10.0.0.1", connection=connection)
         sessions = deliveries.share_partitions.sessions
-        full = len(sessions) >= sessions.limit
+        is_full = len(sessions) >= sessions.limit
         answer = deliveries.handlers[type(request)](request, context)
         if len(sessions) > sessions.limit:
-            self.broken(
-                InvariantViolation("ShareSessionsAreLimited", f"{sessions!r}, and {sessions.limit} may be")
+            self.report_violation(
+                InvariantViolation("ShareSessionsAreLimited", f"{sessions!r}, the limit is {sessions.limit}")
             )
-        answered = self._looks(answered, full=full)
+        respond = self._check_session_limit(respond, is_full=is_full)
         if isinstance(answer, Deferred):
-            answer.listen(lambda told: answered(told) if deliveries.loop.alive else None)
+            answer.listen(lambda response: respond(response) if deliveries.loop.alive else None)
         else:
-            answered(answer)
+            respond(answer)
 
-    def _looks(
-        self, answered: Callable[[Struct | Errors], None], *, full: bool
+    def _check_session_limit(
+        self, respond: Callable[[Struct | Errors], None], *, is_full: bool
     ) -> Callable[[Struct | Errors], None]:
-        """Nobody is turned away while there is room."""
+        """Return a wrapper of `respond` that checks that no session is rejected below the limit."""
 
-        def told(answer: Struct | Errors) -> None:
-            refused = getattr(answer, "error_code", 0) == Errors.SHARE_SESSION_LIMIT_REACHED
-            self.world.counts["turned away"] += refused
-            if refused and not full:
-                self.broken(
-                    InvariantViolation(
-                        "ShareSessionsAreLimited", "somebody is turned away, and there is room"
-                    )
+        def check(response: Struct | Errors) -> None:
+            rejected = getattr(response, "error_code", 0) == Errors.SHARE_SESSION_LIMIT_REACHED
+            self.world.counts["share sessions rejected"] += rejected
+            if rejected and not is_full:
+                self.report_violation(
+                    InvariantViolation("ShareSessionsAreLimited", "rejected below the limit")
                 )
-            answered(answer)
+            respond(response)
 
-        return told
+        return check
 
-    # --- what there is to read ---
+    # --- partitions ---
 
     def get(self, topic: str, index: int) -> ReadPartition | None:
-        """A partition, as the broker's `partitions`."""
+        """Return a partition, as the broker's `partitions`; None if it does not exist."""
         known = self.world.topics.by_name.get(topic)
         if known is None or not 0 <= index < known.partitions:
             return None
-        place = (known.id, index)
-        if place not in self.logs:
-            self.logs[place] = ReadPartition(topic)
-            self.logs[place].grow(self.world.ends.get((topic, index), 0))
-        return self.logs[place]
+        topic_partition = (known.id, index)
+        if topic_partition not in self.logs:
+            self.logs[topic_partition] = ReadPartition(topic)
+            self.logs[topic_partition].grow(self.world.ends.get((topic, index), 0))
+        return self.logs[topic_partition]
 
     def why_not(self, topic: str, index: int, missing: Errors) -> Errors:
         return missing
@@ -279,89 +285,93 @@ class ShareNode:
         return 0
 
     def grow(self) -> None:
-        """Records came."""
+        """Append the records that the world produced since the last call."""
         for topic in self.world.topics.by_name.values():
             for index in range(topic.partitions):
-                found = self.get(topic.name, index)
-                assert found is not None
-                begun = found.grow(self.world.ends.get((topic.name, index), 0), self._producer)
+                partition = self.get(topic.name, index)
+                assert partition is not None
+                begun = partition.grow(self.world.ends.get((topic.name, index), 0), self._producer)
                 for producer_id in begun:
                     takes_ms = fault_actions.draw_duration_ms(self.world, 10, 20_000)
                     committed = self.world.random.random() < 0.6
-                    self.world.event_queue.after(takes_ms, found.end_transaction, producer_id, committed)
+                    self.world.event_queue.after(takes_ms, partition.end_transaction, producer_id, committed)
 
     def _producer(self) -> int:
-        """Who writes the next batch."""
-        part, random = self.world.options["transactional"], self.world.random
-        return random.randrange(3) if part and random.random() < part else NOBODY
+        """Return the producer id of the next batch."""
+        share, random = self.world.options["transactional"], self.world.random
+        return random.randrange(3) if share and random.random() < share else NO_PRODUCER
 
     def lose_beginning(self) -> None:
-        """Retention takes the beginning of a log."""
+        """Delete the beginning of a random log, as retention does."""
         random = self.world.random
-        some = [place for place, partition in self.logs.items() if place[0] in self.world.topics.by_id]
-        if some:
-            log = self.logs[random.choice(some)].log
+        candidates = [
+            topic_partition
+            for topic_partition, partition in self.logs.items()
+            if topic_partition[0] in self.world.topics.by_id
+        ]
+        if candidates:
+            log = self.logs[random.choice(candidates)].log
             log.lose_beginning(random.randint(log.start_offset, log.end_offset))
 
     def topics_changed(self) -> None:
-        """Topics that are gone are told to everybody, as the broker does."""
+        """Notify all coordinators and the share partitions of deleted topics, as the broker does."""
         ids = {topic.id for topic in self.world.topics.by_id.values()}
-        gone, self._ids = sorted(self._ids - ids), ids
-        for topic_id in gone:
+        deleted, self._ids = sorted(self._ids - ids), ids
+        for topic_id in deleted:
             self.world.runtime.inform(DeletedTopics(frozenset((topic_id,))))
             self.runtime.inform(TopicsDeleted(frozenset((topic_id,))))
             self.deliveries.share_partitions.topic_deleted(topic_id)
-            for key in [key for key in self.books if key.topic_id == topic_id]:
-                del self.books[key]
+            for key in [key for key in self.ledgers if key.topic_id == topic_id]:
+                del self.ledgers[key]
 
-    # --- the books ---
+    # --- ledgers and invariants ---
 
-    def book(self, key: SharePartitionKey) -> Book:
-        if key not in self.books:
-            book = self.books[key] = Book(key, self.broken, self.world.counts)
-            place = (key.topic_id, key.partition)
-            book.log = self.logs[place].log if place in self.logs else None
-        return self.books[key]
+    def ledger(self, key: SharePartitionKey) -> DeliveryLedger:
+        if key not in self.ledgers:
+            ledger = self.ledgers[key] = DeliveryLedger(key, self.report_violation, self.world.counts)
+            topic_partition = (key.topic_id, key.partition)
+            ledger.log = self.logs[topic_partition].log if topic_partition in self.logs else None
+        return self.ledgers[key]
 
-    def broken(self, broken: InvariantViolation) -> None:
-        """Told after the step: nobody in between shall take it for an error of the broker's."""
+    def report_violation(self, violation: InvariantViolation) -> None:
+        """Record a violation. `step` raises it, where no handler of the broker can catch it."""
         if self.failure is None:
-            self.failure = broken
+            self.failure = violation
 
-    def has_nothing(self, group_id: str, member_id: str) -> None:
-        """SH12: whoever is gone has nothing any more."""
+    def check_removed_member(self, group_id: str, member_id: str) -> None:
+        """SH12: a member that was removed has no records."""
         for served in self.deliveries.share_partitions.of_group(group_id):
-            book = self.book(served.key)
-            held = book.held_by(member_id)
-            if held is not None and book.owner is served.core and book.released_last != member_id:
-                why = f"{served.key}: {member_id} is gone, and has {held}"
-                self.broken(InvariantViolation("MembersThatAreGoneHoldNothing", why))
+            ledger = self.ledger(served.key)
+            offset = ledger.first_offset_of(member_id)
+            if offset is not None and ledger.owner is served.core and ledger.last_released != member_id:
+                why = f"{served.key}: {member_id} was removed, but has record {offset}"
+                self.report_violation(InvariantViolation("MembersThatAreGoneHoldNothing", why))
 
     def orphans(self) -> list[str]:
-        """SH13: what is known of topics that are gone."""
-        known = self.world.topics.by_id
-        return [str(key) for key in self.runtime.core.states if key.topic_id not in known]
+        """SH13: return the share partitions with state of deleted topics."""
+        existing = self.world.topics.by_id
+        return [str(key) for key in self.runtime.core.states if key.topic_id not in existing]
 
-    def _nothing_is_late(self) -> None:
-        """SH2: a lock that ended is taken off; and who has what is what the books say."""
+    def _check_locks(self) -> None:
+        """SH2: expired locks are released, and the owners of records are those of the ledger."""
         now_ms = self.world.event_queue.now_ms
         for key, served in self.deliveries.share_partitions.served.items():
             if not served.loaded:
                 continue
-            book = self.book(key)
-            if book.owner is not served.core:
-                continue  # Its state is another one by now, of which it hears in a moment.
-            late = book.late(now_ms - LATE_MS)
-            if late is not None:
+            ledger = self.ledger(key)
+            if ledger.owner is not served.core:
+                continue  # Its state was replaced; it is about to be notified.
+            overdue = ledger.overdue_lock(now_ms - MAX_EXPIRY_DELAY_MS)
+            if overdue is not None:
                 raise InvariantViolation(
-                    "LocksEnd", f"{key}: the lock of {late} has ended: {book.entries[late]!r}"
+                    "LocksEnd", f"{key}: the lock of {overdue} has expired: {ledger.entries[overdue]!r}"
                 )
-            wrong = book.differs(served.core.in_flight())
-            if wrong is not None:
-                raise InvariantViolation("RecordsAreHeldOnce", f"{key}: {wrong}")
+            difference = ledger.difference(served.core.in_flight())
+            if difference is not None:
+                raise InvariantViolation("RecordsAreHeldOnce", f"{key}: {difference}")
 
-    def left(self) -> Iterator[str]:
-        """What is not read, by the groups whose members live."""
+    def unread(self) -> Iterator[str]:
+        """Yield the share partitions that groups with live members have not read to the end."""
         world = self.world
         for group in sorted({member.group for member in world.live_members()}):
             names = {t for m in world.live_members() if m.group == group for t in m.topics}
@@ -373,4 +383,4 @@ class ShareNode:
                     served = self.deliveries.share_partitions.served.get(key)
                     start = served.core.start_offset if served is not None and served.loaded else -1
                     if start < partition.high_watermark:
-                        yield f"{key} is at {start} of {partition.log!r}: {served and served.core!r}"
+                        yield f"{key} is at offset {start} of {partition.log!r}: {served and served.core!r}"

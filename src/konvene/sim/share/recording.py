@@ -1,4 +1,4 @@
-"""The broker's deliveries with somebody looking over their shoulder: what is decided goes into the books."""
+"""Share partitions of the broker that report every decision to a `DeliveryLedger`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from konvene.delivery.partition import Acquisitions, SharePartition
 from konvene.errors import Errors
 from konvene.runtime.deferred import Deferred
 from konvene.share_state.requests import SharePartitionKey, StateAnswer
-from konvene.sim.share.ledger import Book
+from konvene.sim.share.ledger import DeliveryLedger
 
 
-class Ends(Protocol):
-    """As much of a log as the books ask for."""
+class LogBounds(Protocol):
+    """The bounds of a log, as far as a ledger needs them."""
 
     @property
     def start_offset(self) -> int: ...
@@ -28,127 +28,132 @@ class Ends(Protocol):
     def end_offset(self) -> int: ...
 
 
-class WatchedPartition(SharePartition):
-    """Tells its book of every decision."""
+class RecordingPartition(SharePartition):
+    """Reports every decision to its ledger."""
 
-    __slots__ = ("book", "log")
+    __slots__ = ("ledger", "log")
 
-    def __init__(self, key: SharePartitionKey, terms: Terms, book: Book, log: Ends) -> None:
+    def __init__(self, key: SharePartitionKey, terms: Terms, ledger: DeliveryLedger, log: LogBounds) -> None:
         super().__init__(key, terms)
-        self.book = book
+        self.ledger = ledger
         self.log = log
 
     @property
-    def _serves(self) -> bool:
-        """Whether it was not replaced: what is still written of one that was is nobody's news."""
-        return self.book.owner is self
+    def _is_current(self) -> bool:
+        """Whether no other share partition was loaded since; writes of a replaced one are not reported."""
+        return self.ledger.owner is self
 
-    def _moved(self) -> None:
-        if self._serves:
-            self.book.moved(self.start_offset, self.log.start_offset)
+    def _report_start(self) -> None:
+        if self._is_current:
+            self.ledger.start_moved(self.start_offset, self.log.start_offset)
 
     def load(self, read: StateAnswer, leader_epoch: int, start_offset: int) -> None:
         super().load(read, leader_epoch, start_offset)
-        self.book.terms = self.terms
-        self.book.loaded(self, read, start_offset)
-        self._moved()
+        self.ledger.terms = self.terms
+        self.ledger.loaded(self, read, start_offset)
+        self._report_start()
 
     def acquire(
-        self, member_id: str, headers: Sequence[BatchHeader], aborted: Sequence[tuple[int, int]], **how: Any
+        self,
+        member_id: str,
+        headers: Sequence[BatchHeader],
+        aborted: Sequence[tuple[int, int]],
+        **options: Any,
     ) -> Acquisitions:
-        self.book.terms = self.terms
-        got, change = super().acquire(member_id, headers, aborted, **how)
+        self.ledger.terms = self.terms
+        rows, change = super().acquire(member_id, headers, aborted, **options)
         ends = self.log.start_offset, self.log.end_offset
-        self._moved()
-        self.book.acquired(
+        self._report_start()
+        self.ledger.acquired(
             self,
             member_id,
-            got,
-            now_ms=how["now_ms"],
-            mode=how["mode"],
-            max_records=how["max_records"],
+            rows,
+            now_ms=options["now_ms"],
+            mode=options["mode"],
+            max_records=options["max_records"],
             ends=ends,
             cut_from=headers[-1].last_offset - headers[0].base_offset + 1 if aborted else 0,
         )
-        return got, change
+        return rows, change
 
     def acknowledge(self, member_id: str, acks: Sequence[Acknowledged], now_ms: int) -> Change | None:
-        self.book.terms = self.terms
+        self.ledger.terms = self.terms
         try:
             change = super().acknowledge(member_id, acks, now_ms)
         except DeliveryError as error:
-            if self._serves:
-                self.book.refused(member_id, acks, error)
+            if self._is_current:
+                self.ledger.acknowledgement_rejected(member_id, acks, error)
             raise
-        self.book.acknowledged(self, member_id, acks, change, now_ms)
+        self.ledger.acknowledged(self, member_id, acks, change, now_ms)
         return change
 
     def release(self, member_id: str) -> Change | None:
         change = super().release(member_id)
-        if self._serves:
-            self.book.released(member_id, change)
+        if self._is_current:
+            self.ledger.released(member_id, change)
         return change
 
     def expire(self, now_ms: int) -> Change | None:
         change = super().expire(now_ms)
-        if self._serves:
-            self.book.expired(now_ms)
+        if self._is_current:
+            self.ledger.expired(now_ms)
         return change
 
     def log_start_moved(self, offset: int) -> Change | None:
         change = super().log_start_moved(offset)
-        self._moved()
+        self._report_start()
         return change
 
     def finished(self, change: Change, error: Errors) -> Change | None:
-        follow = super().finished(change, error)
-        if self._serves:
-            self.book.finished(change, error)
-        self._moved()
-        return follow
+        next_change = super().finished(change, error)
+        if self._is_current:
+            self.ledger.finished(change, error)
+        self._report_start()
+        return next_change
 
 
-class WatchedServed(SharePartitionServer):
-    """Tells the book what members are answered."""
+class RecordingServer(SharePartitionServer):
+    """Reports the responses to acknowledgements to the ledger."""
 
     __slots__ = ()
 
     def acknowledge(self, member_id: str, acks: list[Acknowledged]) -> Deferred[PartitionResult]:
-        core, answer = self.core, Deferred[PartitionResult]()
-        assert isinstance(core, WatchedPartition)
-        book, start = core.book, core.start_offset
+        core, response = self.core, Deferred[PartitionResult]()
+        assert isinstance(core, RecordingPartition)
+        ledger, start = core.ledger, core.start_offset
 
-        def told(what: PartitionResult) -> None:
-            book.told(member_id, acks, start, what[0])
-            answer.resolve(what)
+        def confirm(result: PartitionResult) -> None:
+            ledger.confirm(member_id, acks, start, result[0])
+            response.resolve(result)
 
-        super().acknowledge(member_id, acks).listen(told)
-        return answer
+        super().acknowledge(member_id, acks).listen(confirm)
+        return response
 
 
-class WatchedSharing(SharePartitions):
-    """Makes share partitions that are watched.
+class RecordingSharePartitions(SharePartitions):
+    """Creates share partitions that report to ledgers.
 
-    `book_of` has the book of each, which outlives it; `gone` hears which member (of a group) is gone."""
+    `book_of` returns the ledger of each, which outlives it; `on_member_removed` is called with the group id
+    and the member id of each removed member."""
 
     def __init__(
         self,
         node: NodeServices,
         share_coordinators: ShareCoordinators,
-        book_of: Callable[[SharePartitionKey], Book],
-        gone: Callable[[str, str], None] = lambda group_id, member_id: None,
+        ledger_of: Callable[[SharePartitionKey], DeliveryLedger],
+        on_member_removed: Callable[[str, str], None] = lambda group_id, member_id: None,
     ) -> None:
         super().__init__(node, share_coordinators)
-        self._book_of = book_of
-        self._gone = gone
+        self._ledger_of = ledger_of
+        self._on_member_removed = on_member_removed
 
     def member_removed(self, group_id: str, member_id: str) -> None:
         super().member_removed(group_id, member_id)
-        self._gone(group_id, member_id)
+        self._on_member_removed(group_id, member_id)
 
     def _make_server(self, key: SharePartitionKey, partition: Partition) -> SharePartitionServer:
-        served = WatchedServed(
+        served = RecordingServer(
             self._node, self._share_coordinators, self.dead_letters, key, partition, self._drop
         )
-        served.core = WatchedPartition(key, served.core.terms, self._book_of(key), partition.log)
+        served.core = RecordingPartition(key, served.core.terms, self._ledger_of(key), partition.log)
         return served

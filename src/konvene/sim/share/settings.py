@@ -1,4 +1,4 @@
-"""The broker's settings of share groups, as a run has drawn them."""
+"""Broker settings for share groups, from the options of a run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from konvene.sim.world.faults import Options
 
 
 def share_settings(options: Options) -> dict[str, str]:
-    """What share groups run with. The limits of the limits are out of the way."""
-    told = {
+    """Return the broker settings for share groups, with the lowest possible minimums."""
+    settings = {
         "group.share.min.session.timeout.ms": 1,
         "group.share.min.heartbeat.interval.ms": 1,
         "group.share.session.timeout.ms": options["session.ms"],
@@ -24,4 +24,4 @@ def share_settings(options: Options) -> dict[str, str]:
         "share.coordinator.state.topic.prune.interval.ms": options["prune.ms"],
         "konvene.heartbeat.policy": options["heartbeat.policy"],
     }
-    return {name: str(value) for name, value in told.items()}
+    return {name: str(value) for name, value in settings.items()}

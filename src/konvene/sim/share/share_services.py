@@ -1,4 +1,4 @@
-"""The services of a simulated broker that share partitions and the handlers of share groups use."""
+"""Services of a simulated broker for share partitions and the request handlers of share groups."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from konvene.delivery.contract import DeadLetter
 from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
 from konvene.messages.share_fetch import ShareFetchRequest
 from konvene.runtime.environment import Environment
-from konvene.share_state.requests import (
-    SharePartitionKey,
-)
-from konvene.sim.share.recording import WatchedSharing
+from konvene.share_state.requests import SharePartitionKey
+from konvene.sim.share.recording import RecordingSharePartitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,11 +33,11 @@ HANDLE: dict[type, Callable[..., Any]] = {
 }
 
 Connection = tuple[str, int, int]
-"""Whose, in which life, and which one."""
+"""A connection: the name of the client, its life, and the number of the connection in it."""
 
 
 class _Loop:
-    """The agenda as deliveries see it: when they die, nothing of them happens any more."""
+    """The event loop of one life of the share partitions; its callbacks do not run after `alive` is reset."""
 
     def __init__(self, node: ShareNode) -> None:
         self.alive = True
@@ -58,7 +56,7 @@ class _Loop:
 
 
 class _States(ShareCoordinators):
-    """The broker's queue before a share coordinator, of which there is one."""
+    """The broker's request queue of share coordinators, with a single coordinator."""
 
     def __init__(self, services: NodeServices, share_node: ShareNode) -> None:
         super().__init__(services)
@@ -70,7 +68,7 @@ class _States(ShareCoordinators):
 
 
 class _DeadLetters:
-    """Copies are made after a while."""
+    """Completes the copy of each dead letter after a delay."""
 
     def __init__(self, node: ShareNode, loop: _Loop) -> None:
         self._node = node
@@ -83,7 +81,7 @@ class _DeadLetters:
 
 
 class _Catalogue:
-    """The simulated cluster as share partitions and their handlers see it."""
+    """The part of the simulated cluster that share partitions and their handlers use."""
 
     node_id = 0
     advertised = ("localhost", 9092)
@@ -114,21 +112,21 @@ class _Settings:
 
     @property
     def group_configs(self) -> GroupConfigs:
-        """The same value as long as nothing changes."""
+        """The settings of each group; the same object until the broker settings change."""
         if self._config is not self.config:
             world, self._config = self.node.world, self.config
-            told = {"share.auto.offset.reset": "earliest"}
+            settings = {"share.auto.offset.reset": "earliest"}
             if world.options["read.committed"]:
-                told["share.isolation.level"] = "read_committed"
+                settings["share.isolation.level"] = "read_committed"
             if world.options["dead.letters"]:
-                told["errors.deadletterqueue.topic.name"] = "dlq.lost"
-            names = {f"g{number + 1}": told for number in range(world.options["groups"])}
+                settings["errors.deadletterqueue.topic.name"] = "dlq.lost"
+            names = {f"g{number + 1}": settings for number in range(world.options["groups"])}
             self._group_configs = GroupConfigs(self.config, names)
         return cast("GroupConfigs", self._group_configs)
 
 
 class Deliveries:
-    """One life of a broker's share partitions: those of its services that they and their handlers use."""
+    """One life of the share partitions of a broker, with the services that they and their handlers use."""
 
     def __init__(self, node: ShareNode) -> None:
         self.node = node
@@ -141,10 +139,12 @@ class Deliveries:
             cast("Any", node), None,
         )  # fmt: skip
         self.share_coordinators = _States(services, node)
-        self.share_partitions = WatchedSharing(services, self.share_coordinators, node.book, node.has_nothing)
+        self.share_partitions = RecordingSharePartitions(
+            services, self.share_coordinators, node.ledger, node.check_removed_member
+        )
         self.share_partitions.sessions.limit = node.world.options["share.sessions"]
         if node.world.options["dead.letters"]:
             self.share_partitions.dead_letters = cast("Any", _DeadLetters(node, self.loop))
         self.work = ShareStateWork(self.catalogue, self.share_coordinators, self.share_partitions)
         self.handlers = {request: bind(handle, self) for request, handle in HANDLE.items()}
-        self.known: dict[Connection, Process] = {}
+        self.connections: dict[Connection, Process] = {}

@@ -24,10 +24,10 @@ from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 from konvene.sim.group_runtime import GroupRuntime
 from konvene.sim.members import assigns, runs_applications
 from konvene.sim.share.faults import (
-    alteration,
-    beginning_goes,
-    deletion,
+    alteration_request,
+    deletion_request,
     deliveries_die,
+    log_beginning_is_deleted,
     share_state_fails_over,
 )
 from konvene.sim.world.compaction import compacted
@@ -484,7 +484,7 @@ FAULT_ACTIONS: dict[str, Callable[[World], None]] = {
     "transactions_fail_over": _transactions_fail_over, "node_dies": _node_dies,
     "share_state_fails_over": share_state_fails_over, "deliveries_die": deliveries_die,
     "share_node_dies": _share_node_dies,
-    "offsets_altered": lambda world: _change_share_offsets(world, alteration),
-    "offsets_deleted": lambda world: _change_share_offsets(world, deletion),
-    "beginning_goes": beginning_goes,
+    "offsets_altered": lambda world: _change_share_offsets(world, alteration_request),
+    "offsets_deleted": lambda world: _change_share_offsets(world, deletion_request),
+    "log_beginning_deleted": log_beginning_is_deleted,
 }  # fmt: skip

@@ -299,7 +299,7 @@ SHARE_FAULTS = (
     Fault("share_state_fails_over", 4, "the share coordinator dies and another one reads its log"),
     Fault("deliveries_die", 3, "the share partition leader dies, with all locks and sessions"),
     Fault("share_node_dies", 4, "the share partition leader and both coordinators die at the same time"),
-    Fault("beginning_goes", 2, "retention deletes the beginning of a partition"),
+    Fault("log_beginning_deleted", 2, "retention deletes the beginning of a partition"),
     Fault(
         "offsets_altered", 3, "an administrator alters the offsets of a share group, which is usually empty"
     ),

@@ -384,7 +384,7 @@ class World:
         if self.transactions is not None:
             self.other_clients += self.transactions.begin()
         if self.share is not None:
-            self.share.begin()
+            self.share.start()
         if runs_applications(self.kinds):
             self.internal_topics.schedule_source()
         for process in (*self.members, *self.other_clients):
@@ -492,7 +492,7 @@ class World:
                 answered = partial(self._answer, client, life, connection, number)
                 self.transactions.arrive(client, request, version, answered)
             return
-        if self.share is not None and self.share.takes(request):
+        if self.share is not None and self.share.handles(request):
             self.log_event(client.name, "-> late" if late else "->", request)
             answered = partial(self._answer, client, life, connection, number)
             self.share.arrive(client, (life, connection), request, version, answered)
