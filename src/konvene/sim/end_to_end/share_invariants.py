@@ -360,7 +360,7 @@ class AvailableRecordsAreDelivered(Invariant):
                 continue
             for watch in served.waiting:
                 fetch: Any = getattr(watch, "fetch", None)
-                if fetch.request.min_bytes > 1 or not fetch.turn.is_open:
+                if fetch.request.min_bytes > 1 or not fetch.session_fetch.is_open:
                     continue
                 since = self._since[watch] = before.get(watch, now)
                 if now - since > LATE_S:
