@@ -24,6 +24,9 @@ DEPTH ?=
 GROUPS ?= classic,static,mixed,consumer,consumer-static,migration,streams,streams-migration,share,transactional
 SEEDS ?= 0..
 
+# Tests start hundreds of processes: let them load compiled modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: serve test test-all check pytest sim soak bench mutants docs site clean
 
 serve: $(VENV)/.installed
