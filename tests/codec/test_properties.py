@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests import depth
 from tests.codec.strategies import WHOLE, value_of, versions_of
 
 from konvene.codec.compile import decode, decode_from, encode
@@ -19,7 +20,7 @@ from konvene.codec.schema import Struct, default_of
 
 # Each declaration has few examples per run; together they are some two thousand.
 few = settings(
-    max_examples=6,
+    max_examples=depth.examples(6),
     deadline=None,
     derandomize=True,
     database=None,
@@ -63,7 +64,7 @@ def nameless_tags_dropped(value: Any) -> Any:
 
 
 @every_declaration
-@settings(few, max_examples=2)
+@settings(few, max_examples=depth.examples(2))
 @given(data=st.data())
 def test_values_are_frozen_and_equal_by_content(cls: type[Struct], data: Any) -> None:
     """A copy is the value itself, a replaced field makes another, and nothing can be set."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 
 from konvene.codec import batches as rb
 from konvene.codec.batches import Record
@@ -59,7 +60,7 @@ def _agree(batch: bytearray, header: rb.BatchHeader, keyed: bool) -> None:
 
 
 @given(any_shape | runs(), st.booleans(), st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=depth.examples(150))
 def test_checking_records_agrees_with_reading_them(rows: list[Any], keyed: bool, data: st.DataObject) -> None:
     """Whatever is written passes, and what is told of its times and keys is so; whatever byte is changed, the
     check refuses what reading would refuse."""

@@ -11,6 +11,7 @@ import os
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests import depth
 from tests.delivery.model import (
     ACCEPT,
     ACQUIRED,
@@ -494,6 +495,7 @@ class Deliveries(RuleBasedStateMachine):
 
 TestDeliveries = Deliveries.TestCase
 TestDeliveries.settings = settings(
-    max_examples=int(os.environ.get("KONVENE_DELIVERY_EXAMPLES", "120")), stateful_step_count=40,
+    max_examples=int(os.environ.get("KONVENE_DELIVERY_EXAMPLES", depth.examples(120))),
+    stateful_step_count=40,
     deadline=None, suppress_health_check=list(HealthCheck),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests import depth
 from tests.groups.asking import Cast, commit_request, join_request, subscription
 
 from konvene.errors import Errors
@@ -202,7 +203,7 @@ def fields_of(value: Any) -> list[str]:
 
 
 @settings(
-    max_examples=LIVES or 150,
+    max_examples=LIVES or depth.examples(150),
     deadline=None,
     derandomize=not LIVES,
     database=None,

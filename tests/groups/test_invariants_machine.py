@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
+from tests import depth
 from tests.groups.asking import join_request, subscription
 
 from konvene.codec.uuid import Uuid
@@ -466,7 +467,7 @@ class Lives(RuleBasedStateMachine):
 
 TestLives = Lives.TestCase
 TestLives.settings = settings(
-    max_examples=LIVES or 200,
+    max_examples=LIVES or depth.examples(200),
     stateful_step_count=50,
     deadline=None,
     derandomize=not LIVES,

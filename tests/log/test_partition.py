@@ -8,6 +8,7 @@ import threading
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 
 from konvene.codec import batches as rb
 from konvene.codec.batches import Record, TimestampType, build, build_simple
@@ -84,7 +85,7 @@ def test_a_read_stops_at_whole_batches_before_upto():
     assert log.read(5, 10**6, upto=5) == b""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=depth.examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 900), st.integers(100, 5000), st.integers(0, 2000))
 def test_reading_on_gives_every_record_once(seed, segment_extra, max_bytes, interval):
     """Whatever the sizes, segments and index: reading on gives the log, without gap or repeat."""
@@ -271,7 +272,7 @@ def test_a_compacted_log_is_not_deleted_by_time():
     assert log.retain(NOW + 10**9) == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=depth.examples(40), deadline=None)
 @given(st.integers(0, 40), st.integers(0, 2**32))
 def test_a_truncated_log_is_as_if_the_rest_was_never_written(cut, seed):
     """After a cut, offsets, reads, epochs, producers and times are those of a log that ends there."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 
 from konvene.codec import batches as rb
 from konvene.log.config import LogConfig
@@ -279,7 +280,7 @@ def test_a_failure_of_any_operation_loses_nothing_acknowledged(seed: int, code: 
         verify(disk.copy(), told)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=depth.examples(40), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 400))
 def test_two_crashes_are_no_worse_than_one(seed: int, at: int):
     """A crash during the recovery from a crash still loses nothing acknowledged."""

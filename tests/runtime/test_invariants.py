@@ -16,6 +16,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests import depth
 from tests.groups.asking import Cast, commit_request, fetch_request, join_request
 from tests.hash_seeds import told_by_processes
 from tests.runtime.test_coordinator import CONFIG, TOPICS, V9, Journal, commit
@@ -173,7 +174,7 @@ class Play:
 
 
 @settings(
-    max_examples=LIVES or 400,
+    max_examples=LIVES or depth.examples(400),
     deadline=None,
     derandomize=not LIVES,
     database=None,

@@ -17,6 +17,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests import depth
 from tests.share_state.asking import KEY, ORDERS, OTHER, TOPICS, Asked, decoded
 
 from konvene.errors import Errors
@@ -257,4 +258,6 @@ def says(told: tuple[StateBatch, ...]) -> dict[int, tuple[int, int]]:
 
 
 TestShareCoordinator = Machine.TestCase
-TestShareCoordinator.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestShareCoordinator.settings = settings(
+    max_examples=depth.examples(200), stateful_step_count=60, deadline=None
+)

@@ -11,6 +11,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 from tests.transactions.asking import FIRST_ID, NEW, OLD, OUT, Asked, add_request, end_request
 from tests.transactions.test_init_producer_id import put
 
@@ -123,7 +124,7 @@ def begun(level: int, *, late: bool) -> Asked:
     return asked
 
 
-@settings(max_examples=300)
+@settings(max_examples=depth.examples(300))
 @given(st.sampled_from([0, 1, 2]), st.booleans(), STEPS)
 def test_epochs_never_go_back_and_ids_are_never_used_again(level: int, late: bool, steps: list[Step]) -> None:
     """And no transaction moves but along the edges of its states."""
@@ -143,7 +144,7 @@ def test_epochs_never_go_back_and_ids_are_never_used_again(level: int, late: boo
         known = after
 
 
-@settings(max_examples=200)
+@settings(max_examples=depth.examples(200))
 @given(st.sampled_from([1, 2]), st.booleans(), STEPS)
 def test_a_restart_forgets_the_last_epoch_and_nothing_else(level: int, late: bool, steps: list[Step]) -> None:
     asked = begun(level, late=late)
@@ -158,7 +159,7 @@ def test_a_restart_forgets_the_last_epoch_and_nothing_else(level: int, late: boo
         assert {effect.subject.transactional_id for effect in again.effects} == ending
 
 
-@settings(max_examples=200)
+@settings(max_examples=depth.examples(200))
 @given(st.booleans(), STEPS, st.booleans(), st.sampled_from([OLD, NEW]))
 def test_an_end_whose_answer_was_lost_is_asked_for_again(
     late: bool, steps: list[Step], committed: bool, version: int
@@ -181,7 +182,7 @@ def test_an_end_whose_answer_was_lost_is_asked_for_again(
     assert len(asked.log) == length
 
 
-@settings(max_examples=200)
+@settings(max_examples=depth.examples(200))
 @given(st.sampled_from([0, 1, 2]), st.booleans(), STEPS)
 def test_only_the_owner_is_enlisted(level: int, late: bool, steps: list[Step]) -> None:
     """Once somebody was fenced no write of theirs is in a transaction again."""

@@ -25,6 +25,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests import depth
 from tests.transactions.world import LAST_EPOCHS, OUT, PARTITIONS, Delivery, Fate, Txn, World, Write, init
 
 from konvene.errors import Errors
@@ -442,7 +443,7 @@ def test_walks() -> None:
     run_state_machine_as_test(
         Walks,
         settings=settings(
-            max_examples=LIVES or 150,
+            max_examples=LIVES or depth.examples(150),
             stateful_step_count=60,
             derandomize=not LIVES,
             database=None,

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 
 from konvene.broker.groups.record_serde import read
 from konvene.codec import batches as rb
@@ -83,7 +84,7 @@ def folded(found: Any) -> tuple[dict[str, Any], dict[str, Any], int, list[int]]:
     st.sampled_from([0, 0, 50, 1000]),
     st.sampled_from([0, 0, 2, 7]),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=depth.examples(150))
 def test_runs_make_the_shard_that_single_records_make(
     rows: list[tuple[bytes, bytes | None]], base: int, compression: Compression, step: int, gaps: int
 ) -> None:
@@ -97,7 +98,7 @@ def test_runs_make_the_shard_that_single_records_make(
 
 
 @given(pairs(), st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=depth.examples(150))
 def test_a_changed_byte_changes_both_alike(
     rows: list[tuple[bytes, bytes | None]], data: st.DataObject
 ) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests import depth
 from tests.groups.consumer.clients import Client, Units
 from tests.groups.consumer.harness import GroupHarness, error, logged_state
 
@@ -438,7 +439,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
 TestConsumerGroups = ConsumerGroupMachine.TestCase
 TestConsumerGroups.settings = settings(
-    max_examples=EXAMPLES or 120,
+    max_examples=EXAMPLES or depth.examples(120),
     stateful_step_count=40,
     deadline=None,
     derandomize=not EXAMPLES,

@@ -9,6 +9,7 @@ from time import process_time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 
 from konvene.errors import Errors
 from konvene.groups.consumer import regex
@@ -353,7 +354,7 @@ def valid(pattern: str) -> bool:
 
 
 @needs_re2
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=depth.examples(600), deadline=None)
 @given(SUBSET, SOME_NAMES)
 def test_subset_is_read_as_re2_reads_it(pattern: str, names: list[str]) -> None:
     understood, found = results_without_re2([pattern], names)
@@ -362,7 +363,7 @@ def test_subset_is_read_as_re2_reads_it(pattern: str, names: list[str]) -> None:
 
 
 @needs_re2
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=depth.examples(600), deadline=None)
 @given(st.lists(ANYTHING, min_size=1, max_size=5), SOME_NAMES)
 def test_no_expression_is_accepted_that_re2_refuses(patterns: list[str], names: list[str]) -> None:
     """An expression that is accepted without google-re2 is accepted with it, and matches the same."""
@@ -374,7 +375,7 @@ def test_no_expression_is_accepted_that_re2_refuses(patterns: list[str], names: 
 
 
 @needs_re2
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=depth.examples(300), deadline=None)
 @given(st.lists(ANYTHING, min_size=1, max_size=9), SOME_NAMES)
 def test_expressions_match_together_as_alone(patterns: list[str], names: list[str]) -> None:
     assert matching(patterns, names) == {p: matching([p], names)[p] for p in patterns}

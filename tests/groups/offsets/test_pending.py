@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 from tests.groups.offsets.transacting import UNSTABLE, Place, compacted, shard_of
 
 from konvene.errors import Errors
@@ -179,7 +180,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=depth.examples(150), deadline=None)
 @given(steps=STEPS)
 def test_any_order_comes_to_what_kafka_makes_of_it(steps: list[tuple[str, int, Any]]) -> None:
     """At every step; after a restart; and after the cleaner was there, who is never in front of a commit that

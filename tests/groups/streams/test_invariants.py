@@ -19,6 +19,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests import depth
 from tests.groups.streams.members import Member, Play
 
 from konvene.errors import Errors
@@ -360,6 +361,6 @@ FEW = {
     "suppress_health_check": list(HealthCheck),
 }
 TestStreamsGroups = StreamsGroupMachine.TestCase
-TestStreamsGroups.settings = settings(max_examples=EXAMPLES or 50, **FEW)  # type: ignore[arg-type]
+TestStreamsGroups.settings = settings(max_examples=EXAMPLES or depth.examples(50), **FEW)  # type: ignore[arg-type]
 TestHostileStreamsGroups = HostileStreamsMachine.TestCase
-TestHostileStreamsGroups.settings = settings(max_examples=EXAMPLES or 50, **FEW)  # type: ignore[arg-type]
+TestHostileStreamsGroups.settings = settings(max_examples=EXAMPLES or depth.examples(50), **FEW)  # type: ignore[arg-type]

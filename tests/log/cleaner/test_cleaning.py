@@ -11,6 +11,7 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 from tests.log.cleaner.written import DAY, HOME, NOW, Log, run
 
 from konvene.codec import batches
@@ -415,7 +416,7 @@ def promises(log: Log, map_bytes: int) -> None:
     assert not last, "what is known of a producer's sequence was lost"
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=depth.examples(120), deadline=None)
 @given(st.lists(STEP, max_size=30))
 def test_whoever_reads_keys_sees_the_same(steps: list[object]) -> None:
     log = play(steps)
@@ -424,7 +425,7 @@ def test_whoever_reads_keys_sees_the_same(steps: list[object]) -> None:
     promises(log, 1 << 20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=depth.examples(60), deadline=None)
 @given(st.lists(STEP, max_size=30))
 def test_cleaned_often_enough_nothing_changes_any_more(steps: list[object]) -> None:
     """At one time: markers and tombstones get their horizon in two cleanings; then it is the same again."""
@@ -438,7 +439,7 @@ def test_cleaned_often_enough_nothing_changes_any_more(steps: list[object]) -> N
     assert log.told() == told
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=depth.examples(60), deadline=None)
 @given(st.lists(STEP, max_size=25), st.sampled_from([70, 200, 1000]))
 def test_the_size_of_a_piece_changes_nothing(steps: list[object], piece: int) -> None:
     told = play(steps).told()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 from tests.codec.strategies import value_of
 from tests.pipeline.codec.test_typed import bronze
 
@@ -55,7 +56,7 @@ def test_rows_say_what_was_said() -> None:
     ]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=depth.examples(20), deadline=None)
 @given(st.lists(value_of(RebalanceValue, 0), min_size=1, max_size=5))
 def test_many_at_once_or_one_by_one(values: list[RebalanceValue]) -> None:
     records = bronze(

@@ -15,6 +15,7 @@ from bench.coordinator_log import segment
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 from tests.pipeline.codec.made import log, read, rows, sealed
 
 from konvene.codec.batches import HEADER_SIZE, Record, build, build_simple, read_header
@@ -205,7 +206,7 @@ def test_looking_for_batches_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(data) < summed < 5 * len(data)
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=depth.examples(70), deadline=None)
 @given(log(least=2), st.integers(0, 1 << 30), st.sampled_from([9, 50, 32_768]))
 def test_every_byte_is_told_of(batches: list[bytes], seed: int, most: int) -> None:
     """Bytes changed, lost and put in anywhere: no exception, nothing twice, and nothing left out."""
@@ -239,7 +240,7 @@ def test_every_byte_is_told_of(batches: list[bytes], seed: int, most: int) -> No
     assert [row[0] for row in rows(whole)] == offsets(read(bytes(data)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=depth.examples(100), deadline=None)
 @given(st.binary(max_size=400), st.integers(0, 3))
 def test_any_bytes(data: bytes, copies: int) -> None:
     """Bytes that are no log at all, alone and behind what looks like a header."""
@@ -248,7 +249,7 @@ def test_any_bytes(data: bytes, copies: int) -> None:
         rows(read(buf))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=depth.examples(40), deadline=None)
 @given(log(least=3), st.data())
 def test_pieces_are_the_whole(batches: list[bytes], data: Any) -> None:
     """Cut at any batches, each piece reads the batches that begin in it, though the last reaches further."""

@@ -7,6 +7,7 @@ import random
 from bench.coordinator_log import segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 from tests.pipeline.codec.made import log, sealed
 
 from konvene.codec.batches import Record, TimestampType, build, read_header
@@ -90,7 +91,7 @@ def test_a_header_that_cannot_be_says_nothing() -> None:
     assert ends(b"".join(parts)) == [(2, 0, 0, 3, 2)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=depth.examples(25), deadline=None)
 @given(log(), st.integers(0, 1 << 30))
 def test_a_log_ends_where_its_last_batch_does(batches: list[bytes], seed: int) -> None:
     """And in pieces it has as many batches as in one."""

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 from tests.codec.strategies import value_of, versions_of
 from tests.pipeline.codec.test_typed import bronze, key_of, vectors
 
@@ -67,14 +68,14 @@ def pairs_of(draw: st.DrawFn, table: SilverTable) -> list[Pair]:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=depth.examples(12), deadline=None)
 @given(data=st.data())
 def test_as_the_brokers_reader(table: SilverTable, data: st.DataObject) -> None:
     assert_same(table, data.draw(pairs_of(table)))
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=depth.examples(12), deadline=None)
 @given(data=st.data(), seed=st.integers(0, 1 << 30))
 def test_damage(table: SilverTable, data: st.DataObject, seed: int) -> None:
     """Bytes changed, lost and put in: a row that the broker's reader reads, or its words why not."""

@@ -14,6 +14,7 @@ import pytest
 from bench.coordinator_log import segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import depth
 from tests.pipeline.codec.made import emptied, log, plain, read, rows, sealed
 
 from konvene.codec.batches import HEADER_SIZE, Record, build, build_simple, read_header, read_record
@@ -67,14 +68,14 @@ def headers_of(data: bytes | None) -> Any:
     return read_record(write_varint(len(body)) + body, 0, 0, 0, None)[0].headers
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=depth.examples(60), deadline=None)
 @given(log(), st.sampled_from([9, 100, 32_768]))
 def test_as_the_plain_decoder(batches: list[bytes], most: int) -> None:
     """All sorts of batches, in blocks of any size."""
     assert_same(batches, read(b"".join(batches), most_records=most))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=depth.examples(30), deadline=None)
 @given(log(least=3), st.sampled_from([1, 96]))
 def test_either_way_of_finding_records(batches: list[bytes], thin: int) -> None:
     """Following each batch and stepping through all at once come to the same."""
@@ -85,7 +86,7 @@ def test_either_way_of_finding_records(batches: list[bytes], thin: int) -> None:
         parsing._THIN = before
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=depth.examples(150), deadline=None)
 @given(log(least=2), st.integers(0, 1 << 30), st.sampled_from([1, 96]))
 def test_refuses_what_the_plain_decoder_refuses(batches: list[bytes], seed: int, thin: int) -> None:
     """Damage under a right checksum: of each batch the same records, or a row that says why not."""

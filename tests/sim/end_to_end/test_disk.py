@@ -205,6 +205,6 @@ def test_readers_that_see_what_is_not_synced_miss_what_takes_its_place(
     """Found by seeds 2 and 7: a power cut took back what had been read, and others took its place."""
     monkeypatch.setattr(Partition, "high_watermark", property(lambda self: self.log.end_offset))
     with pytest.raises(Violation) as found:
-        for seed in range(40):
+        for seed in (60, 63, 23, 54, *range(40)):  # The first four show it.
             run_end_to_end(seed, 4_000)
     assert found.value.invariant in ("ReadInOrder", "Settles")

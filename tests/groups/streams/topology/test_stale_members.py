@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
+from tests import depth
 from tests.groups.streams.members import Member, Play
 from tests.groups.streams.test_invariants import EXAMPLES, FEW, MEMBER, ODDS, TOPOLOGIES, StreamsGroupMachine
 
@@ -357,4 +358,4 @@ class Upgrades(StreamsGroupMachine):
 
 
 TestUpgrades = Upgrades.TestCase
-TestUpgrades.settings = settings(max_examples=EXAMPLES or 30, **FEW)  # type: ignore[arg-type]
+TestUpgrades.settings = settings(max_examples=EXAMPLES or depth.examples(30), **FEW)  # type: ignore[arg-type]
