@@ -496,6 +496,5 @@ class Deliveries(RuleBasedStateMachine):
 TestDeliveries = Deliveries.TestCase
 TestDeliveries.settings = settings(
     max_examples=int(os.environ.get("KONVENE_DELIVERY_EXAMPLES", depth.examples(120))),
-    stateful_step_count=40,
-    deadline=None, suppress_health_check=list(HealthCheck),
+    stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck),
 )  # fmt: skip
