@@ -13,7 +13,7 @@ from tests.groups.assignors.tasks.golden import Case, cases, figures, owners
 from tests.groups.assignors.tasks.groups import having, with_member, without
 
 from konvene.groups.assignors.sticky import assignor
-from konvene.groups.assignors.sticky.order import computed, hashed
+from konvene.groups.assignors.sticky.order import compute_if_absent_order, hash_map_order
 from konvene.groups.assignors.sticky.queue import Queue
 from konvene.groups.assignors.tasks.contract import (
     AssignmentConfigs,
@@ -140,7 +140,7 @@ def _by_member(given: GroupAssignment) -> list[list[tuple[str, int]]]:
 
 @whenever(st.lists(st.text("ab\xe9\uffff\U0001f600", max_size=300), unique=True, max_size=40))
 def test_order_of_members_is_that_of_a_hash_map(names: list[str]) -> None:
-    assert hashed(names) == kafkas_members(names)
+    assert hash_map_order(names) == kafkas_members(names)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_order_of_members_is_that_of_a_hash_map(names: list[str]) -> None:
 def test_order_of_processes_is_that_of_a_map_that_computes_what_is_absent(
     names: Sequence[str], order: str
 ) -> None:
-    assert "".join(computed(names)) == order
+    assert "".join(compute_if_absent_order(names)) == order
 
 
 @whenever(st.integers(1, 40), st.integers(0, 3), st.sampled_from([0.0, 0.02, 0.3]), st.randoms())
@@ -180,7 +180,7 @@ def test_queue_serves_as_javas(size: int, loads: int, skips: float, chance: rand
             assert first == heap.poll()
             load[first] += 1
             heap.load[first] += 1
-            queue.served()
+            queue.on_served()
             heap.add(first)
     assert len(queue) == size
     assert repr(queue).startswith(f"Queue({size} numbers, ")

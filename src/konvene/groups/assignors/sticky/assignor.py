@@ -1,33 +1,33 @@
-"""Tasks stay where they are, or go to where their state is: Kafka's sticky assignor of streams groups.
+"""Kafka's sticky task assignor (KIP-1071): tasks stay with their owners, or go to members with their state.
 
-Members get equal shares, and thereby processes what their members get. As far as shares allow, in this order:
+All members have the same quota. As far as quotas permit, a task goes to the first of these:
 
-    active      1  who has the task keeps it
-                2  else who has a standby of it, or says that its state is on its disk
-                3  else the process with least for each of its members, there the member with least
-    standby     1  who had the task
-                2  else who has a standby of it, or its state
-                3  else as above, of the processes that do not have the task
+    active      1  its current owner
+                2  a member that has a standby of it, or reported an offset of it
+                3  the least loaded member of the process with the lowest load per member
+    standby     1  the previous owner of the active task
+                2  a member that has a standby of it, or reported an offset of it
+                3  as above, of the processes that do not have the task
 
-A share is the number of tasks divided by the members, rounded up; when a member has its share, that of the
-others is computed again from what is left. Of those who have a task's state, who has a standby now comes
-before who only reported an offset, and then who is further ahead comes first; another is taken if it and its
-process both have less. Where no process is left for a standby, there are fewer of it.
+A quota is the number of tasks divided by the members, rounded up. When a member reaches its quota, that of
+the others is recomputed for the remaining tasks. Among members with state, those with a current standby come
+before those that only reported an offset, and higher offsets first; a later one is preferred if it and its
+process both have fewer tasks. A task gets fewer standbys if there are not enough processes.
 
-Also who is chosen among equals is who Kafka chooses (see `sticky_order`, `sticky_queue`), so that the answer
-is Kafka's, task by task. For the same reason nothing here is cleverer than Kafka: racks and tags are not
-looked at, and of a topology in which some have state and some have not, members may have actives that differ
-by more than one, for standbys are balanced around what is there.
+Ties are broken as in Kafka (`order`, `queue`), so the assignment is identical to Kafka's, task by task. For
+the same reason there are no improvements: racks and client tags are ignored, and if only some subtopologies
+are stateful, the members' numbers of active tasks may differ by more than one, since standbys are balanced
+around them.
 
-Tasks are numbers: those of the first subtopology by id, then those of the second, and so on, so that what
-Kafka sorts is in order from the beginning. So are members and processes, in Kafka's order.
+Tasks are numbered by subtopology id and partition, so that sequences that Kafka sorts are already sorted.
+Members and processes are numbered in Kafka's order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from konvene.groups.assignors.sticky.order import computed, hashed
+from konvene.groups.assignors.sticky.order import compute_if_absent_order, hash_map_order
 from konvene.groups.assignors.sticky.queue import Queue
 from konvene.groups.assignors.tasks.contract import (
     NO_TASKS,
@@ -47,7 +47,7 @@ ABSENT = -1
 
 
 def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
-    """Every task to a member, and its standbys to others.
+    """Return the assignment of active tasks and standbys.
 
     Raises `TaskAssignorError` if there are tasks and no members.
     """
@@ -56,10 +56,10 @@ def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
         return dict.fromkeys(sorted(spec.members), NOTHING)
     if not spec.members:
         raise TaskAssignorError("No process available to assign active tasks.")
-    work = _Work(spec, tasks)
+    work = _AssignmentBuilder(spec, tasks)
     work.assign_active()
     work.assign_standby()
-    return work.answer()
+    return work.assignment()
 
 
 class _Tasks:
@@ -69,13 +69,13 @@ class _Tasks:
 
     def __init__(self, topology: TopologyDescriber) -> None:
         self.sizes: dict[str, int] = {}
-        """How many tasks each subtopology has, in the order of ids."""
+        """Number of tasks by subtopology, in the order of ids."""
         self.first: dict[str, int] = {}
-        """The number of its first one."""
+        """Number of a subtopology's first task."""
         self.stateful: list[bool] = []
-        """For each task."""
+        """By task: whether it has state."""
         self.count = 0
-        for name in sorted(topology.subtopologies, key=_utf_16):
+        for name in sorted(topology.subtopologies, key=_java_sort_key):
             size = topology.max_num_input_partitions(name)
             self.sizes[name], self.first[name] = size, self.count
             self.stateful += [topology.is_stateful(name)] * size
@@ -88,335 +88,345 @@ class _Tasks:
             if partition < size
         ]
 
-    def of(self, told: Tasks) -> Iterable[tuple[int, Sequence[int]]]:
+    def ranges(self, tasks: Tasks) -> Iterable[tuple[int, Sequence[int]]]:
         """Yield the first task number of each existing subtopology, with the partitions in `tasks`."""
-        for name, partitions in told.items():
+        for name, partitions in tasks.items():
             size = self.sizes.get(name, 0)
             if size and partitions:
                 if partitions[0] < 0 or partitions[-1] >= size:
                     partitions = tuple(p for p in partitions if 0 <= p < size)
                 yield self.first[name], partitions
 
-    def with_offsets(self, told: TaskOffsets) -> dict[int, int]:
-        """Offsets by task, of what there is."""
+    def with_offsets(self, offsets_by_subtopology: TaskOffsets) -> dict[int, int]:
+        """Return the offsets of existing tasks by task number."""
         return {
             self.first[name] + partition: offset
-            for name, offsets in told.items()
+            for name, offsets in offsets_by_subtopology.items()
             if name in self.first
             for partition, offset in offsets.items()
             if 0 <= partition < self.sizes[name]
         }
 
-    def told(self, owners: Sequence[Sequence[int]], members: int) -> list[dict[str, tuple[int, ...]]]:
+    def by_member(self, owners: Sequence[Sequence[int]], members: int) -> list[dict[str, tuple[int, ...]]]:
         """Return the tasks of each member, from lists that have the owner of every task."""
         found: list[dict[str, tuple[int, ...]]] = [{} for _ in range(members)]
-        alone = [(partition,) for partition in range(max(self.sizes.values()))]
+        singletons = [(partition,) for partition in range(max(self.sizes.values()))]
         for name, first in self.first.items():
-            parts = [row[first : first + self.sizes[name]] for row in owners]
-            if len(parts) == 1 and len(set(parts[0])) == len(parts[0]) and ABSENT not in parts[0]:
-                for member, one in zip(parts[0], alone, strict=False):
-                    found[member][name] = one
+            rows = [owners_of_copy[first : first + self.sizes[name]] for owners_of_copy in owners]
+            if len(rows) == 1 and len(set(rows[0])) == len(rows[0]) and ABSENT not in rows[0]:
+                for member, partition in zip(rows[0], singletons, strict=False):
+                    found[member][name] = partition
             else:
-                for member, partitions in _by_owner(parts).items():
+                for member, partitions in _by_owner(rows).items():
                     found[member][name] = tuple(partitions)
         return found
 
 
-def _utf_16(text: str) -> bytes:
-    """What texts are sorted by in Java."""
+def _java_sort_key(text: str) -> bytes:
+    """Return the sort key that orders strings as Java does, by UTF-16 code units."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
-def _by_owner(parts: list[Sequence[int]]) -> dict[int, list[int]]:
-    has: dict[int, list[int]] = {}
-    for partition, owners in enumerate(zip(*parts, strict=True)):
+def _by_owner(rows: list[Sequence[int]]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for partition, owners in enumerate(zip(*rows, strict=True)):
         for owner in owners:
-            if owner in has:
-                has[owner].append(partition)
+            if owner in found:
+                found[owner].append(partition)
             elif owner != ABSENT:
-                has[owner] = [partition]
-    return has
+                found[owner] = [partition]
+    return found
 
 
-class _Share:
-    """How many tasks a member may have, of those that members below their share have to divide."""
+class _MemberQuota:
+    """The number of tasks that a member may have, for the members that have not reached it."""
 
-    __slots__ = ("each", "members", "tasks")
+    __slots__ = ("members", "size", "tasks")
 
     def __init__(self, tasks: int, members: int) -> None:
         self.tasks, self.members = tasks, members
-        self.each = -(-tasks // members)
+        self.size = -(-tasks // members)
 
-    def reached(self) -> None:
-        """Somebody has its share: it and its tasks count no more."""
+    def on_reached(self) -> None:
+        """Exclude a member that reached the quota, with its tasks, and recompute the quota of the others."""
         self.members -= 1
-        self.tasks -= self.each
-        self.each = -(-self.tasks // self.members) if self.members else 0
+        self.tasks -= self.size
+        self.size = -(-self.tasks // self.members) if self.members else 0
 
 
-class _Work:
-    """An assignment in the making. Members, processes and tasks are numbers."""
+class _AssignmentBuilder:
+    """An assignment that is built step by step. Members, processes and tasks are numbers."""
 
     def __init__(self, spec: GroupSpec, tasks: _Tasks) -> None:
         self.tasks = tasks
         self.order = sorted(spec.members)
-        self.names = hashed(self.order)
-        self.members = [spec.members[name] for name in self.names]
-        process_ids = [of.process_id for of in self.members]
-        number = {process_id: at for at, process_id in enumerate(computed(process_ids))}
-        self.process_of = [number[process_id] for process_id in process_ids]
-        self.members_of: list[list[int]] = [[] for _ in number]
+        self.member_ids = hash_map_order(self.order)
+        self.members = [spec.members[name] for name in self.member_ids]
+        process_ids = [member.process_id for member in self.members]
+        process_numbers = {
+            process_id: number for number, process_id in enumerate(compute_if_absent_order(process_ids))
+        }
+        self.process_of = [process_numbers[process_id] for process_id in process_ids]
+        self.members_of: list[list[int]] = [[] for _ in process_numbers]
         for member, process in enumerate(self.process_of):
             self.members_of[process].append(member)
         sizes = [len(members) for members in self.members_of]
-        self.even = len(set(sizes)) == 1
-        self.capacity = [1] * len(sizes) if self.even else sizes
-        """How much each process can carry beside others: its members; where all have as many, 1."""
-        self.queues: list[Queue | None] = [None] * len(number)
-        """The members by load of each process with several members, computed on demand."""
+        self.has_equal_processes = len(set(sizes)) == 1
+        self.capacity = [1] * len(sizes) if self.has_equal_processes else sizes
+        """Capacity of each process: its number of members, or 1 if all processes have equally many."""
+        self.queues: list[Queue | None] = [None] * len(process_numbers)
+        """By process with several members: queue of its members by load, created on demand."""
 
-        self.count = [0] * len(self.names)
-        """Tasks of each member, in all roles."""
-        self.held = [0] * len(number)
-        """Tasks of each process."""
-        self.load = [0.0] * len(number)
-        """The same divided by its capacity."""
-        self.was_active = [ABSENT] * tasks.count
-        """For each task who had it."""
+        self.count = [0] * len(self.member_ids)
+        """By member: number of its tasks in all roles."""
+        self.process_counts = [0] * len(process_numbers)
+        """By process: number of its tasks in all roles."""
+        self.load = [0.0] * len(process_numbers)
+        """By process: its number of tasks divided by its capacity."""
+        self.previous_active = [ABSENT] * tasks.count
+        """By task: previous owner."""
         self.active = [ABSENT] * tasks.count
-        """For each task who has it now."""
-        self.copies = [[ABSENT] * tasks.count for _ in range(spec.configs.num_standby_replicas)]
-        """For each task who has its first standby, its second one, and so on."""
-        self.heirs: list[tuple[int, ...]] = []
-        """For each task who had a standby of it or has its state, the best first."""
-        self.share_of_active = _Share(tasks.count, len(self.names))
-        self.share = _Share(tasks.count + sum(tasks.stateful) * len(self.copies), len(self.names))
+        """By task: assigned owner."""
+        self.standbys = [[ABSENT] * tasks.count for _ in range(spec.configs.num_standby_replicas)]
+        """By index of the standby and by task: assigned member."""
+        self.state_owners: list[tuple[int, ...]] = []
+        """By task: members with a standby or reported state of it, the best first."""
+        self.active_quota = _MemberQuota(tasks.count, len(self.member_ids))
+        self.quota = _MemberQuota(
+            tasks.count + sum(tasks.stateful) * len(self.standbys), len(self.member_ids)
+        )
 
     # Active tasks ----------------------------------------------------------------------------
 
     def assign_active(self) -> None:
         """Assign each active task to a member."""
-        rest = self._keep_active()
-        if rest or self.copies:
-            self.heirs = self._find_heirs()
-        if rest:
-            rest = self._inherit(rest)
-        if rest:
-            self._spread_active(sorted(rest))
+        remaining = self._keep_active()
+        if remaining or self.standbys:
+            self.state_owners = self._find_state_owners()
+        if remaining:
+            remaining = self._assign_by_state(remaining)
+        if remaining:
+            self._assign_by_load(sorted(remaining))
 
     def _keep_active(self) -> list[int]:
         """Assign tasks to their current owners; return the remaining tasks."""
-        was = self.was_active
-        for member, of in enumerate(self.members):
-            for first, partitions in self.tasks.of(of.assigned.active) if of.assigned.active else ():
+        previous = self.previous_active
+        for member, spec in enumerate(self.members):
+            for first, partitions in self.tasks.ranges(spec.assigned.active) if spec.assigned.active else ():
                 for partition in partitions:
-                    was[first + partition] = member
-        rest = []
-        active, count, share_of_active, share = self.active, self.count, self.share_of_active, self.share
+                    previous[first + partition] = member
+        remaining = []
+        active, count, active_quota, quota = self.active, self.count, self.active_quota, self.quota
         for task in self.tasks.by_partition:
-            member = was[task]
-            if member != ABSENT and (has := count[member]) < share_of_active.each:
+            member = previous[task]
+            if member != ABSENT and (tasks := count[member]) < active_quota.size:
                 active[task] = member
-                count[member] = has = has + 1
-                if has == share_of_active.each:
-                    share_of_active.reached()
-                if has == share.each:
-                    share.reached()
+                count[member] = tasks = tasks + 1
+                if tasks == active_quota.size:
+                    active_quota.on_reached()
+                if tasks == quota.size:
+                    quota.on_reached()
             else:
-                rest.append(task)
+                remaining.append(task)
         for process, members in enumerate(self.members_of):
-            self.held[process] = sum(map(count.__getitem__, members))
-            self.load[process] = self.held[process] / self.capacity[process]
-        return rest
+            self.process_counts[process] = sum(map(count.__getitem__, members))
+            self.load[process] = self.process_counts[process] / self.capacity[process]
+        return remaining
 
-    def _inherit(self, tasks: list[int]) -> list[int]:
+    def _assign_by_state(self, tasks: list[int]) -> list[int]:
         """Assign tasks to members with their state; return the remaining tasks."""
-        rest = []
+        remaining = []
         for task in tasks:
-            row = self.heirs[task]
-            member = self._least(row) if row else ABSENT
-            if member != ABSENT and self.count[member] < self.share_of_active.each:
+            candidates = self.state_owners[task]
+            member = self._least_loaded(candidates) if candidates else ABSENT
+            if member != ABSENT and self.count[member] < self.active_quota.size:
                 self.active[task] = member
-                self._give(member)
-                if self.count[member] == self.share_of_active.each:
-                    self.share_of_active.reached()
+                self._add_task(member)
+                if self.count[member] == self.active_quota.size:
+                    self.active_quota.on_reached()
             else:
-                rest.append(task)
-        return rest
+                remaining.append(task)
+        return remaining
 
-    def _spread_active(self, tasks: list[int]) -> None:
+    def _assign_by_load(self, tasks: list[int]) -> None:
         """Assign tasks to the least loaded members."""
-        queue = Queue(range(len(self.load)), self.load, even=self.even)
-        share_of_active = self.share_of_active
+        queue = Queue(range(len(self.load)), self.load, even=self.has_equal_processes)
+        active_quota = self.active_quota
         for task in tasks:
             process = queue.first()
-            member = self.active[task] = self._give_lightest(process)
-            if self.count[member] == share_of_active.each:
-                share_of_active.reached()
-            queue.served()
+            member = self.active[task] = self._add_to_least_loaded_member(process)
+            if self.count[member] == active_quota.size:
+                active_quota.on_reached()
+            queue.on_served()
 
     # Standbys --------------------------------------------------------------------------------
 
     def assign_standby(self) -> None:
-        """Give copies of each task that has state to others, as far as there are processes."""
-        if not self.copies:
+        """Assign the standbys of each stateful task, as far as there are processes."""
+        if not self.standbys:
             return
-        wanted = self._keep_standbys()
-        wanted.sort(reverse=True)
-        queue = Queue(range(len(self.load)), self.load, even=self.even)
-        process_of, rows = self.process_of, [self.active, *self.copies]
-        for task, nth in wanted:
-            on = [process_of[row[task]] for row in rows[: nth + 1]]
-            for copy in self.copies[nth:]:
-                member = self._spread_standby(on, queue)
+        missing = self._keep_standbys()
+        missing.sort(reverse=True)
+        queue = Queue(range(len(self.load)), self.load, even=self.has_equal_processes)
+        process_of, rows = self.process_of, [self.active, *self.standbys]
+        for task, index in missing:
+            processes = [process_of[row[task]] for row in rows[: index + 1]]
+            for standby in self.standbys[index:]:
+                member = self._next_standby_member(processes, queue)
                 if member == ABSENT:
                     break
-                copy[task] = member
-                on.append(process_of[member])
+                standby[task] = member
+                processes.append(process_of[member])
 
     def _keep_standbys(self) -> list[tuple[int, int]]:
-        """To those who have state and less than their share.
+        """Assign standbys to members that have state and are below their quota.
 
-        Says which tasks are left, and the first copy that is.
+        Return the remaining tasks, each with the index of its first missing standby.
         """
-        left = []
-        was, heirs, count, share = self.was_active, self.heirs, self.count, self.share
+        missing = []
+        previous, state_owners, count, quota = self.previous_active, self.state_owners, self.count, self.quota
         process_of, queues, active = self.process_of, self.queues, self.active
-        stateful, copies = self.tasks.stateful, list(enumerate(self.copies))
+        stateful, standbys = self.tasks.stateful, list(enumerate(self.standbys))
         for task in reversed(self.tasks.by_partition):
             if not stateful[task]:
                 continue
-            if was[task] == ABSENT and not heirs[task]:
-                left.append((task, 0))
+            if previous[task] == ABSENT and not state_owners[task]:
+                missing.append((task, 0))
                 continue
-            on = [process_of[active[task]]]
-            for nth, copy in copies:
-                member = was[task]
-                if member == ABSENT or process_of[member] in on or count[member] >= share.each:
-                    member = self._heir(heirs[task], on)
-                    if member == ABSENT or count[member] >= share.each:
-                        left.append((task, nth))
+            processes = [process_of[active[task]]]
+            for index, standby in standbys:
+                member = previous[task]
+                if member == ABSENT or process_of[member] in processes or count[member] >= quota.size:
+                    member = self._standby_member(state_owners[task], processes)
+                    if member == ABSENT or count[member] >= quota.size:
+                        missing.append((task, index))
                         break
-                copy[task] = member
-                on.append(process := process_of[member])
+                standby[task] = member
+                processes.append(process := process_of[member])
                 queues[process] = None
-                self._give(member)
-        return left
+                self._add_task(member)
+        return missing
 
-    def _heir(self, heirs: Sequence[int], on: list[int]) -> int:
+    def _standby_member(self, state_owners: Sequence[int], processes: list[int]) -> int:
         """The best of those whose processes do not have the task."""
         process_of = self.process_of
-        if len(heirs) == 1:
-            return ABSENT if process_of[heirs[0]] in on else heirs[0]
-        others = [member for member in heirs if process_of[member] not in on]
-        return self._least(others) if others else ABSENT
+        if len(state_owners) == 1:
+            return ABSENT if process_of[state_owners[0]] in processes else state_owners[0]
+        others = [member for member in state_owners if process_of[member] not in processes]
+        return self._least_loaded(others) if others else ABSENT
 
-    def _spread_standby(self, on: list[int], queue: Queue) -> int:
-        """To the process with least of those that do not have the task."""
+    def _next_standby_member(self, processes: list[int], queue: Queue) -> int:
+        """Return a member of the least loaded process without the task; `ABSENT` if all have it."""
         process = queue.first()
-        if process not in on:
-            member = self._give_lightest(process)
-            queue.served()
+        if process not in processes:
+            member = self._add_to_least_loaded_member(process)
+            queue.on_served()
             return member
-        passed = [queue.skip()]
+        skipped = [queue.skip()]
         member = ABSENT
         while queue and member == ABSENT:
-            passed.append(process := queue.skip())
-            if process not in on:
-                member = self._give_lightest(process)
-        for process in reversed(passed):
+            skipped.append(process := queue.skip())
+            if process not in processes:
+                member = self._add_to_least_loaded_member(process)
+        for process in reversed(skipped):
             queue.push(process)
         return member
 
-    # Both ------------------------------------------------------------------------------------
+    # Steps of both -----------------------------------------------------------------------------------
 
-    def _find_heirs(self) -> list[tuple[int, ...]]:
-        if any(of.task_offsets for of in self.members):
-            return self._find_heirs_by_offset()
-        heirs: list[tuple[int, ...]] = [()] * self.tasks.count
-        for member, of in enumerate(self.members):
-            if of.assigned.standby:
-                alone = (member,)
-                for first, partitions in self.tasks.of(of.assigned.standby):
+    def _find_state_owners(self) -> list[tuple[int, ...]]:
+        if any(spec.task_offsets for spec in self.members):
+            return self._order_state_owners_by_offset()
+        state_owners: list[tuple[int, ...]] = [()] * self.tasks.count
+        for member, spec in enumerate(self.members):
+            if spec.assigned.standby:
+                single = (member,)
+                for first, partitions in self.tasks.ranges(spec.assigned.standby):
                     for partition in partitions:
-                        before = heirs[first + partition]
-                        heirs[first + partition] = before + alone if before else alone
-        return heirs
+                        others = state_owners[first + partition]
+                        state_owners[first + partition] = others + single if others else single
+        return state_owners
 
-    def _find_heirs_by_offset(self) -> list[tuple[int, ...]]:
+    def _order_state_owners_by_offset(self) -> list[tuple[int, ...]]:
         rows: list[list[tuple[int, int, int]] | None] = [None] * self.tasks.count
-        """For each task: whether the state is only reported, how far it is, who has it."""
-        for member, of in enumerate(self.members):
-            offsets = self.tasks.with_offsets(of.task_offsets) if of.task_offsets else {}
-            copies = self.tasks.of(of.assigned.standby)
-            ahead = [(first + p, 0, offsets.pop(first + p, 0)) for first, some in copies for p in some]
-            ahead += [(task, 1, offset) for task, offset in offsets.items()]
-            for task, reported, offset in ahead:
+        """By task: entries of whether the state is only reported, the negative offset, and the member."""
+        for member, spec in enumerate(self.members):
+            offsets = self.tasks.with_offsets(spec.task_offsets) if spec.task_offsets else {}
+            standbys = self.tasks.ranges(spec.assigned.standby)
+            entries = [
+                (first + p, 0, offsets.pop(first + p, 0))
+                for first, partitions in standbys
+                for p in partitions
+            ]
+            entries += [(task, 1, offset) for task, offset in offsets.items()]
+            for task, reported, offset in entries:
                 row = rows[task]
                 if row is None:
                     rows[task] = [(reported, -offset, member)]
                 else:
                     row.append((reported, -offset, member))
-        heirs: list[tuple[int, ...]] = [()] * self.tasks.count
+        state_owners: list[tuple[int, ...]] = [()] * self.tasks.count
         for task, row in enumerate(rows):
             if row is not None:
                 if len(row) > 1:
                     row.sort()
-                heirs[task] = tuple([member for _, _, member in row])
-        return heirs
+                state_owners[task] = tuple([member for _, _, member in row])
+        return state_owners
 
-    def _least(self, members: Sequence[int]) -> int:
-        """The first, unless another has less, and its process has less."""
+    def _least_loaded(self, members: Sequence[int]) -> int:
+        """Return the first member, unless a later one has fewer tasks and so has its process."""
         best = members[0]
         for member in members[1:]:
-            of, of_best = self.process_of[member], self.process_of[best]
-            if self.load[of] < self.load[of_best] and self.count[member] < self.count[best]:
+            process, best_process = self.process_of[member], self.process_of[best]
+            if self.load[process] < self.load[best_process] and self.count[member] < self.count[best]:
                 best = member
         return best
 
-    def _give_lightest(self, process: int) -> int:
-        """One more task to the member with least."""
+    def _add_to_least_loaded_member(self, process: int) -> int:
+        """Add a task to the least loaded member of a process; return the member."""
         members = self.members_of[process]
         if len(members) == 1:
-            self._give(members[0])
+            self._add_task(members[0])
             return members[0]
         queue = self.queues[process]
         if queue is None:
-            number = {self.names[member]: member for member in members}
-            queue = Queue([number[name] for name in hashed(list(number))], self.count)
+            number = {self.member_ids[member]: member for member in members}
+            queue = Queue([number[name] for name in hash_map_order(list(number))], self.count)
             self.queues[process] = queue
         member = queue.first()
-        self._give(member)
-        queue.served()
+        self._add_task(member)
+        queue.on_served()
         return member
 
-    def _give(self, member: int) -> None:
-        """One more task."""
-        self.count[member] = has = self.count[member] + 1
-        if has == self.share.each:
-            self.share.reached()
+    def _add_task(self, member: int) -> None:
+        """Count one more task of a member."""
+        self.count[member] = tasks = self.count[member] + 1
+        if tasks == self.quota.size:
+            self.quota.on_reached()
         process = self.process_of[member]
-        self.held[process] = held = self.held[process] + 1
-        self.load[process] = held / self.capacity[process]
+        self.process_counts[process] = process_tasks = self.process_counts[process] + 1
+        self.load[process] = process_tasks / self.capacity[process]
 
-    def answer(self) -> GroupAssignment:
-        """The values that came in where nothing changed, new ones where something did."""
-        size = len(self.names)
-        active = self.tasks.told([self.active], size)
-        standby = self.tasks.told(self.copies, size) if self.copies else [NO_TASKS] * size
+    def assignment(self) -> GroupAssignment:
+        """Return the assignment, with the input's values for unchanged members."""
+        size = len(self.member_ids)
+        active = self.tasks.by_member([self.active], size)
+        standby = self.tasks.by_member(self.standbys, size) if self.standbys else [NO_TASKS] * size
         found = {
-            name: _as_before(of.assigned, mine, copies)
-            for name, of, mine, copies in zip(self.names, self.members, active, standby, strict=True)
+            name: _reuse_unchanged(spec.assigned, active_tasks, standby_tasks)
+            for name, spec, active_tasks, standby_tasks in zip(
+                self.member_ids, self.members, active, standby, strict=True
+            )
         }
         return {name: found[name] for name in self.order}
 
 
-def _as_before(was: MemberAssignment, active: Tasks, standby: Tasks) -> MemberAssignment:
-    """The same value if it is the same."""
-    same_active, same_standby = active == was.active, standby == was.standby
-    if same_active and same_standby and not was.warmup:
-        return was
+def _reuse_unchanged(old: MemberAssignment, active: Tasks, standby: Tasks) -> MemberAssignment:
+    """Return the new assignment, with the old values for unchanged roles."""
+    active_unchanged, standby_unchanged = active == old.active, standby == old.standby
+    if active_unchanged and standby_unchanged and not old.warmup:
+        return old
     return MemberAssignment(
-        was.active if same_active else active or NO_TASKS,
-        was.standby if same_standby else standby or NO_TASKS,
+        old.active if active_unchanged else active or NO_TASKS,
+        old.standby if standby_unchanged else standby or NO_TASKS,
     )

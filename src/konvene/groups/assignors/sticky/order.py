@@ -1,15 +1,15 @@
-"""In which order Kafka's sticky assignor has members and processes.
+"""The iteration order of Java's HashMap, by which Kafka's sticky assignor breaks ties.
 
-Many answers of that assignor are equally good. Which one it gives follows from the order of Java's hash maps
-and of its priority queue (`sticky_queue`), and both are fixed by the names of members and processes. We have
-things in the same order, so that two brokers that are told the same answer the same. No rule depends on this
-file.
+Several assignments may be equally good. Which of them Kafka returns depends on the iteration order of Java's
+hash maps and on its priority queue (`queue`), both of which are determined by the ids of members and
+processes. The same order here makes both brokers return the same assignment for the same input. No invariant
+depends on this module.
 
-A hash map has its keys by hash, modulo the size of a table: a power of two that doubles when the table is
-three quarters full. Keys in one place of the table stand as they came, or the other way round if each was
-computed when it was found to be absent.
+A HashMap iterates its buckets in order. A key's bucket is its spread hash modulo the table size, a power of
+two that doubles when the table is three quarters full. Within a bucket keys keep their insertion order, or
+the reverse if they were added by `computeIfAbsent`.
 
-Not followed: a place of the table with more than seven keys, of which Java makes a tree.
+Not reproduced: buckets with more than seven keys, which Java turns into trees.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from functools import lru_cache
 from operator import mul
 from typing import Final
 
-__all__ = ["computed", "hashed"]
+__all__ = ["compute_if_absent_order", "hash_map_order"]
 
 DEFAULT_CAPACITY: Final = 16
 """The initial size of a Java HashMap without an expected number of keys."""
 POWERS: Final = tuple(pow(31, n, 1 << 32) for n in range(127, -1, -1))
-"""What the last units of a string are multiplied with in its hash; the very last one with 1."""
+"""Factors of the last code units of a string in its hash; that of the last one is 1."""
 
 
-def hashed(names: Sequence[str]) -> list[str]:
-    """The keys of a map into which these different names were put, one after another."""
+def hash_map_order(names: Sequence[str]) -> list[str]:
+    """Return the keys of a HashMap in iteration order, after `put` of these distinct names in sequence."""
     size = DEFAULT_CAPACITY
     while len(names) > size * 3 // 4:
         size *= 2
-    return _by_place(names, size)
+    return _by_bucket(names, size)
 
 
-def computed(names: Sequence[str]) -> list[str]:
-    """The keys of a map, made for as many as there are names, in which each name was computed if absent.
+def compute_if_absent_order(names: Sequence[str]) -> list[str]:
+    """Return the keys of a HashMap in iteration order, after `computeIfAbsent` of each name.
 
-    Such a map looks whether it is too full before a key comes, not after.
+    The map was created with the number of names as capacity. `computeIfAbsent` resizes before it adds a key,
+    not after.
     """
     size = 1
     while size < len(names):
@@ -49,16 +50,16 @@ def computed(names: Sequence[str]) -> list[str]:
         if len(known) > size * 3 // 4:
             size *= 2
         known[name] = None
-    return _by_place(reversed(known), size)
+    return _by_bucket(reversed(known), size)
 
 
-def _by_place(names: Iterable[str], size: int) -> list[str]:
-    return sorted(names, key=lambda name: _spread(name) & size - 1)
+def _by_bucket(names: Iterable[str], size: int) -> list[str]:
+    return sorted(names, key=lambda name: _spread_hash(name) & size - 1)
 
 
 @lru_cache(maxsize=1 << 16)
-def _spread(text: str) -> int:
-    """`String.hashCode`, its upper half mixed into the lower one. Java's strings keep theirs as well."""
+def _spread_hash(text: str) -> int:
+    """Return `String.hashCode` with its upper half mixed into the lower one, as HashMap does."""
     code = 0
     if text.isascii():
         units: Sequence[int] = text.encode()

@@ -1,18 +1,18 @@
-"""A queue of those who wait for tasks, the least loaded first, and among equals who is first with Java's.
+"""A priority queue of members or processes by load, with the order of Java's PriorityQueue among equals.
 
-Java's `PriorityQueue` is a binary heap. What is as heavy as another stays where it is, and of two children
-that weigh the same the left one goes up. Taking the first and adding it again, heavier by one, costs a way
-down the heap; that is slow here, and often not needed. Where all weigh `low` or `low + 1`, the light ones are
-a tree at the top of the heap, of which each step takes the root, moves up along the left, and puts the one
-served before into the node that came free. So the light ones are served
+Java's `PriorityQueue` is a binary heap: elements of equal load do not swap, and of two equal children the
+left one moves up. To serve an element is to remove the first one and to add it again with a load higher by
+one, which sifts through the heap and is slow in Python. It is avoided while all loads are `min_load` or
+`min_load + 1`. The elements with `min_load` then form a tree at the top of the heap. Each step takes the
+root, moves elements up along the left, and puts the element that was served before into the node that became
+free. Hence elements with `min_load` are
 
-    in preorder                 a node, then what is left below it, then what is right below it
-    and fill in postorder       what is left below a node, then what is right below it, then the node
+    served in preorder          a node, then its left subtree, then its right subtree
+    put back in postorder       the left subtree of a node, then its right subtree, then the node
 
-and the whole row of those to be served is known at once, and so is the heap after any number of them. The
-last place of the heap is no node of the tree: it holds the one served last. If a light one is there when the
-row begins, it changes places with the root in the first step.
-"""
+so the whole sequence, and the heap after each step, are known in advance. The last position of the heap is
+not part of the tree: it holds the element served last. If an element with `min_load` is there at the start,
+it changes places with the root in the first step."""
 
 from __future__ import annotations
 
@@ -21,34 +21,43 @@ from functools import lru_cache
 
 __all__ = ["Queue"]
 
-MANY = 16
-"""After somebody was passed over, a part of the queue is served singly: one in so many. If somebody is passed
-over all the time, looking for rows is not worth it."""
+SINGLE_FRACTION = 16
+"""After an element was skipped, this fraction of the queue (1/16) is served one by one before a row is
+planned again: with frequent skips, planning does not pay."""
 
 
 class Queue:
-    """Numbers by load. The load of the first may go up between `first` and `served`, or while it is not
+    """Numbers by load. The load of the first one may rise between `first` and `on_served`, or while it is not
     in the queue.
 
-    Where the queue is `even`, loads are whole numbers and go up by 1.
+    If `even`, loads are integers that rise by 1.
     """
 
-    __slots__ = ("at", "even", "heap", "load", "nodes", "row", "singly", "top")
+    __slots__ = (
+        "has_unit_steps",
+        "heap",
+        "light_nodes",
+        "load",
+        "max_load",
+        "row",
+        "served_count",
+        "singles_left",
+    )
 
     def __init__(self, numbers: Iterable[int], load: Sequence[float], *, even: bool = True) -> None:
-        self.load, self.even = load, even
+        self.load, self.has_unit_steps = load, even
         self.heap: list[int] = []
-        """As it was before the row began."""
+        """The heap before the row was begun."""
         self.row: Sequence[int] = ()
-        """Who is served, one after another, as far as it is known."""
-        self.at = 0
-        """How many of the row were served."""
-        self.nodes: tuple[Sequence[int], Sequence[int]] = ((), ())
-        """The places of the light ones in preorder and in postorder, but for the last place of the heap."""
-        self.singly = 0
-        """How many are to be served before a row is looked for."""
-        self.top: float = 0
-        """The largest load."""
+        """The planned sequence of elements to serve; empty if there is none."""
+        self.served_count = 0
+        """Number of elements of the row that were served."""
+        self.light_nodes: tuple[Sequence[int], Sequence[int]] = ((), ())
+        """Positions of elements with the minimal load in preorder and in postorder, without the last one."""
+        self.singles_left = 0
+        """Number of elements to serve one by one before the next row is planned."""
+        self.max_load: float = 0
+        """Largest load."""
         for number in numbers:
             self.push(number)
 
@@ -56,125 +65,126 @@ class Queue:
         return len(self.heap)
 
     def __repr__(self) -> str:
-        return f"Queue({len(self)} numbers, {len(self.row) - self.at} of them in a row)"
+        return f"Queue({len(self)} numbers, {len(self.row) - self.served_count} of them in a row)"
 
     def first(self) -> int:
-        """Who is served next."""
-        if self.at < len(self.row):
-            return self.row[self.at]
+        """Return the element to serve next."""
+        if self.served_count < len(self.row):
+            return self.row[self.served_count]
         if self.row:
-            self._settle()
-        if self.even and not self.singly and len(self.heap) > 1:
-            low = self.load[self.heap[0]]
-            if self.top - low <= 1:
-                self._line_up(low)
+            self._materialize()
+        if self.has_unit_steps and not self.singles_left and len(self.heap) > 1:
+            min_load = self.load[self.heap[0]]
+            if self.max_load - min_load <= 1:
+                self._plan_row(min_load)
                 return self.row[0]
         return self.heap[0]
 
-    def served(self) -> None:
-        """The first was served."""
+    def on_served(self) -> None:
+        """Reorder the queue after the first element was served."""
         if self.row:
-            self.at += 1
+            self.served_count += 1
         else:
             self.push(self.pop())
-            self.singly -= self.singly > 0
+            self.singles_left -= self.singles_left > 0
 
     def skip(self) -> int:
-        """Take the first out. Whoever is not the last one to be taken out is pushed again after those
-        that follow."""
+        """Remove and return the first element without serving it. The caller pushes skipped elements again,
+        the last one first."""
         if self.row:
-            self._settle()
-        self.singly = len(self.heap) // MANY
+            self._materialize()
+        self.singles_left = len(self.heap) // SINGLE_FRACTION
         return self.pop()
 
-    def _line_up(self, low: float) -> None:
-        """Set the members that are served before any is served twice."""
+    def _plan_row(self, min_load: float) -> None:
+        """Plan the sequence in which all elements with the minimal load are served."""
         heap, load = self.heap, self.load
         preorder: Sequence[int]
         postorder: Sequence[int]
         preorder, postorder = _orders(len(heap) - 1)
-        if low < self.top:
-            is_light = [load[number] == low for number in heap]
-            preorder = [place for place in preorder if is_light[place]]
-            postorder = [place for place in postorder if is_light[place]]
-        row = [heap[place] for place in preorder]
-        if load[heap[-1]] == low:
+        if min_load < self.max_load:
+            is_light = [load[number] == min_load for number in heap]
+            preorder = [node for node in preorder if is_light[node]]
+            postorder = [node for node in postorder if is_light[node]]
+        row = [heap[node] for node in preorder]
+        if load[heap[-1]] == min_load:
             row[:1] = heap[0], heap[-1]
-        self.row, self.at, self.nodes = row, 0, (preorder, postorder)
+        self.row, self.served_count, self.light_nodes = row, 0, (preorder, postorder)
 
-    def _settle(self) -> None:
-        """Make the heap what it is after those that were served, and forget the row."""
-        heap, row, count = self.heap, self.row, self.at
-        preorder, postorder = self.nodes
-        self.row, self.at = (), 0
+    def _materialize(self) -> None:
+        """Update the heap for the served part of the row, and drop the row."""
+        heap, row, count = self.heap, self.row, self.served_count
+        preorder, postorder = self.light_nodes
+        self.row, self.served_count = (), 0
         if not count:
             return
-        self.top = max(self.top, self.load[row[0]])
-        if len(row) > len(preorder):  # the last one was light, and is in the place of the root now
+        self.max_load = max(self.max_load, self.load[row[0]])
+        if len(row) > len(preorder):  # The last element had the minimal load, and is the root now.
             heap[-1], row, count = row[0], row[1:], count - 1
             heap[0] = row[0]
         filled = postorder[:count]
         served = [heap[-1], *row[:count]]
-        for place, number in zip(filled, served, strict=False):
-            heap[place] = number
+        for node, number in zip(filled, served, strict=False):
+            heap[node] = number
         heap[-1] = served[-1]
         if count < len(preorder):
             closed = set(filled)
-            light = (place for place in preorder if place not in closed)
-            for place, number in zip(light, row[count:], strict=True):
-                heap[place] = number
+            unserved = (node for node in preorder if node not in closed)
+            for node, number in zip(unserved, row[count:], strict=True):
+                heap[node] = number
 
     def push(self, number: int) -> None:
-        """Add one: it goes up past what is heavier."""
+        """Add an element: sift it up past heavier ones."""
         heap, load = self.heap, self.load
-        own = load[number]
-        if own > self.top:
-            self.top = own
-        at = len(heap)
+        load_of_number = load[number]
+        if load_of_number > self.max_load:
+            self.max_load = load_of_number
+        node = len(heap)
         heap.append(number)
-        while at:
-            above = (at - 1) >> 1
-            other = heap[above]
-            if own >= load[other]:
+        while node:
+            parent = (node - 1) >> 1
+            other = heap[parent]
+            if load_of_number >= load[other]:
                 break
-            heap[at] = other
-            at = above
-        heap[at] = number
+            heap[node] = other
+            node = parent
+        heap[node] = number
 
     def pop(self) -> int:
-        """Take the first: the last one takes its place, and goes down past what is lighter."""
+        """Remove and return the first element: the last one replaces it and is sifted down."""
         heap, load = self.heap, self.load
         number = heap.pop()
         if not heap:
             return number
-        first, own, end = heap[0], load[number], len(heap)
-        at, left = 0, 1
+        first, own_load, end = heap[0], load[number], len(heap)
+        node, left = 0, 1
         while left < end:
             other, right = heap[left], left + 1
             weight = load[other]
             if right < end and weight > load[heap[right]]:
                 left, other = right, heap[right]
                 weight = load[other]
-            if own <= weight:
+            if own_load <= weight:
                 break
-            heap[at] = other
-            at = left
-            left = 2 * at + 1
-        heap[at] = number
+            heap[node] = other
+            node = left
+            left = 2 * node + 1
+        heap[node] = number
         return first
 
 
 @lru_cache(maxsize=32)
 def _orders(size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The nodes of a heap of this size in preorder and in postorder."""
+    """Return the nodes of a heap of this size in preorder and in postorder."""
     return tuple(_preorder(size, 1, 2)), tuple(_preorder(size, 2, 1))[::-1]
 
 
-def _preorder(size: int, first: int, then: int) -> Iterator[int]:
-    """A node, then what is below its first child, then what is below the other; 1 is left and 2 is right."""
-    waiting = [0]
-    while waiting:
-        place = waiting.pop()
-        if place < size:
-            yield place
-            waiting += (2 * place + then, 2 * place + first)
+def _preorder(size: int, first: int, second: int) -> Iterator[int]:
+    """Yield a node, then the subtree of its first child, then that of the second; 1 is left and 2 is
+    right."""
+    stack = [0]
+    while stack:
+        node = stack.pop()
+        if node < size:
+            yield node
+            stack += (2 * node + second, 2 * node + first)

@@ -1,21 +1,20 @@
-"""Standbys change places, so that the copies of a task share less tags: a pass after an assignor (KIP-708).
+"""Exchange of standbys after an assignor, so that the copies of a task share fewer client tags (KIP-708).
 
-For an assignor that does not look at tags, and is to stay as it is: Kafka's `sticky`. Two members of two
-processes exchange a standby each, so everybody has as many tasks as before, and nobody's active task moves.
+For an assignor that ignores tags and stays as it is: Kafka's `sticky`. Two members of different processes
+exchange one standby each, so the members' numbers of tasks and the active tasks do not change.
 
-    shared      of a task, for each copy, tags whose value a copy counted before it has: the order does not
-                matter. An exchange is made only if the two tasks share less after it than before
-    stays       a copy whose process has the state of the task, if there is any exchange of others that helps
-    ends        when no exchange helps any more. So whoever gets the answer again gives it back as it is (but
-                see `MOST_LOOKED_AT`)
+    shared      number of tags of a task's copies whose value an earlier copy has, in any order. An exchange
+                is made only if it lowers the sum over both tasks
+    state       copies on a process with the task's state stay, as long as exchanges of others help
+    end         when no exchange helps. The result is then stable: it is returned unchanged for the same input
+                (except beyond `MAX_VISITS`)
 
-Exchanges go on until none helps; rows of three or more members are not looked for, nor are moves that would
-change how much somebody has, so the answer need not be the best there is.
+Cyclic exchanges of three or more members, and moves that change the members' numbers of tasks, are not
+considered, so the result need not be optimal.
 
-A copy at a member of class A, where the others of the task are at classes X, is of the kind (A, X): what an
-exchange changes depends on the two kinds alone. Tags that no two processes share are left out, so that a
-name of a host makes no class of its own.
-"""
+A copy at a member of class A, with other copies of the task at classes X, is of the kind (A, X): the effect
+of an exchange depends only on the two kinds. Tags that no two processes share are ignored, so that a host
+name does not make every member a class of its own."""
 
 from __future__ import annotations
 
@@ -34,185 +33,198 @@ from konvene.groups.assignors.tasks.racks import Racks, each_copy, each_task
 
 __all__ = ["spread"]
 
-Kind = tuple[int, tuple[int, ...]]
-"""The class of who has a copy, and those of who has the others, rising."""
+CopyKind = tuple[int, tuple[int, ...]]
+"""Class of the member with the copy, and classes of the members with the other copies, ascending."""
 Unit = tuple[Task, str]
 """A standby: the task, and the member that has it."""
 
-MOST_LOOKED_AT = 1_000_000
-"""After so many looks at a kind it ends, whether an exchange would help or not: some two seconds. A thousand
-members with hundreds of places that few share need more, with ten thousand tasks; few places never do."""
+MAX_VISITS = 1_000_000
+"""Number of visited kinds after which the search ends even if exchanges are left: about two seconds. Reached
+only with thousands of tasks, and hundreds of tag values that few members share."""
 
-MOST_TAGS = 255
-"""No more are looked at. Kafka's clients have five at most."""
+MAX_TAGS = 255
+"""Further tags are ignored. Kafka's clients have at most five."""
 
 
 def spread(spec: GroupSpec, topology: TopologyDescriber, given: GroupAssignment) -> GroupAssignment:
-    """The same assignment with standbys exchanged; the very same where nothing can be gained."""
+    """Return the assignment with standbys exchanged; the same object if no exchange helps."""
     tags = _shared_tags(spec)
-    if not tags or not any(mine.standby for mine in given.values()):
+    if not tags or not any(assigned.standby for assigned in given.values()):
         return given
-    places = _Places(spec, Racks(spec, topology, tags[:MOST_TAGS]), given)
-    places.settle(also_state=False)
-    places.settle(also_state=True)
-    return places.answer(given)
+    exchange = _StandbyExchange(spec, Racks(spec, topology, tags[:MAX_TAGS]), given)
+    exchange.exchange_all(move_state=False)
+    exchange.exchange_all(move_state=True)
+    return exchange.assignment(given)
 
 
 def _shared_tags(spec: GroupSpec) -> tuple[str, ...]:
-    """The tags that can clash: two processes at least say the same."""
+    """Return the tags of which at least two processes have the same value."""
     found = []
     for tag in spec.configs.rack_aware_assignment_tags:
-        said: dict[str, str] = {}
+        first_process: dict[str, str] = {}
         for member in spec.members.values():
             value = member.client_tags.get(tag)
-            if value is not None and said.setdefault(value, member.process_id) != member.process_id:
+            if value is not None and first_process.setdefault(value, member.process_id) != member.process_id:
                 found.append(tag)
                 break
     return tuple(found)
 
 
-class _Losses:
-    """Kinds by how much more they share at another class; those of which there are none left are dropped
-    when somebody comes by."""
+class _KindsByLoss:
+    """Kinds of a class by the number of additional tags that they share at another class.
 
-    __slots__ = ("kinds", "seen")
+    Kinds without copies are removed lazily."""
+
+    __slots__ = ("indexed", "kinds")
 
     def __init__(self) -> None:
-        self.kinds: dict[int, dict[Kind, None]] = {}
-        self.seen = 0
-        """How many kinds of the class were looked at."""
+        self.kinds: dict[int, dict[CopyKind, None]] = {}
+        self.indexed = 0
+        """Number of the class's kinds that were indexed."""
 
 
-class _Places:
-    """Who has which standby, while they change places."""
+class _StandbyExchange:
+    """The standbys of all members while they are exchanged."""
 
-    def __init__(self, spec: GroupSpec, racks: Racks, given: GroupAssignment) -> None:
+    def __init__(self, spec: GroupSpec, racks: Racks, assignment: GroupAssignment) -> None:
         self.racks = racks
         self.process_of = {name: member.process_id for name, member in spec.members.items()}
         self.holders: dict[Task, dict[str, int]] = {}
-        """By task: the processes that have a copy, and the classes of their members."""
+        """By task: processes with a copy, and the classes of their members."""
         self.standbys: dict[Task, list[str]] = {}
-        """By task: the members that have a standby, by name."""
+        """By task: members with a standby, by id."""
         self.states: set[tuple[str, Task]] = set()
-        """Processes and the tasks whose state they have."""
-        for name in sorted(given.keys() & spec.members.keys()):
+        """Processes and the tasks of which they have state."""
+        for name in sorted(assignment.keys() & spec.members.keys()):
             process = self.process_of[name]
-            for task in each_copy(given[name]):
+            for task in each_copy(assignment[name]):
                 self.holders.setdefault(task, {})[process] = racks.class_of(name)
-            for task in each_task(given[name].standby):
+            for task in each_task(assignment[name].standby):
                 self.standbys.setdefault(task, []).append(name)
-            had = spec.members[name]
-            self.states.update((process, task) for task in each_copy(had.assigned))
-            self.states.update((process, (of, p)) for of, some in had.task_offsets.items() for p in some)
+            spec_of_member = spec.members[name]
+            self.states.update((process, task) for task in each_copy(spec_of_member.assigned))
+            self.states.update(
+                (process, (subtopology, partition))
+                for subtopology, offsets in spec_of_member.task_offsets.items()
+                for partition in offsets
+            )
         self.changed: set[str] = set()
-        self.looked_at = 0
-        self.also_state = False
-        self.has: dict[Kind, dict[str, dict[Unit, None]]] = {}
-        """Standbys that may be exchanged, by kind and process."""
-        self.kinds: dict[int, list[Kind]] = {}
-        """By the class of who has the copy: kinds in the order in which there came to be some of them."""
-        self.ways: dict[Kind, list[tuple[int, int]]] = {}
-        """For kinds that share something: at which classes they would share less by how much, most first."""
+        self.visits = 0
+        self.move_state = False
+        self.standbys_by_kind: dict[CopyKind, dict[str, dict[Unit, None]]] = {}
+        """Exchangeable standbys by kind and process."""
+        self.kinds: dict[int, list[CopyKind]] = {}
+        """By class of the member with the copy: kinds in the order of their creation."""
+        self.gains: dict[CopyKind, list[tuple[int, int]]] = {}
+        """By kind that shares tags: gain and class of all moves that would reduce them, largest gain
+        first."""
         self.shared: dict[tuple[int, ...], bytes] = {}
-        self.losses: dict[tuple[int, int], _Losses] = {}
-        """Of the kinds of a class: how much more they share at another class."""
+        self.losses: dict[tuple[int, int], _KindsByLoss] = {}
+        """By class of the copy and other class: kinds by the loss of a move to the latter."""
 
     # --- kinds ---
 
-    def settle(self, *, also_state: bool) -> None:
-        """Exchange until nothing is gained; only copies whose state is not there yet, or all."""
-        self.also_state = also_state
-        self.has, self.kinds, self.losses = {}, {}, {}
+    def exchange_all(self, *, move_state: bool) -> None:
+        """Exchange until nothing is gained: all copies, or only those on processes without state of the
+        task."""
+        self.move_state = move_state
+        self.standbys_by_kind, self.kinds, self.losses = {}, {}, {}
         for task in sorted(self.standbys):
-            self._put(task)
-        helped = True
-        while helped:
-            helped = False
-            for kind in list(self.has):
-                while kind in self.has and self.looked_at < MOST_LOOKED_AT and self._exchange_one(kind):
-                    helped = True
+            self._add_task(task)
+        has_changed = True
+        while has_changed:
+            has_changed = False
+            for kind in list(self.standbys_by_kind):
+                while kind in self.standbys_by_kind and self.visits < MAX_VISITS and self._try_exchange(kind):
+                    has_changed = True
 
-    def _put(self, task: Task) -> None:
-        """Note the standbys of a task by their kinds."""
+    def _add_task(self, task: Task) -> None:
+        """Index the standbys of a task by their kinds."""
         for unit, process, kind in self._kinds_of(task):
-            if self.also_state or (process, task) not in self.states:
-                if kind not in self.has:
-                    self.has[kind] = {}
+            if self.move_state or (process, task) not in self.states:
+                if kind not in self.standbys_by_kind:
+                    self.standbys_by_kind[kind] = {}
                     self.kinds.setdefault(kind[0], []).append(kind)
-                self.has[kind].setdefault(process, {})[unit] = None
+                self.standbys_by_kind[kind].setdefault(process, {})[unit] = None
 
-    def _take(self, task: Task) -> None:
+    def _remove_task(self, task: Task) -> None:
         for unit, process, kind in self._kinds_of(task):
-            there = self.has.get(kind, {}).get(process, {})
-            if unit in there:
-                del there[unit]
-                if not there:
-                    del self.has[kind][process]
-                if not self.has[kind]:
-                    del self.has[kind]
+            units = self.standbys_by_kind.get(kind, {}).get(process, {})
+            if unit in units:
+                del units[unit]
+                if not units:
+                    del self.standbys_by_kind[kind][process]
+                if not self.standbys_by_kind[kind]:
+                    del self.standbys_by_kind[kind]
 
-    def _kinds_of(self, task: Task) -> Iterator[tuple[Unit, str, Kind]]:
+    def _kinds_of(self, task: Task) -> Iterator[tuple[Unit, str, CopyKind]]:
         holders = self.holders[task]
         for name in self.standbys[task]:
             process = self.process_of[name]
-            others = tuple(sorted(of for other, of in holders.items() if other != process))
+            others = tuple(
+                sorted(holder_class for other, holder_class in holders.items() if other != process)
+            )
             yield (task, name), process, (holders[process], others)
 
-    def _loss(self, kind: Kind, other: int) -> int:
-        """How many tags more a copy of a kind would share if a member of another class had it."""
+    def _loss(self, kind: CopyKind, other: int) -> int:
+        """Return how many more tags a copy of a kind would share at a member of another class."""
         shared = self._shared_with(kind[1])
         return shared[other] - shared[kind[0]]
 
     def _shared_with(self, others: tuple[int, ...]) -> bytes:
-        """On how many tags each class shares its value with one of these."""
+        """Return by class on how many tags it shares its value with one of these classes."""
         found = self.shared.get(others)
         if found is None:
             found = self.shared[others] = self.racks.shared_by_each(others)
         return found
 
-    def _partners(self, mine: int, other: int, below: int) -> Iterator[Kind]:
-        """The kinds of a class that share less than so many tags more at another one, the best first."""
-        known = self.losses.setdefault((mine, other), _Losses())
-        kinds = self.kinds.get(mine, [])
-        for kind in kinds[known.seen :]:
-            known.kinds.setdefault(self._loss(kind, other), {})[kind] = None
-        self.looked_at += 1 + len(kinds) - known.seen
-        known.seen = len(kinds)
-        for loss in sorted(known.kinds):
-            if loss >= below:
+    def _partners(self, from_class: int, to_class: int, max_loss: int) -> Iterator[CopyKind]:
+        """Yield kinds of a class that lose less than this by a move to another class, the best first."""
+        index = self.losses.setdefault((from_class, to_class), _KindsByLoss())
+        kinds = self.kinds.get(from_class, [])
+        for kind in kinds[index.indexed :]:
+            index.kinds.setdefault(self._loss(kind, to_class), {})[kind] = None
+        self.visits += 1 + len(kinds) - index.indexed
+        index.indexed = len(kinds)
+        for loss in sorted(index.kinds):
+            if loss >= max_loss:
                 return
-            for kind in list(known.kinds[loss]):
-                if kind in self.has:
+            for kind in list(index.kinds[loss]):
+                if kind in self.standbys_by_kind:
                     yield kind
                 else:
-                    del known.kinds[loss][kind]
+                    del index.kinds[loss][kind]
 
     # --- exchanges ---
 
-    def _exchange_one(self, kind: Kind) -> bool:
-        """Make one exchange that helps a copy of this kind, if there is any."""
+    def _try_exchange(self, kind: CopyKind) -> bool:
+        """Make one exchange that improves a copy of this kind; return whether there was one."""
         shared = self._shared_with(kind[1])
-        mine = shared[kind[0]]
-        if not mine:
+        current = shared[kind[0]]
+        if not current:
             return False
-        if kind not in self.ways:
-            self.ways[kind] = sorted((mine - less, of) for of, less in enumerate(shared) if less < mine)[::-1]
-        for gain, other in self.ways[kind]:
+        if kind not in self.gains:
+            self.gains[kind] = sorted(
+                (current - after, target_class)
+                for target_class, after in enumerate(shared)
+                if after < current
+            )[::-1]
+        for gain, other in self.gains[kind]:
             for partner in self._partners(other, kind[0], gain):
                 if (pair := self._pair(kind, partner)) is not None:
                     self._exchange(*pair)
                     return True
         return False
 
-    def _pair(self, one: Kind, two: Kind) -> tuple[Unit, Unit] | None:
-        """A copy of each kind, of two processes neither of which has a copy of the other's task."""
-        for process, units in self.has[one].items():
-            for other, others in self.has[two].items():
+    def _pair(self, one: CopyKind, two: CopyKind) -> tuple[Unit, Unit] | None:
+        """Return a copy of each kind, such that neither process has a copy of the other's task."""
+        for process, units in self.standbys_by_kind[one].items():
+            for other, others in self.standbys_by_kind[two].items():
                 if process != other:
-                    mine = self._first_not_at(other, units)
-                    theirs = self._first_not_at(process, others) if mine is not None else None
-                    if mine is not None and theirs is not None:
-                        return mine, theirs
+                    first = self._first_not_at(other, units)
+                    second = self._first_not_at(process, others) if first is not None else None
+                    if first is not None and second is not None:
+                        return first, second
         return None
 
     def _first_not_at(self, process: str, units: dict[Unit, None]) -> Unit | None:
@@ -220,20 +232,20 @@ class _Places:
 
     def _exchange(self, one: Unit, two: Unit) -> None:
         for task in (one[0], two[0]):
-            self._take(task)
-        for (task, name), (_, to) in ((one, two), (two, one)):
+            self._remove_task(task)
+        for (task, name), (_, target) in ((one, two), (two, one)):
             holders, standbys = self.holders[task], self.standbys[task]
             del holders[self.process_of[name]]
-            holders[self.process_of[to]] = self.racks.class_of(to)
+            holders[self.process_of[target]] = self.racks.class_of(target)
             standbys.remove(name)
-            standbys.append(to)
+            standbys.append(target)
             standbys.sort()
         for task in (one[0], two[0]):
-            self._put(task)
+            self._add_task(task)
         self.changed.update((one[1], two[1]))
 
-    def answer(self, given: GroupAssignment) -> GroupAssignment:
-        """With what was exchanged; who has what it had keeps its value."""
+    def assignment(self, given: GroupAssignment) -> GroupAssignment:
+        """Return the assignment with all exchanges, and the input's values for unchanged members."""
         if not self.changed:
             return given
         found: dict[str, dict[str, list[int]]] = {name: {} for name in self.changed}
@@ -242,8 +254,8 @@ class _Places:
                 if name in found:
                     found[name].setdefault(task[0], []).append(task[1])
         return {
-            name: replace(mine, standby=_tasks(found[name])) if name in found else mine
-            for name, mine in given.items()
+            name: replace(assigned, standby=_tasks(found[name])) if name in found else assigned
+            for name, assigned in given.items()
         }
 
 
