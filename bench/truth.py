@@ -102,8 +102,8 @@ class _Audits(MembershipListener):
 def life(run: Run) -> tuple[World, _Listens, _Audits]:
     """A random life: its log, what its coordinator decided, and what came into the audit."""
     options = run.options()
-    heavy = targets.HEAVY, tasks.HEAVY
-    targets.HEAVY = tasks.HEAVY = options["heavy"]
+    heavy = targets.OFFLOAD_WEIGHT, tasks.OFFLOAD_WEIGHT
+    targets.OFFLOAD_WEIGHT = tasks.OFFLOAD_WEIGHT = options["heavy"]
     listens, audits = _Listens(), _Audits()
     try:
         world = World(
@@ -115,7 +115,7 @@ def life(run: Run) -> tuple[World, _Listens, _Audits]:
         world.chaos(round(run.steps * 0.8))
         check_liveness(world)
     finally:
-        targets.HEAVY, tasks.HEAVY = heavy
+        targets.OFFLOAD_WEIGHT, tasks.OFFLOAD_WEIGHT = heavy
     return world, listens, audits
 
 

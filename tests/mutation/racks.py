@@ -148,8 +148,8 @@ GROUPS = (
     _row(
         "any-rack-of-what-is-read", "groups/streams/racks.py", (),
         "A task is near where one of its topics is, and reads the others from afar.",
-        "frozenset.intersection(*each)",
-        "frozenset.union(*each)",
+        "frozenset.intersection(*rack_sets)",
+        "frozenset.union(*rack_sets)",
     ),
     _row(
         "unknown-racks-are-no-racks", "groups/streams/racks.py", (),

@@ -20,26 +20,26 @@ TASKS = (
     _row(
         "task-is-run-while-another-runs-it", "groups/streams/current_assignment.py", ("T1",),
         "A member is given a task to run before the one that runs it has given it up.",
-        "            return not (taken or others_here(Role.STANDBY) or others_here(Role.WARMUP))\n",
-        "            return not (others_here(Role.STANDBY) or others_here(Role.WARMUP))\n",
+        "            return not (has_owner or others_have(Role.STANDBY) or others_have(Role.WARMUP))\n",
+        "            return not (others_have(Role.STANDBY) or others_have(Role.WARMUP))\n",
     ),
     _row(
         "active-beside-a-standby-of-the-process", "groups/streams/current_assignment.py", ("T2",),
         "A member runs a task whose state another member of its process still has as a standby.",
-        "            return not (taken or others_here(Role.STANDBY) or others_here(Role.WARMUP))\n",
-        "            return not taken\n",
+        "            return not (has_owner or others_have(Role.STANDBY) or others_have(Role.WARMUP))\n",
+        "            return not has_owner\n",
     ),
     _row(
         "standby-beside-an-active-of-the-process", "groups/streams/current_assignment.py", ("T2",),
         "A member gets a standby of a task that another member of its process still runs.",
-        "            return not (others_here(Role.ACTIVE) or here(Role.STANDBY) or others_here(Role.WARMUP))\n",
-        "            return not (here(Role.STANDBY) or others_here(Role.WARMUP))\n",
+        "            return not (others_have(Role.ACTIVE) or process_has(Role.STANDBY) or others_have(Role.WARMUP))\n",
+        "            return not (process_has(Role.STANDBY) or others_have(Role.WARMUP))\n",
     ),
     _row(
         "standby-beside-a-standby-of-the-process", "groups/streams/current_assignment.py", ("T2",),
         "Two members of one process have a standby of the same task.",
-        "            return not (others_here(Role.ACTIVE) or here(Role.STANDBY) or others_here(Role.WARMUP))\n",
-        "            return not others_here(Role.ACTIVE)\n",
+        "            return not (others_have(Role.ACTIVE) or process_has(Role.STANDBY) or others_have(Role.WARMUP))\n",
+        "            return not others_have(Role.ACTIVE)\n",
     ),
     _row(
         "promoted-standby-is-revoked", "groups/streams/current_assignment.py", ("M5", "T3"),
@@ -56,7 +56,7 @@ TASKS = (
     _row(
         "any-report-confirms-tasks", "groups/streams/current_assignment.py", ("M6",),
         "A heartbeat that still names what was to be given up confirms it.",
-        "            if _still_has(owned, current.pending_revocation):\n",
+        "            if _owns_any(owned, current.pending_revocation):\n",
         "            if owned is None:\n",
     ),
     _row(
@@ -164,14 +164,14 @@ TARGETS = (
     _row(
         "late-target-of-who-was-replaced", "groups/streams/targets.py", ("T1", "T12"),
         "A target comes that was computed while a static member came back: its new id is given nothing.",
-        " or not given.keys() <= group.members.keys():",
+        " or not targets.keys() <= group.members.keys():",
         ":",
     ),
     _row(
         "unknown-target-is-waited-for", "groups/streams/targets.py", ("L1",),
         "A target that could not be computed is waited for for ever.",
-        "    decision.remember(computing=0)\n    if isinstance(given, GroupError)",
-        "    if isinstance(given, GroupError)",
+        "    decision.remember(computing=0)\n    if isinstance(targets, GroupError)",
+        "    if isinstance(targets, GroupError)",
     ),
     _row(
         "topology-is-replaced", "groups/streams/validate.py", ("T8",),
@@ -248,8 +248,8 @@ STATIC = (
     _row(
         "away-and-without-its-tasks", "groups/streams/leave.py", ("M13",),
         "What a static member has is not kept for it while it is away.",
-        "assigned=replace(has, active=since), pending_revocation=NONE_HELD",
-        "assigned=NONE_HELD, pending_revocation=NONE_HELD",
+        "assigned=replace(has, active=since), pending_revocation=NO_OWNED_TASKS",
+        "assigned=NO_OWNED_TASKS, pending_revocation=NO_OWNED_TASKS",
     ),
     _row(
         "back-and-meant-to-have-nothing", "groups/modern/decision.py", ("M13",),
@@ -328,20 +328,20 @@ WARMUPS = (
     _row(
         "caught-up-and-nothing-follows", "groups/streams/warmups.py", ("T5", "T13"),
         "A warm-up has caught up, and no epoch moves: it stands there for ever.",
-        "    return bool(news)\n",
+        "    return bool(causes_found)\n",
         "    return False\n",
     ),
     _row(
         "epochs-move-while-it-warms-up", "groups/streams/warmups.py", ("T13", "L5"),
         "Each report of a warm-up moves the epoch, however far it is behind.",
-        "            if progress.has_caught_up(member.process_id, task, acceptable_lag):\n",
-        "            if progress.lag(member.process_id, task) is not None:\n",
+        "            if progress.has_caught_up(holder.process_id, task, acceptable_lag):\n",
+        "            if progress.lag(holder.process_id, task) is not None:\n",
     ),
     _row(
         "waited-for-in-vain", "groups/streams/warmups.py", ("T13", "L1"),
         "A member that turns out not to report keeps its warm-up for ever.",
-        "    if not said.reports:\n        yield from",
-        "    if said is None:\n        yield from",
+        "    if not report.reports:\n        yield from",
+        "    if report is None:\n        yield from",
     ),
     _row(
         "unheard-is-silent", "groups/streams/warmups.py", ("T13",),
@@ -352,14 +352,14 @@ WARMUPS = (
     _row(
         "null-as-one-joins-is-a-report", "groups/streams/warmups.py", ("T13",),
         "A member that says nothing of offsets as it joins is waited for.",
-        "        return may and request.task_offsets is not None\n",
-        "        return may\n",
+        "        return can_report and request.task_offsets is not None\n",
+        "        return can_report\n",
     ),
     _row(
         "first-ends-stay", "groups/streams/warmups.py", ("T5",),
         "What a member says later of the ends of changelogs is not taken.",
-        "        before.end_offsets if ends is None else _offsets(ends),\n",
-        "        before.end_offsets or _offsets(ends or ()),\n",
+        "        last.end_offsets if ends is None else _offsets(ends),\n",
+        "        last.end_offsets or _offsets(ends or ()),\n",
     ),
     _row(
         "reports-without-a-time", "groups/streams/warmups.py", ("T5",),
@@ -391,8 +391,8 @@ ROLLS = (
     _row(
         "who-is-behind-gets-tasks-of-the-next", "groups/streams/targets.py", ("T9",),
         "A member with an older topology is given tasks like anybody else.",
-        "    if not stale or decision.topology is None:\n        return given\n",
-        "    if stale or decision.topology is None:\n        return given\n",
+        "    if not stale or decision.topology is None:\n        return targets\n",
+        "    if stale or decision.topology is None:\n        return targets\n",
     ),
 )  # fmt: skip
 

@@ -25,14 +25,14 @@ STREAMS_MIGRATION = (
     _row(
         "streams-upgrade-forgets-standbys", "groups/streams/classic/conversion.py",
         "Copies that members have are nobody's, and what is told is not what runs.",
-        "            Held(_at_epoch(active, epoch), _tasks(standby)),\n",
-        "            Held(_at_epoch(active, epoch)),\n",
+        "            OwnedTasks(_at_epoch(active, epoch), _tasks(standby)),\n",
+        "            OwnedTasks(_at_epoch(active, epoch)),\n",
     ),
     _row(
         "streams-upgrade-forgets-actives", "groups/streams/classic/conversion.py",
         "Tasks that members run are free for others.",
-        "            Held(_at_epoch(active, epoch), _tasks(standby)),\n",
-        "            Held({}, _tasks(standby)),\n",
+        "            OwnedTasks(_at_epoch(active, epoch), _tasks(standby)),\n",
+        "            OwnedTasks({}, _tasks(standby)),\n",
     ),
     _row(
         "streams-upgrade-keeps-the-classic-group", "groups/streams/classic/conversion.py",

@@ -129,7 +129,7 @@ def test_a_member_is_given_what_threads_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: dict[str, Any]
 ) -> None:
     """The whole way: the topics of an expression, and a target that is too heavy for the loop."""
-    monkeypatch.setattr(targets, "HEAVY", 0)
+    monkeypatch.setattr(targets, "OFFLOAD_WEIGHT", 0)
 
     async def main() -> None:
         async with running(tmp_path, {"group.consumer.assignment.interval.ms": "0"}) as broker:
@@ -163,7 +163,7 @@ def test_a_group_may_have_its_targets_computed_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own setting counts, whatever the broker's says: the first answer has the assignment."""
-    monkeypatch.setattr(targets, "HEAVY", 0)
+    monkeypatch.setattr(targets, "OFFLOAD_WEIGHT", 0)
 
     async def main() -> None:
         async with running(tmp_path, {"group.consumer.assignment.interval.ms": "0"}) as broker:

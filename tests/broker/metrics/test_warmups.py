@@ -16,7 +16,7 @@ from konvene.broker.metrics.instruments import OTHER
 from konvene.broker.metrics.meter import Meter
 from konvene.broker.metrics.warmups import Warming, stale_members, warming
 from konvene.groups.assignors.tasks.contract import MemberAssignment
-from konvene.groups.streams.current_assignment import CurrentAssignment, Held
+from konvene.groups.streams.current_assignment import CurrentAssignment, OwnedTasks
 from konvene.groups.streams.group import Member, Reported, StreamsGroup
 from konvene.groups.streams.log import target_record
 from konvene.groups.streams.topology.topology import Topology
@@ -40,7 +40,7 @@ def group(*, meant: bool = True) -> StreamsGroup:
             "bob",
             process_id="q",
             topology_epoch=1,
-            current=CurrentAssignment(assigned=Held(warmup=both.warmup)),
+            current=CurrentAssignment(assigned=OwnedTasks(warmup=both.warmup)),
         )
     )
     found.reported["ann"] = Reported(end_offsets={"0": {0: 900, 1: 800}})

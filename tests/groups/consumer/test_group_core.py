@@ -271,7 +271,7 @@ def test_offset_fetch_checks_member_id_and_epoch() -> None:
 
 def test_outdated_results_of_background_work_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Results for a deleted group, an old epoch, or an expression that no member uses any more."""
-    monkeypatch.setattr(targets, "HEAVY", 0)
+    monkeypatch.setattr(targets, "OFFLOAD_WEIGHT", 0)
     harness = GroupHarness()
     harness.beat("ann")
     (late_result,) = (harness.run_job(job) for job in harness.pending_work)
@@ -301,7 +301,7 @@ def test_a_target_computed_in_the_background_is_the_same(monkeypatch: pytest.Mon
     """Targets and epochs are the same whether computed at once or in the background."""
     results = []
     for heavy in (10**6, 0):
-        monkeypatch.setattr(targets, "HEAVY", heavy)
+        monkeypatch.setattr(targets, "OFFLOAD_WEIGHT", heavy)
         harness = GroupHarness()
         for member_id in ("ann", "bob", "cid"):
             harness.beat(member_id)

@@ -72,7 +72,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.clients = [Client("ann"), Client("bob", "i2"), Client("cid"), Client("dan", "i4")]
         self.topics_made = 0
         self.pending: dict[int, tuple[Client, str]] = {}
-        self.heavy = targets.HEAVY
+        self.heavy = targets.OFFLOAD_WEIGHT
 
     @initialize(
         elsewhere=st.booleans(), classic=st.sampled_from((0, 1, 2, 3)), interval=st.sampled_from((0, 0, 5))
@@ -81,13 +81,13 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         """Choose whether targets are computed in the background, how many clients are classic, and the
         interval."""
         if elsewhere:
-            targets.HEAVY = 0
+            targets.OFFLOAD_WEIGHT = 0
         self.harness.configure({"group.consumer.assignment.interval.ms": str(interval * 1000)})
         for client in self.clients[4 - classic :]:
             client.classic, client.eager = True, client.instance is None
 
     def teardown(self) -> None:
-        targets.HEAVY = self.heavy
+        targets.OFFLOAD_WEIGHT = self.heavy
 
     # --- checks of a step ---
 

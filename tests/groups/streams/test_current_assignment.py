@@ -13,7 +13,7 @@ from konvene.errors import Errors
 from konvene.groups.assignors.tasks.contract import MemberAssignment
 from konvene.groups.streams.current_assignment import (
     CurrentAssignment,
-    Held,
+    OwnedTasks,
     MemberState,
     Role,
     Target,
@@ -41,11 +41,11 @@ def tasks(by_role: dict[str, Any] | None) -> MemberAssignment | None:
     return MemberAssignment(*({s: tuple(sorted(map(int, p))) for s, p in by_role[r].items()} for r in NAMES))
 
 
-def held(by_role: dict[str, Any]) -> Held:
+def held(by_role: dict[str, Any]) -> OwnedTasks:
     plain = tasks(by_role)
     assert plain is not None
     active = {s: {int(p): epoch for p, epoch in epochs.items()} for s, epochs in by_role["active"].items()}
-    return Held(active, plain.standby, plain.warmup)
+    return OwnedTasks(active, plain.standby, plain.warmup)
 
 
 def state(case: dict[str, Any]) -> CurrentAssignment:

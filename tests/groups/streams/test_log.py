@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from konvene.codec import batches as rb
-from konvene.groups.streams.current_assignment import CurrentAssignment, Held, MemberState, Role
+from konvene.groups.streams.current_assignment import CurrentAssignment, OwnedTasks, MemberState, Role
 from konvene.groups.streams.group import Member, State, StreamsGroup
 from konvene.groups.streams.log import (
     REPLAYS,
@@ -255,7 +255,7 @@ def test_a_deleted_group_leaves_nothing() -> None:
 
 
 def stable_assignment(member_id: str, has: dict[str, dict[int, int]]) -> Record:
-    return current_record("g", member_id, CurrentAssignment(MemberState.STABLE, 3, 2, Held(has)))
+    return current_record("g", member_id, CurrentAssignment(MemberState.STABLE, 3, 2, OwnedTasks(has)))
 
 
 def test_replaying_a_batch_twice_changes_nothing() -> None:

@@ -11,7 +11,7 @@ from konvene.errors import Errors
 from konvene.groups.assignors.sticky import assignor
 from konvene.groups.assignors.tasks.contract import AssignmentConfigs, TaskAssignor
 from konvene.groups.assignors.tasks.racks import Cost
-from konvene.groups.streams.racks import group_cost, racks_of, spreading
+from konvene.groups.streams.racks import group_cost, racks_of, with_standby_exchange
 from konvene.groups.streams.topology.configure import KAFKA, KIP, Status
 from konvene.groups.streams.topology.topology import Topology
 from konvene.shard.image import Topic, Topics
@@ -57,11 +57,11 @@ def test_standbys_are_exchanged_only_after_sticky_and_in_mode_kip() -> None:
     """Other assignors consider tags themselves, or ignore them."""
     kafkas, own = TaskAssignor("sticky", assignor.assign), TaskAssignor("sticky", lambda spec, _: {})
     tagged, untagged = AssignmentConfigs(1, ("zone",)), AssignmentConfigs(1)
-    assert spreading(kafkas, tagged, KAFKA) is kafkas
-    assert spreading(kafkas, untagged, KIP) is kafkas
-    assert spreading(own, tagged, KIP) is own
-    assert spreading(kafkas, tagged, KIP).name == "sticky"
-    assert spreading(kafkas, tagged, KIP).assign is not assignor.assign
+    assert with_standby_exchange(kafkas, tagged, KAFKA) is kafkas
+    assert with_standby_exchange(kafkas, untagged, KIP) is kafkas
+    assert with_standby_exchange(own, tagged, KIP) is own
+    assert with_standby_exchange(kafkas, tagged, KIP).name == "sticky"
+    assert with_standby_exchange(kafkas, tagged, KIP).assign is not assignor.assign
 
 
 def zoned(mode: str, **settings: str) -> Play:

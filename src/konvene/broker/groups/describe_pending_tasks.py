@@ -13,7 +13,7 @@ from konvene.codec.compile import encode
 from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
 from konvene.groups.streams.assignors import read_configs
-from konvene.groups.streams.current_assignment import Epochs, Held
+from konvene.groups.streams.current_assignment import Epochs, OwnedTasks
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.racks import group_cost
 from konvene.messages.streams_extensions import (
@@ -80,7 +80,7 @@ def reports_no_offsets(group: StreamsGroup, member_id: str) -> bool:
     return reported is not None and not reported.reports
 
 
-def _pending_revocations(member_id: str, tasks: Held) -> PendingTaskRevocations:
+def _pending_revocations(member_id: str, tasks: OwnedTasks) -> PendingTaskRevocations:
     return PendingTaskRevocations(
         member_id=member_id,
         pending_active=_task_ids(tasks.active),

@@ -35,7 +35,7 @@ from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
 
-HEAVY = 20_000
+OFFLOAD_WEIGHT = 20_000
 """The number of members and partitions above which a target is computed outside the core. Below, it takes a
 few milliseconds with the built-in assignors."""
 
@@ -58,7 +58,7 @@ def retarget(decision: Decision, old: Member, new: Member, *, replaced: str | No
     }
     members[new.member_id] = (new, last)
     spec = _spec(group, members, context)
-    if decision.config["consumer.assignor.offload.enable"] and _weight(spec) >= HEAVY:
+    if decision.config["consumer.assignor.offload.enable"] and _weight(spec) >= OFFLOAD_WEIGHT:
         request = AssignmentToCompute(group.group_id, decision.epoch, assignor, spec)
         decision.effects.append(Effect(COMPUTE_ASSIGNMENT, request))
         decision.remember(computing=decision.epoch)

@@ -50,7 +50,7 @@ from konvene.groups.streams.current_assignment import CurrentAssignment
 from konvene.groups.streams.decision import settled_state
 from konvene.groups.streams.group import NO_EPOCH, Member, State, StreamsGroup
 from konvene.groups.streams.log import replay
-from konvene.groups.streams.targets import gained
+from konvene.groups.streams.targets import count_gained_tasks
 from konvene.groups.streams.topology.changes import changes
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.coordinator import Record
@@ -159,7 +159,7 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
         rebalance = memory.rebalance
         if record.value is not None and rebalance is not None:
             before = before if before is not None else self._replaced_target(group, memory, member_id)
-            now = gained(before, group.target_of(member_id))
+            now = count_gained_tasks(before, group.target_of(member_id))
             rebalance.moved = tuple(map(sum, zip(rebalance.moved or NO_TASKS_MOVED, now, strict=True)))
         return None
 

@@ -17,7 +17,7 @@ from konvene.groups.assignors.contract import (
     PartitionAssignorError,
     TopicSpec,
 )
-from konvene.groups.consumer.targets import HEAVY, SubscribedTopics, ids_of
+from konvene.groups.consumer.targets import OFFLOAD_WEIGHT, SubscribedTopics, ids_of
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
 from konvene.groups.share import log
 from konvene.groups.share.current_assignment import Partitions, next_assignment
@@ -43,7 +43,7 @@ def retarget(decision: Decision, new: Member) -> Partitions:
     }
     members[new.member_id] = (new, last)
     spec = _spec(decision, members)
-    if decision.config["share.assignor.offload.enable"] and _weight(spec) >= HEAVY:
+    if decision.config["share.assignor.offload.enable"] and _weight(spec) >= OFFLOAD_WEIGHT:
         request = AssignmentToCompute(group.group_id, decision.epoch, decision.assignor, spec)
         decision.effects.append(Effect(COMPUTE_ASSIGNMENT, request))
         decision.remember(computing=decision.epoch)

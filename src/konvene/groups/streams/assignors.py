@@ -1,17 +1,17 @@
-"""The task assignor of a streams group, and the settings that assignors receive.
+"""The task assignor of a streams group, and the configs that assignors receive.
 
-    streams.assignor.name of the group               that one, if the broker offers it
-    group.streams.assignors, where somebody set it   the first of them
-    neither                                          the broker chooses: highly_available where tasks have
-                                                     state, warm-ups are allowed, and some member reports how
-                                                     far its tasks are, or may; else sticky
+    streams.assignor.name of the group      that assignor, if the broker offers it
+    group.streams.assignors, if it is set   the first of them
+    neither                                 chosen by the broker: highly_available if the topology has state,
+                                            warm-ups are enabled, and a member reports task offsets or may do
+                                            so; else sticky
 
-KIP-1071 leaves the last to the broker. Apache Kafka 4.4 has sticky alone. Whom nobody can wait for gets tasks
-at once from either, so that clients which report nothing find no difference.
+KIP-1071 leaves the choice to the broker; Apache Kafka 4.4 has only sticky. Both assignors move tasks at once
+to members that report no offsets, so clients without reports observe no difference.
 
-Of warm-ups the log keeps only what is not Kafka's default, and that only of tasks with state, unless it is
-said that sticky assigns them: else nothing rests on it, and no epoch moves for it.
-"""
+The log has warm-up configs only if they differ from Kafka's defaults, the topology has state, and the
+assignor is not explicitly sticky. Otherwise targets do not depend on them, and a change does not bump the
+epoch."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ TASK_ASSIGNORS: Final[Mapping[str, TaskAssignor]] = MappingProxyType(
         )
     }
 )
-"""The built-in ones, the default first."""
+"""The built-in task assignors, the default first."""
 
 STICKY, HIGHLY_AVAILABLE = "sticky", "highly_available"
 
 STANDBYS, TAGS = "num.standby.replicas", "rack.aware.assignment.tags"
 WARMUPS, LAG = "num.warmup.replicas", "acceptable.recovery.lag"
 
-UNSAID: Final = {WARMUPS: 2, LAG: 10_000}
-"""The defaults of settings that the log does not have, as in Kafka."""
+KAFKA_DEFAULTS: Final = {WARMUPS: 2, LAG: 10_000}
+"""Kafka's defaults of the warm-up configs; values equal to them are not in the log."""
 
 
 def assignor_of(
@@ -52,11 +52,11 @@ def assignor_of(
     topology: Topology | None,
     reported: Iterable[Reported | None],
 ) -> TaskAssignor:
-    """The assignor of a group with these settings. `reported`: what each member says, None where that is not
-    known."""
+    """Return the assignor of a group with these configs. `reported`: last report of each member, None if
+    unknown."""
     offered = context.task_assignors or TASK_ASSIGNORS
     named = config["streams.assignor.name"]
-    if named is None and _waits(config, topology, reported):
+    if named is None and _can_warm_up(config, topology, reported):
         named = HIGHLY_AVAILABLE
     return offered.get(named or "") or next(iter(offered.values()))
 
@@ -65,26 +65,28 @@ def _has_state(topology: Topology | None) -> bool:
     return topology is not None and any(map(topology.is_stateful, topology.subtopologies))
 
 
-def _waits(config: Mapping[str, Any], topology: Topology | None, reported: Iterable[Reported | None]) -> bool:
+def _can_warm_up(
+    config: Mapping[str, Any], topology: Topology | None, reported: Iterable[Reported | None]
+) -> bool:
     """Whether the topology has state to restore, and a member may report its progress."""
     if config["streams.num.warmup.replicas"] == 0 or not _has_state(topology):
         return False
-    return any(said is None or said.reports for said in reported)
+    return any(report is None or report.reports for report in reported)
 
 
 def assignment_configs(config: Mapping[str, Any], topology: Topology | None) -> dict[str, str]:
-    """Return the settings that a target rests on, as the log keeps them."""
+    """Return the configs on which a target depends, as they are in the log."""
     found = {STANDBYS: str(config["streams.num.standby.replicas"])}
     if config["streams.rack.aware.assignment.tags"]:
         found[TAGS] = ",".join(config["streams.rack.aware.assignment.tags"])
     if config["streams.assignor.name"] != STICKY and _has_state(topology):
-        own = {name: config[f"streams.{name}"] for name in UNSAID}
-        found |= {name: str(value) for name, value in own.items() if value != UNSAID[name]}
+        own = {name: config[f"streams.{name}"] for name in KAFKA_DEFAULTS}
+        found |= {name: str(value) for name, value in own.items() if value != KAFKA_DEFAULTS[name]}
     return found
 
 
 def read_configs(kept: Mapping[str, str]) -> AssignmentConfigs:
-    """Return these settings for the assignor."""
+    """Return the assignor's configs from those in the log."""
     tags = tuple(tag for tag in kept.get(TAGS, "").split(",") if tag)
-    warmups, lag = (int(kept.get(name, default)) for name, default in UNSAID.items())
+    warmups, lag = (int(kept.get(name, default)) for name, default in KAFKA_DEFAULTS.items())
     return AssignmentConfigs(int(kept.get(STANDBYS, "0")), tags, warmups, lag)

@@ -1,13 +1,13 @@
 """The current assignment of a member of a streams group, and its next step towards the target.
 
-    state              what the member knows and owes
-    STABLE             it is at its epoch's target, or nothing stands in the way of the next one
-    UNREVOKED_TASKS    it was told to give something up and has not confirmed that; it stays at its epoch
-    UNRELEASED_TASKS   it is at the target's epoch, and waits for what others have not given up yet
-    UNKNOWN            a newer coordinator wrote something else: it must come back with nothing
+    state              meaning
+    STABLE             the member has the target of its epoch
+    UNREVOKED_TASKS    it has to revoke tasks and has not acknowledged that; it stays at its epoch
+    UNRELEASED_TASKS   it is at the target's epoch, and waits for tasks that others still own
+    UNKNOWN            a newer coordinator wrote another state: the member must rejoin, owning nothing
 
-A member confirms by a heartbeat that says what it owns in all three roles, without what it was to give up.
-Each active task carries the epoch in which it was assigned (KIP-1251).
+A member acknowledges a revocation by a heartbeat that lists its owned tasks in all three roles without the
+revoked ones. Each active task has the epoch in which it was assigned (KIP-1251).
 
 Formulas, as in Kafka's CurrentAssignmentBuilder, where a unit is a role and a task:
 
@@ -15,16 +15,16 @@ Formulas, as in Kafka's CurrentAssignmentBuilder, where a unit is a role and a t
     revoked  = assigned - kept
     granted  = target - kept, if it is free
 
-    a wanted   is free unless
-    active     anybody is active; or another member of this process has it as standby or warm-up
-    standby    this process has it as standby; or another member of it is active or warms up
-    warm-up    this process is active or warms up; or another member of it has it as standby
+    a task     is free for a member unless
+    active     any member has it as active task, or another member of its process as standby or warm-up
+    standby    its process has it as standby, or another member of its process as active task or warm-up
+    warm-up    its process has it as active task or warm-up, or another member of its process as standby
 
-A task changes its role in place where nobody else has a say, and the client keeps its state:
+A task changes its role within a member without waiting for others, and the client keeps its state:
 
-    active → standby           the standby is granted at once; the active stays to be revoked
-    standby ↔ warm-up          at once, with nothing to confirm
-    standby, warm-up → active  never revoked: kept until the active is granted
+    active → standby           the standby is granted at once; the active task is still to be revoked
+    standby ↔ warm-up          at once, without an acknowledgement
+    standby, warm-up → active  never revoked: kept until the active task is granted
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from konvene.shard.errors import GroupError
 
 
 class Role(IntEnum):
-    """What a member does with a task."""
+    """The role of a task on a member."""
 
     ACTIVE = 0
     STANDBY = 1
@@ -57,7 +57,7 @@ Epochs = Mapping[str, Mapping[int, int]]
 
 
 class MemberState(IntEnum):
-    """As the log has them: not the numbers of consumer groups."""
+    """The values in the log; they differ from those of consumer groups."""
 
     STABLE = 1
     UNREVOKED_TASKS = 2
@@ -66,8 +66,8 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Tasks that somebody has, in three roles."""
+class OwnedTasks:
+    """Tasks of a member in three roles, the active ones with epochs."""
 
     active: Epochs = field(default_factory=dict)
     standby: Tasks = field(default_factory=lambda: NO_TASKS)
@@ -84,7 +84,7 @@ class Held:
 
     @property
     def tasks(self) -> MemberAssignment:
-        """The same without epochs."""
+        """The tasks without epochs."""
         active = {subtopology: tuple(sorted(epochs)) for subtopology, epochs in self.active.items()}
         return MemberAssignment(active, self.standby, self.warmup)
 
@@ -92,7 +92,7 @@ class Held:
         return units(self.active, self.standby, self.warmup)
 
 
-NONE_HELD = Held()
+NO_OWNED_TASKS = OwnedTasks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,11 @@ class CurrentAssignment:
     state: MemberState = MemberState.STABLE
     epoch: int = 0
     previous_epoch: int = 0
-    assigned: Held = NONE_HELD
-    pending_revocation: Held = NONE_HELD
+    assigned: OwnedTasks = NO_OWNED_TASKS
+    pending_revocation: OwnedTasks = NO_OWNED_TASKS
 
     def is_at(self, epoch: int) -> bool:
-        """Whether it is the whole target of this epoch."""
+        """Return whether this is the whole target of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
 
@@ -129,15 +129,15 @@ def next_assignment(
 ) -> CurrentAssignment:
     """Return the current assignment after the next step; the same object if there is none.
 
-    `owned`: what the member says it has, None where it does not say. Raises FENCED_MEMBER_EPOCH for a member
-    in an unknown state that does not say that it has nothing."""
+    `owned`: tasks that the heartbeat lists as owned, None if it has no list. Raises FENCED_MEMBER_EPOCH for a
+    member in an unknown state, unless it lists none."""
     match current.state:
         case MemberState.STABLE:
             if current.epoch == target.epoch:
                 return current
             return _reconciled(current, target, owned, current.epoch)
         case MemberState.UNREVOKED_TASKS:
-            if _still_has(owned, current.pending_revocation):
+            if _owns_any(owned, current.pending_revocation):
                 return current
             return _reconciled(current, target, owned, current.epoch + 1)
         case MemberState.UNRELEASED_TASKS:
@@ -155,7 +155,7 @@ def next_assignment(
 def _reconciled(
     current: CurrentAssignment, target: Target, owned: MemberAssignment | None, epoch: int
 ) -> CurrentAssignment:
-    """Reconcile with the target. The member is at `epoch` while it owes a revocation."""
+    """Reconcile with the target. The member is at `epoch` while a revocation is pending."""
     if current.assigned.tasks == target.tasks:
         return CurrentAssignment(MemberState.STABLE, target.epoch, current.epoch, current.assigned)
     wanted = units(target.tasks.active, target.tasks.standby, target.tasks.warmup)
@@ -165,55 +165,55 @@ def _reconciled(
     _change_roles(assigned, kept, revoked, granted)
     promoted = _promoted(assigned, wanted)
     revoked.difference_update(promoted)
-    owes = bool(revoked) and _still_has(owned, _held(revoked, assigned.active, 0))
+    must_revoke = bool(revoked) and _owns_any(owned, _owned_tasks(revoked, assigned.active, 0))
     for role, subtopology, partition in promoted:
-        if owes or (Role.ACTIVE, subtopology, partition) not in granted:
+        if must_revoke or (Role.ACTIVE, subtopology, partition) not in granted:
             kept.add((role, subtopology, partition))
-    if owes:
-        has = _held(kept, assigned.active, target.epoch)
-        gives_up = _held(revoked, assigned.active, target.epoch)
-        return CurrentAssignment(MemberState.UNREVOKED_TASKS, epoch, current.epoch, has, gives_up)
+    if must_revoke:
+        keeping = _owned_tasks(kept, assigned.active, target.epoch)
+        revoking = _owned_tasks(revoked, assigned.active, target.epoch)
+        return CurrentAssignment(MemberState.UNREVOKED_TASKS, epoch, current.epoch, keeping, revoking)
     state = MemberState.UNRELEASED_TASKS if parts.waits else MemberState.STABLE
     return CurrentAssignment(
-        state, target.epoch, current.epoch, _held(kept | granted, assigned.active, target.epoch)
+        state, target.epoch, current.epoch, _owned_tasks(kept | granted, assigned.active, target.epoch)
     )
 
 
-def _is_free(unit: Unit, assigned: Held, target: Target) -> bool:
+def _is_free(unit: Unit, assigned: OwnedTasks, target: Target) -> bool:
     role, subtopology, partition = unit
 
-    def others_here(other: Role) -> bool:
+    def others_have(other: Role) -> bool:
         """Whether another member of this process has the task in that role."""
-        here = target.process_id in target.processes(other, subtopology, partition)
-        return here and not assigned.has(other, subtopology, partition)
+        process_has = target.process_id in target.processes(other, subtopology, partition)
+        return process_has and not assigned.has(other, subtopology, partition)
 
-    def here(other: Role) -> bool:
+    def process_has(other: Role) -> bool:
         return target.process_id in target.processes(other, subtopology, partition)
 
     match role:
         case Role.ACTIVE:
-            taken = bool(target.processes(Role.ACTIVE, subtopology, partition))
-            return not (taken or others_here(Role.STANDBY) or others_here(Role.WARMUP))
+            has_owner = bool(target.processes(Role.ACTIVE, subtopology, partition))
+            return not (has_owner or others_have(Role.STANDBY) or others_have(Role.WARMUP))
         case Role.STANDBY:
-            return not (others_here(Role.ACTIVE) or here(Role.STANDBY) or others_here(Role.WARMUP))
+            return not (others_have(Role.ACTIVE) or process_has(Role.STANDBY) or others_have(Role.WARMUP))
         case Role.WARMUP:
-            return not (here(Role.ACTIVE) or others_here(Role.STANDBY) or here(Role.WARMUP))
+            return not (process_has(Role.ACTIVE) or others_have(Role.STANDBY) or process_has(Role.WARMUP))
 
 
-def _change_roles(assigned: Held, kept: set[Unit], revoked: set[Unit], granted: set[Unit]) -> None:
-    """Grant at once what only the member itself has a say in."""
+def _change_roles(assigned: OwnedTasks, kept: set[Unit], revoked: set[Unit], granted: set[Unit]) -> None:
+    """Grant at once the role changes within the member that need no acknowledgement."""
     for role, subtopology, partition in sorted(granted):
         unit = (role, subtopology, partition)
         if role is Role.STANDBY and assigned.has(Role.ACTIVE, subtopology, partition):
             kept.add(unit)
-        for one, other in ((Role.STANDBY, Role.WARMUP), (Role.WARMUP, Role.STANDBY)):
-            if role is other and assigned.has(one, subtopology, partition):
+        for old_role, new_role in ((Role.STANDBY, Role.WARMUP), (Role.WARMUP, Role.STANDBY)):
+            if role is new_role and assigned.has(old_role, subtopology, partition):
                 kept.add(unit)
-                revoked.discard((one, subtopology, partition))
+                revoked.discard((old_role, subtopology, partition))
 
 
-def _promoted(assigned: Held, wanted: set[Unit]) -> list[Unit]:
-    """What the member has as standby or warm-up and is meant to have as active."""
+def _promoted(assigned: OwnedTasks, wanted: set[Unit]) -> list[Unit]:
+    """Return the member's standbys and warm-ups that are active tasks of its target."""
     return [
         (role, subtopology, partition)
         for role in (Role.STANDBY, Role.WARMUP)
@@ -223,12 +223,12 @@ def _promoted(assigned: Held, wanted: set[Unit]) -> list[Unit]:
     ]
 
 
-def _still_has(owned: MemberAssignment | None, gives_up: Held) -> bool:
-    """Whether the member has one of these still, as far as it says."""
+def _owns_any(owned: MemberAssignment | None, revoking: OwnedTasks) -> bool:
+    """Return whether the member may still own one of these tasks; without a list it may."""
     if owned is None:
         return True
     return any(
-        gives_up.has(role, subtopology, partition)
+        revoking.has(role, subtopology, partition)
         for role, tasks in zip(Role, (owned.active, owned.standby, owned.warmup), strict=True)
         for subtopology, partitions in tasks.items()
         for partition in partitions
@@ -236,17 +236,23 @@ def _still_has(owned: MemberAssignment | None, gives_up: Held) -> bool:
 
 
 def units(active: Epochs | Tasks, standby: Tasks, warmup: Tasks) -> set[Unit]:
-    """Tasks in three roles, one by one."""
-    found: set[Unit] = {(_ACTIVE, name, partition) for name, some in active.items() for partition in some}
-    if standby:  # Most members have none, and this is asked of each of them again and again.
-        found.update((_STANDBY, name, partition) for name, some in standby.items() for partition in some)
+    """Return the tasks of three roles as units."""
+    found: set[Unit] = {
+        (_ACTIVE, name, partition) for name, partitions in active.items() for partition in partitions
+    }
+    if standby:  # Most members have none; this is called often.
+        found.update(
+            (_STANDBY, name, partition) for name, partitions in standby.items() for partition in partitions
+        )
     if warmup:
-        found.update((_WARMUP, name, partition) for name, some in warmup.items() for partition in some)
+        found.update(
+            (_WARMUP, name, partition) for name, partitions in warmup.items() for partition in partitions
+        )
     return found
 
 
-def _held(units: Iterable[Unit], since: Epochs, epoch: int) -> Held:
-    """These units; who is active in one already has been so since then."""
+def _owned_tasks(units: Iterable[Unit], since: Epochs, epoch: int) -> OwnedTasks:
+    """Return these units as tasks; active ones keep their epoch in `since`, others get `epoch`."""
     active: dict[str, dict[int, int]] = {}
     copies: tuple[dict[str, list[int]], dict[str, list[int]]] = ({}, {})
     for role, subtopology, partition in sorted(units):
@@ -255,5 +261,5 @@ def _held(units: Iterable[Unit], since: Epochs, epoch: int) -> Held:
             epochs[partition] = since.get(subtopology, {}).get(partition, epoch)
         else:
             copies[role - 1].setdefault(subtopology, []).append(partition)
-    standby, warmup = ({name: tuple(some) for name, some in role.items()} for role in copies)
-    return Held(active, standby, warmup)
+    standby, warmup = ({name: tuple(partitions) for name, partitions in role.items()} for role in copies)
+    return OwnedTasks(active, standby, warmup)

@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe: a streams group as clients, the CLI and pages see it."""
+"""StreamsGroupDescribe."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def describe(groups: Groups, request: StreamsGroupDescribeRequest, context: Cont
 
 
 def _described(groups: Groups, group_id: str, context: Context, *, with_description: bool) -> DescribedGroup:
-    """The group, or why it is none of ours."""
+    """Return the description of a group, or the error."""
     try:
         group = get_or_throw_group(groups, group_id, StreamsGroup)
     except GroupError as refused:
@@ -71,7 +71,7 @@ def _described(groups: Groups, group_id: str, context: Context, *, with_descript
 
 
 def _topology(group: StreamsGroup, topology: Topology, context: Context) -> DescribedTopology:
-    """With names for its expressions, as far as it is known what they match."""
+    """Return the topology, with the topics that its expressions are known to match."""
     matches = current_matches(topology, group.soft.resolved, context.topics)
     return described_topology(expand_expressions(topology, matches or {}), group.soft.configured)
 
@@ -100,11 +100,13 @@ def _member(group: StreamsGroup, member: Member) -> DescribedMember:
 
 def _assignment(tasks: MemberAssignment) -> Assignment:
     return Assignment(
-        active_tasks=_told(tasks.active), standby_tasks=_told(tasks.standby), warmup_tasks=_told(tasks.warmup)
+        active_tasks=_task_ids(tasks.active),
+        standby_tasks=_task_ids(tasks.standby),
+        warmup_tasks=_task_ids(tasks.warmup),
     )
 
 
-def _told(tasks: Tasks) -> tuple[TaskIds, ...]:
+def _task_ids(tasks: Tasks) -> tuple[TaskIds, ...]:
     return tuple(
         TaskIds(subtopology_id=name, partitions=tuple(sorted(tasks[name]))) for name in sorted(tasks)
     )

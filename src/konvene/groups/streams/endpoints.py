@@ -1,9 +1,8 @@
 """The partitions at each member's endpoint, for interactive queries.
 
-Everybody is told everything whenever the epoch that a member has seen is not the group's: when tasks of a
-member with an endpoint have moved, when an endpoint is another one, and after a restart of the coordinator,
-which counts from 0 again. Warm-ups are standbys to a client.
-"""
+A member gets the endpoints of all members whenever its endpoint epoch differs from the group's: after tasks
+of a member with an endpoint moved, after an endpoint changed, and after a restart of the coordinator, which
+counts from 0 again. Warm-up tasks are reported as standbys."""
 
 from __future__ import annotations
 
@@ -24,36 +23,36 @@ def endpoint_partitions(
     topology, group = configured.topology, decision.group
     if topology is None or not configured.tasks:
         return ()
-    known, topics, found = group.endpoints, decision.context.topics, []
+    cached, topics, found = group.endpoints, decision.context.topics, []
     others = (m for name, m in group.members.items() if name not in (new.member_id, replaced))
     for member in (*others, new):
         if member.user_endpoint is None:
             continue
-        last = known.get(member.member_id)
+        last = cached.get(member.member_id)
         # Each change is sent to all members with all endpoints, so unchanged ones are cached.
         if last is None or last[0] is not member or last[1] is not configured or last[2] is not topics:
-            told = _told(member, topology, topics)
-            if last is not None and last[3] == told:
-                told = last[3]  # The same value for who remembers what follows from it.
-            last = known[member.member_id] = member, configured, topics, told
+            entry = _endpoint_entry(member, topology, topics)
+            if last is not None and last[3] == entry:
+                entry = last[3]  # The same object, for callers that cache derived values by identity.
+            last = cached[member.member_id] = member, configured, topics, entry
         found.append(last[3])
-    if len(known) > len(found):
-        for gone in sorted(known.keys() - group.members.keys() - {new.member_id}):
-            del known[gone]
+    if len(cached) > len(found):
+        for departed in sorted(cached.keys() - group.members.keys() - {new.member_id}):
+            del cached[departed]
     return tuple(found)
 
 
-def _told(member: Member, topology: Topology, topics: Topics) -> EndpointToPartitions:
+def _endpoint_entry(member: Member, topology: Topology, topics: Topics) -> EndpointToPartitions:
     assert member.user_endpoint is not None
     host, port = member.user_endpoint
-    has = member.current.assigned
+    assigned = member.current.assigned
     copies = {
-        name: tuple(sorted({*has.standby.get(name, ()), *has.warmup.get(name, ())}))
-        for name in sorted({*has.standby, *has.warmup})
+        name: tuple(sorted({*assigned.standby.get(name, ()), *assigned.warmup.get(name, ())}))
+        for name in sorted({*assigned.standby, *assigned.warmup})
     }
     return EndpointToPartitions(
         user_endpoint=Endpoint(host=host, port=port),
-        active_partitions=_partitions(has.active, topology, topics),
+        active_partitions=_partitions(assigned.active, topology, topics),
         standby_partitions=_partitions(copies, topology, topics),
     )
 
@@ -66,8 +65,10 @@ def _partitions(tasks: Tasks | Epochs, topology: Topology, topics: Topics) -> tu
         for topic in sorted(
             set(sources(topology.subtopologies[name])) if name in topology.subtopologies else ()
         ):
-            there = topics.by_name.get(topic)
-            partitions = tuple(p for p in sorted(tasks[name]) if there is not None and p < there.partitions)
+            topic_image = topics.by_name.get(topic)
+            partitions = tuple(
+                p for p in sorted(tasks[name]) if topic_image is not None and p < topic_image.partitions
+            )
             if partitions:
                 found.append(TopicPartition(topic=topic, partitions=partitions))
     return tuple(found)

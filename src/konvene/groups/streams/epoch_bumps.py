@@ -1,8 +1,8 @@
-"""What a streams group's targets rest on, checked with each heartbeat.
+"""Epoch bumps of a streams group for reasons other than the member's own changes, checked at each heartbeat.
 
-The epoch moves, at most once a decision, if any of this is not what it was: whether all topics of the
-topology are there and fit (`resolving`), the settings that the log keeps, how far warm-up tasks are. What a
-member says of itself and brings as topology comes before, in `heartbeat` and `classic`.
+The epoch is bumped, at most once per decision, if one of these inputs of a target changed: whether the topics
+of the topology exist and match (`topology.resolution`), the assignment configs in the log, or the progress of
+warm-up tasks. Changes of the member and of the topology are handled before, in `heartbeat` and `classic`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from konvene.groups.streams.group import Member
 from konvene.groups.streams.topology.configure import ConfiguredTopology
 from konvene.groups.streams.topology.resolution import update_validated_epoch
 from konvene.groups.streams.topology.topology import Topology
-from konvene.groups.streams.warmups import warmups_change
+from konvene.groups.streams.warmups import add_warmup_causes
 from konvene.shard import causes
 
 
@@ -25,19 +25,19 @@ def maybe_bump_epoch(
     member: Member,
     topology: Topology,
     configured: ConfiguredTopology,
-    told: Iterable[Task],
+    reported: Iterable[Task],
     *,
     changed: bool,
 ) -> None:
-    """Move the epoch if something is not what it was, or if it has to move anyway (`changed`).
+    """Bump the epoch if an input of the target changed, or if the caller requires it (`changed`).
 
-    `told`: the tasks of which the member says how far they are."""
+    `reported`: tasks whose offsets the heartbeat reports."""
     changed |= update_validated_epoch(decision, topology, configured)
     decision.assignment_configs = assignment_configs(decision.config, topology)
     if decision.assignment_configs != decision.group.assignment_configs and not changed:
         decision.cause(causes.ASSIGNMENT_CONFIGS_CHANGED)
         changed = True
-    if not changed and configured.is_ready and warmups_change(decision, member, told):
+    if not changed and configured.is_ready and add_warmup_causes(decision, member, reported):
         changed = True
     if changed:
         decision.bump()

@@ -47,7 +47,7 @@ from konvene.groups.streams.endpoints import endpoint_partitions
 from konvene.groups.streams.epoch_bumps import maybe_bump_epoch
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.leave import leave
-from konvene.groups.streams.targets import expressions_wait, keeps_target, maybe_reconcile, retarget
+from konvene.groups.streams.targets import keeps_target, maybe_reconcile, retarget, waiting_for_expressions
 from konvene.groups.streams.topology import descriptions
 from konvene.groups.streams.topology.changes import changes
 from konvene.groups.streams.topology.configure import KIP, ConfiguredTopology, Status
@@ -56,7 +56,7 @@ from konvene.groups.streams.topology.internal_topics import create_missing_topic
 from konvene.groups.streams.topology.resolution import configure_topology
 from konvene.groups.streams.topology.topology import Topology, record_value
 from konvene.groups.streams.validate import check_request, check_tasks, topology_after
-from konvene.groups.streams.warmups import has_news, reported_tasks, take_offsets
+from konvene.groups.streams.warmups import reported_tasks, update_report, would_bump_epoch
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -294,7 +294,7 @@ def _configure_topology(
         mode != KIP or new.topology_epoch == topology.epoch
     ):  # Otherwise its tasks are those of another topology.
         check_tasks(request, topology, configured, mode)
-    take_offsets(decision, new.member_id, request)
+    update_report(decision, new.member_id, request)
     maybe_bump_epoch(decision, new, topology, configured, reported_tasks(request), changed=changed)
     return configured
 
@@ -319,7 +319,7 @@ def _add_topic_status(
     """Add a status if the topology is not ready, and request the creation of missing internal topics."""
     if not configured.is_resolved and not keeps_target(decision):
         is_listed = any(each.status_code == Status.ASSIGNMENT_DELAYED for each in statuses)
-        statuses += () if is_listed else (expressions_wait(),)
+        statuses += () if is_listed else (waiting_for_expressions(),)
     if configured.failure is None:
         return
     status, detail = configured.failure
@@ -451,7 +451,7 @@ def cacheable(
     if request.task_offsets is not None or request.task_end_offsets is not None:
         return None  # The time of the report counts as well.
     config = context.group_configs.of(group.group_id)
-    if has_news(group, member, config["streams.acceptable.recovery.lag"]):
+    if would_bump_epoch(group, member, config["streams.acceptable.recovery.lag"]):
         return None
     timeout_ms = config["streams.session.timeout.ms"]
     return CachedHeartbeat(group, member), (Arm(session_key(group.group_id, member.member_id), timeout_ms),)

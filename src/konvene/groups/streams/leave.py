@@ -18,12 +18,12 @@ from typing import Any, Final
 from konvene.groups.modern.group import LEAVE_STATIC, get_or_throw_group
 from konvene.groups.modern.leave import Departure, MemberTimers, leaving_member
 from konvene.groups.streams.classic import conversion
-from konvene.groups.streams.current_assignment import NONE_HELD, CurrentAssignment, MemberState
+from konvene.groups.streams.current_assignment import NO_OWNED_TASKS, CurrentAssignment, MemberState
 from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Member, StreamsGroup
-from konvene.groups.streams.targets import delay_is_over
+from konvene.groups.streams.targets import compute_first_target
 from konvene.groups.streams.topology import resolution
-from konvene.groups.streams.warmups import leave_offsets
+from konvene.groups.streams.warmups import hand_over_report
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -58,7 +58,7 @@ def _while_away(current: CurrentAssignment) -> CurrentAssignment:
     has = current.assigned
     since = {subtopology: dict.fromkeys(epochs, 0) for subtopology, epochs in has.active.items()}
     return replace(
-        current, epoch=LEAVE_STATIC, assigned=replace(has, active=since), pending_revocation=NONE_HELD
+        current, epoch=LEAVE_STATIC, assigned=replace(has, active=since), pending_revocation=NO_OWNED_TASKS
     )
 
 
@@ -76,7 +76,7 @@ def fence(decision: Decision, departures: Sequence[Departure]) -> Outcome:
         decision.remove(member)
         decision.disarm_all(member.member_id)
     for member in sorted(members, key=lambda each: each.member_id):
-        leave_offsets(decision, member)
+        hand_over_report(decision, member)
     decision.bump()
     if len(members) == len(group.members):
         decision.assign_nothing()
@@ -95,7 +95,7 @@ TIMERS: Final[MemberTimers[StreamsGroup]] = MemberTimers(
 
 def initial_delay_ended(group: StreamsGroup, context: Context) -> Outcome:
     """Compute the first target: other members had their time to join."""
-    return delay_is_over(Decision(group, context))
+    return compute_first_target(Decision(group, context))
 
 
 def load(group: StreamsGroup, context: Context) -> Outcome:

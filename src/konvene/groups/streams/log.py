@@ -20,7 +20,13 @@ from typing import Any, Final
 from konvene.groups.assignors.tasks.contract import NO_TASKS, MemberAssignment, Tasks
 from konvene.groups.modern.classic_member import from_metadata, to_metadata
 from konvene.groups.modern.log import Groups, RecordTypes, Replay
-from konvene.groups.streams.current_assignment import NONE_HELD, CurrentAssignment, Epochs, Held, MemberState
+from konvene.groups.streams.current_assignment import (
+    NO_OWNED_TASKS,
+    CurrentAssignment,
+    Epochs,
+    MemberState,
+    OwnedTasks,
+)
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.topology import Topology
 from konvene.records.coordinator import Record
@@ -183,19 +189,23 @@ def _read_target(value: StreamsGroupTargetAssignmentMemberValue) -> MemberAssign
 
 def _read_current(value: StreamsGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
     epoch = value.member_epoch
-    assigned = Held(
+    assigned = OwnedTasks(
         _read_epochs(value.active_tasks, epoch),
         _read_tasks(value.standby_tasks),
         _read_tasks(value.warmup_tasks),
     )
-    pending_revocation = Held(
+    pending_revocation = OwnedTasks(
         _read_epochs(value.active_tasks_pending_revocation, epoch),
         _read_tasks(value.standby_tasks_pending_revocation),
         _read_tasks(value.warmup_tasks_pending_revocation),
     )
     state = _STATES.get(value.state, MemberState.UNKNOWN)
     return CurrentAssignment(
-        state, epoch, value.previous_member_epoch, assigned or NONE_HELD, pending_revocation or NONE_HELD
+        state,
+        epoch,
+        value.previous_member_epoch,
+        assigned or NO_OWNED_TASKS,
+        pending_revocation or NO_OWNED_TASKS,
     )
 
 

@@ -1,13 +1,13 @@
-"""What streams groups have to do with places: racks of tasks, tags that spread standbys, and what it costs.
+"""Racks of tasks, client tags, and the cost of a streams group's target by both.
 
-    racks of a task   those that have a replica of every partition which it reads, of topics from outside and
-                      for repartitioning. A partition of which no rack is known says nothing. Changelogs do
-                      not count: they are read by who begins a task elsewhere, and then no more
-    tags              `highly_available` looks at them by itself. `sticky` is Kafka's, and does not: in mode
-                      `kip` its standbys change places afterwards (`task_spread`). In mode `kafka` they stay
-    missing tags      members are told (status 6), in either mode in Kafka's words. They get standbys as well
+    racks of a task   the racks with a replica of every partition that the task reads, from source topics and
+                      repartition topics. Partitions of unknown racks are ignored. Changelogs do not count:
+                      they are read only once, while a task restores
+    client tags       `highly_available` considers them. `sticky` is Kafka's and ignores them; in mode `kip`
+                      its standbys are exchanged afterwards (`assignors.tasks.spread`), in mode `kafka` not
+    missing tags      members get status MISSING_CLIENT_TAGS in both modes, and standbys nevertheless
 
-The cost is that of what members are meant to have, by what they say of themselves now.
+The cost is that of the target assignment, with the members' current racks and tags.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from konvene.groups.streams.topology.configure import KIP
 from konvene.groups.streams.topology.topology import Topology, sources
 from konvene.shard.image import Topics
 
-__all__ = ["described", "group_cost", "racks_of", "spreading"]
+__all__ = ["describe_topology", "group_cost", "racks_of", "with_standby_exchange"]
 
 RackSets = tuple[frozenset[str], ...]
 
 
 def racks_of(topology: Topology, subtopology_id: str, count: int, topics: Topics) -> RackSets:
-    """For each task of a subtopology the racks that have all that it reads; empty where none is known."""
-    read = [
+    """Return for each task of a subtopology the racks with all partitions that it reads; empty if unknown."""
+    source_topics = [
         topics.by_name[name]
         for name in sources(topology.subtopologies[subtopology_id])
         if name in topics.by_name
     ]
-    known = [racks for racks in (topic.rack_sets for topic in read) if racks]
+    known = [racks for racks in (topic.rack_sets for topic in source_topics) if racks]
     if not known:
         return ()
     found = []
     for partition in range(count):
-        each = [racks[partition] for racks in known if partition < len(racks) and racks[partition]]
-        found.append(frozenset.intersection(*each) if each else frozenset())
+        rack_sets = [racks[partition] for racks in known if partition < len(racks) and racks[partition]]
+        found.append(frozenset.intersection(*rack_sets) if rack_sets else frozenset())
     return tuple(found)
 
 
-def described(topology: Topology, tasks: Mapping[str, int], topics: Topics) -> TopologyDescriber:
-    """The tasks there are, for an assignor. `tasks`: how many, by subtopology."""
+def describe_topology(topology: Topology, tasks: Mapping[str, int], topics: Topics) -> TopologyDescriber:
+    """Return the topology as an assignor's input. `tasks`: number of tasks by subtopology."""
     return TopologyDescriber(
         {
             name: Subtopology(count, topology.is_stateful(name), racks_of(topology, name, count, topics))
@@ -64,8 +64,9 @@ def described(topology: Topology, tasks: Mapping[str, int], topics: Topics) -> T
     )
 
 
-def spreading(assignor: TaskAssignor, configs: AssignmentConfigs, mode: str) -> TaskAssignor:
-    """The assignor, and after it an exchange of standbys, where it does not look at tags and they matter."""
+def with_standby_exchange(assignor: TaskAssignor, configs: AssignmentConfigs, mode: str) -> TaskAssignor:
+    """Return the assignor, followed by an exchange of standbys if it ignores client tags and some are
+    configured."""
     if mode != KIP or not configs.rack_aware_assignment_tags or assignor.assign is not sticky.assign:
         return assignor
 
@@ -76,11 +77,12 @@ def spreading(assignor: TaskAssignor, configs: AssignmentConfigs, mode: str) -> 
 
 
 def group_cost(group: StreamsGroup) -> Cost | None:
-    """What the group's target costs by tags and racks; None where its tasks are not known, or no place is."""
+    """Return the cost of the group's target by tags and racks; None if its tasks, or all of these, are
+    unknown."""
     configured, topics = group.soft.configured, group.soft.seen
     if group.topology is None or topics is None or configured is None or not configured.is_ready:
         return None
-    topology = described(configured.topology or group.topology, configured.tasks, topics)
+    topology = describe_topology(configured.topology or group.topology, configured.tasks, topics)
     members = {
         name: AssignmentMemberSpec(
             member.process_id, rack_id=member.rack_id, client_tags=dict(member.client_tags)

@@ -1,20 +1,20 @@
-"""What members of a streams group are meant to have: when a new target is computed, and of what.
+"""Target assignments of a streams group, and the members' steps towards them.
 
-A target is computed when the group's epoch is ahead of the assignment's, at the next heartbeat of any member,
-but not sooner than `streams.assignment.interval.ms` after the last one; and the first one of a group that was
-empty not before `streams.initial.rebalance.delay.ms` are over, so that members who start together share the
-tasks from the beginning. Members are told that it is delayed (status ASSIGNMENT_DELAYED).
+A target is computed at the next heartbeat of any member after the group's epoch passed the assignment epoch,
+but at the earliest `streams.assignment.interval.ms` after the last target. The first target of a group that
+was empty waits for `streams.initial.rebalance.delay.ms`, so that members that start together share the tasks
+from the beginning. Meanwhile members get status ASSIGNMENT_DELAYED.
 
-While the topology is not ready there are no tasks: everybody's target is to have none.
+While the topology is not ready it has no tasks, and all targets are empty.
 
-In mode `kip` members whose topology is not the group's get nothing new, whatever the assignor says, and keep
-what they have while the group's is not ready (`stale`). When another topology takes the place of the group's,
-the target is computed at once, and here: the last one gives tasks of a topology that is gone.
+In mode `kip` members with another topology than the group's get no new tasks, whatever the assignor decides,
+and keep their tasks while the group's topology is not ready (`topology.stale_members`). When the group's
+topology is replaced, the target is computed at once and in the core, since the last one has tasks of the
+replaced topology.
 
-A large group's target is computed elsewhere (`consumer.work`), if the broker offloads; until it is there
-everybody goes on with the last one, and no other one is begun. A target for an epoch that is past is dropped,
-and the next heartbeat begins anew.
-"""
+The target of a large group is computed outside the core (`consumer.work`), if the broker offloads. Until it
+arrives, members continue with the last target, and no other computation begins. A target for an outdated
+epoch is dropped, and the next heartbeat starts another computation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from konvene.groups.streams.assignors import read_configs
 from konvene.groups.streams.current_assignment import Target, next_assignment
 from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Member, StreamsGroup
-from konvene.groups.streams.racks import described, spreading
+from konvene.groups.streams.racks import describe_topology, with_standby_exchange
 from konvene.groups.streams.topology.configure import KIP, ConfiguredTopology, Status
 from konvene.groups.streams.topology.stale_members import withhold_new_tasks
 from konvene.groups.streams.warmups import NOT_YET_REPORTED
@@ -43,9 +43,9 @@ from konvene.shard.contract import NOTHING as NO_OUTCOME
 from konvene.shard.contract import Context, Effect, Outcome
 from konvene.shard.errors import GroupError
 
-HEAVY = 5_000
-"""Members, tasks and their copies together: from here on a target is computed elsewhere. Below, it takes few
-milliseconds."""
+OFFLOAD_WEIGHT = 5_000
+"""Number of members, tasks and standbys from which a target is computed outside the core. Smaller groups take
+a few milliseconds."""
 
 Members = dict[str, Member]
 
@@ -57,9 +57,9 @@ def retarget(
     replaced: str | None,
     statuses: list[ResponseStatus],
 ) -> MemberAssignment:
-    """What the member is meant to have, by a new target if it is time for one.
+    """Return the member's target assignment, after computing and recording a new one if it is due.
 
-    `replaced`: the member whose place it takes. Raises `GroupError` where the assignor has no event."""
+    `replaced`: id of the static member that this one replaces. Raises `GroupError` if the assignor fails."""
     group = decision.group
     if decision.soft.delayed:
         statuses.append(_delayed("initial rebalance delay"))
@@ -70,26 +70,26 @@ def retarget(
     if decision.assignment_epoch >= decision.epoch or decision.soft.computing:
         return last
     if not configured.is_resolved and keeps_target(decision):
-        statuses.append(expressions_wait())
+        statuses.append(waiting_for_expressions())
         return last
     if not _is_due(decision):
         statuses.append(_delayed("assignment interval"))
         return last
     members = {name: member for name, member in group.members.items() if name != replaced}
     members[new.member_id] = new
-    given = _compute(decision, members, configured)
-    if given is None:
+    targets = _compute(decision, members, configured)
+    if targets is None:
         return last
     for name in members:
         known = name in group.targets or (name == new.member_id and replaced is not None)
-        before = last if name == new.member_id else group.target_of(name)
-        _write(decision, name, before if known else None, given)
-    _at(decision)
-    return given.get(new.member_id, NOTHING)
+        previous = last if name == new.member_id else group.target_of(name)
+        _record_target(decision, name, previous if known else None, targets)
+    _record_assignment_epoch(decision)
+    return targets.get(new.member_id, NOTHING)
 
 
-def delay_is_over(decision: Decision) -> Outcome:
-    """The first target of a group whose members had time to arrive."""
+def compute_first_target(decision: Decision) -> Outcome:
+    """Compute the first target of a group after its initial rebalance delay."""
     group = decision.group
     decision.remember(delayed=False)
     configured = decision.soft.configured
@@ -97,27 +97,28 @@ def delay_is_over(decision: Decision) -> Outcome:
         return decision.outcome()
     if decision.epoch <= decision.assignment_epoch or not _is_due(decision):
         return decision.outcome()
-    given = _compute(decision, group.members, configured)
-    if given is not None:
-        _write_all(decision, given)
+    targets = _compute(decision, group.members, configured)
+    if targets is not None:
+        _record_targets(decision, targets)
     return decision.outcome()
 
 
 def assignment_computed(group: StreamsGroup, event: AssignmentComputed, context: Context) -> Outcome:
     """Record a target that was computed outside the core, unless it is outdated."""
-    decision, given = Decision(group, context), event.given
+    decision, targets = Decision(group, context), event.given
     if group.soft.computing != event.epoch:
         return NO_OUTCOME
     decision.remember(computing=0)
-    if isinstance(given, GroupError) or not given.keys() <= group.members.keys():
+    if isinstance(targets, GroupError) or not targets.keys() <= group.members.keys():
         return decision.outcome()  # A static member may have another id by now, without an epoch bump.
     if group.epoch == event.epoch > group.assignment_epoch:
-        _write_all(decision, _for_who_is_current(decision, group.members, given))
+        _record_targets(decision, _without_new_tasks_of_stale(decision, group.members, targets))
     return decision.outcome()
 
 
-def _delayed(why: str) -> ResponseStatus:
-    detail = f"Assignment delayed due to the configured {why}."
+def _delayed(cause: str) -> ResponseStatus:
+    """Return the status of members whose assignment is delayed by this setting."""
+    detail = f"Assignment delayed due to the configured {cause}."
     return ResponseStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
 
 
@@ -126,7 +127,7 @@ def keeps_target(decision: Decision) -> bool:
     return decision.topology is not None and decision.validated_topology_epoch == decision.topology.epoch
 
 
-def expressions_wait() -> ResponseStatus:
+def waiting_for_expressions() -> ResponseStatus:
     """Return the status of members that wait for the resolution of source topic expressions."""
     detail = "Assignment delayed until it is known which topics match the source topic expressions."
     return ResponseStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
@@ -143,51 +144,57 @@ def _is_due(decision: Decision) -> bool:
 
 
 def _compute(decision: Decision, members: Members, configured: ConfiguredTopology) -> GroupAssignment | None:
-    """Everybody's target; None where it is computed elsewhere."""
+    """Return the targets of all members; None if they are computed outside the core."""
     if not configured.is_ready or decision.topology is None:
-        kept = {name: members[name].current.assigned.tasks for name in _stale(decision, members)}
+        kept = {name: members[name].current.assigned.tasks for name in _stale_members(decision, members)}
         return dict.fromkeys(members, NOTHING) | kept
-    topology = described(configured.topology or decision.topology, configured.tasks, decision.context.topics)
+    topology = describe_topology(
+        configured.topology or decision.topology, configured.tasks, decision.context.topics
+    )
     spec = GroupSpec(
         {name: _spec(decision, member) for name, member in members.items()},
         read_configs(decision.assignment_configs),
     )
-    assignor = spreading(decision.assignor, spec.configs, decision.context.config["konvene.streams.mode"])
+    assignor = with_standby_exchange(
+        decision.assignor, spec.configs, decision.context.config["konvene.streams.mode"]
+    )
     weight = len(members) + sum(configured.tasks.values()) * (1 + spec.configs.num_standby_replicas)
     if (
         decision.config["streams.assignor.offload.enable"]
-        and weight >= HEAVY
+        and weight >= OFFLOAD_WEIGHT
         and not decision.replaces_topology
     ):
-        wanted = AssignmentToCompute(decision.group.group_id, decision.epoch, assignor, spec, topology)
-        decision.effects.append(Effect(COMPUTE_ASSIGNMENT, wanted))
+        computation = AssignmentToCompute(decision.group.group_id, decision.epoch, assignor, spec, topology)
+        decision.effects.append(Effect(COMPUTE_ASSIGNMENT, computation))
         decision.remember(computing=decision.epoch)
         return None
     try:
-        return _for_who_is_current(decision, members, assignor.assign(spec, topology))
+        return _without_new_tasks_of_stale(decision, members, assignor.assign(spec, topology))
     except TaskAssignorError as failed:
-        why = f"Failed to compute a new target assignment for epoch {decision.epoch}: {failed.message}"
-        raise GroupError(Errors.UNKNOWN_SERVER_ERROR, why) from failed
+        cause = f"Failed to compute a new target assignment for epoch {decision.epoch}: {failed.message}"
+        raise GroupError(Errors.UNKNOWN_SERVER_ERROR, cause) from failed
 
 
-def _for_who_is_current(decision: Decision, members: Members, given: GroupAssignment) -> GroupAssignment:
-    """In mode `kip`: who is behind the group's topology gets nothing new."""
-    stale = _stale(decision, members)
+def _without_new_tasks_of_stale(
+    decision: Decision, members: Members, targets: GroupAssignment
+) -> GroupAssignment:
+    """Return the targets without new tasks for members with a stale topology (mode `kip`)."""
+    stale = _stale_members(decision, members)
     if not stale or decision.topology is None:
-        return given
-    spec = GroupSpec({n: _spec(decision, m) for n, m in members.items()})
-    return withhold_new_tasks(stale, spec, given, decision.topology.is_stateful)
+        return targets
+    spec = GroupSpec({name: _spec(decision, member) for name, member in members.items()})
+    return withhold_new_tasks(stale, spec, targets, decision.topology.is_stateful)
 
 
-def _stale(decision: Decision, members: Members) -> list[str]:
-    """In mode `kip`: who is behind the group's topology."""
+def _stale_members(decision: Decision, members: Members) -> list[str]:
+    """Return the members with another topology than the group's (mode `kip`)."""
     if decision.topology is None or decision.context.config["konvene.streams.mode"] != KIP:
         return []
     return [name for name, member in members.items() if member.topology_epoch != decision.topology.epoch]
 
 
 def _spec(decision: Decision, member: Member) -> AssignmentMemberSpec:
-    """What a member has, not what it was meant to have: only there is state."""
+    """Return the assignor's input for a member: its current tasks, not its target, since these have state."""
     report = decision.reported_by(member.member_id) or NOT_YET_REPORTED
     return AssignmentMemberSpec(
         member.process_id, member.current.assigned.tasks, member.instance_id, member.rack_id,
@@ -195,42 +202,46 @@ def _spec(decision: Decision, member: Member) -> AssignmentMemberSpec:
     )  # fmt: skip
 
 
-def _write_all(decision: Decision, given: GroupAssignment) -> None:
+def _record_targets(decision: Decision, targets: GroupAssignment) -> None:
     for name in decision.group.members:
-        _write(decision, name, decision.group.targets.get(name), given)
-    _at(decision)
+        _record_target(decision, name, decision.group.targets.get(name), targets)
+    _record_assignment_epoch(decision)
 
 
-def _write(
-    decision: Decision, member_id: str, before: MemberAssignment | None, given: GroupAssignment
+def _record_target(
+    decision: Decision, member_id: str, previous: MemberAssignment | None, targets: GroupAssignment
 ) -> None:
-    """The record of a member's target, if it is another one."""
-    mine = given.get(member_id, NOTHING)
-    if before is None or (mine is not before and mine != before):
-        decision.moved = tuple(map(sum, zip(decision.moved, gained(before or NOTHING, mine), strict=True)))
-        decision.record(log.target_record(decision.group.group_id, member_id, mine))
+    """Record a member's target if it changed."""
+    target = targets.get(member_id, NOTHING)
+    if previous is None or (target is not previous and target != previous):
+        decision.moved = tuple(
+            map(sum, zip(decision.moved, count_gained_tasks(previous or NOTHING, target), strict=True))
+        )
+        decision.record(log.target_record(decision.group.group_id, member_id, target))
 
 
-def gained(before: MemberAssignment, now: MemberAssignment) -> tuple[int, int, int]:
-    """How many tasks a member is to have now and was not to have before: active, standby, warm-up.
+def count_gained_tasks(old: MemberAssignment, new: MemberAssignment) -> tuple[int, int, int]:
+    """Return how many active, standby and warm-up tasks are in the new target but not in the old one.
 
-    One that is to be active where it was a standby counts as well."""
+    A task that only changes its role counts as well."""
     return (
-        _more(before.active, now.active), _more(before.standby, now.standby), _more(before.warmup, now.warmup)
-    )  # fmt: skip
+        _count_gained(old.active, new.active),
+        _count_gained(old.standby, new.standby),
+        _count_gained(old.warmup, new.warmup),
+    )
 
 
-def _more(before: Tasks, now: Tasks) -> int:
-    return sum(len(set(now[name]).difference(before.get(name, ()))) for name in now)
+def _count_gained(old: Tasks, new: Tasks) -> int:
+    return sum(len(set(new[name]).difference(old.get(name, ()))) for name in new)
 
 
-def _at(decision: Decision) -> None:
-    """The target is that of the group's epoch."""
+def _record_assignment_epoch(decision: Decision) -> None:
+    """Record that the targets are those of the group's epoch."""
     decision.assignment_epoch = decision.epoch
     decision.record(log.assignment_record(decision.group.group_id, decision.epoch, decision.context.now_ms))
 
 
-# --- towards it ------------------------------------------------------------------------------------
+# --- reconcile -------------------------------------------------------------------------------------
 
 
 def maybe_reconcile(

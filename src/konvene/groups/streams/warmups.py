@@ -1,31 +1,32 @@
-"""Tasks that warm up, as the coordinator sees them: who reports, and when a target is out of date for it.
+"""Warm-up tasks of a streams group: members' offset reports, and when they require a new target assignment.
 
-A task with state should move to a member that has the state already. Until then it stays where it is, and the
-member that it is meant for warms it up (KIP-1071). Who warms up what is decided by an assignor; here it is
-decided when it has to be asked again:
+A stateful task should move to a member that already has its state. Until then it stays with its owner, and
+the next owner warms it up (KIP-1071). Assignors decide on warm-ups; this module decides when to run them
+again:
 
-    a warm-up has caught up               the epoch moves: it becomes active, or a standby, or goes
-    a member warms up a task, and it      the epoch moves: its catching up would never be heard of
-    turns out that it does not report
+    a warm-up has caught up                the epoch is bumped: it becomes active or a standby, or is removed
+    a member with a warm-up turns out      the epoch is bumped: its catching up would never be reported
+    not to report offsets
 
-Neither moves an epoch that is ahead of its target already: the next target knows of it. One that is computed
-elsewhere may not, and then the next heartbeat sees that. An assignor that leaves a warm-up where it is though
-it has caught up would be asked for ever: those that are built in do not, and of others it is taken away.
+An epoch that is already ahead of the target's is not bumped: the next target considers the reports. If that
+target is computed outside the core it may not, and the next heartbeat detects it. An assignor that keeps
+warm-ups after they caught up would be run forever; the built-in ones do not, and those of third-party
+assignors are removed.
 
-Who reports, by what it says of the offsets of its tasks:
+Whether a member reports offsets follows from the task offsets of its heartbeats:
 
-    some                               it reports
-    none (an empty list) as it joins   it reports, over version 1 and later: a disk with nothing on it
-    null, or over version 0 none       it does not: that is how Java's clients before 4.4 join
-    null later on                      as it was
+    some offsets                          it reports
+    an empty list when it joins           it reports (version 1 and later): it has no state on disk
+    null, or an empty list in version 0   it does not report: Java clients before 4.4 join like this
+    null in later heartbeats              unchanged
 
-What members report is kept beside the log. After a coordinator was loaded nothing is known, and who was not
-heard yet counts as one that reports: else a task would go, with the next epoch, to a member that is only just
-reading its state. Version 0 without offsets then says that the member does not report. Of later versions
-nobody can tell: a member of version 1 that joined with null is waited for until it joins again.
+Reports are kept beside the log. After the coordinator was loaded they are unknown, and members count as
+reporting until their first heartbeat: otherwise the next epoch would move tasks to members that are still
+restoring. Version 0 without offsets then means that the member does not report. In later versions this is
+undecidable: a member of version 1 that joined with null counts as reporting until it joins again.
 
-Still ugly: a target that is computed elsewhere rests on what members had when that was begun. A task that
-somebody took meanwhile, as the target before said, may go on at once to a member that is behind.
+Limitation: a target that is computed outside the core depends on the tasks that members had at its start. A
+task that a member got meanwhile, by the previous target, may move on at once to a member that lags.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ from konvene.shard import causes
 
 __all__ = [
     "NOT_YET_REPORTED",
-    "has_news",
-    "leave_offsets",
+    "add_warmup_causes",
+    "hand_over_report",
     "reported_tasks",
-    "take_offsets",
-    "warmups_change",
+    "update_report",
+    "would_bump_epoch",
 ]
 
 FIRST_VERSION_THAT_REPORTS = 1
@@ -58,27 +59,27 @@ NOT_YET_REPORTED = Reported(reports=True)
 """The report of a member that has sent none since the coordinator was loaded."""
 
 ReportedBy = Callable[[str], Reported | None]
-News = tuple[str, Member, str | None]
-"""A cause, the member, and the tasks that it is about."""
+OutdatedTarget = tuple[str, Member, str | None]
+"""Why a target is outdated: a cause (`shard.causes`), the member, and its tasks."""
 
 
-# --- who reports -----------------------------------------------------------------------------------
+# --- reports ---------------------------------------------------------------------------------------
 
 
-def take_offsets(decision: Decision, member_id: str, request: StreamsGroupHeartbeatRequest) -> None:
+def update_report(decision: Decision, member_id: str, request: StreamsGroupHeartbeatRequest) -> None:
     """Set a member's report of its task offsets, and whether it reports at all.
 
     Raises `GroupError` for a duplicate task."""
     known = decision.reported_by(member_id)
-    before, reports = known or NOTHING_REPORTED, _reports(decision, known, request)
+    last, reports = known or NOTHING_REPORTED, _reports(decision, known, request)
     offsets, ends = request.task_offsets, request.task_end_offsets
     if offsets is None and ends is None:
-        decision.report(member_id, before if before.reports == reports else replace(before, reports=reports))
+        decision.report(member_id, last if last.reports == reports else replace(last, reports=reports))
         return
     check_offsets(request)
     report = Reported(
-        before.offsets if offsets is None else _offsets(offsets),
-        before.end_offsets if ends is None else _offsets(ends),
+        last.offsets if offsets is None else _offsets(offsets),
+        last.end_offsets if ends is None else _offsets(ends),
         decision.context.now_ms,
         reports,
     )
@@ -86,12 +87,12 @@ def take_offsets(decision: Decision, member_id: str, request: StreamsGroupHeartb
 
 
 def _reports(decision: Decision, known: Reported | None, request: StreamsGroupHeartbeatRequest) -> bool:
-    may = decision.context.api_version >= FIRST_VERSION_THAT_REPORTS
+    can_report = decision.context.api_version >= FIRST_VERSION_THAT_REPORTS
     if request.task_offsets:
         return True
     if request.member_epoch == JOIN:
-        return may and request.task_offsets is not None
-    return may if known is None else known.reports
+        return can_report and request.task_offsets is not None
+    return can_report if known is None else known.reports
 
 
 def _offsets(reported: tuple[TaskOffset, ...]) -> TaskOffsets:
@@ -101,22 +102,22 @@ def _offsets(reported: tuple[TaskOffset, ...]) -> TaskOffsets:
     return found
 
 
-def leave_offsets(decision: Decision, departed: Member) -> None:
+def hand_over_report(decision: Decision, departed: Member) -> None:
     """Keep the last report of a departed member, whose state is still on its process' disk: the member of
     that process that reported last takes it over, until its own next report."""
     report = decision.group.reported.get(departed.member_id)
     if report is None or not (report.offsets or report.end_offsets):
         return
-    mates = [
+    members_of_process = [
         (known.reported_ms, name)
         for name, member in decision.group.members.items()
         if member.process_id == departed.process_id
         and name not in decision.departed
         and (known := decision.reported_by(name))
     ]
-    if not mates:
+    if not members_of_process:
         return
-    _, name = max(mates)
+    _, name = max(members_of_process)
     known = decision.reported_by(name) or NOTHING_REPORTED
     older, newer = sorted((report, known), key=lambda each: each.reported_ms)
     offsets = _merged(older.offsets, newer.offsets)
@@ -128,7 +129,7 @@ def _merged(older: TaskOffsets, newer: TaskOffsets) -> TaskOffsets:
     return {name: {**older.get(name, {}), **newer.get(name, {})} for name in sorted({*older, *newer})}
 
 
-# --- when a target is out of date ------------------------------------------------------------------
+# --- outdated targets ------------------------------------------------------------------------------
 
 
 def reported_tasks(request: StreamsGroupHeartbeatRequest) -> set[Task]:
@@ -137,56 +138,70 @@ def reported_tasks(request: StreamsGroupHeartbeatRequest) -> set[Task]:
     return {(each.subtopology_id, each.partition) for each in reported}
 
 
-def warmups_change(decision: Decision, new: Member, about: Iterable[Task]) -> bool:
-    """Whether the epoch has to move for what is known of warm-ups now; the cause is told then.
+def add_warmup_causes(decision: Decision, new: Member, reported: Iterable[Task]) -> bool:
+    """Add the causes for which the progress of warm-ups requires an epoch bump; return whether there are any.
 
-    `about`: the tasks of which the member says how far they are."""
+    `reported`: tasks whose offsets the heartbeat reports."""
     group = decision.group
     if not group.warmup or decision.soft.computing or group.epoch > group.assignment_epoch:
         return False
-    found = _news(group, new, about, decision.reported_by, decision.config["streams.acceptable.recovery.lag"])
-    news = [each for each in found if each[1].member_id not in decision.departed]
-    for why, member, tasks in news:
-        decision.cause(why, member, reason=tasks)
-    return bool(news)
+    found = _outdated_targets(
+        group, new, reported, decision.reported_by, decision.config["streams.acceptable.recovery.lag"]
+    )
+    causes_found = [row for row in found if row[1].member_id not in decision.departed]
+    for kind, member, tasks in causes_found:
+        decision.cause(kind, member, reason=tasks)
+    return bool(causes_found)
 
 
-def has_news(group: StreamsGroup, member: Member, acceptable_lag: int) -> bool:
-    """Whether the next heartbeat of a member would move the epoch, though it says nothing new."""
-    return bool(group.warmup) and any(_news(group, member, (), group.reported.get, acceptable_lag))
+def would_bump_epoch(group: StreamsGroup, member: Member, acceptable_lag: int) -> bool:
+    """Return whether the next heartbeat of a member would bump the epoch even without new offsets."""
+    return bool(group.warmup) and any(
+        _outdated_targets(group, member, (), group.reported.get, acceptable_lag)
+    )
 
 
-def _news(
-    group: StreamsGroup, new: Member, about: Iterable[Task], reported_by: ReportedBy, acceptable_lag: int
-) -> Iterator[News]:
-    """Why the target is out of date, by what a member said of these tasks and of those that it warms up.
+def _outdated_targets(
+    group: StreamsGroup,
+    member: Member,
+    reported: Iterable[Task],
+    reported_by: ReportedBy,
+    acceptable_lag: int,
+) -> Iterator[OutdatedTarget]:
+    """Yield why the target is outdated, by a member's reports of these tasks and of its own warm-ups.
 
-    What others said they have been asked themselves: so a heartbeat is as dear as what it tells."""
-    said = reported_by(new.member_id) or NOT_YET_REPORTED
-    if not said.reports:
-        yield from _waited_for_in_vain(group, new.process_id, reported_by)
-    own = ((name, p) for name, some in new.current.assigned.warmup.items() for p in some)
-    warming = {task: warm for task in {*about, *own} if (warm := _who_warms_up(group, task))}
-    if not warming:
+    The reports of other members were checked at their heartbeats, so the cost depends on this report only."""
+    report = reported_by(member.member_id) or NOT_YET_REPORTED
+    if not report.reports:
+        yield from _warmups_without_reports(group, member.process_id, reported_by)
+    own = (
+        (name, partition)
+        for name, partitions in member.current.assigned.warmup.items()
+        for partition in partitions
+    )
+    warmups = {task: members for task in {*reported, *own} if (members := _warming_members(group, task))}
+    if not warmups:
         return
-    progress = _progress(group, warming, reported_by)
+    progress = _progress(group, warmups, reported_by)
     caught_up: dict[str, tuple[Member, list[str]]] = {}
-    for task in sorted(warming):
-        for member in warming[task]:
-            if progress.has_caught_up(member.process_id, task, acceptable_lag):
-                caught_up.setdefault(member.member_id, (member, []))[1].append(f"{task[0]}_{task[1]}")
+    for task in sorted(warmups):
+        for holder in warmups[task]:
+            if progress.has_caught_up(holder.process_id, task, acceptable_lag):
+                caught_up.setdefault(holder.member_id, (holder, []))[1].append(f"{task[0]}_{task[1]}")
     for name in sorted(caught_up):
-        member, tasks = caught_up[name]
-        yield causes.WARMUP_CAUGHT_UP, member, ", ".join(tasks)
+        holder, tasks = caught_up[name]
+        yield causes.WARMUP_CAUGHT_UP, holder, ", ".join(tasks)
 
 
-def _waited_for_in_vain(group: StreamsGroup, process_id: str, reported_by: ReportedBy) -> Iterator[News]:
-    """Who warms something up in a process of which no member reports."""
-    tasks = sorted((name, p) for name, there in group.warmup.items() for p in there)
+def _warmups_without_reports(
+    group: StreamsGroup, process_id: str, reported_by: ReportedBy
+) -> Iterator[OutdatedTarget]:
+    """Yield the members with warm-ups in a process of which no member reports offsets."""
+    tasks = sorted((name, p) for name, by_partition in group.warmup.items() for p in by_partition)
     found = {
         member.member_id: member
         for task in tasks
-        for member in _who_warms_up(group, task)
+        for member in _warming_members(group, task)
         if member.process_id == process_id
     }
     mates = (name for name, member in group.members.items() if member.process_id == process_id)
@@ -195,8 +210,8 @@ def _waited_for_in_vain(group: StreamsGroup, process_id: str, reported_by: Repor
             yield causes.MEMBER_METADATA_CHANGED, found[name], None
 
 
-def _who_warms_up(group: StreamsGroup, task: Task) -> list[Member]:
-    """Who does, and is meant to."""
+def _warming_members(group: StreamsGroup, task: Task) -> list[Member]:
+    """Return the members that warm up a task, and have it as warm-up in their target."""
     name, partition = task
     holders = (group.members[each] for each in sorted(group.warmup.get(name, {}).get(partition, ())))
     return [
@@ -208,18 +223,18 @@ def _who_warms_up(group: StreamsGroup, task: Task) -> list[Member]:
 
 
 def _progress(group: StreamsGroup, tasks: Collection[Task], reported_by: ReportedBy) -> Progress:
-    """How far these tasks are, by what all members say."""
+    """Return the progress of these tasks according to the reports of all members."""
     return Progress.of(
         AssignmentMemberSpec(
-            member.process_id, task_offsets=_of(said.offsets, tasks),
-            task_end_offsets=_of(said.end_offsets, tasks), reported_ms=said.reported_ms,
+            member.process_id, task_offsets=_offsets_of_tasks(report.offsets, tasks),
+            task_end_offsets=_offsets_of_tasks(report.end_offsets, tasks), reported_ms=report.reported_ms,
         )
         for member in group.members.values()
-        if (said := reported_by(member.member_id)) is not None and (said.offsets or said.end_offsets)
+        if (report := reported_by(member.member_id)) is not None and (report.offsets or report.end_offsets)
     )  # fmt: skip
 
 
-def _of(offsets: TaskOffsets, tasks: Collection[Task]) -> TaskOffsets:
+def _offsets_of_tasks(offsets: TaskOffsets, tasks: Collection[Task]) -> TaskOffsets:
     found: dict[str, dict[int, int]] = {}
     for name, partition in tasks:
         if (offset := offsets.get(name, {}).get(partition)) is not None:

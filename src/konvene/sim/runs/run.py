@@ -126,12 +126,12 @@ def simulate(
     `trace` receives a line for each event; `stopwatch` returns seconds, for the report only; `record`
     receives the recorder of the coordinator's conversation."""
     options = run.options()
-    defaults = targets.HEAVY, tasks.HEAVY
-    targets.HEAVY = tasks.HEAVY = options["heavy"]
+    defaults = targets.OFFLOAD_WEIGHT, tasks.OFFLOAD_WEIGHT
+    targets.OFFLOAD_WEIGHT = tasks.OFFLOAD_WEIGHT = options["heavy"]
     try:
         return _simulate(run, options, trace, stopwatch, record)
     finally:
-        targets.HEAVY, tasks.HEAVY = defaults
+        targets.OFFLOAD_WEIGHT, tasks.OFFLOAD_WEIGHT = defaults
 
 
 def _simulate(

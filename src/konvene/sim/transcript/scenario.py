@@ -124,9 +124,9 @@ class Scenario:
         if command is None:
             raise ScenarioError(f"no such command, expected one of {', '.join(COMMANDS)}", text)
         self.life.transcript.clear()
-        default_thresholds = targets.HEAVY, tasks.HEAVY
+        default_thresholds = targets.OFFLOAD_WEIGHT, tasks.OFFLOAD_WEIGHT
         if self.heavy is not None:
-            targets.HEAVY = tasks.HEAVY = self.heavy
+            targets.OFFLOAD_WEIGHT = tasks.OFFLOAD_WEIGHT = self.heavy
         printed: list[str] | None = []
         try:
             printed = command.play(self, *command.read(text, words))
@@ -137,7 +137,7 @@ class Scenario:
         except Exception as error:  # An invariant that is violated, or what no core may raise.
             self.broken = error
         finally:
-            targets.HEAVY, tasks.HEAVY = default_thresholds
+            targets.OFFLOAD_WEIGHT, tasks.OFFLOAD_WEIGHT = default_thresholds
         output = list(printed or ())
         for client, entry in self.life.transcript:
             if client:

@@ -197,7 +197,11 @@ class World:
 
     def record(self) -> Recorder:
         """Record from here on everything that the coordinator decides, as a scenario."""
-        first = [f"kinds {' '.join(self.kinds)}", f"heavy {targets.HEAVY}"] if assigns(self.kinds) else []
+        first = (
+            [f"kinds {' '.join(self.kinds)}", f"heavy {targets.OFFLOAD_WEIGHT}"]
+            if assigns(self.kinds)
+            else []
+        )
         self.recorder = Recorder(self.settings, self.topics, self.event_queue.now_ms, first)
         return self.recorder
 

@@ -17,7 +17,7 @@ from konvene.groups.streams.classic.changelog_ends import (
     estimated_ends,
     look_up_ends,
 )
-from konvene.groups.streams.current_assignment import Held
+from konvene.groups.streams.current_assignment import OwnedTasks
 from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Reported
 
@@ -184,7 +184,7 @@ def test_the_number_of_looked_up_ends_is_limited(monkeypatch: pytest.MonkeyPatch
 def test_until_the_result_the_lag_of_a_copy_is_unchanged(reported: Any, expected: Any) -> None:
     """For the copies that the member has; a copy that lost data counts as a new one."""
     before = Reported({"0": {0: 70, 1: 90, 3: 70}}, {"0": {0: 100, 1: 80, 3: 100}}, reports=True)
-    held = Held(standby={"0": (0,), "1": (0,)}, warmup={"0": (1, 2)})
+    held = OwnedTasks(standby={"0": (0,), "1": (0,)}, warmup={"0": (1, 2)})
     assert estimated_ends(reported, before, held) == expected
     assert estimated_ends(reported, None, held) == {}
 

@@ -27,12 +27,12 @@ from konvene.groups.assignors.tasks.contract import TaskOffsets
 from konvene.groups.assignors.tasks.lags import Task
 from konvene.groups.offsets.committed import Offsets
 from konvene.groups.streams.assignors import STICKY
-from konvene.groups.streams.current_assignment import Held
+from konvene.groups.streams.current_assignment import OwnedTasks
 from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.group import Reported, StreamsGroup
 from konvene.groups.streams.topology.configure import ConfiguredTopology
 from konvene.groups.streams.topology.topology import Topology
-from konvene.groups.streams.warmups import warmups_change
+from konvene.groups.streams.warmups import add_warmup_causes
 from konvene.shard.contract import NOTHING, Context, Effect, Outcome
 
 __all__ = ["LOOK_UP_ENDS", "EndsFound", "EndsToLookUp", "apply_ends", "estimated_ends", "look_up_ends"]
@@ -80,7 +80,9 @@ class EndsFound:
 # --- as a member joins -----------------------------------------------------------------------------
 
 
-def estimated_ends(offsets: TaskOffsets, known: Reported | None, assigned: Held) -> dict[str, dict[int, int]]:
+def estimated_ends(
+    offsets: TaskOffsets, known: Reported | None, assigned: OwnedTasks
+) -> dict[str, dict[int, int]]:
     """Return end offsets for a new report, such that assigned copies keep their last known lag.
 
     A copy whose offset went backwards is a new one, and its lag is unknown."""
@@ -164,7 +166,7 @@ def apply_ends(group: StreamsGroup | None, result: EndsFound, offsets: Offsets, 
     decision.report(
         wanted.member_id, replace(known, end_offsets=_merged_ends(known.end_offsets, wanted, found))
     )
-    if configured is not None and configured.is_ready and warmups_change(decision, member, found):
+    if configured is not None and configured.is_ready and add_warmup_causes(decision, member, found):
         decision.bump()
     return decision.outcome()
 

@@ -53,7 +53,12 @@ from konvene.groups.streams.classic.user_data import (
     UserDataError,
     read_assignment_info,
 )
-from konvene.groups.streams.current_assignment import NONE_HELD, CurrentAssignment, Held, MemberState
+from konvene.groups.streams.current_assignment import (
+    NO_OWNED_TASKS,
+    CurrentAssignment,
+    MemberState,
+    OwnedTasks,
+)
 from konvene.groups.streams.decision import Decision, delay_key, refresh_key
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KIP, ConfiguredTopology, configure
@@ -232,7 +237,7 @@ def upgrade(classic: ClassicGroup, request: StreamsGroupHeartbeatRequest, contex
     conversion.convert_classic_members(decision, classic, old)
     decision.records = records
     for member, metadata in members:
-        decision.report(member.member_id, new_report(metadata, None, NONE_HELD, context.now_ms))
+        decision.report(member.member_id, new_report(metadata, None, NO_OWNED_TASKS, context.now_ms))
     return decision
 
 
@@ -292,8 +297,8 @@ def _members(
             MemberState.UNREVOKED_TASKS if pending else MemberState.STABLE,
             epoch,
             epoch,
-            Held(_at_epoch(active, epoch), _tasks(standby)),
-            Held(_at_epoch(pending, epoch)),
+            OwnedTasks(_at_epoch(active, epoch), _tasks(standby)),
+            OwnedTasks(_at_epoch(pending, epoch)),
         )
         found.append((_member(member, metadata, topology.epoch, current), metadata))
     return found

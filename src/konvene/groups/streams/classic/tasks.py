@@ -36,7 +36,7 @@ from konvene.groups.streams.classic.user_data import (
     write_assignment_info,
     write_hosts,
 )
-from konvene.groups.streams.current_assignment import Epochs, Held
+from konvene.groups.streams.current_assignment import Epochs, OwnedTasks
 from konvene.groups.streams.decision import Decision
 from konvene.groups.streams.endpoints import endpoint_partitions
 from konvene.groups.streams.group import NO_EPOCH, Member, Reported
@@ -96,7 +96,7 @@ def owned_tasks(owned: Iterable[TopicPartition], topology: Topology) -> MemberAs
     return MemberAssignment({name: tuple(sorted(found[name])) for name in sorted(found)}, {}, {})
 
 
-def new_report(metadata: JoinMetadata, known: Reported | None, assigned: Held, now_ms: int) -> Reported:
+def new_report(metadata: JoinMetadata, known: Reported | None, assigned: OwnedTasks, now_ms: int) -> Reported:
     """Return the report of the member's task offsets, with estimated end offsets, which it does not report.
 
     `known`: the report before. `assigned`: the member's tasks before this join."""

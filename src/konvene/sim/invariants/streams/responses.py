@@ -8,7 +8,7 @@ from konvene.client.consumer.protocol import read_subscription
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.streams.classic.user_data import read_subscription_info
-from konvene.groups.streams.current_assignment import Held, Role, Unit
+from konvene.groups.streams.current_assignment import OwnedTasks, Role, Unit
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import Status
 from konvene.groups.streams.topology.expressions import expand_expressions, expressions
@@ -43,7 +43,7 @@ class Told:
     @property
     def moved(self) -> bool:
         """Whether the member has other tasks now, or the same since another epoch."""
-        before = self.old.current.assigned if self.old is not None else Held()
+        before = self.old.current.assigned if self.old is not None else OwnedTasks()
         return before != self.member.current.assigned
 
     def status(self, code: Status) -> list[str]:
