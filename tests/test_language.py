@@ -20,7 +20,7 @@ PEOPLE_WORDS = {
 """Words that stood for responses, requests, configs and members that left."""
 
 UNFINISHED = (
-    "bench", "src/konvene/broker", "src/konvene/groups", "src/konvene/pipeline", "src/konvene/sim",
+    "bench", "src/konvene/broker", "src/konvene/pipeline", "src/konvene/sim",
 )  # fmt: skip
 """Packages that still have such words. A package that has none any more is taken off this list."""
 

@@ -96,7 +96,7 @@ def test_kafkas_streams_group_has_no_classic_member() -> None:
     assert dry_run(VECTORS / "streams", "--json").json == []
     group = single_group(dry_run(VECTORS / "streams", "--group", "alive", "--json", *KIP))
     assert {each["speaks"] for each in group["members"]} == {"streams"}
-    assert codes(group, "notes") == ["nobody-classic"]
+    assert codes(group, "notes") == ["no-classic-members"]
 
 
 def test_downgrade_of_kafkas_mixed_group() -> None:

@@ -74,7 +74,7 @@ TASKS = (
     _row(
         "some-roles-are-left-unsaid", "groups/streams/validate.py", ("M6",),
         "A heartbeat that says what its member runs, and nothing of its copies, is not refused.",
-        "         lambda r: _when(_some_null(r))),\n",
+        "         lambda r: _when(_has_some_null_roles(r))),\n",
         "         lambda r: None),\n",
     ),
 )  # fmt: skip

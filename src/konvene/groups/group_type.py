@@ -3,8 +3,8 @@
 The shard, the views and the offsets of all groups look up the row of a group's class in `TYPES` and know no
 type by name. A further type is a package like `groups.consumer` and one more row here.
 
-Requests of the classic protocol may name a group of any type: `join`, `sync`, `heartbeat` and `leave` say
-what its members, or those that would be, are answered. Requests of one type alone are in its `handlers`.
+Requests of the classic protocol may name a group of any type: `join`, `sync`, `heartbeat` and `leave` are its
+handlers of them. Requests of a single type are in its `handlers`.
 """
 
 from __future__ import annotations

@@ -419,7 +419,7 @@ def test_bug_43_a_topic_was_created_during_a_regex_resolution(joins_meanwhile: b
 
 def test_bug_43_a_topic_grew_during_a_background_target_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target computed with fewer partitions is applied; the next heartbeat notices the new ones."""
-    monkeypatch.setattr("konvene.groups.consumer.targets.HEAVY", 1)
+    monkeypatch.setattr("konvene.groups.consumer.targets.OFFLOAD_WEIGHT", 1)
     harness = GroupHarness()
     harness.beat("ann")
     harness.topics = topics(1, orders=8, audit=2)

@@ -42,7 +42,7 @@ def test_work_whose_result_does_not_fit_into_the_log_is_repeated(
     subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The result of the work is refused as a whole; the group requests the work again instead of waiting."""
-    monkeypatch.setattr("konvene.groups.consumer.targets.HEAVY", 1)
+    monkeypatch.setattr("konvene.groups.consumer.targets.OFFLOAD_WEIGHT", 1)
     transcript = play(
         f"consumer-heartbeat ann join {subscription}", "too-large", "work", "consumer-heartbeat ann", "work"
     )

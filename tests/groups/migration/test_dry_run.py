@@ -290,7 +290,7 @@ def test_a_group_goes_back_where_the_coordinator_lets_it(
 
 def test_a_group_without_classic_members_has_nothing_to_go_back_to() -> None:
     found = dry_run_migration(mixed(context({"orders": 6})), "classic", context({}))
-    assert found.can and notes(found) == ["nobody-classic"]
+    assert found.can and notes(found) == ["no-classic-members"]
 
 
 # --- who can migrate -------------------------------------------------------------------------------

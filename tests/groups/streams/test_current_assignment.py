@@ -13,8 +13,8 @@ from konvene.errors import Errors
 from konvene.groups.assignors.tasks.contract import MemberAssignment
 from konvene.groups.streams.current_assignment import (
     CurrentAssignment,
-    OwnedTasks,
     MemberState,
+    OwnedTasks,
     Role,
     Target,
     next_assignment,

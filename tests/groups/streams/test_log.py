@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from konvene.codec import batches as rb
-from konvene.groups.streams.current_assignment import CurrentAssignment, OwnedTasks, MemberState, Role
+from konvene.groups.streams.current_assignment import CurrentAssignment, MemberState, OwnedTasks, Role
 from konvene.groups.streams.group import Member, State, StreamsGroup
 from konvene.groups.streams.log import (
     REPLAYS,

@@ -193,7 +193,7 @@ def test_invalid_heartbeats_are_refused_as_by_kafka() -> None:
         if case["kafka"]:
             error, message = case["kafka"]
             assert refusal(check_request, heartbeat, KAFKA) == (Errors(error), message), at
-            if message != validate.NO_EXPRESSIONS[0].sentence:
+            if message != validate.NO_EXPRESSIONS[0].message:
                 assert refusal(check_request, heartbeat, KIP) == (Errors(error), message), at
         else:
             check_request(heartbeat, KAFKA)

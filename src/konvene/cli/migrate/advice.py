@@ -256,7 +256,7 @@ ADVICE: Final = (
     ),
     Advice(
         (CLASSIC,),
-        "nobody-classic",
+        "no-classic-members",
         False,
         "All members use the new protocol.",
         "Roll back the first one: the group accepts classic members if its policy is not disabled.",

@@ -151,7 +151,7 @@ def _message(error: Exception) -> str:
 
 def _match_with(re2: Any, found: dict[str, set[str]], names: tuple[str, ...]) -> None:
     """Small expressions together, large ones one by one."""
-    together: list[tuple[str, Any]] = []
+    batch: list[tuple[str, Any]] = []
     size = 0
     for pattern, matched in found.items():
         try:
@@ -161,40 +161,39 @@ def _match_with(re2: Any, found: dict[str, set[str]], names: tuple[str, ...]) ->
         if compiled.programsize > SMALL_INSTRUCTIONS:
             matched.update(name for name in names if compiled.fullmatch(name))
             continue
-        together.append((pattern, compiled))
+        batch.append((pattern, compiled))
         size += compiled.programsize
         if size > SET_INSTRUCTIONS:
-            _match_together(re2, together, found, names)
-            together, size = [], 0
-    _match_together(re2, together, found, names)
+            _match_as_set(re2, batch, found, names)
+            batch, size = [], 0
+    _match_as_set(re2, batch, found, names)
 
 
-def _match_together(
+def _match_as_set(
     re2: Any, compiled: list[tuple[str, Any]], found: dict[str, set[str]], names: tuple[str, ...]
 ) -> None:
-    """One pass over each name for all expressions.
+    """Match all expressions against each name in one pass.
 
-    A set that runs out of memory says that nothing matched. So it has one member more that matches
-    everything; where that is missing, the expressions are tried one by one.
-    """
+    A set that runs out of memory reports no match at all. Therefore it also contains an expression that
+    matches everything: if that is not reported, the expressions are tried one by one."""
     if not compiled:
         return
-    at_once = re2.Set.FullMatchSet(_options(re2, SET_MEMORY_BYTES))
-    everything = at_once.Add("(?s).*")
-    rows = {at_once.Add(pattern): found[pattern] for pattern, _ in compiled}
+    pattern_set = re2.Set.FullMatchSet(_options(re2, SET_MEMORY_BYTES))
+    everything = pattern_set.Add("(?s).*")
+    rows = {pattern_set.Add(pattern): found[pattern] for pattern, _ in compiled}
     try:
-        at_once.Compile()
+        pattern_set.Compile()
     except re2.error:
-        at_once = None
+        pattern_set = None
     for name in names:
-        hits = (at_once.Match(name) if at_once else None) or ()
+        hits = (pattern_set.Match(name) if pattern_set else None) or ()
         if everything in hits:
             for hit in hits:
                 if hit != everything:
                     rows[hit].add(name)
         else:
-            for pattern, alone in compiled:
-                if alone.fullmatch(name):
+            for pattern, expression in compiled:
+                if expression.fullmatch(name):
                     found[pattern].add(name)
 
 

@@ -1,8 +1,8 @@
 """Infer why a classic group rebalanced from two successive records of it. Pure.
 
 `infer` reports new members, departed members, changed subscriptions and changed topics. What the records do
-not contain is not guessed: a departed member may have left or lost its session (`member-gone`), causes have
-no timestamp, and the rebalance has an end but no start."""
+not contain is not guessed: a departed member may have left or lost its session (`MEMBER_DEPARTED`), causes
+have no timestamp, and the rebalance has an end but no start."""
 
 from __future__ import annotations
 

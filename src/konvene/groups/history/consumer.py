@@ -1,11 +1,11 @@
 """Infer why a consumer group's epoch was bumped from its records. Pure.
 
-`modern` says which rows there are. The causes of an epoch are the other records of its batch:
+`modern` defines when there is a row. The causes of an epoch are the other records of its batch:
 
     record                                     cause
     a new member                               member-joined; static-member-rejoins if a member with its
                                                instance id departed in the same batch
-    a member's tombstone                       member-gone
+    a member's tombstone                       MEMBER_DEPARTED
     other topic names or expression            subscription-changed
     another assignor                           assignor-changed
     an expression that matches other topics    regex-refreshed; and the changes of members that waited for it,

@@ -1,10 +1,10 @@
 """Infer why a share group's epoch was bumped from its records. Pure.
 
-`modern` says which rows there are. The causes of an epoch are the other records of its batch:
+`modern` defines when there is a row. The causes of an epoch are the other records of its batch:
 
     record                                        cause
     a new member                                  member-joined
-    a member's tombstone                          member-gone
+    a member's tombstone                          MEMBER_DEPARTED
     a member with another subscription            subscription-changed
 
 and without any of these,

@@ -1,11 +1,11 @@
 """Infer why a streams group's epoch was bumped from its records. Pure.
 
-`modern` says which rows there are. The causes of an epoch are the other records of its batch, and the changes
-in the epoch's own record:
+`modern` defines when there is a row. The causes of an epoch are the other records of its batch, and the
+changes in the epoch's own record:
 
     record                                        cause
     a new member                                  member-joined, unless it replaced a static member
-    a member's tombstone                          member-gone
+    a member's tombstone                          MEMBER_DEPARTED
     a member with other metadata; for a static    member-metadata-changed
     one only if it affects assignments
     the tombstone of a classic group with members upgraded

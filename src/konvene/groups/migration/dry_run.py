@@ -463,7 +463,7 @@ def _to_classic(group: Any, context: Context) -> DryRun:
     others = tuple(each.member_id for each in members if each.speaks != CLASSIC_TYPE)
     if not classic_members and members:
         sentence = "No member uses the classic protocol: once empty, the group can take any protocol."
-        notes.append(Note("nobody-classic", sentence))
+        notes.append(Note("no-classic-members", sentence))
     elif others:
         left = _member_count(others)
         sentence = f"{left} still to be restarted: when the last one leaves, the group is downgraded."

@@ -1,23 +1,23 @@
-"""What a StreamsGroupHeartbeat may not say: each rule a row, with who checks it, its code and its words.
+"""Validation of StreamsGroupHeartbeat requests: a table of rules with their error codes and messages.
 
-    function           when                                                needs
-    check_names        before the topics are authorised                    the request
-    check_request      before the group is looked at                       the request
-    topology_after     when a topology was sent                            the group's topology
-    check_tasks        when the group's topology has been configured       how many tasks there are
-    check_offsets      when the member's offsets are taken                 the request
+    function           called                                            depends on
+    check_names        before the topics are authorised                  the request
+    check_request      before the group is looked up                     the request
+    topology_after     if the request has a topology                     the group's topology
+    check_tasks        after the group's topology was configured         the numbers of tasks
+    check_offsets      before the member's offsets are stored            the request
 
-Rows by `kafka` are what Apache Kafka 4.4 checks, in its order, with its code and its sentence. Rows by `kip`
-are rules of KIP-1071 (its two lists, what it says in the schema, and what follows) that Kafka does not check;
-they hold with `konvene.streams.mode` = `kip` alone, and after Kafka's, so a request that Kafka refuses is
-refused alike in both modes. The KIP's other rules are among Kafka's: an empty member id, which the KIP allows
-to who joins, is refused in both modes. Expressions for source topics, which Kafka cannot do yet, are refused
-with `kafka` alone.
+Rules by `kafka` are those of Apache Kafka 4.4, in its order and with its codes and messages. Rules by `kip`
+are those of KIP-1071 that Kafka does not check: its two lists, its schema, and their consequences. They apply
+only with `konvene.streams.mode` = `kip`, and after Kafka's, so a request that Kafka rejects has the same
+error in both modes. An empty member id, which the KIP permits when a member joins, is rejected in both modes
+as by Kafka. Expressions for source topics, which Kafka does not support yet, are rejected only in mode
+`kafka`.
 
-Some of these rules Kafka finds out about later, when it configures the topology: see `configure`.
+Kafka detects the violation of some of these rules later, when it configures the topology (`configure`).
 
-An application that keeps the state of a table in its source topic (`topology.optimization`) says the name of
-the topic as source and as changelog. Kafka takes it; the KIP forbids it, so with `kip` it is refused.
+An application that restores a table from its source topic (`topology.optimization`) lists the topic both as
+source and as changelog. Kafka accepts that; the KIP forbids it, so mode `kip` rejects it.
 """
 
 from __future__ import annotations
@@ -39,48 +39,48 @@ from konvene.shard.errors import GroupError
 _JAVA_SPACE = "".join(map(chr, range(ord(" ") + 1)))
 _VALID_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 
-Found = dict[str, object] | None
-"""What the sentence has to be filled with; None if the rule is obeyed."""
-NOTHING_TO_SAY: dict[str, object] = {}
+Violation = dict[str, object] | None
+"""The values of a message's placeholders; None if the rule is not violated."""
+NO_DETAILS: dict[str, object] = {}
 
 
 class Rule(NamedTuple):
-    """One thing that may not be."""
+    """A rule, with the error of its violation."""
 
     id: str
     by: str
     error: Errors
-    sentence: str
-    breach: Callable[[StreamsGroupHeartbeatRequest], Found]
+    message: str
+    violation: Callable[[StreamsGroupHeartbeatRequest], Violation]
 
     def check(self, request: StreamsGroupHeartbeatRequest) -> None:
-        found = self.breach(request)
+        found = self.violation(request)
         if found is not None:
-            raise GroupError(self.error, self.sentence.format(**found))
+            raise GroupError(self.error, self.message.format(**found))
 
 
-# --- breaches of a request's own fields ------------------------------------------------------------
+# --- violations by a request's own fields -----------------------------------------------------------
 
 
-def _when(broken: bool) -> Found:
-    return NOTHING_TO_SAY if broken else None
+def _when(broken: bool) -> Violation:
+    return NO_DETAILS if broken else None
 
 
-def _blank(text: str | None) -> bool:
-    """As Java trims: everything up to the space, and no other white space."""
+def _is_blank(text: str | None) -> bool:
+    """Return whether the text is blank after Java's `trim`, which removes characters up to the space."""
     return text is not None and not text.strip(_JAVA_SPACE)
 
 
-def _listed(topics: list[str]) -> Found:
+def _topics_if_any(topics: list[str]) -> Violation:
     return {"topics": ",".join(topics)} if topics else None
 
 
-def _some_null(request: StreamsGroupHeartbeatRequest) -> bool:
-    given = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
-    return any(tasks is None for tasks in given) and any(tasks is not None for tasks in given)
+def _has_some_null_roles(request: StreamsGroupHeartbeatRequest) -> bool:
+    roles = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    return any(tasks is None for tasks in roles) and any(tasks is not None for tasks in roles)
 
 
-def _counted_changelog(request: StreamsGroupHeartbeatRequest) -> Found:
+def _changelog_with_count(request: StreamsGroupHeartbeatRequest) -> Violation:
     for each in _subtopologies(request):
         for topic in each.state_changelog_topics:
             if topic.partitions:
@@ -88,7 +88,7 @@ def _counted_changelog(request: StreamsGroupHeartbeatRequest) -> Found:
     return None
 
 
-def _task_twice(request: StreamsGroupHeartbeatRequest) -> Found:
+def _duplicate_task(request: StreamsGroupHeartbeatRequest) -> Violation:
     seen = set()
     for tasks in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
         for each in tasks or ():
@@ -103,11 +103,11 @@ def _subtopologies(request: StreamsGroupHeartbeatRequest) -> tuple[wire.Subtopol
     return request.topology.subtopologies if request.topology is not None else ()
 
 
-# --- breaches of the topology ----------------------------------------------------------------------
+# --- violations by the topology ---------------------------------------------------------------------
 
 
 def named_topics(request: StreamsGroupHeartbeatRequest) -> tuple[str, ...]:
-    """All topics that the topology names, each once: the ones to be authorised."""
+    """Return the distinct topics that the topology names, which have to be authorised."""
     named = {}
     for each in _subtopologies(request):
         named.update(dict.fromkeys(each.source_topics))
@@ -117,48 +117,48 @@ def named_topics(request: StreamsGroupHeartbeatRequest) -> tuple[str, ...]:
     return tuple(named)
 
 
-def _internal_names(request: StreamsGroupHeartbeatRequest) -> Found:
-    return _listed([topic for topic in named_topics(request) if topic in INTERNAL_TOPICS])
+def _internal_topic_names(request: StreamsGroupHeartbeatRequest) -> Violation:
+    return _topics_if_any([topic for topic in named_topics(request) if topic in INTERNAL_TOPICS])
 
 
-def _invalid_names(request: StreamsGroupHeartbeatRequest) -> Found:
-    return _listed([topic for topic in named_topics(request) if not _VALID_NAME.fullmatch(topic)])
+def _invalid_topic_names(request: StreamsGroupHeartbeatRequest) -> Violation:
+    return _topics_if_any([topic for topic in named_topics(request) if not _VALID_NAME.fullmatch(topic)])
 
 
-def _id_twice(request: StreamsGroupHeartbeatRequest) -> Found:
-    found = _twice(each.subtopology_id for each in _subtopologies(request))
+def _duplicate_subtopology(request: StreamsGroupHeartbeatRequest) -> Violation:
+    found = _first_duplicate(each.subtopology_id for each in _subtopologies(request))
     return None if found is None else {"subtopology": found}
 
 
-def _without_source(request: StreamsGroupHeartbeatRequest) -> Found:
+def _without_source(request: StreamsGroupHeartbeatRequest) -> Violation:
     for each in _subtopologies(request):
         if not (each.source_topics or each.source_topic_regex or each.repartition_source_topics):
             return {"subtopology": each.subtopology_id}
     return None
 
 
-def _topic_twice(request: StreamsGroupHeartbeatRequest) -> Found:
+def _duplicate_topic(request: StreamsGroupHeartbeatRequest) -> Violation:
     for each in _subtopologies(request):
         for topics in (each.repartition_source_topics, each.state_changelog_topics):
-            found = _twice(topic.name for topic in topics)
+            found = _first_duplicate(topic.name for topic in topics)
             if found is not None:
                 return {"topic": found, "subtopology": each.subtopology_id}
     return None
 
 
-def _config_twice(request: StreamsGroupHeartbeatRequest) -> Found:
+def _duplicate_config(request: StreamsGroupHeartbeatRequest) -> Violation:
     for topic in _internal_topics(request):
-        found = _twice(row.key for row in topic.topic_configs)
+        found = _first_duplicate(row.key for row in topic.topic_configs)
         if found is not None:
             return {"config": found, "topic": topic.name}
     return None
 
 
-def _twice(names: Iterable[str]) -> str | None:
+def _first_duplicate(names: Iterable[str]) -> str | None:
     return next((name for name, times in Counter(names).items() if times > 1), None)
 
 
-def _out_of_bounds(request: StreamsGroupHeartbeatRequest) -> Found:
+def _out_of_bounds(request: StreamsGroupHeartbeatRequest) -> Violation:
     for topic in _internal_topics(request):
         if topic.partitions < 0 or topic.replication_factor < -1:
             return {
@@ -175,40 +175,46 @@ def _internal_topics(request: StreamsGroupHeartbeatRequest) -> Iterable[wire.Top
         yield from each.state_changelog_topics
 
 
-def _index_out_of_range(request: StreamsGroupHeartbeatRequest) -> Found:
+def _index_out_of_range(request: StreamsGroupHeartbeatRequest) -> Violation:
     for each in _subtopologies(request):
         for group in each.copartition_groups:
-            for indexes, listed in (
+            for indexes, count in (
                 (group.source_topics, len(each.source_topics)),
                 (group.source_topic_regex, len(each.source_topic_regex)),
                 (group.repartition_source_topics, len(each.repartition_source_topics)),
             ):
                 for index in indexes:
-                    if not 0 <= index < listed:
+                    if not 0 <= index < count:
                         return {"index": index, "subtopology": each.subtopology_id}
     return None
 
 
-def _repartition_elsewhere(request: StreamsGroupHeartbeatRequest) -> Found:
-    every = _subtopologies(request)
-    taken = {topic for each in every for topic in each.source_topics}
-    taken |= {topic.name for each in every for topic in each.state_changelog_topics}
-    return _first(taken, (topic.name for each in every for topic in each.repartition_source_topics))
+def _conflicting_repartition_topic(request: StreamsGroupHeartbeatRequest) -> Violation:
+    subtopologies = _subtopologies(request)
+    other_topics = {topic for each in subtopologies for topic in each.source_topics}
+    other_topics |= {topic.name for each in subtopologies for topic in each.state_changelog_topics}
+    return _first_conflict(
+        other_topics, (topic.name for each in subtopologies for topic in each.repartition_source_topics)
+    )
 
 
-def _changelog_elsewhere(request: StreamsGroupHeartbeatRequest) -> Found:
-    every = _subtopologies(request)
-    taken = {topic for each in every for topic in (*each.source_topics, *each.repartition_sink_topics)}
-    taken |= {topic.name for each in every for topic in each.repartition_source_topics}
-    return _first(taken, (topic.name for each in every for topic in each.state_changelog_topics))
+def _conflicting_changelog_topic(request: StreamsGroupHeartbeatRequest) -> Violation:
+    subtopologies = _subtopologies(request)
+    other_topics = {
+        topic for each in subtopologies for topic in (*each.source_topics, *each.repartition_sink_topics)
+    }
+    other_topics |= {topic.name for each in subtopologies for topic in each.repartition_source_topics}
+    return _first_conflict(
+        other_topics, (topic.name for each in subtopologies for topic in each.state_changelog_topics)
+    )
 
 
-def _first(taken: set[str], topics: Iterable[str]) -> Found:
-    found = next((topic for topic in topics if topic in taken), None)
+def _first_conflict(other_topics: set[str], topics: Iterable[str]) -> Violation:
+    found = next((topic for topic in topics if topic in other_topics), None)
     return None if found is None else {"topic": found}
 
 
-def _never_written(request: StreamsGroupHeartbeatRequest) -> Found:
+def _unwritten_repartition_topic(request: StreamsGroupHeartbeatRequest) -> Violation:
     writers: dict[str, set[str]] = {}
     for each in _subtopologies(request):
         for topic in each.repartition_sink_topics:
@@ -220,174 +226,182 @@ def _never_written(request: StreamsGroupHeartbeatRequest) -> Found:
     return None
 
 
-def _in_a_cycle(request: StreamsGroupHeartbeatRequest) -> Found:
-    """Take away whoever reads nothing that others have yet to write, until nobody is left."""
-    every = _subtopologies(request)
+def _cyclic_subtopologies(request: StreamsGroupHeartbeatRequest) -> Violation:
+    """Return the subtopologies on a cycle, found by topological sorting."""
+    subtopologies = _subtopologies(request)
     readers: dict[str, list[int]] = {}
-    for at, each in enumerate(every):
+    for index, each in enumerate(subtopologies):
         for topic in each.repartition_source_topics:
-            readers.setdefault(topic.name, []).append(at)
-    waits_for = [0] * len(every)
-    for each in every:
+            readers.setdefault(topic.name, []).append(index)
+    pending_writers = [0] * len(subtopologies)
+    for each in subtopologies:
         for sink in each.repartition_sink_topics:
             for reader in readers.get(sink, ()):
-                waits_for[reader] += 1
-    free = [at for at, count in enumerate(waits_for) if not count]
-    for at in free:
-        for sink in every[at].repartition_sink_topics:
+                pending_writers[reader] += 1
+    processable = [index for index, count in enumerate(pending_writers) if not count]
+    for index in processable:
+        for sink in subtopologies[index].repartition_sink_topics:
             for reader in readers.get(sink, ()):
-                waits_for[reader] -= 1
-                if not waits_for[reader]:
-                    free.append(reader)
-    if len(free) == len(every):
+                pending_writers[reader] -= 1
+                if not pending_writers[reader]:
+                    processable.append(reader)
+    if len(processable) == len(subtopologies):
         return None
-    stuck = {every[at].subtopology_id for at, count in enumerate(waits_for) if count}
-    return {"subtopologies": ", ".join(sorted(stuck))}
+    waiting = {subtopologies[index].subtopology_id for index, count in enumerate(pending_writers) if count}
+    return {"subtopologies": ", ".join(sorted(waiting))}
 
 
 # --- the rules -------------------------------------------------------------------------------------
 
-_R = Errors.INVALID_REQUEST
-_T = Errors.STREAMS_INVALID_TOPOLOGY
+_REQUEST = Errors.INVALID_REQUEST
+_TOPOLOGY = Errors.STREAMS_INVALID_TOPOLOGY
 
 NAMES = (
-    Rule("no-internal-topics", KAFKA, _T,
-         "Use of Kafka internal topics {topics} in a Kafka Streams topology is prohibited.", _internal_names),
-    Rule("valid-topic-names", KAFKA, _T, "Topic names {topics} are not valid topic names.", _invalid_names),
+    Rule("no-internal-topics", KAFKA, _TOPOLOGY,
+         "Use of Kafka internal topics {topics} in a Kafka Streams topology is prohibited.",
+         _internal_topic_names),
+    Rule("valid-topic-names", KAFKA, _TOPOLOGY, "Topic names {topics} are not valid topic names.",
+         _invalid_topic_names),
 )  # fmt: skip
-"""What is checked of a topology before its topics are authorised."""
+"""Rules of a topology that are checked before its topics are authorised."""
 
 NO_EXPRESSIONS = (
-    Rule("no-expressions", KAFKA, _R, "Regular expressions for source topics are not supported yet.",
+    Rule("no-expressions", KAFKA, _REQUEST, "Regular expressions for source topics are not supported yet.",
          lambda r: _when(any(each.source_topic_regex for each in _subtopologies(r)))),
 )  # fmt: skip
-"""What Kafka cannot do yet, and KIP-1071 promises."""
+"""Rules against features of KIP-1071 that Kafka does not support yet."""
 
 ALWAYS = (
-    Rule("member-id", KAFKA, _R, "MemberId can't be empty.", lambda r: _when(_blank(r.member_id))),
-    Rule("group-id", KAFKA, _R, "GroupId can't be empty.", lambda r: _when(_blank(r.group_id))),
-    Rule("instance-id", KAFKA, _R, "InstanceId can't be empty.", lambda r: _when(_blank(r.instance_id))),
-    Rule("rack-id", KAFKA, _R, "RackId can't be empty.", lambda r: _when(_blank(r.rack_id))),
+    Rule("member-id", KAFKA, _REQUEST, "MemberId can't be empty.", lambda r: _when(_is_blank(r.member_id))),
+    Rule("group-id", KAFKA, _REQUEST, "GroupId can't be empty.", lambda r: _when(_is_blank(r.group_id))),
+    Rule("instance-id", KAFKA, _REQUEST, "InstanceId can't be empty.",
+         lambda r: _when(_is_blank(r.instance_id))),
+    Rule("rack-id", KAFKA, _REQUEST, "RackId can't be empty.", lambda r: _when(_is_blank(r.rack_id))),
 )  # fmt: skip
 
 JOINING = (
-    Rule("rebalance-timeout", KAFKA, _R, "RebalanceTimeoutMs must be provided in first request.",
+    Rule("rebalance-timeout", KAFKA, _REQUEST, "RebalanceTimeoutMs must be provided in first request.",
          lambda r: _when(r.rebalance_timeout_ms == -1)),
-    Rule("no-active-tasks", KAFKA, _R, "ActiveTasks must be empty when (re-)joining.",
+    Rule("no-active-tasks", KAFKA, _REQUEST, "ActiveTasks must be empty when (re-)joining.",
          lambda r: _when(r.active_tasks is None or bool(r.active_tasks))),
-    Rule("no-standby-tasks", KAFKA, _R, "StandbyTasks must be empty when (re-)joining.",
+    Rule("no-standby-tasks", KAFKA, _REQUEST, "StandbyTasks must be empty when (re-)joining.",
          lambda r: _when(r.standby_tasks is None or bool(r.standby_tasks))),
-    Rule("no-warmup-tasks", KAFKA, _R, "WarmupTasks must be empty when (re-)joining.",
+    Rule("no-warmup-tasks", KAFKA, _REQUEST, "WarmupTasks must be empty when (re-)joining.",
          lambda r: _when(r.warmup_tasks is None or bool(r.warmup_tasks))),
-    Rule("topology-on-join", KAFKA, _R, "Topology must be non-null when (re-)joining.",
+    Rule("topology-on-join", KAFKA, _REQUEST, "Topology must be non-null when (re-)joining.",
          lambda r: _when(r.topology is None)),
-    Rule("changelog-without-count", KAFKA, _T,
+    Rule("changelog-without-count", KAFKA, _TOPOLOGY,
          "Changelog topic {topic} must have an undefined partition count, but it is set to {partitions}.",
-         _counted_changelog),
-    Rule("rebalance-timeout-positive", KIP, _R, "RebalanceTimeoutMs must be larger than zero.",
+         _changelog_with_count),
+    Rule("rebalance-timeout-positive", KIP, _REQUEST, "RebalanceTimeoutMs must be larger than zero.",
          lambda r: _when(r.rebalance_timeout_ms <= 0)),
-    Rule("topology-epoch", KIP, _T, "Topology epoch must be non-negative.",
+    Rule("topology-epoch", KIP, _TOPOLOGY, "Topology epoch must be non-negative.",
          lambda r: _when(r.topology is not None and r.topology.epoch < 0)),
-    Rule("topology-not-empty", KIP, _T, "Topology must have a subtopology.",
+    Rule("topology-not-empty", KIP, _TOPOLOGY, "Topology must have a subtopology.",
          lambda r: _when(not _subtopologies(r))),
-    Rule("subtopology-once", KIP, _T, "Subtopology {subtopology} is listed more than once.", _id_twice),
-    Rule("subtopology-reads", KIP, _T, "No source topics found for subtopology {subtopology}",
+    Rule("subtopology-once", KIP, _TOPOLOGY, "Subtopology {subtopology} is listed more than once.",
+         _duplicate_subtopology),
+    Rule("subtopology-reads", KIP, _TOPOLOGY, "No source topics found for subtopology {subtopology}",
          _without_source),
-    Rule("topic-once", KIP, _T, "Topic {topic} is listed more than once in subtopology {subtopology}.",
-         _topic_twice),
-    Rule("config-once", KIP, _T, "Config {config} of topic {topic} is listed more than once.", _config_twice),
-    Rule("bounds", KIP, _T,
+    Rule("topic-once", KIP, _TOPOLOGY, "Topic {topic} is listed more than once in subtopology {subtopology}.",
+         _duplicate_topic),
+    Rule("config-once", KIP, _TOPOLOGY, "Config {config} of topic {topic} is listed more than once.",
+         _duplicate_config),
+    Rule("bounds", KIP, _TOPOLOGY,
          "Topic {topic} cannot have {partitions} partitions and replication factor {replication_factor}.",
          _out_of_bounds),
-    Rule("repartition-name", KIP, _T,
+    Rule("repartition-name", KIP, _TOPOLOGY,
          "Repartition topic {topic} must not be a source topic or a changelog topic as well.",
-         _repartition_elsewhere),
-    Rule("changelog-name", KIP, _T,
+         _conflicting_repartition_topic),
+    Rule("changelog-name", KIP, _TOPOLOGY,
          "Changelog topic {topic} must not be a source topic or a repartition topic as well.",
-         _changelog_elsewhere),
-    Rule("repartition-fed", KIP, _T,
+         _conflicting_changelog_topic),
+    Rule("repartition-fed", KIP, _TOPOLOGY,
          "Repartition source topic {topic} of subtopology {subtopology} is not a repartition sink topic of "
-         "another subtopology.", _never_written),
-    Rule("copartition-index", KIP, _T,
+         "another subtopology.", _unwritten_repartition_topic),
+    Rule("copartition-index", KIP, _TOPOLOGY,
          "Index {index} in the copartition groups of subtopology {subtopology} is out of range.",
          _index_out_of_range),
-    Rule("no-cycle", KIP, _T, "Subtopologies wait for each other's repartition topics: {subtopologies}.",
-         _in_a_cycle),
+    Rule("no-cycle", KIP, _TOPOLOGY,
+         "Subtopologies wait for each other's repartition topics: {subtopologies}.",
+         _cyclic_subtopologies),
 )  # fmt: skip
-"""What is checked of who joins: epoch 0."""
+"""Rules of requests that join (epoch 0)."""
 
 LEAVING = (
-    Rule("instance-on-static-leave", KAFKA, _R, "InstanceId can't be null.",
+    Rule("instance-on-static-leave", KAFKA, _REQUEST, "InstanceId can't be null.",
          lambda r: _when(r.member_epoch == LEAVE_STATIC and r.instance_id is None)),
-    Rule("member-epoch", KAFKA, _R,
+    Rule("member-epoch", KAFKA, _REQUEST,
          "MemberEpoch is {epoch}, but must be greater than or equal to -2.",
          lambda r: {"epoch": r.member_epoch} if r.member_epoch < LEAVE_STATIC else None),
 )  # fmt: skip
-"""What is checked of negative epochs."""
+"""Rules of requests with a negative epoch."""
 
 OWNED = (
-    Rule("all-task-types", KAFKA, _R, "If one task-type is non-null, all must be non-null.",
-         lambda r: _when(_some_null(r))),
+    Rule("all-task-types", KAFKA, _REQUEST, "If one task-type is non-null, all must be non-null.",
+         lambda r: _when(_has_some_null_roles(r))),
 )  # fmt: skip
 
 NOT_JOINING = (
-    Rule("no-topology", KAFKA, _R, "Topology can only be provided when (re-)joining.",
+    Rule("no-topology", KAFKA, _REQUEST, "Topology can only be provided when (re-)joining.",
          lambda r: _when(r.topology is not None)),
-    Rule("tasks-once", KIP, _R,
+    Rule("tasks-once", KIP, _REQUEST,
          "Task {partition} of subtopology {subtopology} is listed more than once in ActiveTasks, "
-         "StandbyTasks and WarmupTasks.", _task_twice),
+         "StandbyTasks and WarmupTasks.", _duplicate_task),
 )  # fmt: skip
 
 RULES = NAMES + NO_EXPRESSIONS + ALWAYS + JOINING + LEAVING + OWNED + NOT_JOINING
-"""All rules that a request is held against by itself."""
+"""All rules that depend on the request only."""
 
 
-def _kafkas_first(*groups: tuple[Rule, ...]) -> dict[str, tuple[Rule, ...]]:
-    """The rules of a mode in the order in which they are checked."""
+def _rules_by_mode(*groups: tuple[Rule, ...]) -> dict[str, tuple[Rule, ...]]:
+    """Return the rules of each mode in the order in which they are checked."""
     rules = tuple(rule for group in groups for rule in group)
-    kafkas = tuple(rule for rule in rules if rule.by == KAFKA)
-    kept = tuple(rule for rule in kafkas if rule not in NO_EXPRESSIONS)
-    return {KAFKA: kafkas, KIP: kept + tuple(rule for rule in rules if rule.by == KIP)}
+    kafka_rules = tuple(rule for rule in rules if rule.by == KAFKA)
+    kept = tuple(rule for rule in kafka_rules if rule not in NO_EXPRESSIONS)
+    return {KAFKA: kafka_rules, KIP: kept + tuple(rule for rule in rules if rule.by == KIP)}
 
 
-_OF_JOIN = _kafkas_first(NAMES, NO_EXPRESSIONS, ALWAYS, JOINING, OWNED)
-_OF_STAY = _kafkas_first(ALWAYS, OWNED, NOT_JOINING)
-_OF_LEAVE = _kafkas_first(ALWAYS, LEAVING, OWNED, NOT_JOINING)
-_OF_MISPLACED = _kafkas_first(NAMES, NO_EXPRESSIONS, ALWAYS, LEAVING, OWNED, NOT_JOINING)
+_JOIN_RULES = _rules_by_mode(NAMES, NO_EXPRESSIONS, ALWAYS, JOINING, OWNED)
+_STAY_RULES = _rules_by_mode(ALWAYS, OWNED, NOT_JOINING)
+_LEAVE_RULES = _rules_by_mode(ALWAYS, LEAVING, OWNED, NOT_JOINING)
+_UNEXPECTED_TOPOLOGY_RULES = _rules_by_mode(NAMES, NO_EXPRESSIONS, ALWAYS, LEAVING, OWNED, NOT_JOINING)
 
 
 def check_names(request: StreamsGroupHeartbeatRequest) -> None:
-    """The topics that are named, before anybody asks whether the client may see them."""
+    """Check the topic names of a topology, before its topics are authorised. Raises `GroupError`."""
     if request.topology is not None:
         for rule in NAMES:
             rule.check(request)
 
 
 def check_request(request: StreamsGroupHeartbeatRequest, mode: str) -> None:
-    """What is wrong with a request, whatever the group is. Includes `check_names`."""
+    """Check what does not depend on the group, including `check_names`. Raises `GroupError`."""
     if request.member_epoch == JOIN:
-        rules = _OF_JOIN
+        rules = _JOIN_RULES
     elif request.topology is not None:
-        rules = _OF_MISPLACED
+        rules = _UNEXPECTED_TOPOLOGY_RULES
     else:
-        rules = _OF_STAY if request.member_epoch > JOIN else _OF_LEAVE
+        rules = _STAY_RULES if request.member_epoch > JOIN else _LEAVE_RULES
     for rule in rules[mode]:
         rule.check(request)
 
 
-# --- held against the group ------------------------------------------------------------------------
+# --- checks against the group -------------------------------------------------------------------------
 
 
 def topology_after(current: Topology | None, sent: wire.Topology, mode: str) -> Topology:
-    """The topology that the group has once a member has joined with this one. `current` itself if it stays.
+    """Return the group's topology after a member joined with this one; `current` itself if it stays.
 
-    mode kafka: the first one stays; an older epoch is taken (the member is told STALE_TOPOLOGY), anything
-    else that differs is refused. mode kip, by the epoch that is sent:
+    Mode `kafka`: the group's topology stays; a topology of an older epoch is accepted (the member gets status
+    STALE_TOPOLOGY), any other difference is rejected. Mode `kip`, by the epoch that was sent:
 
-        the group's       has to be the same topology, else STREAMS_INVALID_TOPOLOGY_EPOCH
-        the next one      replaces the group's, also where it is equal but for its epoch
-        one further on    STREAMS_INVALID_TOPOLOGY_EPOCH
-        an older one      STREAMS_TOPOLOGY_FENCED, also while the group is empty"""
+        the group's     the topologies must be equal, else STREAMS_INVALID_TOPOLOGY_EPOCH
+        the next one    replaces the group's topology, even if only the epoch differs
+        a later one     STREAMS_INVALID_TOPOLOGY_EPOCH
+        an older one    STREAMS_TOPOLOGY_FENCED, even while the group is empty
+
+    Raises `GroupError`."""
     validate_request(sent)
     if current is None:
         return Topology.from_request(sent)
@@ -397,11 +411,11 @@ def topology_after(current: Topology | None, sent: wire.Topology, mode: str) -> 
         raise GroupError(Errors.INVALID_REQUEST, "Topology updates are not supported yet.")
     if sent.epoch == current.epoch + 1:
         return Topology.from_request(sent)
-    raise _refused(current.epoch, sent.epoch)
+    raise _topology_rejection(current.epoch, sent.epoch)
 
 
-def _refused(known: int, sent: int) -> GroupError:
-    """Why a topology is neither the group's nor its next one, and what there is to do."""
+def _topology_rejection(known: int, sent: int) -> GroupError:
+    """Return the error of a topology that neither equals the group's nor has the next epoch."""
     if sent < known:
         return GroupError(
             Errors.STREAMS_TOPOLOGY_FENCED,
@@ -424,9 +438,9 @@ def _refused(known: int, sent: int) -> GroupError:
 def check_tasks(
     request: StreamsGroupHeartbeatRequest, topology: Topology, configured: ConfiguredTopology, mode: str
 ) -> None:
-    """The tasks that a member says it owns exist.
+    """Check that the tasks in a member's list of owned tasks exist. Raises INVALID_REQUEST.
 
-    mode kafka: only once the group is ready. mode kip: ids always, partitions once they are known."""
+    Mode `kafka`: only if the topology is ready. Mode `kip`: ids always, partitions if they are known."""
     if mode == KAFKA and not configured.is_ready:
         return
     for owned in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
@@ -440,7 +454,7 @@ def _check_task(owned: TaskIds, topology: Topology, configured: ConfiguredTopolo
         raise GroupError(Errors.INVALID_REQUEST, f"Subtopology {name} does not exist in the topology.")
     count = configured.tasks.get(name)
     if count is None or topology.subtopologies[name].source_topic_regex:
-        return  # The largest topic that an expression matched may have gone, and a member not know it yet.
+        return  # The largest matching topic may have been deleted, which the member does not know yet.
     for partition in owned.partitions:
         if not 0 <= partition < count:
             raise GroupError(
@@ -451,7 +465,7 @@ def _check_task(owned: TaskIds, topology: Topology, configured: ConfiguredTopolo
 
 
 def check_offsets(request: StreamsGroupHeartbeatRequest) -> None:
-    """A task's offset is told once, and so is its end offset."""
+    """Check that each task has at most one offset and one end offset. Raises INVALID_REQUEST."""
     for offsets in (request.task_offsets, request.task_end_offsets):
         seen = set()
         for each in offsets or ():

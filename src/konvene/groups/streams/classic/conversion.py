@@ -283,7 +283,7 @@ def _members(
         revoking.append(runs - owned_by_any)
         owned_by_any |= runs
         if not member.assignment:
-            # Its leader has not assigned since it joined: it was not told to revoke anything.
+            # Its leader has not assigned since it joined: it has nothing to revoke.
             active |= revoking.pop()
             revoking.append(set())
         on_process |= {(metadata.info.process_id, task) for task in active}

@@ -12,8 +12,8 @@
     an error                                a missing source topic, or a requested shutdown
 
 Which copies a member has is not taken from its JoinGroup: the classic protocol does not distinguish assigned
-copies from leftovers on its disk. It has the copies that it was assigned, and drops those that it is told to.
-"""
+copies from leftovers on its disk. It has the copies that it was assigned, and drops those that the assignment
+revokes."""
 
 from __future__ import annotations
 

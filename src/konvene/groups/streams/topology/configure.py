@@ -5,7 +5,7 @@ The steps are those of Kafka's InternalTopicManager; the first that fails decide
     step                                                          fails with
     1. every source topic exists, and every expression matches
        a topic                                                    MISSING_SOURCE_TOPICS
-    2. repartition topics: as the topology says, or as many
+    2. repartition topics: as the topology specifies, or as many
        partitions as the largest source of their writer           (the topology is rejected)
     3. copartitioned topics have as many partitions               INCORRECTLY_PARTITIONED_TOPICS
     4. changelogs: as many as the largest source                  (the topology is rejected)

@@ -11,11 +11,11 @@ The shell resolves them as for consumer groups (`consumer.work`), all expression
 A timer covers the last two, so the heartbeat of a stable member costs the same with and without expressions.
 
 The result is soft state: Kafka 4.4 has no record for it. A coordinator that was just loaded does not know
-which topics its groups read. It requests a resolution at once; until the result arrives such a group stays as
-its records say: a ready group stays ready, members keep their tasks and reconcile towards the last target, no
-new target is computed, and the epoch is bumped only for changes of members. The group's hash covers the
-matched topics; if the result has the same hash nothing changes, and if topics changed meanwhile the epoch is
-bumped once. A group that was not ready has no tasks to lose, and stays without.
+which topics its groups read. It requests a resolution at once; until the result arrives the group has the
+state of its records: a ready group stays ready, members keep their tasks and reconcile towards the last
+target, no new target is computed, and the epoch is bumped only for changes of members. The group's hash
+covers the matched topics; if the result has the same hash nothing changes, and if topics changed meanwhile
+the epoch is bumped once. A group that was not ready has no tasks to lose, and stays without.
 
 A deleted topic is dropped as soon as the topics image lacks it, without a resolution. An empty group keeps
 its last matches, for requests that move its offsets and need to know what it reads.

@@ -4,7 +4,7 @@ It lists the topics that each subtopology reads, writes and keeps its state in; 
 that depends on the existing topics, and `configure` computes it. A topology is built once, when a member
 sends it or the log is read, and everything that is read from it repeatedly is computed then.
 
-Two topologies are equal if Kafka says so: same epoch, same subtopologies by id, and within each the same
+Two topologies are equal as in Kafka: same epoch, same subtopologies by id, and within each the same
 lists in the same order. The order of the subtopologies does not count.
 
 Still ugly: where Kafka's result depends on the iteration order of a hash table, ours has to iterate in that

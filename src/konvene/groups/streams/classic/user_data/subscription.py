@@ -41,7 +41,7 @@ Task = tuple[str, int]
 
 
 class UserDataError(ValueError):
-    """The user data cannot be decoded; the message says why."""
+    """The user data cannot be decoded, for the reason in the message."""
 
 
 @dataclass(frozen=True, slots=True)
