@@ -4,7 +4,7 @@ With several workers (pytest-xdist, `--dist loadfile`) one worker runs all tests
 a broker or a JVM, and one runs all tests that need Spark. The longest files start first. Tests that wait
 alternate with tests that compute, so that one worker more than there are processors keeps all of them busy.
 
-`--quick` (`make test`) runs every test, with fewer seeds and generated examples (`tests.depth`).
+`--quick` (`make test`) runs fewer seeds and generated examples (`tests.depth`), and no test marked `deep`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ RANKS = {name: n for n, name in enumerate(WAIT)} | {name: 2 * n + 1.5 for n, nam
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="fewer seeds and generated examples per test")
+    parser.addoption("--quick", action="store_true", help="fewer seeds and generated examples; no deep tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -163,7 +163,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A failed test of another program runs once more, since a machine that stood still for seconds is no fault
     of the broker. The summary shows both runs. `-p no:rerunfailures` turns this off, to find flaky tests."""
     if depth.quick:
-        _leave_out_seeds(config, items)
+        _keep_first(config, items)
     last = 2 * len(RANKS)
     items.sort(key=lambda item: RANKS.get(unit(item.path.relative_to(HERE).as_posix()), last))
     for item in items:
@@ -174,15 +174,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.external)
 
 
-def _leave_out_seeds(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the first seeds of each test with a parameter `seed`, for each value of its other parameters."""
+def _keep_first(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Drop deep tests, and all but the first seeds of each test that has a parameter `seed`."""
     seeds: defaultdict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    dropped = {id(item) for item in items if item.get_closest_marker("deep")}
     for item in items:
         params = getattr(getattr(item, "callspec", None), "params", {})
         if "seed" in params:
             others = {name: value for name, value in params.items() if name != "seed"}
             seeds[item.nodeid.partition("[")[0], repr(others)].append(item)
-    dropped = {id(item) for tests in seeds.values() for item in tests[depth.seeds(len(tests)) :]}
+    for tests in seeds.values():
+        dropped.update(id(item) for item in tests[depth.seeds(len(tests)) :])
     config.hook.pytest_deselected(items=[item for item in items if id(item) in dropped])
     items[:] = [item for item in items if id(item) not in dropped]
 

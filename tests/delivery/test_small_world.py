@@ -218,6 +218,7 @@ class World:
         assert (self.core.start_offset, self.core.end_offset) == (self.end, self.end), "not all was delivered"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("log, most_writes, dead_letters", WORLDS)
 def test_every_state_is_sound_and_leads_to_the_end(log: Log, most_writes: int, dead_letters: bool) -> None:
     def after(path: tuple[Action, ...]) -> World:

@@ -54,6 +54,7 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(function.__kwdefaults__, "most_records", 500)
 
 
+@pytest.mark.deep
 def test_what_is_held_does_not_grow_with_the_log(tmp_path: Path, little_room: None) -> None:
     """Eight times the log, of the same groups: each step needs about as much, for its lists of files a bit
     more."""

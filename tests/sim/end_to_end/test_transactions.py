@@ -57,6 +57,7 @@ def test_a_marker_that_is_not_written_leaves_a_transaction_open(monkeypatch: pyt
     assert broken() in ("NothingStaysOpen", "ExactlyOnce")
 
 
+@pytest.mark.deep
 def test_a_restart_that_forgets_what_ends_leaves_transactions_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clients wait for ever."""
     load = TransactionShard.load

@@ -45,6 +45,7 @@ GROWS = Scenario(
 """Four tasks with state on one process; another one comes, and is to have two of them."""
 
 
+@pytest.mark.deep
 def test_seven_of_ten_cold_handovers_are_spared() -> None:
     """The bar of the yardstick: as many scenarios as Kafka's own has, and it is the same ones both times."""
     without, with_warmups = all_of_them()

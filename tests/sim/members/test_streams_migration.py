@@ -78,6 +78,7 @@ def test_who_comes_back_with_the_other_protocol_has_its_process_and_its_name() -
     assert (new.name, new.instance_id, new.process_id) == (old.name, old.instance_id, old.process_id)
 
 
+@pytest.mark.deep
 def test_runs_move_groups_both_ways() -> None:
     """Seeds that never move a group would invariant nothing."""
     counts = [simulate(Run(seed, (KIND,), 3_000)).counts for seed in range(12)]

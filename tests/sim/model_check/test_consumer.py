@@ -21,6 +21,7 @@ def search(members: int = 2, partitions: int = 2, faults: int = 0, *, static: in
     return ConsumerGroupModel(members, partitions, faults, static=static).search()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("members", "partitions", "faults", "static", "states"),
     [(2, 2, 0, 0, 5_682), (2, 1, 1, 0, 10_000), (2, 1, 0, 1, 5_000)],

@@ -86,6 +86,7 @@ REACHED = {
 }  # fmt: skip
 
 
+@pytest.mark.deep
 def test_every_fault_strikes_and_every_state_and_answer_is_reached() -> None:
     """L8: invariants of a state means little if no seed reaches it."""
     drawn = [Options.drawn(Random(seed)) for seed in range(200)]

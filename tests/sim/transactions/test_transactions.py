@@ -58,6 +58,7 @@ REACHED = {
 }  # fmt: skip
 
 
+@pytest.mark.deep
 def test_every_fault_strikes_and_every_answer_is_reached() -> None:
     """L8: invariants of a state means little if no seed reaches it."""
     counts: Counter[str] = Counter()

@@ -102,6 +102,7 @@ def test_a_run_is_played_from_its_lines() -> None:
     assert begun > 3
 
 
+@pytest.mark.deep
 def test_a_bug_in_share_groups_shrinks_to_a_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
     """An administrator alters the offsets of a group that is read: one member, few lines."""
     sound: Any = offsets._to_alter

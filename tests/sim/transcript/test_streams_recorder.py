@@ -117,6 +117,7 @@ def test_a_run_is_played_from_its_lines() -> None:
     assert epochs > 4
 
 
+@pytest.mark.deep
 def test_a_bug_in_streams_groups_shrinks_to_a_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is seen to have anything, so each is given at once what others run: two members, few lines."""
     monkeypatch.setattr(StreamsGroup, "processes", lambda group, role, subtopology, partition: frozenset())
