@@ -50,6 +50,7 @@ Patch = pytest.MonkeyPatch
 # --- a core without bugs ---------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_default_bounds_have_no_violation() -> None:
     """Two members, two partitions, one fault: the search is complete, with the pinned numbers."""
     report = check_model()
