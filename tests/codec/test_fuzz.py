@@ -24,7 +24,7 @@ import pytest
 from tests.codec.mutations import mutated
 from tests.codec.strategies import WHOLE, versions_of
 
-from konvene.broker.net.frames import read_head, skip_tags
+from konvene.broker.net.frames import read_frame_header, skip_tags
 from konvene.cli import wire
 from konvene.cli.log.decoding import control_facts, decoder_of
 from konvene.client.consumer import protocol
@@ -154,7 +154,7 @@ def a_message(cls: Any, data: bytes) -> None:
 
 
 def a_head(data: bytes) -> None:
-    skip_tags(data, read_head(data, 0, len(data)).body, len(data))
+    skip_tags(data, read_frame_header(data, 0, len(data)).body, len(data))
 
 
 def a_record(table: dict[int, coordinator.RecordType], data: bytes) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from konvene.broker.catalogue import MAX_METADATA_BATCH_BYTES, ClusterCatalogue
 from konvene.broker.groups.audit import Audit
 from konvene.broker.groups.coordinators import GroupCoordinators
-from konvene.broker.net.admission import Admission
 from konvene.broker.net.client_metrics import Telemetry
+from konvene.broker.net.connection_quotas import ConnectionQuotas
 from konvene.broker.net.fetch_sessions import FetchSessions
 from konvene.broker.net.frame_buffers import FrameBufferPool
 from konvene.broker.net.frames import routes
@@ -158,7 +158,7 @@ class Broker:
             loop=self.loop,
             settings=self.settings,
             routes=routes(HANDLERS, self.services),
-            admission=Admission(lambda: self.settings.config),
+            connection_quotas=ConnectionQuotas(lambda: self.settings.config),
             request_scheduler=RequestScheduler(self.loop),
             response_cache=self.response_cache,
             heartbeat_purgatory=self.heartbeat_purgatory,

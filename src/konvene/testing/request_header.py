@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.net.authorizer import REQUIRED_PERMISSIONS, ResourceType, resources
-from konvene.broker.net.frames import Head, read_head, skip_tags
+from konvene.broker.net.frames import FrameHeader, read_frame_header, skip_tags
 from konvene.codec.compile import decode_from
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
@@ -36,9 +36,9 @@ class ProxiedRequest:
         self.broker = broker
         self.frame = frame
         try:
-            self.head = read_head(frame, 4, len(frame))
+            self.head = read_frame_header(frame, 4, len(frame))
         except CodecError:
-            self.head = Head(-1, -1, -1, "", len(frame))
+            self.head = FrameHeader(-1, -1, -1, "", len(frame))
 
     def __repr__(self) -> str:
         return f"<{self.api_name} v{self.version} of client {self.client_id}>"
@@ -158,7 +158,7 @@ def _identity(row: Any) -> tuple[str, str | None, int | None]:
     return row.member_id, instance, None
 
 
-def _acks(frame: bytes, head: Head, version: int) -> int:
+def _acks(frame: bytes, head: FrameHeader, version: int) -> int:
     """Return the acks of a Produce, which follow the transactional id."""
     at = head.body
     try:

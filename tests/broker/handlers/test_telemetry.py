@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.broker.hostile.wire import Target, started
 
-from konvene.broker.net.client_metrics import MOST_REMEMBERED, PUSH_INTERVAL_MS, REMEMBERED_MS, Telemetry
+from konvene.broker.net.client_metrics import INSTANCE_TTL_MS, MAX_INSTANCES, PUSH_INTERVAL_MS, Telemetry
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.errors import Errors
@@ -144,10 +144,10 @@ def test_time_and_numbers_bound_what_is_remembered() -> None:
     first = Uuid(b"f" * 16)
     subscription = telemetry.subscriptions(first, "a").subscription_id
     ends: Any = pushes(terminating=True)(first, subscription)
-    for wait, error in ((0, NONE), (PUSH_INTERVAL_MS, INVALID), (REMEMBERED_MS, NONE)):
+    for wait, error in ((0, NONE), (PUSH_INTERVAL_MS, INVALID), (INSTANCE_TTL_MS, NONE)):
         clock.now_ms += wait
         assert telemetry.push(ends, "a").error_code == error
-    for number in range(MOST_REMEMBERED):
+    for number in range(MAX_INSTANCES):
         telemetry.subscriptions(Uuid((1 << 64 | number).to_bytes(16, "big")), number)
-    assert repr(telemetry) == f"<telemetry: {MOST_REMEMBERED} clients>"
+    assert repr(telemetry) == f"<telemetry: {MAX_INSTANCES} clients>"
     assert not telemetry.push(ends, "a").error_code

@@ -66,8 +66,8 @@ def test_row_60_a_reader_that_never_reads_is_not_read_from(tmp_path: Path) -> No
         for _ in range(20):
             await asyncio.sleep(0.02)
         assert rss_mib() - before < 60
-        (connection,) = [c for c in broker.network.connections if c.is_blocked]
-        assert connection.bytes_ahead < 4 << 20
+        (connection,) = [c for c in broker.network.connections if c.is_write_blocked]
+        assert connection.unprocessed_bytes < 4 << 20
         writer.transport.abort()
 
     with_broker(tmp_path, test)

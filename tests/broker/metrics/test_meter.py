@@ -128,8 +128,8 @@ def test_intervals_are_counted_read_or_unread() -> None:
     counts.answered(68, ConsumerGroupHeartbeatResponse(heartbeat_interval_ms=5000))
     counts.answered(68, ConsumerGroupHeartbeatResponse(error_code=25, heartbeat_interval_ms=5000))
     for _ in range(3):
-        counts.answered_again(CachedResponse(bytes(8), (68, 1000)))
-    counts.answered_again(CachedResponse(bytes(8), (18, 0)))
+        counts.cached_response_sent(CachedResponse(bytes(8), (68, 1000)))
+    counts.cached_response_sent(CachedResponse(bytes(8), (18, 0)))
     assert (counts.heartbeat_intervals().count, counts.heartbeat_intervals().total) == (4, 8.0)
     assert heartbeat_interval_of(HeartbeatResponse()) == 0
 

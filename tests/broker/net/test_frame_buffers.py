@@ -13,7 +13,7 @@ from tests.broker.running import exchange, running
 
 from konvene.broker.broker import Broker
 from konvene.broker.handlers import produce
-from konvene.broker.net.frame_buffers import KEPT_BYTES, FrameBufferPool
+from konvene.broker.net.frame_buffers import MAX_FREE_BYTES, FrameBufferPool
 from konvene.codec.batches import build_simple
 from konvene.codec.compile import decode, encode
 from konvene.errors import Errors
@@ -27,57 +27,57 @@ Run = Callable[[Coroutine[None, None, None]], None]
 RUNS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 
 
-class Filling:
-    """Somebody whose frame is being read."""
+class FrameReader:
+    """A connection that is reading a large frame."""
 
     def __init__(self) -> None:
         self.paused = False
 
-    def pause_filling(self) -> None:
+    def pause_frame(self) -> None:
         self.paused = True
 
-    def resume_filling(self) -> None:
+    def resume_frame(self) -> None:
         self.paused = False
 
 
-def test_a_buffer_is_lent_again_and_not_too_much_is_kept():
-    intake = FrameBufferPool(1 << 30)
-    first = intake.lend(MIB, MIB)
+def test_released_buffers_are_reused_up_to_a_limit():
+    buffers = FrameBufferPool(1 << 30)
+    first = buffers.acquire(MIB, MIB)
     assert len(first) >= MIB
-    intake.give_back(first)
-    assert intake.lend(MIB - 5, 10) is first
-    other = intake.lend(MIB, MIB)
+    buffers.release(first)
+    assert buffers.acquire(MIB - 5, 10) is first
+    other = buffers.acquire(MIB, MIB)
     assert other is not first
-    large = [intake.lend(9 * MIB, 9 * MIB) for _ in range(3)]
+    large = [buffers.acquire(9 * MIB, 9 * MIB) for _ in range(3)]
     for buffer in large:
-        intake.give_back(buffer)
-    kept = [intake.lend(9 * MIB, 9 * MIB) for _ in range(3)]
-    assert sum(any(k is b for b in large) for k in kept) == KEPT_BYTES // (9 * MIB)
+        buffers.release(buffer)
+    kept = [buffers.acquire(9 * MIB, 9 * MIB) for _ in range(3)]
+    assert sum(any(k is b for b in large) for k in kept) == MAX_FREE_BYTES // (9 * MIB)
 
 
-def test_the_smallest_that_suffices_is_lent_else_the_largest_and_the_smallest_are_let_go():
-    intake = FrameBufferPool(1 << 30)
+def test_best_fitting_buffer_is_acquired_and_smallest_is_dropped():
+    buffers = FrameBufferPool(1 << 30)
     small, middle, large = bytearray(MIB), bytearray(3 * MIB), bytearray(6 * MIB)
     for buffer in (large, small, middle):
-        intake.give_back(buffer)
-    assert intake.lend(2 * MIB, MIB) is middle
-    assert intake.lend(9 * MIB, MIB) is large
-    assert intake.lend(9 * MIB, MIB) is small
-    assert len(intake.lend(9 * MIB, MIB)) == MIB
+        buffers.release(buffer)
+    assert buffers.acquire(2 * MIB, MIB) is middle
+    assert buffers.acquire(9 * MIB, MIB) is large
+    assert buffers.acquire(9 * MIB, MIB) is small
+    assert len(buffers.acquire(9 * MIB, MIB)) == MIB
     for buffer in (small, large, middle, bytearray(7 * MIB)):
-        intake.give_back(buffer)
-    assert intake.lend(MIB, MIB) is middle, "the small one made room"
+        buffers.release(buffer)
+    assert buffers.acquire(MIB, MIB) is middle, "the smallest was dropped"
 
 
-def test_a_new_buffer_is_as_large_as_what_has_come_and_grows_with_it():
-    """A hundred megabytes that are announced and do not come take no memory."""
-    intake = FrameBufferPool(1 << 30)
+def test_new_buffer_grows_with_the_received_bytes():
+    """A hundred megabytes that are announced but never sent take no memory."""
+    buffers = FrameBufferPool(1 << 30)
     need = 100 * MIB
-    buffer = intake.lend(need, 100_000)
+    buffer = buffers.acquire(need, 100_000)
     sizes = [len(buffer)]
     buffer[:3] = b"abc"
     while len(buffer) < need:
-        buffer = intake.exchange(buffer, need)
+        buffer = buffers.grow(buffer, need)
         sizes.append(len(buffer))
         assert buffer[:3] == b"abc"
     assert sizes[0] == 128 * 1024
@@ -85,28 +85,28 @@ def test_a_new_buffer_is_as_large_as_what_has_come_and_grows_with_it():
     assert all(after == min(4 * before, need) for before, after in pairwise(sizes))
 
 
-def test_beyond_the_bound_only_the_oldest_is_read_on():
-    intake = FrameBufferPool(100)
-    old, middle, young = Filling(), Filling(), Filling()
-    intake.came(old, 10)
-    intake.came(middle, 80)
+def test_above_the_limit_only_the_oldest_frame_is_read():
+    buffers = FrameBufferPool(100)
+    old, middle, young = FrameReader(), FrameReader(), FrameReader()
+    buffers.received(old, 10)
+    buffers.received(middle, 80)
     assert not (old.paused or middle.paused)
-    intake.came(young, 20)
+    buffers.received(young, 20)
     assert young.paused
-    intake.came(old, 50)
-    assert not old.paused, "nobody would ever go on"
-    intake.came(middle, 5)
+    buffers.received(old, 50)
+    assert not old.paused, "otherwise no frame would ever complete"
+    buffers.received(middle, 5)
     assert middle.paused
-    assert intake.held == 165
-    assert repr(intake) == "<intake: 3 large frames hold 165 of 100 bytes>"
-    intake.done(old)
+    assert buffers.incomplete_bytes == 165
+    assert repr(buffers) == "<frame buffers: 3 large frames hold 165 of 100 bytes>"
+    buffers.finished(old)
     assert not middle.paused
-    assert intake.held == 105
-    assert young.paused, "still too much for anybody but the oldest"
-    intake.done(middle)
+    assert buffers.incomplete_bytes == 105
+    assert young.paused, "still above the limit"
+    buffers.finished(middle)
     assert not young.paused
-    intake.done(young)
-    assert intake.held == 0
+    buffers.finished(young)
+    assert buffers.incomplete_bytes == 0
 
 
 def _frame(key: int, version: int, request: object, correlation_id: int, flexible: bool) -> bytes:
@@ -168,7 +168,7 @@ def test_large_and_small_frames_in_one_stream_are_answered_in_order(tmp_path: Pa
             assert partition is not None
             values = [(len(view), header.base_offset) for header, view in partition.batches()]
             assert values == [(len(build_simple([(b"k0", bytes(s))], 1)), i) for i, s in enumerate(sizes)]
-            assert broker.network.frame_buffers.held == 0
+            assert broker.network.frame_buffers.incomplete_bytes == 0
             writer.close()
 
     run(main())
@@ -195,9 +195,9 @@ def test_frames_that_stop_half_way_hold_others_only_to_the_bound(tmp_path: Path,
             stuck = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
             for _, writer in stuck:
                 writer.write(_produce(1, 6 * MIB)[: 5 * MIB])
-            await _until(lambda: broker.network.frame_buffers.held >= 8 * MIB)
+            await _until(lambda: broker.network.frame_buffers.incomplete_bytes >= 8 * MIB)
             await asyncio.sleep(0.1)
-            assert broker.network.frame_buffers.held < 16 * MIB
+            assert broker.network.frame_buffers.incomplete_bytes < 16 * MIB
             small = await asyncio.open_connection("127.0.0.1", port)
             small[1].write(_produce(7, 100))
             assert (await _answer(small[0]))[:4] == (7).to_bytes(4, "big"), (
@@ -208,7 +208,7 @@ def test_frames_that_stop_half_way_hold_others_only_to_the_bound(tmp_path: Path,
             for _, writer in stuck:
                 writer.transport.abort()
             assert (await _answer(late[0]))[:4] == (8).to_bytes(4, "big")
-            await _until(lambda: not broker.network.frame_buffers.held)
+            await _until(lambda: not broker.network.frame_buffers.incomplete_bytes)
             small[1].close()
             late[1].close()
 
@@ -251,7 +251,7 @@ def test_a_request_for_many_partitions_lets_others_in_and_keeps_its_bytes(tmp_pa
                 assert partition is not None
                 ((_, view),) = partition.batches()
                 assert bytes(view[21:]) == batches[i][21:]
-            assert broker.network.frame_buffers.held == 0
+            assert broker.network.frame_buffers.incomplete_bytes == 0
             many[1].close()
             other[1].close()
 

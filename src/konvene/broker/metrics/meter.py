@@ -172,7 +172,7 @@ class Meter:
         if interval_ms:
             self.intervals_ms[interval_ms] += 1
 
-    def answered_again(self, known: CachedResponse) -> None:
+    def cached_response_sent(self, known: CachedResponse) -> None:
         """Count a response from the response cache."""
         self.same[known.kind] += 1
 

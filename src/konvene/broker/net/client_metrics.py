@@ -1,8 +1,8 @@
-"""Client metrics (KIP-714) on a broker that has nobody to give them to, as Apache Kafka without a plugin.
+"""Client metrics (KIP-714) on a broker without a receiver for them, like Apache Kafka without a plugin.
 
-Such a broker does not advertise the two APIs, and no client calls them; who does all the same is answered.
-It is subscribed to no metric, and what it pushes is weighed and dropped. A client's instance is remembered
-with its connection, 16 384 of them at most, so that one that asks or pushes too often can be told.
+The broker does not advertise the two APIs, so regular clients do not call them. A client that does gets a
+subscription without metrics, and its pushes are validated and discarded. Client instances are kept with their
+connections, 16 384 at most, to throttle those that send requests too often.
 """
 
 from __future__ import annotations
@@ -19,51 +19,51 @@ from konvene.messages.get_telemetry_subscriptions import GetTelemetrySubscriptio
 from konvene.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 PUSH_INTERVAL_MS = 5 * 60 * 1000
-REMEMBERED_MS = 3 * PUSH_INTERVAL_MS
-MOST_REMEMBERED = 16_384
+INSTANCE_TTL_MS = 3 * PUSH_INTERVAL_MS
+MAX_INSTANCES = 16_384
 RESERVED = frozenset((ZERO_UUID, Uuid(bytes(15) + b"\1")))
-"""Ids that no client may have."""
+"""Client instance ids that are not allowed."""
 
 ACCEPTED = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
-_LENIENT = frozenset((Errors.UNKNOWN_SUBSCRIPTION_ID, Errors.UNSUPPORTED_COMPRESSION_TYPE))
-"""After these a client may ask again at once."""
+_UNTHROTTLED = frozenset((Errors.UNKNOWN_SUBSCRIPTION_ID, Errors.UNSUPPORTED_COMPRESSION_TYPE))
+"""Errors after which a client may fetch its subscription again at once."""
 
-_NOTHING = crc32c(b"[]%d" % PUSH_INTERVAL_MS)
-"""What Kafka makes of the list of metrics, which is empty, and the interval."""
+_NO_METRICS_HASH = crc32c(b"[]%d" % PUSH_INTERVAL_MS)
+"""Kafka's hash of the subscribed metrics (none) and the push interval."""
 
 
-class Instance:
-    """What is known of one client."""
+class ClientInstance:
+    """The subscription of one client, and the times of its requests."""
 
-    __slots__ = ("asked_ms", "error", "expires_ms", "pushed_ms", "subscription_id", "terminating")
+    __slots__ = ("error", "expires_ms", "fetched_ms", "pushed_ms", "subscription_id", "terminating")
 
     def __init__(self, client_instance_id: Uuid) -> None:
-        self.subscription_id = _signed(_NOTHING ^ _hash(client_instance_id))
-        self.asked_ms = self.pushed_ms = self.expires_ms = 0
+        self.subscription_id = _signed(_NO_METRICS_HASH ^ _hash(client_instance_id))
+        self.fetched_ms = self.pushed_ms = self.expires_ms = 0
         self.terminating = False
         self.error = Errors.NONE
 
     def __repr__(self) -> str:
-        ends = ", terminating" if self.terminating else ""
-        return f"<subscription {self.subscription_id}: {self.error.name}{ends}>"
+        suffix = ", terminating" if self.terminating else ""
+        return f"<subscription {self.subscription_id}: {self.error.name}{suffix}>"
 
-    def may_ask(self, now_ms: int) -> bool:
-        """Once in an interval; sooner only after an error that asking mends."""
-        if now_ms - max(self.asked_ms, self.pushed_ms) >= PUSH_INTERVAL_MS:
-            self.asked_ms = now_ms
+    def try_fetch(self, now_ms: int) -> bool:
+        """Return whether the client may fetch its subscription: once per interval and after some errors."""
+        if now_ms - max(self.fetched_ms, self.pushed_ms) >= PUSH_INTERVAL_MS:
+            self.fetched_ms = now_ms
             return True
-        return self.error in _LENIENT
+        return self.error in _UNTHROTTLED
 
-    def may_push(self, now_ms: int) -> bool:
-        """Once in an interval, and once after each time that it asked."""
-        if self.asked_ms > self.pushed_ms or now_ms - self.pushed_ms >= PUSH_INTERVAL_MS:
+    def try_push(self, now_ms: int) -> bool:
+        """Return whether the client may push: once per interval, and once after each fetch."""
+        if self.fetched_ms > self.pushed_ms or now_ms - self.pushed_ms >= PUSH_INTERVAL_MS:
             self.pushed_ms = now_ms
             return True
         return False
 
 
 class Telemetry:
-    """The clients that have asked, the one that was heard of last at the end."""
+    """The client instances, the most recently active last."""
 
     __slots__ = ("_by_connection", "_fresh_id", "_instances", "_max_bytes", "_now_ms")
 
@@ -71,7 +71,7 @@ class Telemetry:
         self._now_ms = now_ms
         self._fresh_id = fresh_id
         self._max_bytes = max_bytes
-        self._instances: OrderedDict[Uuid, Instance] = OrderedDict()
+        self._instances: OrderedDict[Uuid, ClientInstance] = OrderedDict()
         self._by_connection: dict[object, Uuid] = {}
 
     def __repr__(self) -> str:
@@ -80,12 +80,12 @@ class Telemetry:
     def subscriptions(
         self, client_instance_id: Uuid, connection: object
     ) -> GetTelemetrySubscriptionsResponse:
-        """No metrics at all. A client without an id gets one."""
+        """Return a subscription without metrics. A client without an instance id gets one."""
         if client_instance_id == ZERO_UUID:
             client_instance_id = self._fresh_id()
         now_ms = self._now_ms()
         instance = self._instance(client_instance_id, connection, now_ms)
-        if not instance.may_ask(now_ms):
+        if not instance.try_fetch(now_ms):
             return GetTelemetrySubscriptionsResponse(error_code=Errors.THROTTLING_QUOTA_EXCEEDED)
         instance.error = Errors.NONE
         return GetTelemetrySubscriptionsResponse(
@@ -98,25 +98,25 @@ class Telemetry:
         )
 
     def push(self, request: PushTelemetryRequest, connection: object) -> PushTelemetryResponse:
-        """Weighed, and dropped."""
+        """Validate pushed metrics and discard them."""
         if request.client_instance_id in RESERVED:
             return PushTelemetryResponse(error_code=Errors.INVALID_REQUEST)
         now_ms = self._now_ms()
         instance = self._instance(request.client_instance_id, connection, now_ms)
-        instance.error = self._fault(request, instance, now_ms)
+        instance.error = self._error(request, instance, now_ms)
         instance.terminating = request.terminating
         return PushTelemetryResponse(error_code=instance.error)
 
-    def forget(self, connection: object) -> None:
-        """The connection has ended, and with it the last client that was heard of on it."""
+    def disconnected(self, connection: object) -> None:
+        """Remove the last client instance of a closed connection."""
         client_instance_id = self._by_connection.pop(connection, None)
         if client_instance_id is not None:
             self._instances.pop(client_instance_id, None)
 
-    def _fault(self, request: PushTelemetryRequest, instance: Instance, now_ms: int) -> Errors:
+    def _error(self, request: PushTelemetryRequest, instance: ClientInstance, now_ms: int) -> Errors:
         if instance.terminating:
             return Errors.INVALID_REQUEST
-        if not instance.may_push(now_ms) and not request.terminating:
+        if not instance.try_push(now_ms) and not request.terminating:
             return Errors.THROTTLING_QUOTA_EXCEEDED
         if request.subscription_id != instance.subscription_id:
             return Errors.UNKNOWN_SUBSCRIPTION_ID
@@ -126,22 +126,22 @@ class Telemetry:
             return Errors.TELEMETRY_TOO_LARGE
         return Errors.NONE
 
-    def _instance(self, client_instance_id: Uuid, connection: object, now_ms: int) -> Instance:
+    def _instance(self, client_instance_id: Uuid, connection: object, now_ms: int) -> ClientInstance:
         instance = self._instances.get(client_instance_id)
         if instance is None or instance.expires_ms <= now_ms:
-            instance = self._instances[client_instance_id] = Instance(client_instance_id)
+            instance = self._instances[client_instance_id] = ClientInstance(client_instance_id)
             self._by_connection[connection] = client_instance_id
-            if len(self._instances) > MOST_REMEMBERED:
+            if len(self._instances) > MAX_INSTANCES:
                 self._instances.popitem(last=False)
         self._instances.move_to_end(client_instance_id)
-        instance.expires_ms = now_ms + REMEMBERED_MS
+        instance.expires_ms = now_ms + INSTANCE_TTL_MS
         return instance
 
 
 def _hash(id_: Uuid) -> int:
-    """Java's hash of it."""
-    both = int.from_bytes(id_[:8], "big") ^ int.from_bytes(id_[8:], "big")
-    return both >> 32 ^ both & 0xFFFF_FFFF
+    """Return the hash of Java's `Uuid.hashCode`."""
+    bits = int.from_bytes(id_[:8], "big") ^ int.from_bytes(id_[8:], "big")
+    return bits >> 32 ^ bits & 0xFFFF_FFFF
 
 
 def _signed(number: int) -> int:

@@ -1,12 +1,12 @@
 """One client's connection: reads frames, runs one request at a time, sends responses in order.
 
-While a response is deferred (a member waits for its group, a consumer for records), the connection reads on,
-up to a bound, so that a disconnect is noticed. Requests that arrive meanwhile are answered afterwards. A
-client that does not read its responses is not read from either.
+While a response is deferred (a member waits for its group, a consumer for records), the connection keeps
+reading, up to a limit, so that it notices a disconnect. Requests that arrive meanwhile run afterwards. From a
+client that does not read its responses nothing is read.
 
 A malformed frame closes the connection, as in Kafka. Every length is checked before it is used, and no frame
-takes memory before its bytes have arrived. A large frame is read into its final place: the batches of a
-Produce get their offsets there and are written to the log from there.
+takes memory before its bytes have arrived. A large frame is read into a buffer of its own, in which
+the batches of a Produce get their offsets, and from which they are written to the log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
-from konvene.broker.net.frames import Route, read_head, skip_tags
+from konvene.broker.net.frames import Route, read_frame_header, skip_tags
 from konvene.broker.net.heartbeat_purgatory import may_be_held
 from konvene.broker.net.response_cache import MAX_REQUEST_BYTES, CachedResponse
 from konvene.broker.net.supported_apis import unsupported_version
@@ -39,18 +39,18 @@ CACHED_APIS = frozenset((12, 68, SHARE_HEARTBEAT, 88, API_VERSIONS))
 """Keys of the APIs whose responses are cached: heartbeats of members and ApiVersions."""
 
 SENT_ONCE = "assignment", "active_tasks", "partitions_by_user_endpoint"
-"""Fields that only one heartbeat response carries: a response with one of them is not cached."""
+"""Fields that a member receives once: a heartbeat response with one of them is not cached."""
 
 STREAMS = "stream"
 """Protocol name of Kafka Streams in classic groups."""
 
-LARGE = 64 * 1024
-"""Larger frames are read into a buffer of their own, in bytes."""
+LARGE_FRAME_BYTES = 64 * 1024
+"""Larger frames are read into a buffer of their own; larger responses are sent in parts."""
 
-MANY_PARTS = 512
-"""Responses of more parts are joined before they are sent."""
+MAX_RESPONSE_PARTS = 512
+"""Responses with more parts are joined."""
 
-READ_AHEAD = 64 * 1024
+MAX_UNPROCESSED_BYTES = 64 * 1024
 """Bytes that are read beyond the current request before reading pauses."""
 
 
@@ -58,16 +58,16 @@ class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
     __slots__ = (
-        "_ahead",
-        "_at",
         "_busy",
-        "_filled",
-        "_filling",
-        "_going",
-        "_holds",
+        "_frame_start",
         "_host",
+        "_is_held",
+        "_is_processing",
+        "_is_write_blocked",
+        "_large_frame",
+        "_large_received",
+        "_large_size",
         "_last_heartbeat",
-        "_need",
         "_network",
         "_paused",
         "_share_member",
@@ -75,25 +75,24 @@ class Connection(asyncio.BufferedProtocol):
         "_spacing",
         "_task",
         "_transport",
-        "_write_full",
+        "_unprocessed",
         "active_at",
     )  # fmt: skip
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
-        self._ahead: bytes | bytearray = b""
-        self._at = 0  # Start of the next frame in `_ahead`.
-        self._filling: bytearray | None = (
-            None  # Buffer of a large frame, `_filled` bytes of which were received.
-        )
-        self._filled = self._need = 0
+        self._unprocessed: bytes | bytearray = b""
+        self._frame_start = 0  # Start of the next frame in `_unprocessed`.
+        # Buffer of a large frame; `_large_received` of its `_large_size` bytes have been received.
+        self._large_frame: bytearray | None = None
+        self._large_received = self._large_size = 0
         self._busy = False
-        self._going = False
+        self._is_processing = False
         self._paused = False
-        self._write_full = False
+        self._is_write_blocked = False
         self._host = ""
-        self._holds = False  # The response to a heartbeat is in the purgatory.
+        self._is_held = False  # The response to a heartbeat is in the purgatory.
         self._software = ("", "")  # Name and version of the client (ApiVersions).
         self._last_heartbeat: CachedResponse | None = None  # The last one of this connection.
         self._share_member: tuple[str, int] | None = None  # Member id and heartbeat interval in ms.
@@ -103,21 +102,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def __repr__(self) -> str:
         state = "busy" if self._busy else "idle"
-        return f"<connection {self._host}: {state}, {self.bytes_ahead} bytes ahead>"
+        return f"<connection {self._host}: {state}, {self.unprocessed_bytes} bytes unprocessed>"
 
     @property
-    def is_blocked(self) -> bool:
-        """Whether the client does not read its responses."""
-        return self._write_full
+    def is_write_blocked(self) -> bool:
+        """True while the client does not read its responses."""
+        return self._is_write_blocked
 
     @property
-    def bytes_ahead(self) -> int:
-        """Bytes that were read and not answered yet."""
-        return len(self._ahead) + (self._filled if self._filling is not None else 0)
+    def unprocessed_bytes(self) -> int:
+        """Number of bytes that were read and not processed yet."""
+        return len(self._unprocessed) + (self._large_received if self._large_frame is not None else 0)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits for its response."""
+        """True if no request waits for its response."""
         return not self._busy
 
     # --- callbacks of the transport ---
@@ -127,155 +126,161 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self._host = f"/{peer[0]}" if isinstance(peer, tuple) else "/local"
         self.active_at = self._network.loop.time()
-        refusal = self._network.admission.refusal(self._host)
-        if refusal is not None:
-            log.warning("%s: refused: %s", self._host, refusal)
+        reason = self._network.connection_quotas.rejection_reason(self._host)
+        if reason is not None:
+            log.warning("%s: rejected: %s", self._host, reason)
             self._transport.abort()
             return
-        self._network.admission.enter(self._host)
+        self._network.connection_quotas.connected(self._host)
         self._network.connections[self] = None
 
     def connection_lost(self, error: Exception | None) -> None:
         self._network.request_scheduler.run_now(self)
         if self in self._network.connections:
             del self._network.connections[self]
-            self._network.admission.leave(self._host)
-            self._network.telemetry.forget(self)
+            self._network.connection_quotas.disconnected(self._host)
+            self._network.telemetry.disconnected(self)
             self._network.heartbeat_purgatory.drop(self)
             self._network.groups.disconnected(self)
             self._network.share_partitions.disconnected(self)
-        self._ahead = b""
-        if self._filling is not None:
-            self._network.frame_buffers.done(self)
-            self._network.frame_buffers.give_back(self._filling)
-            self._filling = None
+        self._unprocessed = b""
+        if self._large_frame is not None:
+            self._network.frame_buffers.finished(self)
+            self._network.frame_buffers.release(self._large_frame)
+            self._large_frame = None
         self._busy = True  # Later responses are dropped.
         if self._task is not None:
             self._task.cancel()
 
     def pause_writing(self) -> None:
-        self._write_full = True
+        self._is_write_blocked = True
 
     def resume_writing(self) -> None:
-        self._write_full = False
-        self._answer_next()
+        self._is_write_blocked = False
+        self._process_frames()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes, limited to the end of a large frame."""
-        filling = self._filling
-        if filling is None:
+        buffer = self._large_frame
+        if buffer is None:
             return self._network.frame_buffers.view
-        if self._filled == len(filling):
-            self._filling = self._network.frame_buffers.exchange(filling, self._need)
+        if self._large_received == len(buffer):
+            self._large_frame = self._network.frame_buffers.grow(buffer, self._large_size)
             return self.get_buffer(sizehint)
-        return memoryview(filling)[self._filled : self._need]
+        return memoryview(buffer)[self._large_received : self._large_size]
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._filling is not None:
-            self._filled += nbytes
-            self._network.frame_buffers.came(self, nbytes)
-            if self._filled == self._need:
-                self._answer_large(self._filling)
+        if self._large_frame is not None:
+            self._large_received += nbytes
+            self._network.frame_buffers.received(self, nbytes)
+            if self._large_received == self._large_size:
+                self._process_large_frame(self._large_frame)
             return
         data = self._network.frame_buffers.view[:nbytes].tobytes()
-        if self._ahead:
-            if not isinstance(self._ahead, bytearray):
-                self._ahead = bytearray(self._ahead)
-            self._ahead += data
+        if self._unprocessed:
+            if not isinstance(self._unprocessed, bytearray):
+                self._unprocessed = bytearray(self._unprocessed)
+            self._unprocessed += data
         else:
-            self._ahead = data
-        if self._holds:
+            self._unprocessed = data
+        if self._is_held:
             self._network.heartbeat_purgatory.release(self)
-        if not self._busy and not self._write_full:
-            self._answer_next()
-        elif len(self._ahead) > READ_AHEAD and not self._paused:
+        if not self._busy and not self._is_write_blocked:
+            self._process_frames()
+        elif len(self._unprocessed) > MAX_UNPROCESSED_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()
 
     # --- large frames ---
 
-    def _fill(self, start: int, need: int) -> None:
+    def _start_large_frame(self, start: int, size: int) -> None:
         """Read the rest of the large frame that begins at `start` into a buffer of its own."""
-        intake, have = self._network.frame_buffers, len(self._ahead) - start
-        buffer = intake.lend(need, min(need, have + LARGE))
-        buffer[:have] = memoryview(self._ahead)[start:]
-        self._filling, self._filled, self._need = buffer, have, need
-        self._ahead, self._at = b"", 0
-        intake.came(self, have)
+        frame_buffers, received = self._network.frame_buffers, len(self._unprocessed) - start
+        buffer = frame_buffers.acquire(size, min(size, received + LARGE_FRAME_BYTES))
+        buffer[:received] = memoryview(self._unprocessed)[start:]
+        self._large_frame, self._large_received, self._large_size = buffer, received, size
+        self._unprocessed, self._frame_start = b"", 0
+        frame_buffers.received(self, received)
 
-    def _answer_large(self, buffer: bytearray) -> None:
-        """Answer a complete large frame. The buffer of a Produce is reused; other requests are copied."""
-        self._filling, self._busy = None, True
-        lent = buffer[4:6] == PRODUCE
+    def _process_large_frame(self, buffer: bytearray) -> None:
+        """Process a complete large frame: in the buffer for a Produce, as a copy for other requests."""
+        self._large_frame, self._busy = None, True
+        in_buffer = buffer[4:6] == PRODUCE
         try:
-            self._request(buffer if lent else bytes(memoryview(buffer)[: self._need]), self._need)
+            self._process(
+                buffer if in_buffer else bytes(memoryview(buffer)[: self._large_size]), self._large_size
+            )
         finally:
-            intake = self._network.frame_buffers
-            intake.done(self)
-            if lent and self._task is not None:
-                self._task.add_done_callback(lambda _task: intake.give_back(buffer))
+            frame_buffers = self._network.frame_buffers
+            frame_buffers.finished(self)
+            if in_buffer and self._task is not None:
+                self._task.add_done_callback(lambda _task: frame_buffers.release(buffer))
             else:
-                intake.give_back(buffer)
+                frame_buffers.release(buffer)
 
-    def pause_filling(self) -> None:
+    def pause_frame(self) -> None:
         self._transport.pause_reading()
 
-    def resume_filling(self) -> None:
+    def resume_frame(self) -> None:
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
-    # --- requests, one after another ---
+    # --- requests ---
 
-    def _answer_next(self) -> None:
-        """Answer complete frames until a response is deferred."""
-        if self._going:
+    def _process_frames(self) -> None:
+        """Process complete frames until a response is deferred."""
+        if self._is_processing:
             return
-        self._going = True
-        while not self._busy and not self._write_full:
-            ahead, start = self._ahead, self._at
-            if len(ahead) - start < 4:
+        self._is_processing = True
+        while not self._busy and not self._is_write_blocked:
+            unprocessed, start = self._unprocessed, self._frame_start
+            if len(unprocessed) - start < 4:
                 break
-            size = int.from_bytes(ahead[start : start + 4], "big", signed=True)
+            size = int.from_bytes(unprocessed[start : start + 4], "big", signed=True)
             if not 0 < size <= self._network.max_request_bytes:
-                self._hang_up(
-                    f"it announced a request of {size} bytes, and socket.request.max.bytes is"
+                self._close_malformed(
+                    f"a request of {size} bytes, and socket.request.max.bytes is"
                     f" {self._network.max_request_bytes}"
                 )
                 break
             stop = start + 4 + size
-            if len(ahead) < stop:
-                if size > LARGE:
-                    self._fill(start, 4 + size)
+            if len(unprocessed) < stop:
+                if size > LARGE_FRAME_BYTES:
+                    self._start_large_frame(start, 4 + size)
                 break
-            if start == 0 and stop == len(ahead):
-                frame, self._ahead = bytes(ahead), b""
+            if start == 0 and stop == len(unprocessed):
+                frame, self._unprocessed = bytes(unprocessed), b""
             else:
-                frame, self._at = bytes(ahead[start:stop]), stop
+                frame, self._frame_start = bytes(unprocessed[start:stop]), stop
             self._busy = True
-            self._request(frame, len(frame))
-        self._going = False
-        if self._at:
-            self._ahead, self._at = self._ahead[self._at :], 0
-        if self._paused and len(self._ahead) <= READ_AHEAD and not self._transport.is_closing():
+            self._process(frame, len(frame))
+        self._is_processing = False
+        if self._frame_start:
+            self._unprocessed, self._frame_start = self._unprocessed[self._frame_start :], 0
+        if (
+            self._paused
+            and len(self._unprocessed) <= MAX_UNPROCESSED_BYTES
+            and not self._transport.is_closing()
+        ):
             self._paused = False
             self._transport.resume_reading()
 
-    def _request(self, frame: bytes | bytearray, end: int) -> None:
+    def _process(self, frame: bytes | bytearray, end: int) -> None:
         self.active_at = self._network.loop.time()
         if 5 < end <= MAX_REQUEST_BYTES and frame[5] in CACHED_APIS:
             cached = self._network.response_cache.find(frame)  # type: ignore[arg-type]
             if cached is not None:
-                self._answer_cached(cached, frame)  # type: ignore[arg-type]
+                self._send_cached(cached, frame)  # type: ignore[arg-type]
                 return
             self._last_heartbeat = None
-        if end > LARGE or self._network.request_scheduler.admit(self, frame):  # type: ignore[arg-type]
+        if end > LARGE_FRAME_BYTES or self._network.request_scheduler.admit(self, frame):  # type: ignore[arg-type]
             self._decide(frame, end)
 
     def decide(self, frame: bytes) -> None:
         """Run a request that the scheduler has queued."""
         self._decide(frame, len(frame))
 
-    def _answer_cached(self, cached: CachedResponse, frame: bytes) -> None:
+    def _send_cached(self, cached: CachedResponse, frame: bytes) -> None:
         """Send a cached response, now or when it leaves the heartbeat purgatory."""
         network = self._network
         if cached.coordinator is None:
@@ -287,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
             if hold_ms and self._hold(cached, frame, hold_ms):
                 return
         if network.meter is not None:
-            network.meter.answered_again(cached)
+            network.meter.cached_response_sent(cached)
         self._transport.write(cached.response(frame))
         self._busy = False
 
@@ -305,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
             self._spacing = spacing = self._spacing or HeartbeatSpacing()
             spacing.came(int(self.active_at * 1000), again=repeated)
             hold_ms = max_classic_hold_ms(spacing.learnt_ms, is_static=cached.is_static)
-        if not repeated or not hold_ms or len(self._ahead) > self._at:
+        if not repeated or not hold_ms or len(self._unprocessed) > self._frame_start:
             return 0
         if cached.is_learnt:
             clients = config["konvene.heartbeat.hold.classic.clients"]
@@ -315,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def answer_held(self, cached: CachedResponse, frame: bytes) -> None:
         """Answer a heartbeat that leaves the purgatory: from the cache, or decided anew."""
-        self._holds = False
+        self._is_held = False
         if self._transport.is_closing():
             return
         if self._spacing is not None:
@@ -325,55 +330,60 @@ class Connection(asyncio.BufferedProtocol):
             self._decide(frame, len(frame))
             return
         if self._network.meter is not None:
-            self._network.meter.answered_again(cached)
+            self._network.meter.cached_response_sent(cached)
         self._transport.write(cached.response(frame))
         self._busy = False
-        if self._ahead and not self._going:
-            self._answer_next()
+        if self._unprocessed and not self._is_processing:
+            self._process_frames()
 
     def _decide(self, frame: bytes | bytearray, end: int) -> None:
         try:
-            head = read_head(frame, 4, end)
-            route = self._network.routes.get(head.api_key)
+            header = read_frame_header(frame, 4, end)
+            route = self._network.routes.get(header.api_key)
             if route is None:
-                raise CannotEncode(f"API key {head.api_key} is not served")
-            version = head.api_version
+                raise CannotEncode(f"API key {header.api_key} is not served")
+            version = header.api_version
             if not route.first <= version <= route.last:
-                if head.api_key != API_VERSIONS:
+                if header.api_key != API_VERSIONS:
                     raise CannotEncode(f"{route.api.name} has no version {version}")
-                self._send(route, 0, head.correlation_id, unsupported_version())
+                self._send(route, 0, header.correlation_id, unsupported_version())
                 return
-            body = skip_tags(frame, head.body, end) if version >= route.first_flexible else head.body
+            body = skip_tags(frame, header.body, end) if version >= route.first_flexible else header.body
             request = route.read(version, frame, body, end)
         except CodecError as error:
-            self._hang_up(str(error))
+            self._close_malformed(str(error))
             return
-        context = RequestContext(version, head.client_id, self._host, connection=self)
+        context = RequestContext(version, header.client_id, self._host, connection=self)
         try:
             answer = route.handler(request, context)
         except Exception:
             self._handler_failed(route)
             return
         if isinstance(answer, Deferred):
-            answer.listen(lambda response: self._send(route, version, head.correlation_id, response))
+            answer.listen(lambda response: self._send(route, version, header.correlation_id, response))
         elif asyncio.iscoroutine(answer):
             self._task = self._network.loop.create_task(
-                self._send_later(route, version, head.correlation_id, answer)
+                self._send_later(route, version, header.correlation_id, answer)
             )
         else:
-            if head.api_key in CACHED_APIS and not answer.error_code:
+            if header.api_key in CACHED_APIS and not answer.error_code:
                 self._cache(bytes(frame), route, request, answer)
-                if head.api_key == SHARE_HEARTBEAT and self._holds_the_first(bytes(frame)):
+                if header.api_key == SHARE_HEARTBEAT and self._hold_after_change(bytes(frame)):
                     return
-            self._send(route, version, head.correlation_id, answer)
+            self._send(route, version, header.correlation_id, answer)
 
-    def _holds_the_first(self, frame: bytes) -> bool:
+    def _hold_after_change(self, frame: bytes) -> bool:
         """Hold back the response to a share member's first heartbeat after a change as well.
 
         The member has received the change on this connection, and need not acknowledge it. Otherwise a member
         that has just learnt of one change would learn late of the next."""
         cached, member = self._last_heartbeat, self._share_member
-        if cached is None or member is None or member[0] != cached.member_id or len(self._ahead) > self._at:
+        if (
+            cached is None
+            or member is None
+            or member[0] != cached.member_id
+            or len(self._unprocessed) > self._frame_start
+        ):
             return False
         held_ms = min(cached.hold_ms, max_hold_ms(member[1], is_static=False))
         if not held_ms or not may_be_held(
@@ -383,32 +393,32 @@ class Connection(asyncio.BufferedProtocol):
         return self._hold(cached, frame, held_ms)
 
     def _hold(self, cached: CachedResponse, frame: bytes, held_ms: int) -> bool:
-        """Put the heartbeat into the purgatory; return False if the broker is stopping."""
-        self._holds = self._network.heartbeat_purgatory.hold(self, cached, frame, held_ms)
-        if self._holds and self._network.meter is not None:
+        """Put the heartbeat into the purgatory. Return False if the broker is stopping."""
+        self._is_held = self._network.heartbeat_purgatory.hold(self, cached, frame, held_ms)
+        if self._is_held and self._network.meter is not None:
             self._network.meter.held += 1
-        return self._holds
+        return self._is_held
 
-    def _cache(self, frame: bytes, route: Route, request: Any, answer: Any) -> None:
-        """Cache the response if the same request would be answered alike."""
+    def _cache(self, frame: bytes, route: Route, request: Any, response: Any) -> None:
+        """Cache the response if a repeated request would have the same one."""
         cache = self._network.response_cache
-        if isinstance(answer, ApiVersionsResponse):
+        if isinstance(response, ApiVersionsResponse):
             if isinstance(request, ApiVersionsRequest):
                 self._software = request.client_software_name, request.client_software_version
-                cache.add_constant(frame, route, answer, self._software)
+                cache.add_constant(frame, route, response, self._software)
             return
         coordinator = self._network.groups.of(request.group_id)
-        if coordinator is None or any(getattr(answer, name, None) is not None for name in SENT_ONCE):
+        if coordinator is None or any(getattr(response, name, None) is not None for name in SENT_ONCE):
             return
-        if getattr(answer, "topology_description_required", False):
+        if getattr(response, "topology_description_required", False):
             return
-        cached = cache.add_heartbeat(frame, route, answer, coordinator, request)
+        cached = cache.add_heartbeat(frame, route, response, coordinator, request)
         if cached is None:
             return
         self._last_heartbeat = cached
         cached.group_id, cached.member_id = request.group_id, request.member_id
         if self._network.settings.holds_heartbeats:
-            _set_hold_time(cached, answer)
+            _set_hold_time(cached, response)
 
     async def _send_later(self, route: Route, version: int, correlation_id: int, answer: Any) -> None:
         try:
@@ -422,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send(route, version, correlation_id, response)
 
     def _send(self, route: Route, version: int, correlation_id: int, response: Any) -> None:
-        """Send a response (None: there is none), then answer the requests that were read meanwhile."""
+        """Send a response, or none if it is None, and process the requests that were read meanwhile."""
         if self._transport.is_closing():
             return
         if response is HANG_UP:
@@ -434,7 +444,7 @@ class Connection(asyncio.BufferedProtocol):
             except CodecError:
                 self._handler_failed(route)
                 return
-            if len(parts) > MANY_PARTS or sum(map(len, parts)) < LARGE:
+            if len(parts) > MAX_RESPONSE_PARTS or sum(map(len, parts)) < LARGE_FRAME_BYTES:
                 self._transport.write(b"".join(parts))
             else:
                 self._transport.writelines(parts)
@@ -443,17 +453,17 @@ class Connection(asyncio.BufferedProtocol):
         if route.api.key == SHARE_HEARTBEAT:
             self._share_member = (response.member_id or "", response.heartbeat_interval_ms)
         self._busy = False
-        if self._ahead and not self._going:
-            self._answer_next()
+        if self._unprocessed and not self._is_processing:
+            self._process_frames()
 
     def _handler_failed(self, route: Route) -> None:
         log.exception("%s: %s failed; the connection is closed", self._host, route.api.name)
         self._transport.close()
 
-    def _hang_up(self, why: str) -> None:
-        log.warning("%s: closed: %s", self._host, why)
+    def _close_malformed(self, reason: str) -> None:
+        log.warning("%s: closed: %s", self._host, reason)
         self._busy = True
-        self._ahead, self._at = b"", 0
+        self._unprocessed, self._frame_start = b"", 0
         self._transport.close()
 
     def close(self) -> None:
@@ -469,7 +479,7 @@ def _set_hold_time(cached: CachedResponse, response: Any) -> None:
     """Set how long the response to this heartbeat may be held back next time."""
     value: Any = cached.decision and cached.decision.value
     if isinstance(value, ClassicGroup):
-        # Kafka Streams closes without leaving, and waits for the answer as static members do.
+        # Kafka Streams closes without leaving the group, and waits for the response like a static member.
         cached.is_learnt = value.state is State.STABLE and value.protocol != STREAMS
         cached.is_static = value.members[cached.member_id].instance_id is not None
     else:

@@ -1,12 +1,12 @@
-"""Where the bytes of sockets go.
+"""Receive buffers of sockets.
 
-One small buffer serves all connections: what is read into it is taken out before anybody else reads. A
-large frame is read straight into a buffer of its own, lent for as long as the frame lasts; buffers are used
-again, so the memory of a busy broker is touched once and not for each batch.
+All connections share one small buffer, whose content is copied out before the next read. A large frame is
+read directly into a buffer of its own from a pool. Buffers are reused, so that a busy broker does not touch
+new memory for each batch.
 
-Together the large frames that are not whole yet may hold `most` bytes (`queued.max.request.bytes`): beyond
-that only the one that began first is read on, and the others wait for it. Bytes count when they have come,
-so that a frame that is announced and never sent takes nothing.
+The incomplete large frames may hold `max_bytes` in total (`queued.max.request.bytes`). Above that only the
+oldest frame is read further, and the others pause until it is complete. Bytes count once they are received,
+so that a frame that is announced but never sent takes no memory.
 """
 
 from __future__ import annotations
@@ -16,90 +16,101 @@ from typing import Protocol
 
 SHARED_BYTES = 256 * 1024
 
-KEPT_BYTES = 16 << 20
-"""So much of what was lent is kept to be lent again."""
+MAX_FREE_BYTES = 16 << 20
+"""Maximum size of all buffers that are kept for reuse."""
 
 ROUND_TO = 64 * 1024
 
-GROW = 4
-"""A buffer that is full is followed by one so many times as large."""
+GROWTH_FACTOR = 4
+"""A full buffer is replaced by one that is larger by this factor."""
 
 
-class Filler(Protocol):
-    """Somebody whose frame is being read."""
+class FrameReader(Protocol):
+    """A connection that is reading a large frame."""
 
-    def pause_filling(self) -> None:
-        """Read no more for now."""
+    def pause_frame(self) -> None:
+        """Stop reading until `resume_frame`."""
 
-    def resume_filling(self) -> None:
-        """Go on reading."""
+    def resume_frame(self) -> None:
+        """Continue reading."""
 
 
 class FrameBufferPool:
-    """The buffers of one broker."""
+    """The receive buffers of one broker."""
 
-    __slots__ = ("_coming", "_free", "_held", "_kept", "_waiting", "most", "shared", "view")
+    __slots__ = (
+        "_free",
+        "_free_bytes",
+        "_incomplete",
+        "_incomplete_bytes",
+        "_paused",
+        "max_bytes",
+        "shared",
+        "view",
+    )  # fmt: skip
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.shared = bytearray(SHARED_BYTES)
         self.view = memoryview(self.shared)
         self._free: list[bytearray] = []
-        self._kept = 0
-        self._coming: dict[Filler, int] = {}
-        self._held = 0
-        self._waiting: dict[Filler, None] = {}
+        self._free_bytes = 0
+        self._incomplete: dict[FrameReader, int] = {}
+        """Received bytes of each large frame, the oldest first."""
+        self._incomplete_bytes = 0
+        self._paused: dict[FrameReader, None] = {}
 
     def __repr__(self) -> str:
-        return f"<intake: {len(self._coming)} large frames hold {self._held} of {self.most} bytes>"
+        count, size = len(self._incomplete), self._incomplete_bytes
+        return f"<frame buffers: {count} large frames hold {size} of {self.max_bytes} bytes>"
 
     @property
-    def held(self) -> int:
-        """Bytes of large frames that are not whole yet."""
-        return self._held
+    def incomplete_bytes(self) -> int:
+        """Received bytes of large frames that are not complete yet."""
+        return self._incomplete_bytes
 
-    def lend(self, size: int, first: int) -> bytearray:
-        """A buffer of at least `first` bytes, not cleared: one of `size` bytes only if it was used before.
+    def acquire(self, size: int, min_size: int) -> bytearray:
+        """Return a buffer of at least `min_size` bytes, with arbitrary content.
 
-        A new one is memory that is touched, so it is no larger than what has come makes likely.
-        """
+        It has `size` bytes if the pool has such a buffer. A new buffer has `min_size` bytes, rounded up,
+        since it touches new memory."""
         free = self._free  # By size, the largest last.
-        if not free or len(free[-1]) < first:
-            return bytearray(-(-first // ROUND_TO) * ROUND_TO)
-        at = min(bisect_left(free, size, key=len), len(free) - 1)
-        self._kept -= len(free[at])
-        return free.pop(at)
+        if not free or len(free[-1]) < min_size:
+            return bytearray(-(-min_size // ROUND_TO) * ROUND_TO)
+        index = min(bisect_left(free, size, key=len), len(free) - 1)
+        self._free_bytes -= len(free[index])
+        return free.pop(index)
 
-    def give_back(self, buffer: bytearray) -> None:
-        """Nobody looks into it any more. Of too many, the smallest go."""
+    def release(self, buffer: bytearray) -> None:
+        """Return a buffer to the pool, which drops its smallest buffers above `MAX_FREE_BYTES`."""
         insort(self._free, buffer, key=len)
-        self._kept += len(buffer)
-        while self._kept > KEPT_BYTES:
-            self._kept -= len(self._free.pop(0))
+        self._free_bytes += len(buffer)
+        while self._free_bytes > MAX_FREE_BYTES:
+            self._free_bytes -= len(self._free.pop(0))
 
-    def exchange(self, buffer: bytearray, size: int) -> bytearray:
-        """A larger buffer with the same bytes at its front, in the end of `size` bytes."""
-        larger = self.lend(size, min(size, GROW * len(buffer)))
+    def grow(self, buffer: bytearray, size: int) -> bytearray:
+        """Replace a full buffer by a larger one, of at most `size` bytes, that begins with its content."""
+        larger = self.acquire(size, min(size, GROWTH_FACTOR * len(buffer)))
         larger[: len(buffer)] = buffer
-        self.give_back(buffer)
+        self.release(buffer)
         return larger
 
-    def came(self, filler: Filler, count: int) -> None:
-        """So many more bytes of a frame have been read. May tell the filler to pause."""
-        self._coming[filler] = self._coming.get(filler, 0) + count
-        self._held += count
-        if self._held > self.most and filler is not next(iter(self._coming)):
-            self._waiting[filler] = None
-            filler.pause_filling()
+    def received(self, reader: FrameReader, count: int) -> None:
+        """Count received bytes of a large frame. May pause its reader."""
+        self._incomplete[reader] = self._incomplete.get(reader, 0) + count
+        self._incomplete_bytes += count
+        if self._incomplete_bytes > self.max_bytes and reader is not next(iter(self._incomplete)):
+            self._paused[reader] = None
+            reader.pause_frame()
 
-    def done(self, filler: Filler) -> None:
-        """The frame has been dealt with, or its connection is gone."""
-        self._held -= self._coming.pop(filler)
-        self._waiting.pop(filler, None)
-        if not self._waiting:
+    def finished(self, reader: FrameReader) -> None:
+        """Stop counting the frame of a reader: it is complete, or abandoned. May resume other readers."""
+        self._incomplete_bytes -= self._incomplete.pop(reader)
+        self._paused.pop(reader, None)
+        if not self._paused:
             return
-        first = next(iter(self._coming))
-        for going in list(self._waiting) if self._held <= self.most else [first]:
-            if going in self._waiting:
-                del self._waiting[going]
-                going.resume_filling()
+        oldest = next(iter(self._incomplete))
+        for paused in list(self._paused) if self._incomplete_bytes <= self.max_bytes else [oldest]:
+            if paused in self._paused:
+                del self._paused[paused]
+                paused.resume_frame()

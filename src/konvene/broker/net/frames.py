@@ -1,7 +1,7 @@
-"""Requests and responses as they stand on a connection: a length, a header, a body.
+"""Frames of requests and responses: a length, a header, a body.
 
-A `Route` is what the broker knows of one API: its row in the table, its declarations once they are needed,
-its handler. Reading a frame never depends on what is in it beyond its header.
+A `Route` holds what the broker needs for one API: the API's row, its request class and its handler, both
+imported on first use. Only the header of a frame decides how the body is decoded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _HEADER = struct.Struct(">hhih")
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 
 Handler = Callable[..., Any]
-"""handler(*services, request, call) -> Answer (`konvene.broker.services.bind`)."""
+"""A function of a request and its context that returns an `Answer` (`konvene.broker.services.bind`)."""
 
 
-class Head(NamedTuple):
-    """The header of a request, and where its body starts."""
+class FrameHeader(NamedTuple):
+    """The header of a request, and the position of its body."""
 
     api_key: int
     api_version: int
@@ -35,14 +35,14 @@ class Head(NamedTuple):
     body: int
 
 
-def read_head(frame: bytes | bytearray, position: int, end: int) -> Head:
+def read_frame_header(frame: bytes | bytearray, position: int, end: int) -> FrameHeader:
     """Read the fixed part of a request header; `skip_tags` follows for flexible versions."""
     if end - position < _HEADER.size:
         raise Truncated("a request shorter than its header")
     api_key, version, correlation_id, length = _HEADER.unpack_from(frame, position)
     position += _HEADER.size
     if length < 0:
-        return Head(api_key, version, correlation_id, "", position)
+        return FrameHeader(api_key, version, correlation_id, "", position)
     stop = position + length
     if stop > end:
         raise Truncated("a client id longer than the request")
@@ -50,35 +50,36 @@ def read_head(frame: bytes | bytearray, position: int, end: int) -> Head:
         client_id = frame[position:stop].decode()
     except UnicodeDecodeError:
         raise Malformed("a client id that is not UTF-8") from None
-    return Head(api_key, version, correlation_id, client_id, stop)
+    return FrameHeader(api_key, version, correlation_id, client_id, stop)
 
 
 class _Tags(Struct, versions="0", flexible="0+"):
-    """Only a section of tagged fields."""
+    """A struct with nothing but tagged fields."""
 
 
 def skip_tags(frame: bytes | bytearray, position: int, end: int) -> int:
-    """Pass over the tagged fields of a flexible header: none are defined."""
+    """Return the position after the tagged fields of a flexible header, which are ignored."""
     if position < end and frame[position] == 0:
         return position + 1
     return decode_from(_Tags, 0, frame, position, end)[1]
 
 
 class Route:
-    """One API as this broker serves it."""
+    """One API: decodes its requests, runs its handler, encodes its responses."""
 
     __slots__ = (
-        "_authorize", "_handler", "_home", "_request", "_services", "api", "first", "first_flexible", "last",
+        "_authorize", "_handler", "_module", "_request", "_services", "api", "first", "first_flexible",
+        "last",
     )  # fmt: skip
 
     def __init__(
-        self, api: Api, home: str, services: Services | None = None, authorize: Authorizer = allow_all
+        self, api: Api, module: str, services: Services | None = None, authorize: Authorizer = allow_all
     ) -> None:
         self.api = api
         self.first = api.versions.first
         self.last = api.latest_stable
         self.first_flexible = api.first_flexible
-        self._home = home
+        self._module = module
         self._authorize = authorize
         self._services = services
         self._handler: Handler | None = None
@@ -91,7 +92,7 @@ class Route:
     def handler(self) -> Handler:
         """The handler with its services and its authorization; its module is imported on first use."""
         if self._handler is None:
-            module = import_module(f"konvene.broker.handlers.{self._home}")
+            module = import_module(f"konvene.broker.handlers.{self._module}")
             handle = getattr(module, "handle_" + self.api.module, None) or module.handle
             services = self._services
             assert services is not None, f"{self!r} has no services"
@@ -101,13 +102,13 @@ class Route:
         return self._handler
 
     def read(self, version: int, frame: bytes | bytearray, position: int, end: int) -> Struct:
-        """The request in a frame. Bytes behind it are passed over, as by Kafka: real clients send some."""
+        """Decode a request. Trailing bytes are ignored, as in Kafka: some clients send them."""
         if self._request is None:
             self._request = self.api.request
         return decode_from(self._request, version, frame, position, end)[0]
 
     def write(self, version: int, correlation_id: int, response: Struct | bytes) -> list[bytes]:
-        """A response as byte strings to send, large ones uncopied. Bytes are a body that is made already."""
+        """Encode a response, or the header of an encoded body, as byte strings. Large ones are not copied."""
         parts = [b"", b"\0"] if version >= self.first_flexible and self.api.key != API_VERSIONS else [b""]
         if isinstance(response, bytes):
             parts.append(response)
@@ -124,4 +125,4 @@ def routes(
     """Return the route of each API, for a table of API key to the name of the handler's module.
 
     `authorize` is the authorizer. Without `services` the routes only encode and decode."""
-    return {key: Route(API_KEYS[key], home, services, authorize) for key, home in table.items()}
+    return {key: Route(API_KEYS[key], module, services, authorize) for key, module in table.items()}

@@ -1,6 +1,6 @@
-"""Holds back heartbeat responses that carry no news, until waiting is some.
+"""Holds back heartbeat responses without changes, until the group changes or the hold time is over.
 
-A member learns of a rebalance by the response to a heartbeat. If the response to its last heartbeat is still
+A member learns of a rebalance from the response to a heartbeat. If the response to its last heartbeat is still
 pending when the group changes, the member learns of it at once. So a heartbeat of a stable member that equals
 the one before is held: it is decided when it arrives, and again when it is released.
 
@@ -134,8 +134,10 @@ class HeartbeatPurgatory:
             if waiting and not self._held[next(iter(waiting))][0].is_current():
                 # A group may change a thousand times before all are answered: those that are being released
                 # already are not visited again.
-                stay = takewhile(lambda connection: connection not in self._releasing, reversed(waiting))
-                self._release_soon(reversed(list(stay)))
+                unreleased = takewhile(
+                    lambda connection: connection not in self._releasing, reversed(waiting)
+                )
+                self._release_soon(reversed(list(unreleased)))
 
     def release_all(self) -> None:
         """Release all heartbeats: topics, settings or features have changed."""
@@ -168,16 +170,16 @@ def may_be_held(software: tuple[str, str], clients: tuple[str, ...]) -> bool:
     if "rdkafka-" in version:  # A binding of librdkafka, under a name of its own.
         name, version = "librdkafka", version.rpartition("rdkafka-")[2]
     for client in clients:
-        wanted, _, least = client.partition(":")
-        if wanted == name and _numbers(version) >= _numbers(least):
+        client_name, _, min_version = client.partition(":")
+        if client_name == name and _version_numbers(version) >= _version_numbers(min_version):
             return True
     return False
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     """Parse a version for comparison: 4.0.0-rc1 equals 4, and 2.10 is later than 2.9."""
-    found = re.match(r"v?([0-9]{1,9}(?:\.[0-9]{1,9})*)", version)
-    numbers = [int(number) for number in found[1].split(".")] if found is not None else []
+    match = re.match(r"v?([0-9]{1,9}(?:\.[0-9]{1,9})*)", version)
+    numbers = [int(number) for number in match[1].split(".")] if match is not None else []
     while numbers and not numbers[-1]:
         numbers.pop()
     return tuple(numbers)

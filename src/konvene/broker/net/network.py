@@ -1,4 +1,4 @@
-"""What all connections of a broker share."""
+"""The services that all connections of a broker share."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.metrics.meter import Meter
-    from konvene.broker.net.admission import Admission
     from konvene.broker.net.client_metrics import Telemetry
     from konvene.broker.net.connection import Connection
+    from konvene.broker.net.connection_quotas import ConnectionQuotas
     from konvene.broker.net.frame_buffers import FrameBufferPool
     from konvene.broker.net.frames import Route
     from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
@@ -29,7 +29,7 @@ class Network:
     settings: BrokerSettings
     routes: dict[int, Route]
     """API key to route."""
-    admission: Admission
+    connection_quotas: ConnectionQuotas
     request_scheduler: RequestScheduler
     response_cache: ResponseCache
     heartbeat_purgatory: HeartbeatPurgatory

@@ -107,8 +107,8 @@ class ResponseCache:
 
     def find(self, frame: bytes) -> CachedResponse | None:
         """Return the cached response of a request and re-arm its session; None if it must be decided."""
-        known = self._cached.get(frame[4:8] + frame[12:])
-        return known if known is not None and known.apply() else None
+        cached = self._cached.get(frame[4:8] + frame[12:])
+        return cached if cached is not None and cached.apply() else None
 
     def add_constant(
         self, frame: bytes, encoder: ResponseEncoder, response: Struct, software: tuple[str, str]

@@ -1,7 +1,7 @@
-"""Which APIs the broker serves, and in which file each is answered.
+"""The APIs that the broker serves, and the handler module of each.
 
-What ApiVersions advertises is read off this table. A file is imported when its API is first used. What is
-answered and not advertised stands in a table of its own besides.
+ApiVersions advertises the APIs of this table, except for `UNADVERTISED`. A module is imported when its API is
+first used.
 """
 
 from __future__ import annotations
@@ -83,4 +83,4 @@ HANDLERS: dict[int, str] = {
 }
 
 UNADVERTISED = frozenset((71, 72))
-"""Answered, and not told by ApiVersions: telemetry, which nobody here receives."""
+"""Served but not advertised: client metrics, for which the broker has no receiver."""

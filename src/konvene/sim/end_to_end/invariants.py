@@ -344,7 +344,7 @@ class NothingIsLeft(Invariant):
         assert broker is not None
         left = {
             "connections": len(broker.network.connections),
-            "bytes being read": broker.network.frame_buffers.held,
+            "bytes being read": broker.network.frame_buffers.incomplete_bytes,
             "fetches that wait": sum(len(p.waiting) for p in broker.partitions),
             "requests that wait": sum(len(c._waiting) for c in self.run.host.coordinators()),
             "replies held": sum(len(c._held) for c in self.run.host.coordinators()),

@@ -1,0 +1,52 @@
+"""Limits of the number of connections: `max.connections`, `max.connections.per.ip` and its overrides.
+
+A connection above a limit is closed at once, before it has sent anything. Existing connections stay open.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+class ConnectionQuotas:
+    """Counts connections by host. A host is an address after a slash, as Kafka writes it."""
+
+    def __init__(self, config: Callable[[], Any]) -> None:
+        self._config = config
+        self._hosts: Counter[str] = Counter()
+        self._total = 0
+
+    def __repr__(self) -> str:
+        return f"<connection quotas: {self._total} connections from {len(self._hosts)} hosts>"
+
+    def rejection_reason(self, host: str) -> str | None:
+        """Return why another connection from a host exceeds a limit; None if it is allowed."""
+        config = self._config()
+        limit = config["max.connections"]
+        if self._total >= limit:
+            return f"{self._total} connections are open, and max.connections is {limit}"
+        limit = _overrides(config["max.connections.per.ip.overrides"]).get(
+            host.lstrip("/"), config["max.connections.per.ip"]
+        )
+        if self._hosts[host] >= limit:
+            count = self._hosts[host]
+            return f"{count} connections of the host are open, and max.connections.per.ip is {limit}"
+        return None
+
+    def connected(self, host: str) -> None:
+        self._total += 1
+        self._hosts[host] += 1
+
+    def disconnected(self, host: str) -> None:
+        self._total -= 1
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
+
+
+def _overrides(text: str | None) -> Mapping[str, int]:
+    """Parse `host:count,host:count`."""
+    rows = (part.rpartition(":") for part in (text or "").split(",") if part)
+    return {host: int(count) for host, _, count in rows}
