@@ -1,4 +1,4 @@
-"""What clients hear of a broker while it is starting."""
+"""The advertised address of a broker that is starting."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from konvene.broker.catalogue import ClusterCatalogue
 from konvene.broker.net.listener import Listener
 
 
-def test_who_is_quick_is_told_where_the_broker_will_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that has waited for the broker to come back may ask as soon as the first of its addresses is
-    listened at, while others are still to come."""
-    told: list[tuple[str, int]] = []
-    made: list[ClusterCatalogue] = []
+def test_address_is_advertised_before_the_broker_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may connect to the first of several addresses before the broker listens on the others."""
+    advertised: list[tuple[str, int]] = []
+    catalogues: list[ClusterCatalogue] = []
 
-    class Seen(ClusterCatalogue):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
-            made.append(self)
+    class RecordingCatalogue(ClusterCatalogue):
+        def __init__(self, *services: Any) -> None:
+            super().__init__(*services)
+            catalogues.append(self)
 
-    async def listens(self: Listener, host: str, port: int) -> None:
-        told.append(made[0].advertised)
-        raise OSError("enough was seen")
+    async def listen(self: Listener, host: str, port: int) -> None:
+        advertised.append(catalogues[0].advertised)
+        raise OSError("stop the start here")
 
-    monkeypatch.setattr(Listener, "listen", listens)
-    monkeypatch.setattr("konvene.broker.broker.ClusterCatalogue", Seen)
+    monkeypatch.setattr(Listener, "listen", listen)
+    monkeypatch.setattr("konvene.broker.broker.ClusterCatalogue", RecordingCatalogue)
     try:
-        assert app.serve("localhost", 19_092, ephemeral=True) == 1
+        assert app.serve(app.ServeOptions("localhost", 19_092, ephemeral=True)) == 1
     finally:
         gc.enable()
-    assert told == [("localhost", 19_092)]
+    assert advertised == [("localhost", 19_092)]

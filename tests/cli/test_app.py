@@ -137,9 +137,8 @@ def test_serve_passes_its_options_to_the_broker(monkeypatch: pytest.MonkeyPatch,
 
     received: list[Any] = []
 
-    def serve(*parameters: Any) -> int:
-        *options, progress, assignors, metrics_port = parameters
-        received.append((*options, assignors, metrics_port))
+    def serve(options: app.ServeOptions, progress: Any) -> int:
+        received.append(tuple(options))
         progress(1)("orders-0")  # Output is not a terminal, so nothing is printed.
         return 3
 

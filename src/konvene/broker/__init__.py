@@ -1,8 +1,13 @@
-"""The broker: the only home of asyncio besides the client.
+"""The broker: one node that is its whole cluster, on one asyncio event loop.
 
-app          starts and stops               server, connection   speak frames
-broker       introduces the parts           frames, router       what is served, and where
-coordinator  runs any shard on a log        handlers/            one file per API
-timers       tells it when time is up       groups               the group coordinators
-partitions   the logs and who waits         audit                why groups rebalanced
+app           `konvene serve`: options, start, stop
+broker        composition root: makes and connects the services
+catalogue     topics, settings and features of the cluster
+net           connections, frames, routing, response cache, heartbeat purgatory, fetch sessions
+handlers      one module per API
+groups        group coordinators and the audit of rebalances
+shares        share partitions and share coordinators
+transactions  transaction coordinators
+storage       partitions and their logs, cleaner, archive, retention
+metrics       metrics and their HTTP server
 """

@@ -1,6 +1,7 @@
-"""`konvene serve`: from options to a running broker, and down again.
+"""`konvene serve`: start a broker from its options, and stop it in order.
 
-One line tells where it listens and what it found; SIGTERM and SIGINT let what is under way finish.
+One line on stdout has the address, the data directory and the result of log recovery. SIGTERM and SIGINT stop
+the broker after the requests that are running.
 """
 
 from __future__ import annotations
@@ -39,11 +40,29 @@ DEFAULT_HOST = "localhost"
 DEFAULT_PORT = 9092
 
 Progress = Callable[[int], Callable[[str], None]]
-"""Is told how many partitions there are, and gives whom to tell of each that is open."""
+"""Called with the number of partitions; returns a function to call with the name of each opened partition."""
+
+
+class ServeOptions(NamedTuple):
+    """The options of `konvene serve`. They override the settings of the file."""
+
+    host: str | None = None
+    port: int | None = None
+    data_dir: Path | None = None
+    ephemeral: bool = False
+    """Whether the data directory is a temporary one, deleted when the broker stops."""
+    config: Path | None = None
+    """Properties file with settings."""
+    overrides: Sequence[tuple[str, str]] = ()
+    """Settings by name, which override the file."""
+    assignors: Sequence[str] = ()
+    """Server-side assignors in addition to those of the settings. Modules may be in the working directory."""
+    metrics_port: int | None = None
+    """Port of the metrics server; 0 for a free one, None for the settings' one."""
 
 
 class Address(NamedTuple):
-    """Where to listen, and what to tell clients."""
+    """The address of the listener, and the one that clients receive."""
 
     host: str
     port: int
@@ -52,46 +71,50 @@ class Address(NamedTuple):
 
 
 class CannotStart(Exception):
-    """Why the broker cannot start, in words for whoever started it."""
+    """The broker cannot start; the message is for its administrator."""
 
 
-def serve(
-    host: str | None = None,
-    port: int | None = None,
-    data_dir: Path | None = None,
-    ephemeral: bool = False,
-    config: Path | None = None,
-    overrides: list[tuple[str, str]] | None = None,
-    progress: Progress | None = None,
-    assignors: Sequence[str] = (),
-    metrics_port: int | None = None,
-) -> int:
-    """Run a broker until it is told to stop. The exit status: 0, or 1 with a message on stderr.
+class _Startup(NamedTuple):
+    """Everything that is settled before the event loop runs."""
 
-    `assignors` are offered besides those of the settings; modules may lie where the broker is started."""
-    began = time.perf_counter()
+    config: BrokerConfig
+    address: Address
+    path: Path
+    """The data directory."""
+    ephemeral: bool
+    began_s: float
+    """Time of the start, by `time.perf_counter`."""
+    progress: Progress | None
+
+
+def serve(options: ServeOptions, progress: Progress | None = None) -> int:
+    """Run a broker until a signal stops it.
+
+    Return the exit status: 0, or 1 after an error, whose message is written to stderr."""
+    began_s = time.perf_counter()
     logging.basicConfig(
         level=os.environ.get("KONVENE_LOG", "INFO").upper(),
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         stream=sys.stderr,
     )
     try:
-        settings, notices = _configuration(config, overrides or [])
-        said = _offered(settings, assignors)
-        if metrics_port is not None:
-            said.append(("konvene.metrics.port", str(metrics_port)))
-        overrides = [*(overrides or []), *said]
-        address = _address(settings, host, port)
+        overrides = list(options.overrides)
+        settings, notices = _configuration(options.config, overrides)
+        overrides += _assignor_settings(settings, options.assignors)
+        if options.metrics_port is not None:
+            overrides.append(("konvene.metrics.port", str(options.metrics_port)))
+        address = _address(settings, options.host, options.port)
         for notice in notices:
             logging.getLogger("konvene").warning("%s", notice)
-        with _directory(settings, data_dir, ephemeral) as path:
-            chosen = _chosen(settings, address, path, by_option=host is not None or port is not None)
-            settings, _ = _configuration(config, [*overrides, *chosen])
-            _can_be_measured(settings)
-            return _run(settings, address, path, ephemeral, began, progress)
+        with _data_directory(settings, options) as path:
+            overrides += _resolved_settings(settings, address, path, options)
+            settings, _ = _configuration(options.config, overrides)
+            _check_metrics(settings)
+            _run(_Startup(settings, address, path, options.ephemeral, began_s, progress))
     except (CannotStart, ConfigError, LogError) as error:
         sys.stderr.write(f"konvene: {error}\n")
         return 1
+    return 0
 
 
 def _configuration(
@@ -104,22 +127,22 @@ def _configuration(
         except OSError as error:
             raise CannotStart(f"cannot read --config {file}: {error.strerror}") from None
     loaded, notices = BrokerConfig.load(text, overrides, file=str(file or "server.properties"))
-    _no_security(loaded)
+    _reject_security_settings(loaded)
     return loaded, notices
 
 
-def _offered(config: BrokerConfig, more: Sequence[str]) -> list[tuple[str, str]]:
-    """The setting that offers these assignors as well. Raises `ConfigError` where one cannot be loaded."""
-    if more:
+def _assignor_settings(config: BrokerConfig, additional: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the setting that adds these assignors. Raises `ConfigError` if one cannot be loaded."""
+    if additional:
         sys.path.append(str(Path.cwd()))
-    offered = (*config[ASSIGNORS], *more)
-    load_assignors(offered)
+    assignors = (*config[ASSIGNORS], *additional)
+    load_assignors(assignors)
     load_task_assignors(config[TASK_ASSIGNORS])
-    return [(ASSIGNORS, ",".join(offered))] if more else []
+    return [(ASSIGNORS, ",".join(assignors))] if additional else []
 
 
-def _can_be_measured(config: BrokerConfig) -> None:
-    """Metrics that are asked for can be served."""
+def _check_metrics(config: BrokerConfig) -> None:
+    """Raise `CannotStart` if metrics are enabled and their library is not installed."""
     if config["konvene.metrics.port"] >= 0:
         from konvene.broker.metrics import exposition
 
@@ -127,62 +150,66 @@ def _can_be_measured(config: BrokerConfig) -> None:
             raise CannotStart(exposition.MISSING)
 
 
-def _chosen(config: BrokerConfig, address: Address, path: Path, *, by_option: bool) -> list[tuple[str, str]]:
-    """What was settled by options and defaults of the command, as the settings that a client may describe."""
-    chosen = [("log.dirs", str(path))]
+def _resolved_settings(
+    config: BrokerConfig, address: Address, path: Path, options: ServeOptions
+) -> list[tuple[str, str]]:
+    """Return the data directory and listener as settings, which clients may describe."""
+    resolved = [("log.dirs", str(path))]
+    by_option = options.host is not None or options.port is not None
     if by_option or "listeners" not in config.static:
         host = f"[{address.host}]" if ":" in address.host else address.host
-        chosen.append(("listeners", f"PLAINTEXT://{host}:{address.port}"))
-    return chosen
+        resolved.append(("listeners", f"PLAINTEXT://{host}:{address.port}"))
+    return resolved
 
 
-def _no_security(config: BrokerConfig) -> None:
-    """Whoever asks for access control or encryption must not run without it unknowingly."""
+def _reject_security_settings(config: BrokerConfig) -> None:
+    """Raise `CannotStart` if settings require access control or encryption, which are unsupported."""
     if config["authorizer.class.name"]:
-        raise CannotStart("authorizer.class.name: this broker has no authorizer, everybody may do everything")
+        raise CannotStart(
+            "authorizer.class.name: authorizers are not supported; remove it to allow every operation"
+        )
     if "listener.security.protocol.map" in config.static:
         for entry in config["listener.security.protocol.map"].split(","):
             name, _, protocol = entry.strip().partition(":")
             if name.upper() == "PLAINTEXT" and protocol.upper() != "PLAINTEXT":
-                raise CannotStart(
-                    f"listener.security.protocol.map={entry}: this broker speaks PLAINTEXT only"
-                )
+                raise CannotStart(f"listener.security.protocol.map={entry}: only PLAINTEXT is supported")
 
 
 def _address(config: BrokerConfig, host: str | None, port: int | None) -> Address:
-    """The listener: the options, else `listeners`, else loopback and Kafka's port."""
+    """Return the address from the options, else from `listeners`, else loopback and Kafka's port."""
     listen = (DEFAULT_HOST, DEFAULT_PORT)
     if "listeners" in config.static:
         listen = _plaintext(config["listeners"], "listeners")
     listen = (host if host is not None else listen[0], port if port is not None else listen[1])
-    told = listen
+    advertised = listen
     if config["advertised.listeners"]:
-        told = _plaintext(config["advertised.listeners"], "advertised.listeners")
+        advertised = _plaintext(config["advertised.listeners"], "advertised.listeners")
     elif listen[0] in ("", "0.0.0.0", "::"):
         import socket
 
-        told = (socket.gethostname(), listen[1])
-    return Address(*listen, *told)
+        advertised = (socket.gethostname(), listen[1])
+    return Address(*listen, *advertised)
 
 
 def _plaintext(listeners: tuple[str, ...], name: str) -> tuple[str, int]:
-    """The one PLAINTEXT listener of a list. Controller listeners are nothing to a single node."""
-    found = [entry for entry in listeners if not entry.upper().startswith("CONTROLLER://")]
-    if len(found) != 1 or not found[0].upper().startswith("PLAINTEXT://"):
-        raise CannotStart(f"{name}={','.join(listeners)}: this broker has one listener, of type PLAINTEXT")
-    host, _, port = found[0][len("PLAINTEXT://") :].rpartition(":")
+    """Return host and port of the only PLAINTEXT listener of a list. Controller listeners are ignored."""
+    entries = [entry for entry in listeners if not entry.upper().startswith("CONTROLLER://")]
+    if len(entries) != 1 or not entries[0].upper().startswith("PLAINTEXT://"):
+        raise CannotStart(f"{name}={','.join(listeners)}: exactly one PLAINTEXT listener is supported")
+    host, _, port = entries[0][len("PLAINTEXT://") :].rpartition(":")
     try:
         return host.strip("[]"), int(port)
     except ValueError:
-        raise CannotStart(f"{name}={found[0]}: the port is not a number") from None
+        raise CannotStart(f"{name}={entries[0]}: the port is not a number") from None
 
 
 @contextlib.contextmanager
-def _directory(config: BrokerConfig, data_dir: Path | None, ephemeral: bool) -> Iterator[Path]:
-    """Where the data is: the option, else log.dirs, else the user's state directory."""
-    if ephemeral:
+def _data_directory(config: BrokerConfig, options: ServeOptions) -> Iterator[Path]:
+    """Provide the data directory: the option, else `log.dirs`, else the user's state directory."""
+    data_dir = options.data_dir
+    if options.ephemeral:
         if data_dir is not None:
-            raise CannotStart("--ephemeral and --data-dir exclude each other")
+            raise CannotStart("--ephemeral and --data-dir cannot be used together")
         path = Path(tempfile.mkdtemp(prefix="konvene-"))
         try:
             yield path
@@ -193,7 +220,7 @@ def _directory(config: BrokerConfig, data_dir: Path | None, ephemeral: bool) -> 
         if "log.dirs" in config.static or "log.dir" in config.static:
             dirs = config.log_dirs
             if len(dirs) != 1:
-                raise CannotStart(f"log.dirs={','.join(dirs)}: this broker keeps its data in one directory")
+                raise CannotStart(f"log.dirs={','.join(dirs)}: exactly one directory is supported")
             data_dir = Path(dirs[0])
         else:
             state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
@@ -205,49 +232,34 @@ def _directory(config: BrokerConfig, data_dir: Path | None, ephemeral: bool) -> 
     yield data_dir
 
 
-def _run(
-    config: BrokerConfig,
-    address: Address,
-    path: Path,
-    ephemeral: bool,
-    began: float,
-    progress: Progress | None,
-) -> int:
-    _have_files()
+def _run(startup: _Startup) -> None:
+    _raise_file_limit()
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         import uvloop
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_main(config, address, path, ephemeral, began, progress))
-    return 0
+        runner.run(_main(startup))
 
 
-def _have_files() -> None:
-    """As many open files as the system lets a process have, as Java does: every log has one."""
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system permits, as Java does: each log has at least one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _main(
-    config: BrokerConfig,
-    address: Address,
-    path: Path,
-    ephemeral: bool,
-    began: float,
-    progress: Progress | None,
-) -> None:
+async def _main(startup: _Startup) -> None:
     from konvene.broker.broker import Broker
 
-    loop = asyncio.get_running_loop()
-    directory = open_directory(path, config["node.id"])
-    if progress is not None:
-        told = progress(len(directory.partitions()))
-        directory.on_loaded = lambda partition: told(str(partition))
-    broker = Broker(config, directory, loop)
-    server = broker.listener()
+    loop, address = asyncio.get_running_loop(), startup.address
+    directory = open_directory(startup.path, startup.config["node.id"])
+    if startup.progress is not None:
+        report_opened = startup.progress(len(directory.partitions()))
+        directory.on_loaded = lambda partition: report_opened(str(partition))
+    broker = Broker(startup.config, directory, loop)
+    listener = broker.listener()
     metrics: MetricsServer | None = None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -255,42 +267,48 @@ async def _main(
     gc.disable()
     try:
         await broker.start()
-        settling = loop.create_task(_settle(broker))
+        enabling_gc = loop.create_task(_enable_gc_when_loaded(broker))
         directory.on_loaded = lambda _partition: None
-        _advertise(broker, address, address.port)  # Some are quick, and not all places are listened at.
+        # Clients may connect to the first address before `listen` returns.
+        _advertise(broker, address, address.port)
         try:
-            await server.listen(address.host, address.port)
+            await listener.listen(address.host, address.port)
         except OSError as error:
             raise CannotStart(
                 f"cannot listen on {address.host}:{address.port}: {error.strerror or error}"
-                " (another broker may run there; --port chooses another port)"
+                " (another broker may be running; choose another port with --port)"
             ) from None
-        metrics = await _metrics(broker)
-        _advertise(broker, address, server.port)
-        took = time.perf_counter() - began
-        kept = " (ephemeral: gone when it stops)" if ephemeral else ""
-        advertised_host, _ = broker.catalogue.advertised
-        sys.stdout.write(
-            f"konvene {__version__} listens on {advertised_host}:{server.port}, data in {path}{kept}:"
-            f" {_found(directory)}, {took:.2f} s{_told(metrics)}\n"
-        )
+        metrics = await _start_metrics(broker)
+        _advertise(broker, address, listener.port)
+        sys.stdout.write(_startup_line(startup, broker, listener.port, metrics))
         sys.stdout.flush()
         await stop.wait()
-        settling.cancel()
+        enabling_gc.cancel()
     finally:
         if metrics is not None:
             await metrics.close()
-        await server.close()
+        await listener.close()
         await broker.stop()
 
 
+def _startup_line(startup: _Startup, broker: Broker, port: int, metrics: MetricsServer | None) -> str:
+    elapsed_s = time.perf_counter() - startup.began_s
+    ephemeral = " (ephemeral: deleted when the broker stops)" if startup.ephemeral else ""
+    advertised_host, _ = broker.catalogue.advertised
+    metrics_address = "" if metrics is None else f", metrics at {metrics.url}"
+    return (
+        f"konvene {__version__} listens on {advertised_host}:{port}, data in {startup.path}{ephemeral}:"
+        f" {_recovery_summary(broker.directory)}, {elapsed_s:.2f} s{metrics_address}\n"
+    )
+
+
 def _advertise(broker: Broker, address: Address, port: int) -> None:
-    """Say where clients are to come: at this port, unless they were told another one."""
+    """Set the address that clients receive: the advertised one, at `port` if it has no port of its own."""
     broker.catalogue.advertised = (address.advertised_host or "localhost", address.advertised_port or port)
 
 
-async def _metrics(broker: Broker) -> MetricsServer | None:
-    """Serve metrics, if they are asked for."""
+async def _start_metrics(broker: Broker) -> MetricsServer | None:
+    """Start the metrics server if metrics are enabled."""
     if broker.meter is None:
         return None
     from konvene.broker.metrics.server import MetricsServer
@@ -303,45 +321,43 @@ async def _metrics(broker: Broker) -> MetricsServer | None:
     except OSError as error:
         raise CannotStart(
             f"cannot serve metrics on {host}:{port}: {error.strerror or error}"
-            " (--metrics-port chooses another port)"
+            " (choose another port with --metrics-port)"
         ) from None
     return metrics
 
 
-def _told(metrics: MetricsServer | None) -> str:
-    """Where metrics are."""
-    return "" if metrics is None else f", metrics at {metrics.url}"
+GC_THRESHOLDS = (50_000, 20, 20)
+"""Thresholds of Python's garbage collector. Reference counting frees nearly all of a broker's objects. With
+the default thresholds the collector scans all members of a large group twice for each one that joins, which
+takes a tenth of a second each time."""
 
 
-LOOK_FOR_GARBAGE = (50_000, 20, 20)
-"""Nearly all that a broker lets go of is gone at once, without being looked for. With Python's own thresholds
-it looked through all members of a large group twice for each that joins, a tenth of a second each time."""
+async def _enable_gc_when_loaded(broker: Broker) -> None:
+    """Enable the garbage collector once the logs are loaded, excluding the loaded objects from collection.
 
-
-async def _settle(broker: Broker) -> None:
-    """What was read from the logs stays: looking for garbage in it would take as long as reading it."""
+    They stay alive anyway, and scanning them would take as long as loading them."""
     await broker.groups.loaded()
     await broker.transactions.loaded()
     gc.freeze()
-    gc.set_threshold(*LOOK_FOR_GARBAGE)
+    gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
 
 
 def open_directory(path: Path, node_id: int) -> LogDirectory:
-    """Lock the data directory; a new one becomes a cluster of its own."""
-    new = not (path / META_NAME).exists()
-    fresh = [str(Uuid(SYSTEM.fresh_uuid().bytes)) if new else "" for _ in range(2)]
-    return LogDirectory.open(RealDisk(), str(path), Identity(fresh[0], node_id, fresh[1]))
+    """Open and lock a data directory. A new one gets a cluster id and a directory id of its own."""
+    is_new = not (path / META_NAME).exists()
+    ids = [str(Uuid(SYSTEM.fresh_uuid().bytes)) if is_new else "" for _ in range(2)]
+    return LogDirectory.open(RealDisk(), str(path), Identity(ids[0], node_id, ids[1]))
 
 
-def _found(directory: LogDirectory) -> str:
-    """What the data directory held and what had to be done about it."""
-    partitions = len(directory.logs) - 1  # The cluster's own log is no topic's.
+def _recovery_summary(directory: LogDirectory) -> str:
+    """Describe the number of partitions, and the recovery of their logs after an unclean shutdown."""
+    partitions = len(directory.logs) - 1  # Without the log of `__cluster_metadata`.
     if directory.clean:
-        return f"{partitions} partitions, closed properly"
+        return f"{partitions} partitions, clean shutdown"
     scanned = sum(r.scanned_bytes for r in directory.recovered.values())
-    cut = sum(r.cut_bytes for r in directory.recovered.values())
+    truncated = sum(r.cut_bytes for r in directory.recovered.values())
     damaged = f", {len(directory.damaged)} damaged and offline" if directory.damaged else ""
     if not scanned and not damaged:
         return f"{partitions} partitions"
-    return f"{partitions} partitions recovered ({scanned} bytes read, {cut} torn bytes cut{damaged})"
+    return f"{partitions} partitions recovered ({scanned} bytes scanned, {truncated} truncated{damaged})"

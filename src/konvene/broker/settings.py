@@ -31,7 +31,7 @@ class BrokerSettings:
 
     @property
     def holds_heartbeats(self) -> bool:
-        """Whether heartbeat responses that carry no news are delayed until there is some."""
+        """True if heartbeat responses without changes are held back until the group changes."""
         responsive = self.config["konvene.heartbeat.policy"] == RESPONSIVE
         return responsive and bool(self.config["konvene.heartbeat.hold.enable"])
 

@@ -64,14 +64,14 @@ class TopicCreator:
         """Return the topic's partition count, or 0 while it does not exist or its logs are not open yet.
 
         The catalogue knows a topic a moment before its logs are open. A damaged log counts as open."""
-        known, partitions = self._catalogue.topics.by_name.get(topic), self._partitions
-        if known is None:
+        found, partitions = self._catalogue.topics.by_name.get(topic), self._partitions
+        if found is None:
             return 0
         is_open = all(
             partitions.get(topic, index) is not None or (topic, index) in partitions.offline
-            for index in range(known.partitions)
+            for index in range(found.partitions)
         )
-        return known.partitions if is_open else 0
+        return found.partitions if is_open else 0
 
     async def _create(self, topics: list[CreatableTopic]) -> None:
         if topics:

@@ -32,13 +32,13 @@ class TopicLogs:
         cleaner: LogCleaner,
         make_partition: Callable[[TopicPartition, PartitionLog, int], Partition],
     ) -> None:
-        """`make_partition` makes a partition of its name, log and leader epoch."""
+        """`make_partition` creates a partition from its name, log and leader epoch."""
         self._node = node
         self._directory = directory
         self._cleaner = cleaner
         self._make_partition = make_partition
-        self._found = set(directory.partitions())
-        """The logs that the data directory had at the start."""
+        self._existing = set(directory.partitions())
+        """The logs in the data directory at the start."""
 
     def __repr__(self) -> str:
         return f"<topic logs in {self._directory.path}>"
@@ -51,7 +51,7 @@ class TopicLogs:
         for index in range(topic.partitions):
             name = TopicPartition(topic.name, index)
             if self._node.partitions.get(topic.name, index) is None:
-                (existing if name in self._found else missing).append(name)
+                (existing if name in self._existing else missing).append(name)
         for name in existing:
             self._open(name, config)
         if missing:
@@ -88,7 +88,7 @@ class TopicLogs:
         """Delete logs of topics that the catalogue does not have: remains of an interrupted deletion."""
         known = {TopicPartition(p.topic, p.index) for p in self._node.partitions}
         known.add(TopicPartition(CLUSTER_METADATA_TOPIC, 0))
-        for orphan in sorted(self._found - known - self._node.partitions.offline):
+        for orphan in sorted(self._existing - known - self._node.partitions.offline):
             log.warning("%s belongs to no topic and is deleted", orphan)
             self._delete(orphan)
 

@@ -65,11 +65,12 @@ def serve(
             raise click.UsageError(f"--set {text}: write KEY=VALUE.")
         pairs.append((key.strip(), value.strip()))
     try:
+        from konvene.broker.app import ServeOptions
         from konvene.broker.app import serve as run_broker
     except ImportError as error:
         fail(f"the broker cannot be loaded: {error}", "The installation is incomplete: reinstall konvene.")
-    status = run_broker(host, port, data_dir, ephemeral, config, pairs, _progress, assignors, metrics_port)
-    raise click.exceptions.Exit(status)
+    options = ServeOptions(host, port, data_dir, ephemeral, config, pairs, assignors, metrics_port)
+    raise click.exceptions.Exit(run_broker(options, _progress))
 
 
 def _progress(total: int) -> Callable[[str], None]:

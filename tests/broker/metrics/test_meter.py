@@ -50,7 +50,7 @@ def test_a_rebalance_is_counted_once_and_each_of_its_causes() -> None:
     assert counts.begun == {("g", "consumer", MEMBER_JOINED): 1, ("g", "consumer", UNKNOWN): 1}
     assert counts.causes == {("consumer", MEMBER_JOINED): 2, ("consumer", MEMBER_LEFT): 1}
     assert {key: (b.count, b.total) for key, b in counts.rebalance_s.items()} == {("g", "consumer"): (1, 1.5)}
-    assert {kind: paced.count for kind, paced in counts.by_kind.items()} == {
+    assert {kind: paced.count for kind, paced in counts.rebalance_rates.items()} == {
         "classic": 0, "consumer": 2, "share": 0, "streams": 0,
     }  # fmt: skip
 
@@ -103,7 +103,7 @@ def test_an_answer_counts_as_its_first_error(response: Any, expected: int) -> No
     counts = meter()
     counts.answered(8, response)
     counts.answered(8, response)
-    assert counts.answers == {(8, expected): 2}
+    assert counts.responses == {(8, expected): 2}
 
 
 def says_errors(cls: type[Struct]) -> bool:

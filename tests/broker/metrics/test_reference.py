@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from konvene.broker.metrics.meter import OF_OFFSETS
+from konvene.broker.metrics.meter import OFFSET_SENSORS
 from konvene.broker.metrics.reference import BOUNDS, render_reference
 from konvene.broker.metrics.tables.all_metrics import METRICS
 from konvene.broker.metrics.tables.broker import KAFKAS, KAFKAS_OF_SHARE_STATE, OURS, Metric
@@ -66,4 +66,4 @@ def test_ours_are_named_as_prometheus_names(metric: Metric) -> None:
 
 def test_offsets_are_counted_in_kafkas_three_ways() -> None:
     """A sensor without its rows would count for nobody."""
-    assert len(OF_OFFSETS) * 2 == sum(metric.kafka.startswith("offset-") for metric in KAFKAS) - 1
+    assert len(OFFSET_SENSORS) * 2 == sum(metric.kafka.startswith("offset-") for metric in KAFKAS) - 1

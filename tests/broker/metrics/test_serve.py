@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from konvene.broker.app import serve
+from konvene.broker.app import ServeOptions, serve
 from konvene.broker.metrics.server import MetricsServer
 
 SERVE = [sys.executable, "-m", "konvene", "serve", "--port", "0", "--ephemeral"]
@@ -44,7 +44,7 @@ def test_a_port_that_is_taken_is_told() -> None:
         )
     assert done.returncode == 1
     assert f"konvene: cannot serve metrics on localhost:{port}: " in done.stderr
-    assert "--metrics-port chooses another port" in done.stderr
+    assert "choose another port with --metrics-port" in done.stderr
 
 
 def test_what_is_missing_is_named(
@@ -52,7 +52,7 @@ def test_what_is_missing_is_named(
 ) -> None:
     """One sentence, with what to install; nothing has started."""
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    assert serve(port=0, data_dir=tmp_path, metrics_port=0) == 1
+    assert serve(ServeOptions(port=0, data_dir=tmp_path, metrics_port=0)) == 1
     said = capsys.readouterr().err
     needed = "metrics need prometheus-client, which is not installed here"
     assert said == f"konvene: {needed} (pip install 'konvene[metrics]')\n"

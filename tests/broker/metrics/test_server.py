@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from tests.broker.metrics.scraping import ON, get, measured, samples, scrape, send, value
 from tests.broker.running import running
 
-from konvene.broker.metrics.server import MOST_BYTES, MOST_CONNECTIONS, MetricsServer
+from konvene.broker.metrics.server import MAX_CONNECTIONS, MAX_REQUEST_BYTES, MetricsServer
 
 
 def served(path: Path, ask: Callable[[int], Coroutine[Any, Any, None]]) -> None:
@@ -109,10 +109,10 @@ REFUSED = [
     (b"\xff\xfe\0\0\r\n\r\n", "400 Bad Request"),
     (b"\r\n\r\n", "400 Bad Request"),
     (
-        b"GET /metrics HTTP/1.1\r\nX: " + b"x" * MOST_BYTES + b"\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nX: " + b"x" * MAX_REQUEST_BYTES + b"\r\n\r\n",
         "431 Request Header Fields Too Large",
     ),
-    (b"\0" * (MOST_BYTES + 10), "431 Request Header Fields Too Large"),
+    (b"\0" * (MAX_REQUEST_BYTES + 10), "431 Request Header Fields Too Large"),
 ]
 
 
@@ -145,7 +145,7 @@ def test_a_request_that_never_ends_is_given_up(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, ON) as broker:
             assert broker.meter is not None
-            server = MetricsServer(broker, broker.meter, most_seconds=0.05)
+            server = MetricsServer(broker, broker.meter, timeout_s=0.05)
             await server.listen("127.0.0.1", 0)
             try:
                 assert await send(server.port, b"") == b""
@@ -160,7 +160,7 @@ def test_connections_are_bounded(tmp_path: Path) -> None:
     """One too many is closed at once; when another is gone there is room again."""
 
     async def ask(port: int) -> None:
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST_CONNECTIONS)]
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_CONNECTIONS)]
         await asyncio.sleep(0.05)
         assert await send(port, b"GET /metrics HTTP/1.1\r\n\r\n") == b""
         for reader, writer in idle:
@@ -175,7 +175,7 @@ def test_many_scrapes_at_once_share_a_look(tmp_path: Path) -> None:
     """All are answered."""
 
     async def ask(port: int) -> None:
-        heads = await asyncio.gather(*(get(port) for _ in range(MOST_CONNECTIONS)))
+        heads = await asyncio.gather(*(get(port) for _ in range(MAX_CONNECTIONS)))
         assert {head.partition("\r\n")[0] for head, _ in heads} == {"HTTP/1.1 200 OK"}
 
     served(tmp_path, ask)

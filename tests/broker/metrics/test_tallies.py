@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konvene.broker.metrics.instruments import LONGEST_LABEL, OTHER, Buckets, GroupLabels, RateCounter
+from konvene.broker.metrics.instruments import MAX_LABEL_LENGTH, OTHER, Buckets, GroupLabels, RateCounter
 
 
 def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed() -> None:
@@ -51,6 +51,6 @@ def test_labels_are_bounded() -> None:
 
 def test_long_ids_and_no_room_at_all() -> None:
     """An id that would make pages of megabytes has no label, and a broker may be told to name nobody."""
-    assert GroupLabels(1).of("x" * LONGEST_LABEL) != OTHER
-    assert GroupLabels(1).of("x" * (LONGEST_LABEL + 1)) == OTHER
+    assert GroupLabels(1).of("x" * MAX_LABEL_LENGTH) != OTHER
+    assert GroupLabels(1).of("x" * (MAX_LABEL_LENGTH + 1)) == OTHER
     assert GroupLabels(0).of("a") == OTHER

@@ -209,9 +209,9 @@ def test_requests_are_counted_by_their_errors_read_or_unread(tmp_path: Path) -> 
             assert value(found, "konvene_requests_total", api=heartbeat, error="NONE") == 6
             assert value(found, "konvene_requests_total", api=heartbeat, error="UNKNOWN_MEMBER_ID") == 1
             assert value(found, "konvene_requests_total", api="ApiVersions", error="NONE") == 1
-            assert value(found, "konvene_heartbeat_told_interval_seconds_count") == 6
+            assert value(found, "konvene_heartbeat_interval_seconds_count") == 6
             assert value(found, "konvene_coordinator_decision_seconds_count", event=heartbeat) < 7
-            assert sum(of_broker(broker).same.values()) >= 3
+            assert sum(of_broker(broker).cached_responses.values()) >= 3
             assert value(found, "konvene_connections") == 1
             assert value(found, "konvene_heartbeat_policy_info", policy="responsive", holds="false") == 1
 

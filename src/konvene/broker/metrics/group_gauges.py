@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from konvene.broker.metrics.meter import Meter
 
 SLICE_S = 0.002
-LOOK_AT = 64
+BATCH = 64
 """Groups that are read before the clock is checked."""
 
 
@@ -69,11 +69,11 @@ class GroupGauges:
             self._add_tasks(label, group)
 
     def _add_tasks(self, label: str, group: StreamsGroup) -> None:
-        found = warming(group)
-        self.warmups[label] += found.tasks
+        warmups = warming(group)
+        self.warmups[label] += warmups.tasks
         self.stale[label] += stale_members(group)
-        if found.largest_lag is not None:
-            self.warmup_lags[label] = max(found.largest_lag, self.warmup_lags.get(label, 0))
+        if warmups.largest_lag is not None:
+            self.warmup_lags[label] = max(warmups.largest_lag, self.warmup_lags.get(label, 0))
         cost = self._meter.costs.of(group) if label != OTHER else None
         if cost is not None:
             self.costs[label] = cost
@@ -82,20 +82,20 @@ class GroupGauges:
 async def collect_gauges(broker: Broker, meter: Meter) -> GroupGauges:
     """Compute the gauges of all groups, after releasing the labels of deleted groups."""
     _release_labels(broker, meter)
-    gauges, pause = GroupGauges(meter), perf_counter()
+    gauges, slice_start_s = GroupGauges(meter), perf_counter()
     for coordinator in broker.groups.all():
         shard = coordinator.core
         if not isinstance(shard, GroupShard):
             continue
         groups, offsets = list(shard.groups.values()), list(shard.offsets.values())
-        for start in range(0, max(len(groups), len(offsets)), LOOK_AT):
-            for group in groups[start : start + LOOK_AT]:
+        for start in range(0, max(len(groups), len(offsets)), BATCH):
+            for group in groups[start : start + BATCH]:
                 gauges.add(group)
-            for topics in offsets[start : start + LOOK_AT]:
+            for topics in offsets[start : start + BATCH]:
                 gauges.offsets += sum(map(len, topics.values()))
-            if perf_counter() - pause > SLICE_S:
+            if perf_counter() - slice_start_s > SLICE_S:
                 await asyncio.sleep(0)
-                pause = perf_counter()
+                slice_start_s = perf_counter()
     return gauges
 
 

@@ -75,9 +75,9 @@ class MeteredGroupShard(GroupShard):
             meter.offsets(sensor, sum(map(_offsets, outcome.records)))
         else:
             for record in outcome.records:
-                found = moved(self.groups, record)
-                if found is not None and found.units:
-                    meter.moved(found)
+                gained = moved(self.groups, record)
+                if gained is not None and gained.units:
+                    meter.moved(gained)
 
 
 def _offsets(record: Any) -> int:

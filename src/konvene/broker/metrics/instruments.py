@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Final
 
 OTHER: Final = "__other__"
-"""Label that groups without one of their own share."""
+"""Label of all groups without a label of their own."""
 
-LONGEST_LABEL: Final = 255
+MAX_LABEL_LENGTH: Final = 255
 """Groups with a longer id get no label of their own."""
 
 WINDOW_S: Final = 30.0
@@ -33,7 +33,7 @@ class Buckets:
         self.total = 0.0
 
     def __repr__(self) -> str:
-        return f"<{self.count} values, {self.total:g} in all>"
+        return f"<{self.count} values, {self.total:g} in total>"
 
     @property
     def count(self) -> int:
@@ -46,11 +46,11 @@ class Buckets:
     def cumulative(self) -> list[tuple[str, float]]:
         """Return each bound as Prometheus formats it with the number of values up to it."""
         names = [*map(_bound, self.bounds), "+Inf"]
-        found, so_far = [], 0
+        rows, so_far = [], 0
         for name, count in zip(names, self._counts, strict=True):
             so_far += count
-            found.append((name, float(so_far)))
-        return found
+            rows.append((name, float(so_far)))
+        return rows
 
 
 class Durations:
@@ -64,17 +64,17 @@ class Durations:
         self.longest = 0.0
 
     def __repr__(self) -> str:
-        return f"<{self.count} times, {self.total:g} in all>"
+        return f"<{self.count} durations, {self.total:g} in total>"
 
     @property
     def average(self) -> float:
         return self.total / self.count if self.count else 0.0
 
-    def add(self, took: float) -> None:
+    def add(self, duration: float) -> None:
         self.count += 1
-        self.total += took
-        if took > self.longest:
-            self.longest = took
+        self.total += duration
+        if duration > self.longest:
+            self.longest = duration
 
 
 def _bound(bound: float) -> str:
@@ -91,7 +91,7 @@ class RateCounter:
         self._windows: deque[list[float]] = deque(maxlen=WINDOWS)
 
     def __repr__(self) -> str:
-        return f"<{self.count}, of late in {len(self._windows)} windows>"
+        return f"<{self.count} in {len(self._windows)} windows>"
 
     def add(self, times: int, now_s: float) -> None:
         self.count += times
@@ -101,42 +101,42 @@ class RateCounter:
 
     def rate(self, now_s: float) -> float:
         """Return the rate per second; the first window counts as complete."""
-        late = [window for window in self._windows if now_s - window[0] < WINDOW_S * WINDOWS]
-        if not late:
+        recent = [window for window in self._windows if now_s - window[0] < WINDOW_S * WINDOWS]
+        if not recent:
             return 0.0
-        elapsed_s = now_s - late[0][0]
-        return sum(count for _, count in late) / (elapsed_s + (WINDOW_S if elapsed_s < WINDOW_S else 0))
+        elapsed_s = now_s - recent[0][0]
+        return sum(count for _, count in recent) / (elapsed_s + (WINDOW_S if elapsed_s < WINDOW_S else 0))
 
 
 class GroupLabels:
     """The bounded set of groups with lines of their own: the first ones that have values.
 
-    A deleted group frees its place. Values already counted under `OTHER` stay there.
+    A deleted group frees its label. Values already counted under `OTHER` stay there.
     """
 
-    __slots__ = ("_known", "_most")
+    __slots__ = ("_labels", "_limit")
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: dict[str, None] = {}
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._labels: dict[str, None] = {}
 
     def __repr__(self) -> str:
-        return f"<{len(self._known)} groups of {self._most}>"
+        return f"<{len(self._labels)} groups of {self._limit}>"
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
+        return iter(self._labels)
 
     def __contains__(self, group_id: str) -> bool:
-        return group_id in self._known
+        return group_id in self._labels
 
     def of(self, group_id: str) -> str:
         """Return the label of a group."""
-        if group_id in self._known:
+        if group_id in self._labels:
             return group_id
-        if len(self._known) >= self._most or len(group_id) > LONGEST_LABEL:
+        if len(self._labels) >= self._limit or len(group_id) > MAX_LABEL_LENGTH:
             return OTHER
-        self._known[group_id] = None
+        self._labels[group_id] = None
         return group_id
 
     def forget(self, group_id: str) -> None:
-        self._known.pop(group_id, None)
+        self._labels.pop(group_id, None)

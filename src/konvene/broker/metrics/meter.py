@@ -37,17 +37,17 @@ DECISION_S: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
 SYNC_S: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
 
 TOPICS: Final = "topics"
-"""Label that all logs except the broker's own share."""
+"""Label of all logs except the internal topics'."""
 
-OF_OFFSETS: Final = ("commits", "expired", "deletions")
+OFFSET_SENSORS: Final = ("commits", "expired", "deletions")
 
 
 class Meter:
     """Counters of one broker since its start."""
 
-    def __init__(self, most_groups: int, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, max_groups: int, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
-        self.labels = GroupLabels(most_groups)
+        self.labels = GroupLabels(max_groups)
         self.costs = PlacementCosts()
         self.begun: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         """Rebalances by group label, type and first cause."""
@@ -56,15 +56,15 @@ class Meter:
         self.units_moved: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.warmed_up: defaultdict[str, int] = defaultdict(int)
         """Completed warm-ups of streams groups, by label."""
-        self.by_kind: dict[str, RateCounter] = {kind: RateCounter() for kind in KINDS}
+        self.rebalance_rates: dict[str, RateCounter] = {kind: RateCounter() for kind in KINDS}
         """Rebalances by type, as Kafka counts them."""
-        self.of_offsets: dict[str, RateCounter] = {sensor: RateCounter() for sensor in OF_OFFSETS}
-        self.answers: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self.offset_rates: dict[str, RateCounter] = {sensor: RateCounter() for sensor in OFFSET_SENSORS}
+        self.responses: defaultdict[tuple[int, int], int] = defaultdict(int)
         """Responses by API key and error code."""
-        self.same: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self.cached_responses: defaultdict[tuple[int, int], int] = defaultdict(int)
         """Responses from the response cache, by `CachedResponse.kind`; incremented where they are sent."""
         self.intervals_ms: defaultdict[int, int] = defaultdict(int)
-        self.held = 0
+        self.held_heartbeats = 0
         """Held heartbeats; incremented where a heartbeat is held."""
         self.ended: defaultdict[str, int] = defaultdict(int)
         """Ended transactions by result, commit or abort; incremented when their markers are written."""
@@ -85,10 +85,11 @@ class Meter:
         self.appends: defaultdict[str, int] = defaultdict(int)
         self.appended_bytes: defaultdict[str, int] = defaultdict(int)
         self.syncs: dict[str, Buckets] = {}
-        self._finders: dict[type, Callable[[Any], int]] = {bytes: lambda _: 0, type(None): lambda _: 0}
+        self._error_finders: dict[type, Callable[[Any], int]] = {bytes: lambda _: 0, type(None): lambda _: 0}
 
     def __repr__(self) -> str:
-        return f"<meter: {sum(self.answers.values()) + sum(self.same.values())} answers, {self.labels!r}>"
+        count = sum(self.responses.values()) + sum(self.cached_responses.values())
+        return f"<meter: {count} responses, {self.labels!r}>"
 
     @property
     def now_s(self) -> float:
@@ -113,36 +114,36 @@ class Meter:
             for cause in row.causes:
                 self.causes[kind, cause.kind] += 1
         if ends(row):
-            took = self.rebalance_s.get((label, kind))
-            if took is None:
-                took = self.rebalance_s[label, kind] = Buckets(REBALANCE_S)
-            took.add(max(row.ended_ms - row.started_ms, 0) / 1000)
-        counter = self.by_kind.get(kind)
+            durations = self.rebalance_s.get((label, kind))
+            if durations is None:
+                durations = self.rebalance_s[label, kind] = Buckets(REBALANCE_S)
+            durations.add(max(row.ended_ms - row.started_ms, 0) / 1000)
+        counter = self.rebalance_rates.get(kind)
         if counter is not None and counts_in_kafka(row):
             counter.add(1, self._clock())
 
-    def moved(self, found: Moved) -> None:
+    def moved(self, gained: Moved) -> None:
         """Count newly assigned partitions or tasks."""
-        label = self.labels.of(found.group_id)
-        self.units_moved[label, found.protocol] += found.units
-        if found.warmed_up:
-            self.warmed_up[label] += found.warmed_up
+        label = self.labels.of(gained.group_id)
+        self.units_moved[label, gained.protocol] += gained.units
+        if gained.warmed_up:
+            self.warmed_up[label] += gained.warmed_up
 
     def offsets(self, sensor: str, count: int) -> None:
         """Count offsets that were committed, expired or deleted."""
-        self.of_offsets[sensor].add(count, self._clock())
+        self.offset_rates[sensor].add(count, self._clock())
 
-    def decided(self, event: str, took_s: float) -> None:
+    def decided(self, event: str, duration_s: float) -> None:
         """Record the duration of a decision about a request or timer."""
         buckets = self.decisions.get(event)
         if buckets is None:
             buckets = self.decisions[event] = Buckets(DECISION_S)
-        buckets.add(took_s)
+        buckets.add(duration_s)
 
-    def loaded(self, took_s: float) -> None:
+    def loaded(self, duration_s: float) -> None:
         """Record the duration of loading a shard."""
-        self.loads.add(took_s)
-        self.longest_load_s = max(self.longest_load_s, took_s)
+        self.loads.add(duration_s)
+        self.longest_load_s = max(self.longest_load_s, duration_s)
 
     def forget(self, group_id: str) -> None:
         """Remove a deleted group's lines and free its label."""
@@ -164,27 +165,27 @@ class Meter:
     def answered(self, api_key: int, response: Any) -> None:
         """Count a response."""
         cls = type(response)
-        find = self._finders.get(cls)
+        find = self._error_finders.get(cls)
         if find is None:
-            find = self._finders[cls] = error_finder(cls) or self._finders[bytes]
-        self.answers[api_key, find(response)] += 1
+            find = self._error_finders[cls] = error_finder(cls) or self._error_finders[bytes]
+        self.responses[api_key, find(response)] += 1
         interval_ms = heartbeat_interval_of(response)
         if interval_ms:
             self.intervals_ms[interval_ms] += 1
 
-    def cached_response_sent(self, known: CachedResponse) -> None:
+    def cached_response_sent(self, cached: CachedResponse) -> None:
         """Count a response from the response cache."""
-        self.same[known.kind] += 1
+        self.cached_responses[cached.kind] += 1
 
     def heartbeat_intervals(self) -> Buckets:
         """Histogram of the heartbeat intervals in responses, in seconds."""
         buckets = Buckets(HEARTBEAT_INTERVAL_S)
-        for interval_ms, times in (
+        for interval_ms, count in (
             *self.intervals_ms.items(),
-            *((key[1], n) for key, n in self.same.items()),
+            *((key[1], n) for key, n in self.cached_responses.items()),
         ):
             if interval_ms:
-                buckets.add(interval_ms / 1000, times)
+                buckets.add(interval_ms / 1000, count)
         return buckets
 
     # --- logs ---
@@ -195,13 +196,13 @@ class Meter:
         self.appends[log] += 1
         self.appended_bytes[log] += size
 
-    def synced(self, topic: str, took_s: float) -> None:
+    def synced(self, topic: str, duration_s: float) -> None:
         """Record the duration of a sync."""
         log = log_label(topic)
         buckets = self.syncs.get(log)
         if buckets is None:
             buckets = self.syncs[log] = Buckets(SYNC_S)
-        buckets.add(took_s)
+        buckets.add(duration_s)
 
 
 def log_label(topic: str) -> str:
@@ -228,8 +229,8 @@ def error_finder(cls: type[Struct]) -> Callable[[Any], int] | None:
     return partial(_first_error, "error_code" in names, tuple(parts))
 
 
-def _first_error(own: bool, parts: tuple[tuple[str, Callable[[Any], int]], ...], value: Any) -> int:
-    if own and value.error_code:
+def _first_error(has_code: bool, parts: tuple[tuple[str, Callable[[Any], int]], ...], value: Any) -> int:
+    if has_code and value.error_code:
         return int(value.error_code)
     for name, find in parts:
         for part in getattr(value, name) or ():

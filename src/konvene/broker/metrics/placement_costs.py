@@ -19,22 +19,22 @@ class PlacementCosts:
     """Cached placement costs, by group."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[tuple[Any, ...], Cost | None]] = {}
+        self._cached: dict[str, tuple[tuple[Any, ...], Cost | None]] = {}
 
     def __repr__(self) -> str:
-        return f"<costs of {len(self._known)} groups>"
+        return f"<costs of {len(self._cached)} groups>"
 
     def of(self, group: StreamsGroup) -> Cost | None:
         """Return a group's cost; None if it has neither tags nor racks."""
-        basis = (
+        cache_key = (
             group.epoch, group.assignment_epoch, group.assignment_timestamp_ms, group.soft.configured,
             group.soft.seen,
         )  # fmt: skip
-        known = self._known.get(group.group_id)
-        if known is None or known[0] != basis:
-            known = self._known[group.group_id] = basis, group_cost(group)
-        return known[1]
+        cached = self._cached.get(group.group_id)
+        if cached is None or cached[0] != cache_key:
+            cached = self._cached[group.group_id] = cache_key, group_cost(group)
+        return cached[1]
 
     def forget(self, group_id: str) -> None:
         """Remove a deleted group."""
-        self._known.pop(group_id, None)
+        self._cached.pop(group_id, None)

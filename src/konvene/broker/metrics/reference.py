@@ -46,7 +46,7 @@ change there, run `python -m konvene.broker.metrics.reference docs/reference/met
 
 BOUNDS = {
     "konvene_rebalance_seconds": REBALANCE_S,
-    "konvene_heartbeat_told_interval_seconds": HEARTBEAT_INTERVAL_S,
+    "konvene_heartbeat_interval_seconds": HEARTBEAT_INTERVAL_S,
     "konvene_coordinator_decision_seconds": DECISION_S,
     "konvene_log_sync_seconds": SYNC_S,
 }

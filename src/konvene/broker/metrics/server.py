@@ -23,24 +23,24 @@ LOOPBACK = "localhost"
 PLAIN = "text/plain; charset=utf-8"
 END = b"\r\n\r\n"
 
-MOST_CONNECTIONS = 16
-MOST_BYTES = 8 * 1024
-MOST_SECONDS = 10.0
+MAX_CONNECTIONS = 16
+MAX_REQUEST_BYTES = 8 * 1024
+TIMEOUT_S = 10.0
 
-Answer = tuple[HTTPStatus, str, bytes]
+HttpResponse = tuple[HTTPStatus, str, bytes]
 """Status, content type, body."""
 
 
 class MetricsServer:
-    """The listener of a broker's metrics. `most_seconds`: how long a connection may take."""
+    """The listener of a broker's metrics. A connection is closed after `timeout_s`."""
 
-    def __init__(self, broker: Broker, meter: Meter, most_seconds: float = MOST_SECONDS) -> None:
+    def __init__(self, broker: Broker, meter: Meter, timeout_s: float = TIMEOUT_S) -> None:
         self._broker = broker
         self._meter = meter
-        self._most_seconds = most_seconds
+        self._timeout_s = timeout_s
         self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.Task[None]] = set()
-        self._looking: asyncio.Task[exposition.Page] | None = None
+        self._collecting: asyncio.Task[exposition.Page] | None = None
         self._host = LOOPBACK
         self.port = 0
 
@@ -49,12 +49,12 @@ class MetricsServer:
 
     @property
     def url(self) -> str:
-        """Where a browser finds it."""
+        """URL of the metrics page."""
         host = self._host or LOOPBACK
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}{PATH}"
 
     async def listen(self, host: str, port: int) -> None:
-        """Accept connections. Raises OSError where the address cannot be had."""
+        """Accept connections. Raises OSError if the address is not available."""
         self._host = host
         if host != LOOPBACK:
             await self._listen_at(host or None, port)
@@ -67,22 +67,24 @@ class MetricsServer:
                 raise
 
     async def _listen_at(self, host: str | None, port: int) -> None:
-        server = await asyncio.start_server(self._accept, host, port, limit=MOST_BYTES, reuse_address=True)
+        server = await asyncio.start_server(
+            self._accept, host, port, limit=MAX_REQUEST_BYTES, reuse_address=True
+        )
         self._servers.append(server)
         self.port = server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         for server in self._servers:
             server.close()
-        under_way = [*self._open, *([self._looking] if self._looking is not None else [])]
-        for task in under_way:
+        running = [*self._open, *([self._collecting] if self._collecting is not None else [])]
+        for task in running:
             task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
 
     # --- a connection ---
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= MOST_CONNECTIONS:
+        if len(self._open) >= MAX_CONNECTIONS:
             writer.transport.abort()
             return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
@@ -91,8 +93,8 @@ class MetricsServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(self._most_seconds):
-                writer.write(await self._answered(reader))
+            async with asyncio.timeout(self._timeout_s):
+                writer.write(await self._respond(reader))
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
@@ -100,36 +102,36 @@ class MetricsServer:
         finally:
             writer.transport.abort()
 
-    async def _answered(self, reader: asyncio.StreamReader) -> bytes:
+    async def _respond(self, reader: asyncio.StreamReader) -> bytes:
         try:
             head = await reader.readuntil(END)
         except asyncio.LimitOverrunError:
-            return _written(_refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
-        first, *fields = head[: -len(END)].decode("latin-1").split("\r\n")
-        words = first.split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return _written(_refused(HTTPStatus.BAD_REQUEST))
-        method, target, _ = words
+            return _encoded(_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+        request_line, *fields = head[: -len(END)].decode("latin-1").split("\r\n")
+        parts = request_line.split(" ")
+        if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+            return _encoded(_error(HTTPStatus.BAD_REQUEST))
+        method, target, _ = parts
         if target.partition("?")[0] != PATH:
-            answer = _refused(HTTPStatus.NOT_FOUND)
+            response = _error(HTTPStatus.NOT_FOUND)
         elif method not in ("GET", "HEAD"):
-            answer = _refused(HTTPStatus.METHOD_NOT_ALLOWED)
+            response = _error(HTTPStatus.METHOD_NOT_ALLOWED)
         else:
-            answer = await self._page(_accepts(fields))
-        return _written(answer, body=method != "HEAD")
+            response = await self._page(_accepts(fields))
+        return _encoded(response, body=method != "HEAD")
 
-    async def _page(self, accept: str) -> Answer:
+    async def _page(self, accept: str) -> HttpResponse:
         try:
-            if self._looking is None or self._looking.done():
-                self._looking = asyncio.get_running_loop().create_task(self._look())
-            found = await asyncio.shield(self._looking)
-            body, content_type = await asyncio.to_thread(exposition.text, found, accept)
+            if self._collecting is None or self._collecting.done():
+                self._collecting = asyncio.get_running_loop().create_task(self._collect())
+            page = await asyncio.shield(self._collecting)
+            body, content_type = await asyncio.to_thread(exposition.text, page, accept)
         except Exception:
             log.exception("metrics could not be read")
-            return _refused(HTTPStatus.INTERNAL_SERVER_ERROR)
+            return _error(HTTPStatus.INTERNAL_SERVER_ERROR)
         return HTTPStatus.OK, content_type, body
 
-    async def _look(self) -> exposition.Page:
+    async def _collect(self) -> exposition.Page:
         gauges = await collect_gauges(self._broker, self._meter)
         return exposition.lines(Snapshot(self._broker, self._meter, gauges))
 
@@ -143,12 +145,12 @@ def _accepts(fields: list[str]) -> str:
     return ""
 
 
-def _refused(status: HTTPStatus) -> Answer:
+def _error(status: HTTPStatus) -> HttpResponse:
     return status, PLAIN, f"{status.phrase}. Metrics are at {PATH}.\n".encode()
 
 
-def _written(answer: Answer, *, body: bool = True) -> bytes:
-    status, content_type, content = answer
+def _encoded(response: HttpResponse, *, body: bool = True) -> bytes:
+    status, content_type, content = response
     allow = "Allow: GET, HEAD\r\n" if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"

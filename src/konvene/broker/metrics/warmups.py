@@ -1,6 +1,6 @@
 """Warm-up tasks of streams groups, their lag, and members with an older topology.
 
-A group without warm-up tasks costs no look at offsets.
+The lags are computed only for groups with warm-up tasks.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Warming(NamedTuple):
 
 def warming(group: StreamsGroup) -> Warming:
     """Return the warm-up tasks of a group that its target contains."""
-    found = list(_warm_ups(group))
-    if not found:
+    warmups = list(_warm_ups(group))
+    if not warmups:
         return Warming()
     progress = Progress.of(
         AssignmentMemberSpec(
@@ -36,8 +36,8 @@ def warming(group: StreamsGroup) -> Warming:
         for name, report in group.reported.items()
         if name in group.members
     )  # fmt: skip
-    lags = [progress.lag(member.process_id, task) for member, task in found]
-    return Warming(len(found), max((lag for lag in lags if lag is not None), default=None))
+    lags = [progress.lag(member.process_id, task) for member, task in warmups]
+    return Warming(len(warmups), max((lag for lag in lags if lag is not None), default=None))
 
 
 def _warm_ups(group: StreamsGroup) -> Iterator[tuple[Member, Task]]:

@@ -396,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
         """Put the heartbeat into the purgatory. Return False if the broker is stopping."""
         self._is_held = self._network.heartbeat_purgatory.hold(self, cached, frame, held_ms)
         if self._is_held and self._network.meter is not None:
-            self._network.meter.held += 1
+            self._network.meter.held_heartbeats += 1
         return self._is_held
 
     def _cache(self, frame: bytes, route: Route, request: Any, response: Any) -> None:

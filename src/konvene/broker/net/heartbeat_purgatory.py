@@ -1,8 +1,8 @@
 """Holds back heartbeat responses without changes, until the group changes or the hold time is over.
 
-A member learns of a rebalance from the response to a heartbeat. If the response to its last heartbeat is still
-pending when the group changes, the member learns of it at once. So a heartbeat of a stable member that equals
-the one before is held: it is decided when it arrives, and again when it is released.
+A member learns of a rebalance from the response to a heartbeat. If the response to its last heartbeat is
+still pending when the group changes, the member learns of it at once. So a heartbeat of a stable member that
+equals the one before is held: it is decided when it arrives, and again when it is released.
 
     released when                            then
     the group or its topics change           it is decided anew

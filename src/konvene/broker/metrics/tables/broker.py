@@ -122,11 +122,11 @@ _OFFSETS: Final = {
 
 
 def _rebalances(kind: str) -> tuple[Metric, Metric]:
-    return _counted(lambda meter: meter.by_kind[kind], *_REBALANCES[kind])
+    return _counted(lambda meter: meter.rebalance_rates[kind], *_REBALANCES[kind])
 
 
 def _offsets(sensor: str) -> tuple[Metric, Metric]:
-    return _counted(lambda meter: meter.of_offsets[sensor], *_OFFSETS[sensor])
+    return _counted(lambda meter: meter.offset_rates[sensor], *_OFFSETS[sensor])
 
 
 KAFKAS: Final[tuple[Metric, ...]] = (
@@ -217,8 +217,8 @@ INSTEAD: Final[tuple[tuple[str, str], ...]] = (
 
 
 def _requests(snapshot: Snapshot) -> Lines:
-    totals: Counter[tuple[int, int]] = Counter(snapshot.meter.answers)
-    for (api_key, _), count in snapshot.meter.same.items():
+    totals: Counter[tuple[int, int]] = Counter(snapshot.meter.responses)
+    for (api_key, _), count in snapshot.meter.cached_responses.items():
         totals[api_key, 0] += count
     for (api_key, code), count in sorted(totals.items()):
         yield (API_KEYS[api_key].name, Errors(code).name), count
@@ -290,13 +290,13 @@ OURS: Final[tuple[Metric, ...]] = (
            "1 for the heartbeat policy in force (`konvene.heartbeat.policy`), and whether heartbeats "
            "are held.",
            _policy, ("policy", "holds")),
-    Metric("konvene_heartbeat_told_interval_seconds", HISTOGRAM,
+    Metric("konvene_heartbeat_interval_seconds", HISTOGRAM,
            "Heartbeat intervals in responses to members.",
            lambda snapshot: (((), snapshot.meter.heartbeat_intervals()),)),
     Metric("konvene_held_heartbeats", GAUGE, "Heartbeats that are currently held in the purgatory.",
            _one(lambda snapshot: len(snapshot.broker.heartbeat_purgatory))),
     Metric("konvene_heartbeats_held_total", COUNTER, "Heartbeats that were held in the purgatory.",
-           _one(lambda snapshot: snapshot.meter.held)),
+           _one(lambda snapshot: snapshot.meter.held_heartbeats)),
     Metric("konvene_transactions", GAUGE, "Transactional ids by the state of their last transaction.",
            _transactions, ("state",)),
     Metric("konvene_transactions_ended_total", COUNTER,
