@@ -15,7 +15,7 @@ from bench.requests import all_offsets_of, offsets
 from bench.systems import Lab, Running, report_progress
 from bench.topics import Topic, make_topic, prove, wait_for_coordinator
 from bench.wire import BadAnswer
-from konvene.broker.storage.offline_cleaner import Cleaning
+from konvene.broker.storage.offline_cleaner import OfflineCleaner
 from konvene.configs import BrokerConfig
 from konvene.log.config import LogConfig
 from konvene.log.directory import Identity, LogDirectory, TopicPartition
@@ -88,8 +88,8 @@ def write(data: Path, groups: list[str], topic: Topic) -> tuple[int, int]:
     directory.load_all(lambda _: LogConfig(retention_ms=-1), now_ms)
     directory.close()
     config, _ = BrokerConfig.load()
-    with Cleaning(str(data), config, dry_run=False) as cleaning:
-        for of, settings in cleaning.wanted([]):
+    with OfflineCleaner(str(data), config, dry_run=False) as cleaning:
+        for of, settings in cleaning.select([]):
             done = cleaning.clean(of, settings, lambda _bytes, _of: None)
             if of == LOG:
                 size = done.bytes

@@ -104,7 +104,7 @@ ANSWERS = (
         "broker/storage/partitions.py",
         ("O2",),
         "Consumers read and commit what a power cut takes back, and never read what takes its place.",
-        "        return self.log.synced_offset if self._shows_synced else self.log.end_offset\n",
+        "        return self.log.synced_offset if self._hides_unsynced else self.log.end_offset\n",
         "        return self.log.end_offset\n",
         level=2,
     ),

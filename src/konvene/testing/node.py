@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.broker import Broker
-from konvene.broker.storage.disk_threads import DiskThreads, tell
+from konvene.broker.storage.disk_threads import DiskThreads, resolve_future
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.log.directory import META_NAME, Identity, LogDirectory
@@ -48,9 +48,9 @@ class SynchronousDisk(DiskThreads):
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
         try:
-            loop.call_soon(tell, done, work(), None)
+            loop.call_soon(resolve_future, done, work(), None)
         except BaseException as error:
-            loop.call_soon(tell, done, None, error)
+            loop.call_soon(resolve_future, done, None, error)
         return done
 
 

@@ -136,8 +136,8 @@ async def stopped(broker: Broker) -> int:
 
 
 def worker_of(broker: Broker) -> int | None:
-    way = broker.cleaner.cleaners[0].way
-    return way.pid if isinstance(way, cleaner_executor.WorkerProcess) else None
+    executor = broker.cleaner.cleaners[0].executor
+    return executor.pid if isinstance(executor, cleaner_executor.WorkerProcess) else None
 
 
 def is_running(pid: int) -> bool:

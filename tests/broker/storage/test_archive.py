@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from konvene.broker.storage.archive import CANNOT_LINK, Archive, Finished, Kept
+from konvene.broker.storage.archive import CANNOT_LINK, Archive, FinishedSegment, SegmentStore
 from konvene.codec.batches import batches
 from konvene.configs import BrokerConfig, ConfigError
 from konvene.log.config import LogConfig
@@ -61,7 +61,7 @@ def written(log: PartitionLog, batches: int = 12) -> PartitionLog:
 
 
 def archive_of(directory: LogDirectory, path: str = "/kept") -> Archive:
-    return Archive(directory, {TP.topic}, Kept(directory.disk, path, directory.identity.cluster_id))
+    return Archive(directory, {TP.topic}, SegmentStore(directory.disk, path, directory.identity.cluster_id))
 
 
 def offsets(data: bytes) -> list[int]:
@@ -290,9 +290,9 @@ def test_another_clusters_archive_is_left_alone() -> None:
     directory = directory_on(disk)
     log = written(opened(directory))
     assert archive_of(directory).hand_over(log, log.segments[:1])
-    other = Archive(directory, {TP.topic}, Kept(disk, "/kept", "clusterB"))
+    other = Archive(directory, {TP.topic}, SegmentStore(disk, "/kept", "clusterB"))
     assert not other.hand_over(log, log.segments[:-1])
-    assert "has logs of cluster clusterA" in other.failing[TP]
+    assert "belongs to cluster clusterA" in other.failing[TP]
     assert len(kept(disk)) == 1
 
 
@@ -307,7 +307,7 @@ def test_a_log_that_was_cut_back_is_not_mixed_with_what_it_was() -> None:
     # The next append begins a segment: the one that the log was cut back to is finished.
     log.roll(NOW)
     assert not again.hand_over(log, log.segments[:-1])
-    assert "it was cut back" in again.failing[TP]
+    assert "the log was truncated" in again.failing[TP]
 
 
 def test_a_topic_that_was_made_anew_begins_anew() -> None:
@@ -337,11 +337,11 @@ def test_what_nobody_wants_goes_without_a_word() -> None:
     calls = disk.calls
     assert archive_of(directory).hand_over(log, log.segments[:-1])
     nobody = Archive(directory, {"orders"})
-    assert not nobody.wants(log)
+    assert not nobody.accepts(log)
     assert nobody.hand_over(log, log.segments[:-1])
     assert disk.calls == calls
     nobody.takers.append(lambda _finished: None)
-    assert nobody.wants(log)
+    assert nobody.accepts(log)
 
 
 def test_who_takes_gets_each_segment_once_and_may_refuse() -> None:
@@ -349,10 +349,10 @@ def test_who_takes_gets_each_segment_once_and_may_refuse() -> None:
     disk = MemoryDisk()
     directory = directory_on(disk)
     log = written(opened(directory))
-    taken: list[Finished] = []
+    taken: list[FinishedSegment] = []
     ready = False
 
-    def take(finished: Finished) -> None:
+    def take(finished: FinishedSegment) -> None:
         if not ready and taken:
             raise RuntimeError("not now")
         assert disk.read(finished.path)
@@ -369,7 +369,7 @@ def test_who_takes_gets_each_segment_once_and_may_refuse() -> None:
         (segment.base_offset, segment.next_offset) for segment in log.segments[:-1]
     ]
     assert all(a.next_offset == b.base_offset for a, b in pairwise(taken))
-    assert taken[0] == Finished(*TP, TOPIC_ID, 0, log.segments[0].next_offset, log.segments[0].path)
+    assert taken[0] == FinishedSegment(*TP, TOPIC_ID, 0, log.segments[0].next_offset, log.segments[0].path)
 
 
 def test_segments_that_nobody_synced_are_durable_before_they_are_kept() -> None:
@@ -394,8 +394,8 @@ def test_an_archive_among_the_brokers_own_files_is_refused(tmp_path: Path) -> No
         with pytest.raises(ConfigError, match="is in the data directory"):
             Archive.of(config, directory)
     config, _ = BrokerConfig.load(overrides=[("konvene.log.archive.dir", str(tmp_path / "data-kept"))])
-    assert Archive.of(config, directory).keeps is not None
-    assert Archive.of(BrokerConfig.load()[0], directory).keeps is None
+    assert Archive.of(config, directory).store is not None
+    assert Archive.of(BrokerConfig.load()[0], directory).store is None
     directory.close()
 
 

@@ -10,7 +10,7 @@ from tests.broker.handlers.asking import Asking
 from tests.broker.storage.compacted import PROCESS, cleaned, fill, latest, run, the_partition, until
 
 from konvene.broker.broker import Broker
-from konvene.broker.storage.archive import Finished
+from konvene.broker.storage.archive import FinishedSegment
 from konvene.broker.storage.partitions import Partition
 from konvene.codec.batches import batches
 from konvene.log.checkpoints import TopicPartition
@@ -111,15 +111,15 @@ def test_an_archive_that_cannot_be_written_stops_no_broker(
         run(tmp_path / "data", story, settings, cleanup_policy=policy, retention_ms="100")
     said = [each for each in caplog.records if each.name == "konvene.archive"]
     assert [each.levelname for each in said] == ["ERROR", "ERROR", "INFO"]
-    assert "until they can logs only grow" in said[0].message
+    assert "until then their logs are neither cleaned nor shortened" in said[0].message
 
 
 def test_who_takes_segments_in_python(tmp_path: Path) -> None:
     """As `docs/cleaner.md` has it: a callable, called before a segment is replaced."""
-    taken: list[Finished] = []
+    taken: list[FinishedSegment] = []
 
     async def story(broker: Broker, partition: Partition) -> None:
-        def take(segment: Finished) -> None:
+        def take(segment: FinishedSegment) -> None:
             assert Path(segment.path).stat().st_size
             taken.append(segment)
 

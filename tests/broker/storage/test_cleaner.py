@@ -179,7 +179,7 @@ def test_a_topic_is_deleted_while_it_is_cleaned(
         assert not broker.cleaner.uncleanable
 
     run(tmp_path, story, settings)
-    assert "t-0: the cleaning was given up: it was deleted" in [each.message for each in caplog.records]
+    assert "t-0: cleaning aborted: the partition was deleted" in [each.message for each in caplog.records]
     assert [each for each in caplog.records if each.levelno > logging.INFO] == []
 
 
@@ -206,8 +206,8 @@ def test_a_process_that_is_lost_has_a_successor_and_no_more(
     run(tmp_path, story, PROCESS | {"log.cleaner.backoff.ms": "200"})
     told = [each.message for each in caplog.records if each.name == "konvene.cleaner"]
     assert len(told) == 2
-    assert told[0].endswith("is gone, and will be cleaned again")
-    assert told[1].startswith("t-0 cannot be cleaned and will be left as it is: process ")
+    assert told[0].endswith("ended; the cleaning will be retried")
+    assert told[1].startswith("t-0 is uncleanable from now on: cleaner process ")
 
 
 def test_a_broker_that_stops_leaves_no_process(tmp_path: Path) -> None:
@@ -240,6 +240,6 @@ def test_without_processes_it_is_done_in_slices(
 
     run(tmp_path, story, PROCESS)
     assert [each.message for each in caplog.records if each.name == "konvene.cleaner"] == [
-        "no process can be had for cleaning, it is done in this one: "
+        "cannot start a process, logs are cleaned in the broker's process: "
         "[Errno 2] No such file or directory: '/nowhere/python'"
     ]

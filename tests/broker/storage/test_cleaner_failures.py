@@ -76,7 +76,7 @@ def test_a_full_disk_stops_no_broker(
 
     run(tmp_path, story)
     told = [each.message for each in caplog.records if each.name == "konvene.cleaner"]
-    assert told == ["t-0 cannot be cleaned now: [Errno 28] No space left on device"] * 3
+    assert told == ["t-0: cleaning failed and will be retried: [Errno 28] No space left on device"] * 3
 
 
 def test_an_error_of_the_disk_takes_it_out_of_use(tmp_path: Path, failing: list[BaseException]) -> None:
@@ -126,7 +126,7 @@ def test_a_damaged_log_is_left_alone(
     run(tmp_path, story, settings)
     told = [each.message for each in caplog.records if each.name == "konvene.cleaner"]
     assert len(told) == 1
-    assert "t-0 cannot be cleaned and will be left as it is: " in told[0]
+    assert "t-0 is uncleanable from now on: " in told[0]
     assert "is damaged at byte" in told[0]
 
 
@@ -215,15 +215,15 @@ def test_a_speed_limit_is_kept_in_slices(tmp_path: Path) -> None:
         async def pause(_: object, seconds: float) -> None:
             pauses.append(seconds)
 
-        cleaner_executor.InSlices.pause = pause  # type: ignore[method-assign]
+        cleaner_executor.SteppedCleaning.pause = pause  # type: ignore[method-assign]
         await fill(broker, partition)
         await cleaned(broker, partition)
 
-    kept = cleaner_executor.InSlices.pause
+    kept = cleaner_executor.SteppedCleaning.pause
     try:
         run(tmp_path, story, SLOW)
     finally:
-        cleaner_executor.InSlices.pause = kept  # type: ignore[method-assign]
+        cleaner_executor.SteppedCleaning.pause = kept  # type: ignore[method-assign]
     assert pauses
     assert max(pauses) > 1
 

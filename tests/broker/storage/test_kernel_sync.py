@@ -58,10 +58,10 @@ def test_what_was_written_before_is_durable_and_what_came_since_is_not(
         end = write(log)
         waiting = threads.sync(log)
         kernel = uses_kernel(threads)
-        assert len(kernel._waiting) == 1
+        assert len(kernel._pending) == 1
         write(log)
         assert await waiting == log.synced_offset == end
-        assert (await threads.sync(log), kernel._waiting) == (log.end_offset, {})
+        assert (await threads.sync(log), kernel._pending) == (log.end_offset, {})
         threads.shutdown()
 
     asyncio.run(main())
@@ -114,7 +114,7 @@ def test_a_segment_that_is_finished_meanwhile_is_not_forgotten(tmp_path: Path, t
 def test_a_sync_that_fails_takes_the_directory_out_of_use(
     tmp_path: Path, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    def begin(self: KernelSync, descriptor: int, told: Any) -> bool:
+    def submit(self: KernelSync, descriptor: int, told: Any) -> bool:
         asyncio.get_running_loop().call_soon(told, OSError(code, os.strerror(code)))
         return True
 
@@ -122,7 +122,7 @@ def test_a_sync_that_fails_takes_the_directory_out_of_use(
         log = the_log(tmp_path)
         await threads.sync(log)
         uses_kernel(threads)
-        monkeypatch.setattr(KernelSync, "begin", begin)
+        monkeypatch.setattr(KernelSync, "submit", submit)
         durable = log.synced_offset
         write(log)
         with pytest.raises(LogOffline, match=os.strerror(code)):
@@ -145,9 +145,9 @@ def test_a_descriptor_that_is_none_is_told_as_an_error(tmp_path: Path) -> None:
         told: list[OSError | None] = []
         descriptor = os.open(tmp_path / "gone", os.O_RDWR | os.O_CREAT)
         os.close(descriptor)
-        assert not kernel.begin(descriptor, told.append)
+        assert not kernel.submit(descriptor, told.append)
         reads, writes = os.pipe()
-        begun = kernel.begin(writes, told.append)
+        begun = kernel.submit(writes, told.append)
         kernel.close()
         assert [error.errno for error in told if error] == ([errno.EINVAL] if begun else [])
         os.close(reads)
@@ -172,7 +172,7 @@ def test_whoever_closes_waits_for_what_is_under_way(tmp_path: Path, threads: Dis
 def test_where_there_is_no_such_thing_a_thread_waits(
     tmp_path: Path, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_sync, "_CALLS", {})
+    monkeypatch.setattr(kernel_sync, "_SYSTEM_CALLS", {})
 
     async def main() -> None:
         log = the_log(tmp_path)
@@ -187,7 +187,7 @@ def test_where_there_is_no_such_thing_a_thread_waits(
 def test_more_than_the_kernel_takes_are_synced_by_threads(
     tmp_path: Path, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(KernelSync, "begin", lambda *_: False)
+    monkeypatch.setattr(KernelSync, "submit", lambda *_: False)
 
     async def main() -> None:
         log = the_log(tmp_path)

@@ -10,8 +10,8 @@ from tests.pipeline.reduce.playing import Played
 from tests.pipeline.segments import LOGS, records_of
 from tests.pipeline.streaming import WANTED, at_once, lived, steps, streamed, sums
 
-from konvene.broker.storage.archive import Archive, Kept
-from konvene.broker.storage.offline_cleaner import Cleaned, Cleaning
+from konvene.broker.storage.archive import Archive, SegmentStore
+from konvene.broker.storage.offline_cleaner import CleaningResult, OfflineCleaner
 from konvene.codec.batches import batches
 from konvene.configs import BrokerConfig
 from konvene.log.config import LogConfig
@@ -49,16 +49,16 @@ def recut(home: Path, segment_bytes: int = 1_200) -> Path:
     return home
 
 
-def cleaned(data: Path, archive: Path | None) -> list[Cleaned]:
+def cleaned(data: Path, archive: Path | None) -> list[CleaningResult]:
     """Clean all that a broker cleans; segments are handed over first, if there is an archive."""
     said = [("konvene.log.archive.dir", str(archive))] if archive else []
-    with Cleaning(str(data), BrokerConfig.load(overrides=said)[0], dry_run=False) as cleaning:
-        done = [cleaning.clean(*each, lambda _count, _of: None) for each in cleaning.wanted([])]
-    assert not [each for each in done if each.left or each.damage]
+    with OfflineCleaner(str(data), BrokerConfig.load(overrides=said)[0], dry_run=False) as cleaning:
+        done = [cleaning.clean(*each, lambda _count, _of: None) for each in cleaning.select([])]
+    assert not [each for each in done if each.unfinished or each.damage]
     return done
 
 
-def removed(done: list[Cleaned]) -> int:
+def removed(done: list[CleaningResult]) -> int:
     return sum(row.messages_read - row.messages_written for each in done for row in each.stats)
 
 
@@ -155,7 +155,7 @@ def test_what_is_handed_over_and_cleaned_while_one_looks_is_found(
     shutil.copytree(whole, data)
     directory = LogDirectory.open(RealDisk(), str(data), ME)
     log = directory.load(TopicPartition("__consumer_offsets", 0), BIG, 0)
-    keeps = Kept(RealDisk(), str(kept), ME.cluster_id)
+    keeps = SegmentStore(RealDisk(), str(kept), ME.cluster_id)
     assert Archive(directory, {"__consumer_offsets"}, keeps).hand_over(log, log.segments[:2])
     directory.close(clean=False)
     looked: list[str] = []

@@ -52,4 +52,4 @@ def handle(
 def _replica_error(partitions: Partitions, topic: str, index: int) -> Errors:
     if partitions.get(topic, index) is not None:
         return Errors.NONE
-    return partitions.why_not(topic, index, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+    return partitions.missing_error(topic, index, Errors.UNKNOWN_TOPIC_OR_PARTITION)

@@ -45,7 +45,7 @@ def _delete(
         partition = partitions.get(topic, index)
         if partition is None:
             missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-            raise Refused(partitions.why_not(topic, index, missing))
+            raise Refused(partitions.missing_error(topic, index, missing))
         offset = partition.high_watermark if request.offset == HIGH_WATERMARK else request.offset
         start = partition.delete_before(offset)
     except Refused as rejected:

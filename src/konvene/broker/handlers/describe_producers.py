@@ -51,7 +51,7 @@ def _topic(catalogue: ClusterCatalogue, partitions: Partitions, request: TopicRe
 def _partition(partitions: Partitions, topic: str, index: int) -> PartitionResponse:
     partition = partitions.get(topic, index)
     if partition is None:
-        error = partitions.why_not(topic, index, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+        error = partitions.missing_error(topic, index, Errors.UNKNOWN_TOPIC_OR_PARTITION)
         return PartitionResponse(partition_index=index, error_code=error)
     return PartitionResponse(
         partition_index=index,

@@ -144,7 +144,7 @@ class _Describer(NamedTuple):
             return response
         partition = self.partitions.get(topic, key.partition)
         if partition is None:
-            error = self.partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+            error = self.partitions.missing_error(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION)
             return DescribeShareGroupOffsetsResponsePartition(
                 partition_index=key.partition, error_code=error, error_message=MESSAGES.get(error)
             )

@@ -49,7 +49,7 @@ def handle(
                     raise Refused(Errors.UNSUPPORTED_VERSION)
                 if partition is None:
                     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-                    raise Refused(partitions.why_not(t.name, p.partition_index, missing))
+                    raise Refused(partitions.missing_error(t.name, p.partition_index, missing))
                 partition.check_leader_epoch(p.current_leader_epoch)
                 results.append(_lookup(partition, p, context.api_version, committed=committed))
             except Refused as rejected:

@@ -37,7 +37,7 @@ def _epoch_end(partitions: Partitions, topic: str, request: OffsetForLeaderParti
         partition = partitions.get(topic, request.partition)
         if partition is None:
             missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-            raise Refused(partitions.why_not(topic, request.partition, missing))
+            raise Refused(partitions.missing_error(topic, request.partition, missing))
         partition.check_leader_epoch(request.current_leader_epoch)
         epoch, end_offset = partition.end_of_epoch(request.leader_epoch)
     except Refused as rejected:

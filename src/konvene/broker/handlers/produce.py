@@ -332,7 +332,7 @@ def _find(
         name = topic.name
     partition = partitions.get(name, index)
     if partition is None:
-        raise Refused(partitions.why_not(name, index, missing))
+        raise Refused(partitions.missing_error(name, index, missing))
     return partition, single_batch(data, zstd=context.api_version >= FIRST_VERSION_WITH_ZSTD)
 
 

@@ -54,7 +54,7 @@ class SharePartitions:
         partitions = self._node.partitions
         partition = partitions.get(topic, key.partition)
         if partition is None:
-            return partitions.why_not(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION), None
+            return partitions.missing_error(topic, key.partition, Errors.UNKNOWN_TOPIC_OR_PARTITION), None
         served = self.served[key] = self._make_server(key, partition)
         self._by_group.setdefault(key.group_id, {})[key] = None
         served.load()

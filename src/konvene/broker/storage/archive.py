@@ -1,23 +1,23 @@
-"""Finished segments are handed over before cleaning or retention takes them: what they say is not lost.
+"""Hands over finished segments before cleaning or retention removes them, so that their records are not lost.
 
-Who cleans a log or shortens it asks `hand_over` first, with the segments that will be replaced or deleted. It
-gives them to whoever takes them: to a directory (`konvene.log.archive.dir`), which keeps them for the
-pipeline, and to the callables in `takers`. It answers whether they may go now. Where one of these cannot take
-them the answer is no, it is said why, and they stay as they are until somebody asks again: a full archive
-stops no broker, it stops the cleaning and the retention of the logs that it is for. Tiered storage does the
-same with what it could not upload.
+Before segments are replaced or deleted, the cleaner and retention call `hand_over`. It passes them to a
+directory (`konvene.log.archive.dir`), which keeps them for the pipeline, and to the callables in `takers`. It
+returns whether the segments may be removed now. If the archive cannot take them, the reason is logged, and
+they stay until the next attempt: a full archive does not stop the broker, but it stops the cleaning and the
+retention of the logs that belong in it. Tiered storage treats segments that it could not upload in the same
+way.
 
-The directory looks like a broker's own: `meta.properties` says of which cluster it is (of node -1, which no
-broker is: nobody cleans there), each partition has a folder with segments and their indexes. What was handed
-over last stands nowhere but in them: behind the last whole batch. So nothing is there twice, and of a segment
-that was cleaned since it was handed over the older copy stays alone.
+The directory has the layout of a broker's data directory: `meta.properties` names the cluster (and node -1,
+which is no broker's), and each partition has a folder with segments and indexes. The progress is stored
+nowhere else: it is the end of the last complete batch. So no record is archived twice, and of a segment that
+was cleaned after it was handed over the older copy stays.
 
-A segment's file is there at once and whole, or not at all: it is linked where the file system can do that,
-else copied under another name and renamed; its indexes are there before it is. When `hand_over` says yes all
-of it is durable. Segments come in the order of their offsets, each durable before the next one is there. So
-whatever a crash leaves is a beginning of the log, and what is missing has not been replaced.
+A segment's file appears complete or not at all: it is hard-linked if the file system can do that, otherwise
+copied under another name and renamed. Its indexes appear before it. When `hand_over` returns True, all of it
+is durable. Segments are archived in the order of their offsets, each one durable before the next. So after
+any crash the archive holds a prefix of the log, and nothing beyond it has been removed from the log.
 
-It never deletes a segment, neither in the log nor in the archive, and it does not look for work by itself.
+The archive never deletes a segment, neither in the log nor in its directory, and starts no work by itself.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
     from konvene.log.directory import LogDirectory
     from konvene.log.partition import PartitionLog
 
-__all__ = ["Archive", "CannotKeep", "Finished", "Kept", "Taker"]
+__all__ = ["Archive", "ArchiveMismatch", "FinishedSegment", "SegmentStore", "Taker"]
 
 log = logging.getLogger("konvene.archive")
 
-BESIDE = (".index", ".timeindex", ".txnindex")
-"""What goes with a segment, before it."""
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+"""Files that are archived with a segment, before it."""
 
-DRAFT = ".tmp"
-"""Behind the name of a copy that is not yet whole."""
+TEMPORARY_SUFFIX = ".tmp"
+"""Suffix of a copy that is not complete."""
 
 CANNOT_LINK = frozenset(
     {errno.EXDEV, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK}
 )
-"""What is said of files that can have no second name there. They are copied."""
+"""Errors of file systems that cannot link the file. It is copied."""
 
 _FOLDER = re.compile(r"(.+)-(0|[1-9][0-9]*)\Z")
 _CLUSTER = re.compile(r"^cluster\.id=(.*)$", re.MULTILINE)
@@ -63,8 +63,8 @@ _TOPIC_ID = re.compile(r"^topic_id: *(.*)$", re.MULTILINE)
 _INDEX_INTERVAL = 4096
 
 
-class Finished(NamedTuple):
-    """A segment that nobody appends to any more. Its file may be gone when `Taker` has returned."""
+class FinishedSegment(NamedTuple):
+    """A segment that is not appended to any more. Its file may be deleted once `Taker` has returned."""
 
     topic: str
     partition: int
@@ -72,112 +72,125 @@ class Finished(NamedTuple):
     base_offset: int
     next_offset: int
     path: str
-    """Of its `.log` file; the indexes are beside it."""
+    """Path of its `.log` file; the indexes are in the same folder."""
 
 
-Taker = Callable[[Finished], None]
-"""Takes a segment, or raises to say that it cannot now. Called in a thread, oldest segment first, each once
-or, after a start or a failure, again: by then some of its records may have been cleaned away."""
+Taker = Callable[[FinishedSegment], None]
+"""Stores a segment, or raises if that is not possible now.
+
+Called in a thread, oldest segment first. A segment is passed again after a restart or a failure; by then some
+of its records may have been removed by a cleaning."""
 
 
-class CannotKeep(Exception):
-    """The archive does not fit to what it is given."""
+class ArchiveMismatch(Exception):
+    """The archive directory belongs to another cluster, or is ahead of the log."""
 
 
 class Archive:
-    """Who takes finished segments, and of which topics. One of a broker."""
+    """Hands the finished segments of some topics to a directory and to other takers. One of a broker."""
 
-    def __init__(self, directory: LogDirectory, topics: Collection[str], keeps: Kept | None = None) -> None:
+    def __init__(
+        self, directory: LogDirectory, topics: Collection[str], store: SegmentStore | None = None
+    ) -> None:
         self._directory = directory
         self.topics = frozenset(topics)
-        self.keeps = keeps
+        self.store = store
         self.takers: list[Taker] = []
         self.failing: dict[TopicPartition, str] = {}
-        """Partitions of which segments could not be handed over when that was asked last, and why."""
-        self._handed: dict[TopicPartition, tuple[str | None, int]] = {}
-        self._guard = threading.Lock()
+        """The reason by partition, where the last attempt to hand over segments failed."""
+        self._handed_over: dict[TopicPartition, tuple[str | None, int]] = {}
+        """Topic id and end offset of the segments that were handed over."""
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<archive in {self.keeps}, {len(self.takers)} takers, {len(self.failing)} logs failing>"
+        return f"<archive in {self.store}, {len(self.takers)} takers, {len(self.failing)} logs failing>"
 
     @classmethod
     def of(cls, config: BrokerConfig, directory: LogDirectory) -> Archive:
-        """The one that settings ask for. `ConfigError` where it would be among the broker's own files."""
+        """Return the configured archive. Raises `ConfigError` if it would be in the data directory."""
         path: str = config["konvene.log.archive.dir"]
         topics: tuple[str, ...] = config["konvene.log.archive.topics"]
         return cls.at(path, directory, topics) if path else cls(directory, topics)
 
     @classmethod
     def at(cls, path: str, directory: LogDirectory, topics: Collection[str]) -> Archive:
-        """One that keeps segments at `path`. `ConfigError` as `of`."""
+        """Return an archive in the directory `path`. Raises `ConfigError` as `of`."""
         path = os.path.abspath(path)  # noqa: PTH100 (a path is text here)
         own = os.path.abspath(directory.path)  # noqa: PTH100
         if f"{path}/".startswith(f"{own}/"):
-            raise ConfigError(f"konvene.log.archive.dir={path} is in the data directory: choose another one")
-        keeps = Kept(directory.disk, path, directory.identity.cluster_id)
+            raise ConfigError(
+                f"konvene.log.archive.dir={path} is in the data directory: choose another directory"
+            )
+        store = SegmentStore(directory.disk, path, directory.identity.cluster_id)
         try:
-            keeps.settle_in()
-        except (OSError, CannotKeep) as error:
-            log.error("segments cannot be kept in %s, and until they can logs only grow: %s", path, error)
-        return cls(directory, topics, keeps)
+            store.prepare()
+        except (OSError, ArchiveMismatch) as error:
+            log.error(
+                "cannot archive segments in %s; until then their logs are neither cleaned nor shortened: %s",
+                path,
+                error,
+            )
+        return cls(directory, topics, store)
 
-    def wants(self, of: PartitionLog) -> bool:
-        """Whether segments of this log are handed over at all."""
-        return bool(self.keeps or self.takers) and self._name(of).topic in self.topics
+    def accepts(self, of: PartitionLog) -> bool:
+        """Return True if segments of this log are handed over."""
+        return bool(self.store or self.takers) and self._name(of).topic in self.topics
 
     def hand_over(self, of: PartitionLog, segments: Sequence[Segment]) -> bool:
-        """Whether these finished segments, oldest first, may be replaced or deleted now.
+        """Hand over finished segments, oldest first; return True if they may be replaced or deleted now.
 
-        From any thread. It waits for the disk and may copy, so not on the event loop. Never raises for what
-        is wrong with the archive."""
-        if not self.wants(of):
+        May be called from any thread except the event loop's, because it waits for the disk and may copy.
+        Errors of the archive are logged, not raised."""
+        if not self.accepts(of):
             return True
         name = self._name(of)
-        with self._guard:
+        with self._lock:
             try:
                 self._hand_over(name, of, segments)
             except Exception as error:
                 if of.health.failure is not None or not self._directory.disk.exists(of.directory):
-                    return False  # The log itself is offline or deleted, which is told elsewhere.
-                self._complain(name, error)
+                    return False  # The log itself is offline or deleted, which is handled elsewhere.
+                self._record_failure(name, error)
                 return False
             if self.failing.pop(name, None) is not None:
-                log.info("%s: segments are handed over again", name)
+                log.info("%s: its segments are archived again", name)
         return True
 
     def _hand_over(self, name: TopicPartition, of: PartitionLog, segments: Sequence[Segment]) -> None:
         topic_id = self._directory.topic_id(name)
-        known, end = self._handed.get(name, (topic_id, -1))
-        if known != topic_id:
+        known_topic_id, end = self._handed_over.get(name, (topic_id, -1))
+        if known_topic_id != topic_id:
             end = -1
-        new = [each for each in segments if each.size and each.next_offset > end]
-        if not new:
+        pending = [segment for segment in segments if segment.size and segment.next_offset > end]
+        if not pending:
             return
         of.sync_finished()
         if of.health.failure is not None:
             raise of.health.refusal()
-        if self.keeps is not None:
-            self.keeps.begin(name, topic_id, of.end_offset)
-        for each in new:
-            if self.keeps is not None:
-                self.keeps.take(name, each)
-            told = Finished(*name, topic_id, each.base_offset, each.next_offset, each.path)
+        if self.store is not None:
+            self.store.open_partition(name, topic_id, of.end_offset)
+        for segment in pending:
+            if self.store is not None:
+                self.store.add(name, segment)
+            finished = FinishedSegment(
+                *name, topic_id, segment.base_offset, segment.next_offset, segment.path
+            )
             for taker in self.takers:
-                taker(told)
-            self._handed[name] = topic_id, each.next_offset
+                taker(finished)
+            self._handed_over[name] = topic_id, segment.next_offset
 
-    def _complain(self, name: TopicPartition, error: Exception) -> None:
-        """Once for each reason: it is asked again every few seconds."""
-        why = f"{type(error).__name__}: {error}"
-        if self.failing.get(name) != why:
-            self.failing[name] = why
-            expected = isinstance(error, OSError | LogError | CannotKeep)
+    def _record_failure(self, name: TopicPartition, error: Exception) -> None:
+        """Log a failure once for each reason: attempts are repeated every few seconds."""
+        reason = f"{type(error).__name__}: {error}"
+        if self.failing.get(name) != reason:
+            self.failing[name] = reason
+            expected = isinstance(error, OSError | LogError | ArchiveMismatch)
             log.error(
-                "%s: segments cannot be handed over, and until they can the log is neither cleaned nor "
-                "shortened: %s", name, why, exc_info=None if expected else error,
+                "%s: cannot archive its segments; until then the log is neither cleaned nor shortened: %s",
+                name, reason, exc_info=None if expected else error,
             )  # fmt: skip
-        if self.keeps is not None:
-            self.keeps.forget()
+        if self.store is not None:
+            self.store.refresh()
 
     @staticmethod
     def _name(of: PartitionLog) -> TopicPartition:
@@ -186,8 +199,8 @@ class Archive:
         return TopicPartition(match[1], int(match[2]))
 
 
-class Kept:
-    """A directory of segments that were handed over."""
+class SegmentStore:
+    """A directory of archived segments."""
 
     def __init__(self, disk: Disk, path: str, cluster_id: str) -> None:
         self._disk = disk
@@ -197,99 +210,101 @@ class Kept:
         self._ends: dict[TopicPartition, int] = {}
 
     def __repr__(self) -> str:
-        return f"Kept({self.path!r}, {len(self._ends)} partitions)"
+        return f"SegmentStore({self.path!r}, {len(self._ends)} partitions)"
 
-    def forget(self) -> None:
-        """Look again at what is there: something has failed, and who mends it may have changed it."""
+    def refresh(self) -> None:
+        """Read the directory anew before the next use: repairing a failure may have changed it."""
         self._ready.clear()
         self._ends.clear()
 
-    def begin(self, of: TopicPartition, topic_id: str | None, end_offset: int) -> None:
-        """Have a place for a partition whose log goes to `end_offset`. OSError, `CannotKeep`."""
+    def open_partition(self, of: TopicPartition, topic_id: str | None, end_offset: int) -> None:
+        """Prepare the folder of a partition whose log ends at `end_offset`.
+
+        Raises OSError, and `ArchiveMismatch` if the archive is ahead of the log."""
         if of not in self._ready or self._ready[of] != topic_id:
-            self.settle_in()
+            self.prepare()
             self._ends.pop(of, None)
             self._make_folder(of, topic_id)
             self._ready[of] = topic_id
         end = self.end(of)
         if end_offset < end:
-            raise CannotKeep(
-                f"{self.path} has {of} up to offset {end}, and the log ends at {end_offset}: it was cut "
-                "back; choose another directory"
+            raise ArchiveMismatch(
+                f"{self.path} has {of} up to offset {end}, but the log ends at {end_offset}: the log was "
+                "truncated; choose another directory"
             )
 
     def end(self, of: TopicPartition) -> int:
-        """Behind the last record that is here; 0 where there is none."""
+        """Return the end offset of the archived records, 0 if there are none."""
         if of not in self._ends:
             folder = f"{self.path}/{of}"
             names = [n for n in self._disk.listdir(folder) if re.fullmatch(r"[0-9]{20}\.log", n)]
             self._ends[of] = _end(self._disk, f"{folder}/{names[-1]}") if names else 0
         return self._ends[of]
 
-    def take(self, of: TopicPartition, segment: Segment) -> None:
-        """Have all of a segment that is not here, durably. OSError, `LogError`."""
+    def add(self, of: TopicPartition, segment: Segment) -> None:
+        """Archive the part of a segment that is not archived yet, durably. Raises OSError or `LogError`."""
         end, folder = self.end(of), f"{self.path}/{of}"
         if segment.next_offset <= end:
             return
         if segment.base_offset >= end:
-            self._take_indexes(segment, folder)
-            _place(self._disk, segment.path, f"{folder}/{segment_name(segment.base_offset, '.log')}")
+            self._add_indexes(segment, folder)
+            _link_or_copy(self._disk, segment.path, f"{folder}/{segment_name(segment.base_offset, '.log')}")
         else:
-            # It was cleaned while nobody kept it, together with what is here: what follows upon that.
-            with _opened(self._disk, segment.path) as again:
-                found = again.locate(end)
-            if found is not None:
-                _copy(self._disk, segment.path, f"{folder}/{segment_name(end, '.log')}", found[0])
+            # It was merged with archived records by a cleaning: copy the batches after those.
+            with _opened(self._disk, segment.path) as reopened:
+                located = reopened.locate(end)
+            if located is not None:
+                _copy(self._disk, segment.path, f"{folder}/{segment_name(end, '.log')}", located[0])
         self._disk.sync_directory(folder)
         self._ends[of] = segment.next_offset
 
-    def _take_indexes(self, segment: Segment, folder: str) -> None:
-        """Those that stand beside a segment; where the one of offsets is missing it is made for here."""
+    def _add_indexes(self, segment: Segment, folder: str) -> None:
+        """Archive the indexes of a segment; a missing offset index is built."""
         source, stem = segment.path.removesuffix(".log"), f"{folder}/{segment.base_offset:020d}"
-        for suffix in BESIDE:
+        for suffix in INDEX_SUFFIXES:
             if self._disk.exists(source + suffix):
-                _renew(self._disk, source + suffix, stem + suffix)
+                _replace_link(self._disk, source + suffix, stem + suffix)
         if not self._disk.exists(f"{source}.index"):
-            with _opened(self._disk, segment.path) as again:
-                replace(self._disk, f"{stem}.index", bytes(again.offsets.data))
+            with _opened(self._disk, segment.path) as reopened:
+                replace(self._disk, f"{stem}.index", bytes(reopened.offsets.data))
 
-    def settle_in(self) -> None:
-        """Make the directory, or see whose it is. OSError, `CannotKeep`."""
+    def prepare(self) -> None:
+        """Create the directory, or check its cluster. Raises OSError or `ArchiveMismatch`."""
         meta = f"{self.path}/{META_NAME}"
         make_directory(self._disk, self.path)
         if not self._disk.exists(meta):
             replace(self._disk, meta, f"version=1\ncluster.id={self._cluster_id}\nnode.id=-1\n".encode())
             return
-        found = _CLUSTER.search(self._disk.read(meta).decode("utf-8", "replace"))
-        if found is None or found[1].strip() != self._cluster_id:
-            theirs = found[1].strip() if found else "no cluster"
-            raise CannotKeep(
-                f"{self.path} has logs of cluster {theirs}, this one is {self._cluster_id}: "
-                "back; choose another directory"
+        match = _CLUSTER.search(self._disk.read(meta).decode("utf-8", "replace"))
+        if match is None or match[1].strip() != self._cluster_id:
+            owner = match[1].strip() if match else "unknown"
+            raise ArchiveMismatch(
+                f"{self.path} belongs to cluster {owner}, this one is {self._cluster_id}: choose another "
+                "directory"
             )
 
     def _make_folder(self, of: TopicPartition, topic_id: str | None) -> None:
-        """The folder of a partition. One of another topic of the same name steps aside, as a stray."""
+        """Create the folder of a partition; rename that of an older topic of this name to a stray."""
         folder = f"{self.path}/{of}"
-        there = f"{folder}/{TOPIC_ID_NAME}"
-        if topic_id is not None and self._disk.exists(there):
-            found = _TOPIC_ID.search(self._disk.read(there).decode("ascii", "replace"))
-            known = found[1].strip() if found else ""
-            if known != topic_id:
-                token = re.sub("[^0-9a-zA-Z]", "", known) or "unknown"
+        topic_id_path = f"{folder}/{TOPIC_ID_NAME}"
+        if topic_id is not None and self._disk.exists(topic_id_path):
+            match = _TOPIC_ID.search(self._disk.read(topic_id_path).decode("ascii", "replace"))
+            known_topic_id = match[1].strip() if match else ""
+            if known_topic_id != topic_id:
+                token = re.sub("[^0-9a-zA-Z]", "", known_topic_id) or "unknown"
                 self._disk.rename(folder, f"{self.path}/{of}.{token}-stray")
                 self._disk.sync_directory(self.path)
         make_directory(self._disk, folder)
         for name in self._disk.listdir(folder):
-            if name.endswith(DRAFT):  # A crash left it.
+            if name.endswith(TEMPORARY_SUFFIX):  # Left by a crash.
                 self._disk.remove(f"{folder}/{name}")
-        if topic_id is not None and not self._disk.exists(there):
-            replace(self._disk, there, f"version: 0\ntopic_id: {topic_id}".encode())
+        if topic_id is not None and not self._disk.exists(topic_id_path):
+            replace(self._disk, topic_id_path, f"version: 0\ntopic_id: {topic_id}".encode())
 
 
 @contextlib.contextmanager
 def _opened(disk: Disk, path: str) -> Iterator[Segment]:
-    """A segment of our own: in that of a log others look things up meanwhile, in another thread."""
+    """Open a segment a second time: other threads use the log's own `Segment` meanwhile."""
     folder, _, name = path.rpartition("/")
     segment = Segment.found(disk, folder, int(name[:20]), _INDEX_INTERVAL)
     try:
@@ -299,7 +314,7 @@ def _opened(disk: Disk, path: str) -> Iterator[Segment]:
 
 
 def _end(disk: Disk, path: str) -> int:
-    """Behind the last batch of a segment. `DamagedLog`."""
+    """Return the end offset of a segment. Raises `DamagedLog`."""
     with _opened(disk, path) as segment:
         end = segment.base_offset
         for header, _ in segment.scan(segment.offsets.batch_before(segment.size)):
@@ -307,15 +322,15 @@ def _end(disk: Disk, path: str) -> int:
     return end
 
 
-def _renew(disk: Disk, source: str, target: str) -> None:
-    """As `_place`, where something that a crash left may be in the way."""
+def _replace_link(disk: Disk, source: str, target: str) -> None:
+    """As `_link_or_copy`, replacing a file that a crash has left."""
     if disk.exists(target):
         disk.remove(target)
-    _place(disk, source, target)
+    _link_or_copy(disk, source, target)
 
 
-def _place(disk: Disk, source: str, target: str) -> None:
-    """A second name for a file, or a second file."""
+def _link_or_copy(disk: Disk, source: str, target: str) -> None:
+    """Link a file, or copy it if the file system cannot link it."""
     try:
         disk.link(source, target)
     except OSError as error:
@@ -325,21 +340,21 @@ def _place(disk: Disk, source: str, target: str) -> None:
 
 
 def _copy(disk: Disk, source: str, target: str, position: int = 0) -> None:
-    """A file from `position` on, there when it is whole. Where it fails nothing is left of it."""
-    draft = target + DRAFT
-    old, new = disk.open(source), disk.open(draft, create=True)
+    """Copy a file from `position` on; the target appears when complete, and not after an error."""
+    temporary = target + TEMPORARY_SUFFIX
+    original, copy = disk.open(source), disk.open(temporary, create=True)
     try:
-        while chunk := old.pread(CHUNK_BYTES, position):
-            new.append(chunk)
+        while chunk := original.pread(CHUNK_BYTES, position):
+            copy.append(chunk)
             position += len(chunk)
-        new.sync()
-        disk.set_modified_ms(draft, disk.modified_ms(source))
-        new.close()
-        disk.rename(draft, target)
+        copy.sync()
+        disk.set_modified_ms(temporary, disk.modified_ms(source))
+        copy.close()
+        disk.rename(temporary, target)
     except BaseException:
-        new.close()
+        copy.close()
         with contextlib.suppress(OSError):
-            disk.remove(draft)
+            disk.remove(temporary)
         raise
     finally:
-        old.close()
+        original.close()

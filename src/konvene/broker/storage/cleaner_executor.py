@@ -1,9 +1,9 @@
-"""The two ways in which a cleaning is done: step by step in the broker, or in a process of its own.
+"""The two executors of cleanings: step by step in the broker, or in a process of their own.
 
-Both run the same `clean`, and tell the same of it. The steps are for small logs, and for disks that are no
-real ones: a step takes two milliseconds, is taken by a thread of the disk (a simulator's takes simulated
-time), and between two of them the event loop answers. A process takes no time of the loop, but it has to be
-started; it is the way for all else. Which way is taken is decided in `cleaning`.
+Both run the same `clean` and return the same results. Steps are for small logs and for simulated disks: a
+step takes two milliseconds in a disk thread (simulated time in a simulator), and the event loop serves
+requests between two steps. A process takes no time of the loop but has to be started; it is used for all
+other logs. `LogCleaner` chooses the executor.
 """
 
 from __future__ import annotations
@@ -22,68 +22,76 @@ from konvene.log.cleaner.contract import CleanedSegment, CleanerProgress, Cleane
 from konvene.log.cleaner.worker_protocol import CleanerResult, Pause, decode_result, encode_line
 from konvene.log.disk.files import Disk
 
-__all__ = ["CleanerExecutor", "InSlices", "NoProcess", "WorkerLost", "WorkerProcess", "can_have_processes"]
+__all__ = [
+    "CannotStartProcess",
+    "CleanerExecutor",
+    "SteppedCleaning",
+    "WorkerLost",
+    "WorkerProcess",
+    "can_start_processes",
+]
 
 MODULE = "konvene.log.cleaner.worker"
-LONGEST_LINE = 1 << 26
-ENDS_WITHIN_S = 5.0
+MAX_LINE_BYTES = 1 << 26
+EXIT_TIMEOUT_S = 5.0
 
 
 class WorkerLost(Exception):
-    """The process is gone in the middle of a cleaning."""
+    """The worker process ended during a cleaning."""
 
 
-class NoProcess(Exception):
-    """The system does not let this process start another one."""
+class CannotStartProcess(Exception):
+    """The system does not allow another process."""
 
 
 class CleanerExecutor(Protocol):
-    """How cleanings are done, one after the other."""
+    """Runs cleanings, one after the other."""
 
-    async def begin(self, task: CleaningTask) -> None:
-        """The next cleaning. Raises `NoProcess`."""
+    async def start(self, task: CleaningTask) -> None:
+        """Start a cleaning. Raises `CannotStartProcess`."""
 
-    async def told(self) -> CleanerResult:
-        """What it tells next, its `CleanerStats` last. Raises what it failed with: OSError, `DamagedLog`,
-        …"""
+    async def next_result(self) -> CleanerResult:
+        """Return the next result; the last one is `CleanerStats`.
 
-    async def give_up(self) -> None:
-        """Nobody works on it any more when this returns, however it was going."""
+        Raises the error of the cleaning: OSError, `DamagedLog`, `WorkerLost`."""
+
+    async def abandon(self) -> None:
+        """Stop the cleaning. On return nothing works on it any more."""
 
     async def pause(self, seconds: float) -> None:
-        """Let it do nothing for so long. May return before."""
+        """Pause the cleaning; may return before the pause is over."""
 
     def abort(self) -> None:
-        """Do not go on with what is being cleaned."""
+        """Request the end of the current cleaning, without waiting."""
 
-    async def end(self) -> None:
-        """There is nothing more to clean."""
+    async def close(self) -> None:
+        """Release the executor."""
 
 
-class InSlices:
-    """A step at a time, by the threads of the disk."""
+class SteppedCleaning:
+    """Runs a cleaning step by step in the disk threads."""
 
     def __init__(self, disk: Disk, threads: DiskThreads, loop: asyncio.AbstractEventLoop) -> None:
         self._disk = disk
         self._threads = threads
         self._loop = loop
         self._aborted = asyncio.Event()
-        self._stepping: _Stepping | None = None
+        self._steps: _Steps | None = None
 
     def __repr__(self) -> str:
-        return "<cleans in slices>"
+        return "<cleaning in steps>"
 
-    async def begin(self, task: CleaningTask) -> None:
-        self._stepping = _Stepping(clean(self._disk, task, clock=self._loop.time))
+    async def start(self, task: CleaningTask) -> None:
+        self._steps = _Steps(clean(self._disk, task, clock=self._loop.time))
 
-    async def told(self) -> CleanerResult:
-        assert self._stepping is not None
-        told: CleanerResult = await self._threads.run(self._stepping.step)
-        return told
+    async def next_result(self) -> CleanerResult:
+        assert self._steps is not None
+        result: CleanerResult = await self._threads.run(self._steps.step)
+        return result
 
-    async def give_up(self) -> None:
-        if self._stepping is not None:
-            await self._threads.run(self._stepping.close)
+    async def abandon(self) -> None:
+        if self._steps is not None:
+            await self._threads.run(self._steps.close)
 
     async def pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -91,22 +99,22 @@ class InSlices:
                 await self._aborted.wait()
 
     def abort(self) -> None:
-        """Pause no more. Between two steps it is asked whether to go on."""
+        """End pauses. The cleaner checks between two steps whether to continue."""
         self._aborted.set()
 
-    async def end(self) -> None:
-        """Nothing was started."""
+    async def close(self) -> None:
+        """Do nothing: there is no process."""
 
 
-class _Stepping:
-    """A generator that may be closed while another thread takes a step: after that step."""
+class _Steps:
+    """A generator that can be closed while another thread takes a step; it is closed after that step."""
 
     def __init__(self, steps: Generator[CleanerProgress | CleanedSegment, None, CleanerStats]) -> None:
         self._steps = steps
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
 
     def step(self) -> CleanerResult:
-        with self._guard:
+        with self._lock:
             try:
                 return next(self._steps)
             except StopIteration as end:
@@ -114,56 +122,56 @@ class _Stepping:
                 return stats
 
     def close(self) -> None:
-        with self._guard:
+        with self._lock:
             self._steps.close()
 
 
 class WorkerProcess:
-    """A process that cleans; started for the first cleaning, and again if it was lost."""
+    """Runs cleanings in a process, which is started for the first one, and again if it was lost."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._process: asyncio.subprocess.Process | None = None
 
     def __repr__(self) -> str:
-        return f"<cleans in process {self.pid}>"
+        return f"<cleaning in process {self.pid}>"
 
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    async def begin(self, task: CleaningTask) -> None:
-        process = await self._started()
+    async def start(self, task: CleaningTask) -> None:
+        process = await self._running_process()
         assert process.stdin is not None
         process.stdin.write(encode_line(task))
 
-    async def told(self) -> CleanerResult:
+    async def next_result(self) -> CleanerResult:
         process = self._process
         assert process is not None
         assert process.stdout is not None
         line = await process.stdout.readline()
         if not line.endswith(b"\n"):
-            raise WorkerLost(f"process {process.pid} is gone")
+            raise WorkerLost(f"cleaner process {process.pid} ended")
         return decode_result(line)
 
-    async def _started(self) -> asyncio.subprocess.Process:
-        """The process. Raises `NoProcess`."""
+    async def _running_process(self) -> asyncio.subprocess.Process:
+        """Return the process, starting it if necessary. Raises `CannotStartProcess`."""
         if self._process is not None and self._process.returncode is None:
             return self._process
         starting = self._loop.create_task(
             asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", MODULE, str(os.getpid()),
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LONGEST_LINE,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=MAX_LINE_BYTES,
             )
         )  # fmt: skip
         try:
             self._process = await asyncio.shield(starting)
         except asyncio.CancelledError:
             with contextlib.suppress(OSError):
-                self._process = await starting  # So that there is something to end.
+                self._process = await starting  # `abandon` ends it.
             raise
         except OSError as error:
-            raise NoProcess(str(error)) from error
+            raise CannotStartProcess(str(error)) from error
         return self._process
 
     async def pause(self, seconds: float) -> None:
@@ -176,25 +184,25 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def give_up(self) -> None:
+    async def abandon(self) -> None:
         self.abort()
         process = self._process
         if process is not None and process.stdin is not None:
             process.stdin.close()
-            await process.communicate()  # Its pipes end as well.
+            await process.communicate()  # Waits until its pipes are closed too.
             self._process = None
 
-    async def end(self) -> None:
-        """Let it end by itself, for it has nothing to do; soon, or be ended."""
+    async def close(self) -> None:
+        """Let the process end by itself; kill it after `EXIT_TIMEOUT_S`."""
         process = self._process
         if process is not None and process.stdin is not None:
             process.stdin.close()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ENDS_WITHIN_S):
+                async with asyncio.timeout(EXIT_TIMEOUT_S):
                     await process.wait()
-        await self.give_up()
+        await self.abandon()
 
 
-def can_have_processes() -> bool:
-    """Whether it is known how to start this Python again."""
+def can_start_processes() -> bool:
+    """Return True if the path of this Python interpreter is known."""
     return bool(sys.executable)

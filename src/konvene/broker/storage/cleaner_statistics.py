@@ -1,4 +1,4 @@
-"""Who cleans, and what a cleaning has done, in numbers and in a line of words as those of Kafka's cleaner."""
+"""State and statistics of the cleaners, and the log line of a finished cleaning."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ if TYPE_CHECKING:
 
     from konvene.broker.storage.cleaner_executor import CleanerExecutor
 
-__all__ = ["Cleaner", "Removed", "said"]
+__all__ = ["Cleaner", "RemovalTotals", "summary"]
 
 MIB = 1 << 20
 
 
 class Cleaner:
-    """What Kafka calls a cleaner thread: it cleans one log at a time. Here it is a task of the loop."""
+    """What Kafka calls a cleaner thread: cleans one log at a time. Here it is a task of the event loop."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.stats = CleanerStats()
-        """Of its last cleaning."""
+        """Statistics of its last cleaning."""
         self.delay_ms = 0
-        """For how long something had waited too long, when it last chose a log."""
+        """By how much a log had exceeded its `max.compaction.lag.ms` when this cleaner last selected one."""
         self.dead = False
-        self.way: CleanerExecutor | None = None
-        """Where its present cleaning is done."""
+        self.executor: CleanerExecutor | None = None
+        """Executor of the current cleaning."""
         self.worker: CleanerExecutor | None = None
+        """Worker process of this cleaner, kept for the next cleaning."""
         self.task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<cleaner {self.number}: {self.stats.end_offset} was the last end>"
+        return f"<cleaner {self.number}: last cleaned up to {self.stats.end_offset}>"
 
 
-class Removed:
-    """What cleanings took out of the logs of a topic, since the start."""
+class RemovalTotals:
+    """Records and bytes that cleanings removed from the logs of a topic since the start."""
 
     __slots__ = ("bytes", "cleanings", "records")
 
@@ -47,16 +48,17 @@ class Removed:
         return f"<{self.records} records, {self.bytes} bytes in {self.cleanings} cleanings>"
 
     def add(self, stats: CleanerStats) -> None:
+        """Add the result of a cleaning."""
         self.cleanings += 1
         self.bytes += stats.bytes_read - stats.bytes_written
         self.records += stats.messages_read - stats.messages_written
 
 
-def said(begun: int, stats: CleanerStats) -> str:
-    """A cleaning of what was dirty from `begun` on."""
+def summary(first_dirty_offset: int, stats: CleanerStats) -> str:
+    """Return the log line of a cleaning, with the figures of Kafka's cleaner."""
     took_s, read, written = max(stats.elapsed_s, 0.001), stats.bytes_read, stats.bytes_written
     return (
-        f"dirty from {begun}, up to {stats.end_offset}: "
+        f"dirty from {first_dirty_offset}, up to {stats.end_offset}: "
         f"{read / MIB:.1f} MiB in {took_s:.1f} s ({read / MIB / took_s:.1f} MiB/s); "
         f"keys of {stats.map_bytes_read / MIB:.1f} MiB in {stats.index_s:.1f} s, "
         f"which took {100 * stats.buffer_utilization:.1f}% of their memory; "

@@ -1,8 +1,8 @@
-"""Who waits for the disk, so that the event loop need not: the kernel where it can, else threads.
+"""Runs work that waits for the disk outside of the event loop: in the kernel if possible, or in threads.
 
-An executor of the standard library does the same with a future of its own behind the loop's, a condition and
-several handovers. A sync is so short, and there are so many of them, that this took a good part of the CPU;
-and where a file is all there is to be synced, the kernel does it for even less (`kernel_sync`).
+The standard library's executors do the same with a future of their own behind the loop's future, a condition
+and several handovers. Syncs are so short and so frequent that these took a considerable part of the CPU. If
+there is only a file to sync, the kernel does it for even less (`kernel_sync`).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 
 
 class DiskThreads:
-    """So many threads that do what they are given, in the order in which it came."""
+    """A fixed number of threads that run jobs in the order in which they were submitted."""
 
     def __init__(self, count: int) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._count = count
         self._kernel: KernelSync | None = None
-        self._asked_for_kernel = not count  # Who has no threads has a way of his own, and no real disk.
+        self._kernel_requested = not count  # A subclass without threads has no real disk.
 
     def __repr__(self) -> str:
         return f"<{len(self._threads)} disk threads>"
 
     def run(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Do it; the future has what it returned or raised."""
+        """Run `work` in a thread; return a future of its result."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
         if not self._threads:
@@ -44,10 +44,10 @@ class DiskThreads:
         return done
 
     def sync(self, log: PartitionLog) -> asyncio.Future[Any]:
-        """`log.sync()`, without a thread where that can be."""
+        """Run `log.sync()`, by the kernel if possible."""
         loop = asyncio.get_running_loop()
-        if not self._asked_for_kernel:
-            self._asked_for_kernel = True
+        if not self._kernel_requested:
+            self._kernel_requested = True
             self._kernel = KernelSync.make(loop)
         kernel = self._kernel
         begun = None if kernel is None else syncing.begin_sync(log)
@@ -55,14 +55,14 @@ class DiskThreads:
             return self.run(log.sync)
         done: asyncio.Future[Any] = loop.create_future()
 
-        def told(error: OSError | None) -> None:
+        def on_synced(error: OSError | None) -> None:
             try:
                 result, failure = syncing.finish_sync(log, begun, error), None
             except BaseException as raised:
                 result, failure = None, raised
-            tell(done, result, failure)
+            resolve_future(done, result, failure)
 
-        if kernel.begin(begun.descriptor, told):
+        if kernel.submit(begun.descriptor, on_synced):
             return done
         begun.file.end_sync()
         return self.run(log.sync)
@@ -80,11 +80,11 @@ class DiskThreads:
                 result, error = work(), None
             except BaseException as raised:
                 result, error = None, raised
-            with contextlib.suppress(RuntimeError):  # The loop has closed, and nobody waits.
-                loop.call_soon_threadsafe(tell, done, result, error)
+            with contextlib.suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(resolve_future, done, result, error)
 
     def shutdown(self, *, wait: bool = True) -> None:
-        """Finish what was given, and end."""
+        """Finish the submitted jobs and stop the threads."""
         if self._kernel is not None:
             self._kernel.close()
             self._kernel = None
@@ -95,10 +95,10 @@ class DiskThreads:
         self._threads = []
 
 
-def tell(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    """Let a future know."""
+def resolve_future(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    """Complete a future, unless its task was cancelled."""
     if done.done():
-        return  # Whoever waited was cancelled.
+        return
     if error is not None:
         done.set_exception(error)
     else:

@@ -1,11 +1,11 @@
-"""Files synced by the kernel while nobody waits in a thread: Linux' own asynchronous I/O.
+"""Syncs files in the kernel, without a waiting thread: Linux's native asynchronous I/O.
 
-A thread that waits for the disk costs more than the waiting: it is woken, wants the interpreter, and wakes
-the loop. Here a sync is one call that returns at once, and its end is an event of the loop like any other: a
-quarter of the CPU, and as many at a time as there are logs. Where the system does not have it, or does not
-let us (`make` gives None), and where it takes no more (`begin` gives False), there are `DiskThreads`.
+A thread that waits for the disk costs more than the wait: it is woken, acquires the interpreter lock, and
+wakes the loop. Here a sync is one call that returns at once, and its completion is an event of the loop. That
+takes a quarter of the CPU, and all logs can be synced at the same time. `DiskThreads` uses its threads where
+the system has no such I/O or denies it (`make` returns None), or cannot take more (`submit` returns False).
 
-Only `fdatasync` is asked for, of descriptors that stay open until they are told of.
+Only `fdatasync` is submitted, for descriptors that stay open until their completion.
 """
 
 from __future__ import annotations
@@ -20,54 +20,56 @@ from collections.abc import Callable
 
 __all__ = ["KernelSync"]
 
-Told = Callable[[OSError | None], None]
+OnSynced = Callable[[OSError | None], None]
 
-AT_ONCE = 256
-"""So many may be under way."""
+MAX_PENDING = 256
 
-FDSYNC = 3
-_TELLS_A_DESCRIPTOR = 1
-_CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
-"""io_setup, io_destroy, io_submit, io_getevents, by machine."""
+IOCB_CMD_FDSYNC = 3
+IOCB_FLAG_RESFD = 1
+_SYSTEM_CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
+"""Numbers of io_setup, io_destroy, io_submit and io_getevents by machine."""
 _EVENT = struct.Struct("@QQqq")
+"""The kernel's `io_event`."""
 
 
 class _Request(ctypes.Structure):
-    """The kernel's `iocb`, where the machine is little-endian."""
+    """The kernel's `iocb` on little-endian machines."""
 
     _fields_ = (
         ("number", ctypes.c_uint64), ("key", ctypes.c_uint32), ("rw_flags", ctypes.c_uint32),
         ("operation", ctypes.c_uint16), ("priority", ctypes.c_int16), ("descriptor", ctypes.c_uint32),
         ("buffer", ctypes.c_uint64), ("size", ctypes.c_uint64), ("offset", ctypes.c_int64),
-        ("reserved", ctypes.c_uint64), ("flags", ctypes.c_uint32), ("tells", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint64), ("flags", ctypes.c_uint32), ("event_descriptor", ctypes.c_uint32),
     )  # fmt: skip
 
 
 class KernelSync:
-    """See the top of this file. Belongs to one loop."""
+    """Submits syncs to the kernel and calls back when they complete. Belongs to one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, calls: tuple[int, int, int, int]) -> None:
-        """Raises OSError where it cannot be had."""
-        self._setup, self._destroy, self._submit, self._get = calls
-        self._call = ctypes.CDLL(None, use_errno=True).syscall
+        """Raises OSError if the kernel denies it."""
+        self._setup, self._destroy, self._submit, self._get_events = calls
+        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
         self._context = ctypes.c_ulong(0)
-        self._ask(self._setup, AT_ONCE, ctypes.byref(self._context))
-        self._events = ctypes.create_string_buffer(_EVENT.size * AT_ONCE)
-        self._tells = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._request = _Request(operation=FDSYNC, flags=_TELLS_A_DESCRIPTOR, tells=self._tells)
-        self._place = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
-        self._waiting: dict[int, Told] = {}
+        self._call(self._setup, MAX_PENDING, ctypes.byref(self._context))
+        self._events = ctypes.create_string_buffer(_EVENT.size * MAX_PENDING)
+        self._event_descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._request = _Request(
+            operation=IOCB_CMD_FDSYNC, flags=IOCB_FLAG_RESFD, event_descriptor=self._event_descriptor
+        )
+        self._requests = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
+        self._pending: dict[int, OnSynced] = {}
         self._last = 0
         self._loop = loop
-        loop.add_reader(self._tells, self._look)
+        loop.add_reader(self._event_descriptor, self._on_event)
 
     def __repr__(self) -> str:
-        return f"<{len(self._waiting)} syncs under way>"
+        return f"<{len(self._pending)} syncs pending>"
 
     @classmethod
     def make(cls, loop: asyncio.AbstractEventLoop) -> KernelSync | None:
-        """None where the system does not have it or does not let us."""
-        calls = _CALLS.get(platform.machine())
+        """Return None if the system does not support it or denies it."""
+        calls = _SYSTEM_CALLS.get(platform.machine())
         if platform.system() != "Linux" or calls is None or struct.calcsize("P") != 8:
             return None
         try:
@@ -75,58 +77,59 @@ class KernelSync:
         except (OSError, AttributeError, NotImplementedError):
             return None
 
-    def _ask(self, call: int, *words: object) -> int:
-        found: int = self._call(ctypes.c_long(call), *words)
-        if found < 0:
+    def _call(self, number: int, *arguments: object) -> int:
+        """Make a system call. Raises OSError."""
+        result: int = self._syscall(ctypes.c_long(number), *arguments)
+        if result < 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
-        return found
+        return result
 
-    def begin(self, descriptor: int, told: Told) -> bool:
-        """Sync it; `told` hears of the end, later. False where nothing was begun."""
+    def submit(self, descriptor: int, on_synced: OnSynced) -> bool:
+        """Sync a file; `on_synced` is called later, with the error if there is one.
+
+        Return False if the kernel did not accept the request."""
         self._last = number = self._last + 1
         request = self._request
         request.number, request.descriptor = number, descriptor
         try:
-            begun = self._ask(self._submit, self._context, ctypes.c_long(1), self._place)
+            accepted = self._call(self._submit, self._context, ctypes.c_long(1), self._requests)
         except OSError:
             return False
-        if begun == 1:
-            self._waiting[number] = told
-        return begun == 1
+        if accepted == 1:
+            self._pending[number] = on_synced
+        return accepted == 1
 
-    def _look(self) -> None:
-        """Tell whose sync is over."""
+    def _on_event(self) -> None:
         try:
-            os.eventfd_read(self._tells)
+            os.eventfd_read(self._event_descriptor)
         except BlockingIOError:
             return
-        self._tell(0)
+        self._complete(0)
 
-    def _tell(self, least: int) -> None:
-        most = ctypes.c_long(AT_ONCE)
-        count = self._ask(self._get, self._context, ctypes.c_long(least), most, self._events, None)
+    def _complete(self, min_count: int) -> None:
+        """Call back for all finished syncs, waiting for at least `min_count` of them."""
+        max_count = ctypes.c_long(MAX_PENDING)
+        count = self._call(
+            self._get_events, self._context, ctypes.c_long(min_count), max_count, self._events, None
+        )
         for number, _, result, _ in _EVENT.iter_unpack(self._events.raw[: count * _EVENT.size]):
-            told = self._waiting.pop(number)
-            told(
-                None
-                if result == 0
-                else OSError(-result, os.strerror(-result))
-                if result < 0
-                else _odd(result)
-            )
+            on_synced = self._pending.pop(number)
+            on_synced(None if result == 0 else _error(result))
 
     def close(self) -> None:
-        """Wait for those that are under way, and end."""
-        if self._tells < 0:
+        """Wait for the pending syncs and release the kernel's context."""
+        if self._event_descriptor < 0:
             return
-        self._loop.remove_reader(self._tells)
-        while self._waiting:
-            self._tell(1)
-        self._ask(self._destroy, self._context)
-        os.close(self._tells)
-        self._tells = -1
+        self._loop.remove_reader(self._event_descriptor)
+        while self._pending:
+            self._complete(1)
+        self._call(self._destroy, self._context)
+        os.close(self._event_descriptor)
+        self._event_descriptor = -1
 
 
-def _odd(result: int) -> OSError:
-    return OSError(errno.EIO, f"the kernel says {result} of a sync")
+def _error(result: int) -> OSError:
+    if result < 0:
+        return OSError(-result, os.strerror(-result))
+    return OSError(errno.EIO, f"fdatasync returned {result}")

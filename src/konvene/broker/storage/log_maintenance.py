@@ -1,4 +1,4 @@
-"""Periodic work on all logs, as by Kafka's `LogManager`: flush, retention, checkpoints; and the cleaner."""
+"""Periodic work on all logs, as Kafka's `LogManager`: flush, retention and checkpoints."""
 
 from __future__ import annotations
 
@@ -56,7 +56,11 @@ class LogMaintenance:
         """Delete segments beyond retention; of compacted logs only while the cleaner is disabled."""
         with _logged_errors("retention"):
             await retain_all(
-                self._node.environment, self._disk, self._node.partitions, self._archive, self.cleaner
+                self._node.environment,
+                self._disk,
+                self._node.partitions,
+                self._archive,
+                cleaner_enabled=self.cleaner.is_enabled,
             )
 
     async def checkpoint(self) -> None:
@@ -71,4 +75,4 @@ def _logged_errors(work: str) -> Iterator[None]:
     try:
         yield
     except LogError as error:
-        log.error("%s could not be done: %s", work, error)
+        log.error("%s failed: %s", work, error)

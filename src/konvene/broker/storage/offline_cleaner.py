@@ -1,13 +1,12 @@
-"""The broker's cleaner without the broker: what `konvene log clean` does, without a word to anybody.
+"""Cleans the compacted logs of a data directory without a broker, for `konvene log clean`.
 
-It is the same choice, the same cleaning, the same swap, one log after the other. Which topics are compacted,
-and how, is said by the cluster's own log in the data directory, and by the broker's settings where a file
-with them is given. Where the directory has no such log only the two coordinators' topics are known to be
-compacted; what is not known to be so is never touched.
+It selects, cleans and swaps as the broker's cleaner does, one log after the other. The cluster's own log in
+the data directory defines which topics are compacted and their configs; a properties file can add the
+broker's settings. If the directory has no such log, only the two coordinators' topics are known to be
+compacted. All other topics are left alone.
 
-A dry run is done on a disk that keeps every change to itself (`konvene.log.disk.overlay`), so it may look at
-the
-files of a broker that is running.
+A dry run uses a disk that keeps all changes in memory (`konvene.log.disk.overlay`), so that it can examine
+the files of a running broker.
 """
 
 from __future__ import annotations
@@ -45,19 +44,20 @@ from konvene.log.inspect.dump import Batch, base_offset_of, find, walk
 from konvene.log.partition import PartitionLog
 from konvene.runtime.environment import SYSTEM
 
-__all__ = ["Cleaned", "Cleaning", "NotCompacted", "Only"]
+__all__ = ["CleaningResult", "CleaningTarget", "NotCompacted", "OfflineCleaner"]
 
 COMPACTED = {OFFSETS_TOPIC: {"cleanup.policy": "compact"}, TRANSACTION_TOPIC: {"cleanup.policy": "compact"}}
-"""What is known of a cluster that does not tell."""
+"""Compacted topics of a cluster whose own log is missing."""
 
-Told = Callable[[int, str], None]
+OnProgress = Callable[[int, str], None]
+"""Called with a number of bytes that were read, and the partition."""
 
 
 class NotCompacted(Exception):
-    """A topic that was named is not there, or nothing of it may be cleaned."""
+    """A requested topic does not exist or is not compacted."""
 
 
-class Only(NamedTuple):
+class CleaningTarget(NamedTuple):
     """A topic to be cleaned, or one partition of it."""
 
     topic: str
@@ -65,31 +65,32 @@ class Only(NamedTuple):
 
 
 @dataclass(slots=True)
-class Cleaned:
-    """One partition: how it was, and what came of it."""
+class CleaningResult:
+    """The result of cleaning a partition."""
 
-    of: TopicPartition
-    seen: LogToClean | None = None
+    topic_partition: TopicPartition
+    initial: LogToClean | None = None
+    """The log before the cleaning."""
     segments: int = 0
     segments_after: int = 0
     bytes: int = 0
     stats: list[CleanerStats] = field(default_factory=list)
-    """Of each cleaning: there is a second one where the map of keys was full."""
+    """Of each cleaning; there are several if the key map was full."""
     damage: str | None = None
-    left: str | None = None
-    """Why there is more to be done."""
+    unfinished: str | None = None
+    """Why the log is still dirty, None if it is not."""
 
     @property
     def dirty(self) -> float:
-        return 0.0 if self.seen is None else self.seen.ratio
+        return 0.0 if self.initial is None else self.initial.ratio
 
     @property
     def records(self) -> int | None:
-        """In the finished segments. The last cleaning reads what those before it left."""
+        """Return the number of records before the first cleaning; None if there was none."""
         if not self.stats:
             return None
-        *before, last = self.stats
-        return last.messages_read + sum(each.messages_read - each.messages_written for each in before)
+        *earlier, last = self.stats
+        return last.messages_read + sum(s.messages_read - s.messages_written for s in earlier)
 
     @property
     def records_after(self) -> int | None:
@@ -97,22 +98,23 @@ class Cleaned:
 
     @property
     def bytes_after(self) -> int:
-        return self.bytes - sum(each.bytes_read - each.bytes_written for each in self.stats)
+        return self.bytes - sum(s.bytes_read - s.bytes_written for s in self.stats)
 
     @property
     def tombstones(self) -> int:
-        return sum(each.tombstones_removed for each in self.stats)
+        return sum(s.tombstones_removed for s in self.stats)
 
     @property
     def markers(self) -> int:
-        return sum(each.markers_removed for each in self.stats)
+        return sum(s.markers_removed for s in self.stats)
 
 
-class Cleaning:
-    """One data directory, opened. Use it as a context: `with Cleaning(path, config, dry_run=True) as it`.
+class OfflineCleaner:
+    """Cleans one data directory: `with OfflineCleaner(path, config, dry_run=True) as cleaner`.
 
-    `archive` is where segments of all topics are kept first; else the settings say where, and of which.
-    `DirectoryLocked` where a broker has it and this is no dry run, `LogError` and OSError as elsewhere."""
+    `archive` is a directory that receives the segments of all topics first, instead of the configured
+    archive. Raises `DirectoryLocked` if a broker uses the directory and this is no dry run, `LogError` and
+    OSError."""
 
     def __init__(self, path: str, config: BrokerConfig, *, dry_run: bool, archive: str | None = None) -> None:
         self.dry_run = dry_run
@@ -134,109 +136,122 @@ class Cleaning:
     def _archive_at(self, path: str | None) -> Archive:
         if path is None:
             return Archive.of(self._config, self._directory)
-        topics = {of.topic for of in self._directory.partitions()}
+        topics = {partition.topic for partition in self._directory.partitions()}
         return Archive.at(path, self._directory, topics)
 
     def __repr__(self) -> str:
-        return f"<cleaning of {self._directory!r}{', dry' if self.dry_run else ''}>"
+        return f"<offline cleaner of {self._directory!r}{', dry' if self.dry_run else ''}>"
 
-    def __enter__(self) -> Cleaning:
+    def __enter__(self) -> OfflineCleaner:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let others have the directory."""
-        # Only who opens all logs may say that all are closed properly, unless that was so before.
+        """Close and unlock the directory.
+
+        It is marked as cleanly closed only if it was before, because not all logs were opened."""
         self._directory.close(clean=self._directory.clean and not self.dry_run)
 
-    def wanted(self, only: list[Only]) -> list[tuple[TopicPartition, LogConfig]]:
-        """The partitions to be looked at, with their topics' settings. `NotCompacted`."""
-        found = []
-        there = self._directory.partitions()
-        for each in only:
-            if not any(p.topic == each.topic and each.partition in (None, p.partition) for p in there):
-                name = each.topic if each.partition is None else f"{each.topic}:{each.partition}"
-                raise NotCompacted(f"{self._directory.path} has no {name}")
-            settings = self._settings(each.topic)
-            if settings is None or not settings.compacts:
-                policy = "is not known" if settings is None else "does not say compact"
-                raise NotCompacted(f"the cleanup.policy of {each.topic} {policy}: nothing of it is cleaned")
-        for of in there:
-            if only and not any(of.topic == o.topic and o.partition in (None, of.partition) for o in only):
-                continue
-            settings = self._settings(of.topic)
-            if settings is not None and settings.compacts:
-                found.append((of, settings))
-        return found
+    def select(self, targets: list[CleaningTarget]) -> list[tuple[TopicPartition, LogConfig]]:
+        """Return the compacted partitions and their configs, restricted to `targets` unless that is empty.
 
-    def clean(self, of: TopicPartition, settings: LogConfig, told: Told) -> Cleaned:
-        """Clean one partition as far as it can be. A damaged one is left as it is."""
-        done = Cleaned(of)
+        Raises `NotCompacted` if a target does not exist or is not compacted."""
+        selected = []
+        partitions = self._directory.partitions()
+        for target in targets:
+            if not any(_matches(target, partition) for partition in partitions):
+                name = target.topic if target.partition is None else f"{target.topic}:{target.partition}"
+                raise NotCompacted(f"{self._directory.path} has no {name}")
+            config = self._log_config(target.topic)
+            if config is None or not config.compacts:
+                policy = "is unknown" if config is None else "does not include compact"
+                raise NotCompacted(f"the cleanup.policy of {target.topic} {policy}: it is not cleaned")
+        for partition in partitions:
+            if targets and not any(_matches(target, partition) for target in targets):
+                continue
+            config = self._log_config(partition.topic)
+            if config is not None and config.compacts:
+                selected.append((partition, config))
+        return selected
+
+    def clean(
+        self, topic_partition: TopicPartition, config: LogConfig, on_progress: OnProgress
+    ) -> CleaningResult:
+        """Clean a partition as far as possible. A damaged one is not changed."""
+        result = CleaningResult(topic_partition)
         try:
-            log = self._directory.load(of, settings, self._now_ms)
-            done.segments = done.segments_after = len(log.segments)
-            done.bytes = log.size
-            for task in self._tasks(log, done):
-                if not self._handed_over(log, task):
-                    done.left = f"segments cannot be handed over: {self._archive.failing.get(of, '')}"
+            log = self._directory.load(topic_partition, config, self._now_ms)
+            result.segments = result.segments_after = len(log.segments)
+            result.bytes = log.size
+            for task in self._tasks(log, result):
+                if not self._hand_over(log, task):
+                    reason = self._archive.failing.get(topic_partition, "")
+                    result.unfinished = f"cannot archive its segments: {reason}"
                     break
-                stats = self._carry_out(log, of, task, lambda count: told(count, str(of)))
-                done.stats.append(stats)
-                done.segments_after -= sum(len(group.replaces) - 1 for group in stats.segments)
+                stats = self._carry_out(
+                    log, topic_partition, task, lambda count: on_progress(count, str(topic_partition))
+                )
+                result.stats.append(stats)
+                result.segments_after -= sum(len(group.replaces) - 1 for group in stats.segments)
             if not self.dry_run:
                 remove_deleted(log, self._now_ms)
-                remove_deleted(log, self._now_ms + settings.file_delete_delay_ms)
+                remove_deleted(log, self._now_ms + config.file_delete_delay_ms)
         except DamagedLog as damage:
-            done.damage = str(damage)
-        return done
+            result.damage = str(damage)
+        return result
 
-    def _tasks(self, log: PartitionLog, done: Cleaned) -> Iterator[CleaningTask]:
-        """One cleaning after the other, while the map of keys does not hold all of them at once."""
+    def _tasks(self, log: PartitionLog, result: CleaningResult) -> Iterator[CleaningTask]:
+        """Yield one cleaning after the other until the log is clean: the key map may not hold all keys."""
         map_bytes = int(
             self._config["log.cleaner.dedupe.buffer.size"] * self._config["log.cleaner.io.buffer.load.factor"]
         )
-        reached: int | None = self._directory.cleaned_to(done.of)
+        cleaned_to: int | None = self._directory.cleaned_to(result.topic_partition)
         while True:
-            seen = log_to_clean(log, reached, log.end_offset, self._now_ms)
-            done.seen = done.seen or seen
-            if not seen.cleanable_bytes:
+            candidate = log_to_clean(log, cleaned_to, log.end_offset, self._now_ms)
+            result.initial = result.initial or candidate
+            if not candidate.cleanable_bytes:
                 return
-            yield cleaning_task(log, seen, log.end_offset, self._now_ms, map_bytes)
-            if not done.stats or done.left:
+            yield cleaning_task(log, candidate, log.end_offset, self._now_ms, map_bytes)
+            if not result.stats or result.unfinished:
                 return
-            end = done.stats[-1].end_offset
-            if end < seen.first_uncleanable_offset and (self.dry_run or end == reached):
-                done.left = f"the map of keys is full at offset {end}: more goes with the next cleaning"
+            end = result.stats[-1].end_offset
+            if end < candidate.first_uncleanable_offset and (self.dry_run or end == cleaned_to):
+                result.unfinished = f"the key map is full at offset {end}: the next cleaning continues there"
                 return
-            if end >= seen.first_uncleanable_offset:
+            if end >= candidate.first_uncleanable_offset:
                 return
-            reached = end
+            cleaned_to = end
 
-    def _handed_over(self, log: PartitionLog, task: CleaningTask) -> bool:
+    def _hand_over(self, log: PartitionLog, task: CleaningTask) -> bool:
+        """Hand over the segments that a task replaces; return True if they may be replaced."""
         if self.dry_run:
             return True
         bases = {source.base_offset for source in task.sources}
         return self._archive.hand_over(log, [s for s in log.segments if s.base_offset in bases])
 
     def _carry_out(
-        self, log: PartitionLog, of: TopicPartition, task: CleaningTask, told: Callable[[int], None]
+        self,
+        log: PartitionLog,
+        topic_partition: TopicPartition,
+        task: CleaningTask,
+        on_bytes_read: Callable[[int], None],
     ) -> CleanerStats:
         if not self.dry_run:
-            begin_cleaning(self._directory, of, task)
+            begin_cleaning(self._directory, topic_partition, task)
         steps = clean(self._directory.disk, task, write=not self.dry_run)
         try:
             while True:
                 try:
-                    said = next(steps)
+                    step = next(steps)
                 except StopIteration as end:
                     stats: CleanerStats = end.value
                     break
-                if isinstance(said, CleanerProgress):
-                    told(said.bytes_read)
+                if isinstance(step, CleanerProgress):
+                    on_bytes_read(step.bytes_read)
                 elif not self.dry_run:
-                    swap_durably(log, said)
+                    swap_durably(log, step)
         except BaseException:
             steps.close()
             if not self.dry_run:
@@ -244,29 +259,33 @@ class Cleaning:
             raise
         if not self.dry_run:
             finish_cleaning(log)
-            self._directory.set_cleaned_offset(of, stats.end_offset)
+            self._directory.set_cleaned_offset(topic_partition, stats.end_offset)
         return stats
 
-    def _settings(self, topic: str) -> LogConfig | None:
-        """What is known of a topic."""
-        said = self._state.configs.get((ResourceType.TOPIC, topic), {})
+    def _log_config(self, topic: str) -> LogConfig | None:
+        """Return the config of a topic's logs; None if the topic is unknown."""
+        configs = self._state.configs.get((ResourceType.TOPIC, topic), {})
         if topic not in self._state.topics:
             if topic not in COMPACTED:
                 return None
-            said = COMPACTED[topic]
-        values = topic_values(self._config, said)
+            configs = COMPACTED[topic]
+        values = topic_values(self._config, configs)
         return log_config(values, self._config["producer.id.expiration.ms"])
 
 
+def _matches(target: CleaningTarget, partition: TopicPartition) -> bool:
+    return partition.topic == target.topic and target.partition in (None, partition.partition)
+
+
 def _catalogue(path: str) -> CatalogueState:
-    """What the cluster's own log says, as far as it can be read."""
+    """Replay the cluster's own log, as far as it can be read."""
     from konvene.records.cluster_log import decode_cluster_record
 
     catalogue, disk = Catalogue(), ReadOnlyDisk()
     folder = f"{path}/{CLUSTER_METADATA_TOPIC}-0"
-    for each in find(disk, folder) if disk.exists(folder) else ():
-        for name in each.logs:
-            file = disk.open(f"{each.path}/{name}")
+    for found in find(disk, folder) if disk.exists(folder) else ():
+        for name in found.logs:
+            file = disk.open(f"{found.path}/{name}")
             try:
                 for part in walk(file, file.size(), base_offset_of(name)):
                     if not isinstance(part, Batch) or part.header.is_control:
@@ -275,7 +294,7 @@ def _catalogue(path: str) -> CatalogueState:
                         try:
                             catalogue.replay(decode_cluster_record(record.key, record.value))
                         except CodecError:
-                            continue  # A record that only Kafka knows.
+                            continue  # A record type of Kafka without a declaration here.
             finally:
                 file.close()
     return catalogue.state

@@ -1,4 +1,4 @@
-"""The partitions that this broker has: a log each, and the fetches that wait for it to grow."""
+"""The partitions of this broker: each has a log, and the fetches that wait for it to grow."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xb")
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 22
-_SMALLEST = 14
-"""Bytes behind the length of the smallest message that there ever was."""
-_QUICK_LZ4, _THOROUGH_LZ4 = 1, 3
-"""The codec's own levels: quick ones are below, thorough ones from the second on."""
-_ASKS_FOR_QUICK_LZ4 = 9
-"""The default of `compression.lz4.level`: with it Kafka takes the quick compressor, else the thorough one."""
+_MIN_MESSAGE_SIZE = 14
+"""Size of the smallest message of any format, without its length field."""
+_FAST_LZ4, _HIGH_COMPRESSION_LZ4 = 1, 3
+"""The codec's levels: fast compression, and the first level of high compression."""
+_DEFAULT_LZ4_LEVEL = 9
+"""Default of `compression.lz4.level`; Kafka uses the fast compressor for it, else the other one."""
 
 
 class Refused(Exception):
-    """A partition's answer where it cannot do what was asked, and the records at fault if they are told."""
+    """An operation that a partition rejects, with the error code and, if known, the faulty records."""
 
     def __init__(
         self, error: Errors, message: str | None = None, record_errors: tuple[tuple[int, str], ...] = ()
@@ -46,9 +46,10 @@ class Refused(Exception):
 
 
 class DelayedFetch(Protocol):
-    """Somebody who wants to know when a partition has grown."""
+    """A fetch that waits for new records."""
 
-    def try_complete(self) -> None: ...
+    def try_complete(self) -> None:
+        """Complete the fetch if the partition has enough new records, or was dropped."""
 
 
 class LogMeter(Protocol):
@@ -62,11 +63,20 @@ class LogMeter(Protocol):
 
 
 class Partition:
-    """One partition on this node, which leads it."""
+    """One partition on this node, which is its leader."""
 
     __slots__ = (
-        "_disk", "_meter", "_shows_synced", "_syncs", "_wall_clock_ms", "index", "leader_epoch", "log",
-        "synced_ms", "topic", "waiting",
+        "_disk",
+        "_hides_unsynced",
+        "_meter",
+        "_syncs",
+        "_wall_clock_ms",
+        "index",
+        "leader_epoch",
+        "log",
+        "synced_ms",
+        "topic",
+        "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -89,7 +99,7 @@ class Partition:
         self.log = log
         self.leader_epoch = leader_epoch
         self._syncs = syncs
-        self._shows_synced = syncs and topic not in INTERNAL_TOPICS
+        self._hides_unsynced = syncs and topic not in INTERNAL_TOPICS
         self.synced_ms = environment.wall_clock_ms()
         self.waiting: dict[DelayedFetch, None] = {}
 
@@ -106,11 +116,11 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """Up to where consumers see: there is no other replica to wait for.
+        """End offset of the records that consumers may read; there are no other replicas to wait for.
 
-        Where every write waits for the disk, so does every reader: a consumer that read what a power cut
-        takes back would stand behind the records that take its place, and never read them."""
-        return self.log.synced_offset if self._shows_synced else self.log.end_offset
+        If every write waits for the disk, readers wait as well: a consumer that had read records which a
+        power failure undoes would be ahead of the records written in their place, and skip them."""
+        return self.log.synced_offset if self._hides_unsynced else self.log.end_offset
 
     @property
     def synced_offset(self) -> int:
@@ -126,23 +136,23 @@ class Partition:
 
     @property
     def syncs(self) -> bool:
-        """Whether what was just written has to be on the disk before it is answered."""
+        """Return True if what was just written has to be synced before the response."""
         if self._syncs:
             return True
-        most = self.log.config.flush_messages
-        return most != LONG_MAX and self.log.end_offset - self.log.synced_offset >= most
+        max_unsynced = self.log.config.flush_messages
+        return max_unsynced != LONG_MAX and self.log.end_offset - self.log.synced_offset >= max_unsynced
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether something has waited to be on the disk for longer than `flush.ms`."""
-        waited = now_ms - self.synced_ms
-        return self.log.synced_offset < self.log.end_offset and waited >= self.log.config.flush_ms
+        """Return True if records have been unsynced for `flush.ms`."""
+        unsynced_ms = now_ms - self.synced_ms
+        return self.log.synced_offset < self.log.end_offset and unsynced_ms >= self.log.config.flush_ms
 
     # --- writing ---
 
     def produce(self, data: bytes | memoryview, *, sequence_zero: bool = False) -> Appended:
-        """Check and append a producer's batch (`single_batch`). Raises `Refused`."""
+        """Validate and append a producer's batch (`single_batch`). Raises `Refused`."""
         try:
-            done = self.log.append_as_leader(
+            appended = self.log.append_as_leader(
                 data, self.leader_epoch, self._wall_clock_ms(), sequence_zero=sequence_zero
             )
         except CodecError as error:
@@ -151,11 +161,11 @@ class Partition:
             raise Refused(Errors(error.code), str(error), error.record_errors) from None
         except LogError as error:
             raise Refused(Errors(error.code), str(error)) from None
-        if not done.duplicate:
+        if not appended.duplicate:
             if self._meter is not None:
-                self._meter.appended(self.topic, done.size)
-            self._grown()
-        return done
+                self._meter.appended(self.topic, appended.size)
+            self._complete_fetches()
+        return appended
 
     def append(
         self,
@@ -164,31 +174,31 @@ class Partition:
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> Appended:
-        """Append records of the broker's own as one batch; with a producer's id, in its transaction.
+        """Append records of the broker itself as one batch; with a producer id, in its transaction.
 
         Raises `LogError`."""
-        done = self.log.append_built(
+        appended = self.log.append_built(
             pairs, self.leader_epoch, now_ms, producer_id=producer_id, producer_epoch=producer_epoch,
             transactional=producer_id != NO_PRODUCER_ID,
         )  # fmt: skip
-        return self._appended(done)
+        return self._on_append(appended)
 
     def append_marker(self, ending: Ending, now_ms: int) -> Appended:
-        """Append the end of a transaction. Raises `LogError`."""
-        done = self.log.append_marker(
+        """Append the marker that ends a transaction. Raises `LogError`."""
+        appended = self.log.append_marker(
             ending.committed, self.leader_epoch, now_ms, producer_id=ending.producer_id,
             producer_epoch=ending.producer_epoch, coordinator_epoch=ending.coordinator_epoch,
             transaction_version=ending.transaction_version,
         )  # fmt: skip
-        return self._appended(done)
+        return self._on_append(appended)
 
-    def _appended(self, done: Appended) -> Appended:
+    def _on_append(self, appended: Appended) -> Appended:
         if self._meter is not None:
-            self._meter.appended(self.topic, done.size)
-        self._grown()
-        return done
+            self._meter.appended(self.topic, appended.size)
+        self._complete_fetches()
+        return appended
 
-    def _grown(self) -> None:
+    def _complete_fetches(self) -> None:
         if self.waiting:
             for waiting in list(self.waiting):
                 waiting.try_complete()
@@ -200,13 +210,13 @@ class Partition:
         await self._disk.sync(self.log)
         if self._meter is not None:
             self._meter.synced(self.topic, perf_counter() - began_s)
-        if self._shows_synced:
-            self._grown()
+        if self._hides_unsynced:
+            self._complete_fetches()
 
     # --- reading ---
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """A client that knows another leadership has to look again."""
+        """Check a client's leader epoch. Raises `Refused` if it is not the current one."""
         if epoch == -1 or epoch == self.leader_epoch:
             return
         raise Refused(
@@ -214,47 +224,47 @@ class Partition:
         )
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The last epoch not above this one, and where it ended; (-1, -1) if that cannot be said.
+        """Return the last epoch not above `epoch` and its end offset; (-1, -1) if unknown.
 
-        The log knows only epochs in which something was written; those since then have nothing yet.
+        The log has only epochs with records; later ones are still empty.
         """
         if self.log.epochs.latest < epoch <= self.leader_epoch:
             return epoch, self.log.end_offset
         return self.log.leader_epoch_end(epoch)
 
     def read(self, offset: int, max_bytes: int, *, min_one: bool) -> bytes | memoryview:
-        """Batches from the one that has `offset` on. Raises `Refused`."""
+        """Return batches, beginning with the one that contains `offset`. Raises `Refused`."""
         try:
             return self.log.read(offset, max_bytes, min_one=min_one)
         except LogError as error:
             raise Refused(Errors(error.code), str(error)) from None
 
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """All batches, for whoever loads them."""
+        """Iterate over all batches, for loading a coordinator."""
         return self.log.batches_from(self.log.start_offset)
 
     def delete_before(self, offset: int) -> int:
-        """Let go of the records before `offset`; the new start. Raises `Refused`."""
+        """Delete the records before `offset`; return the new start offset. Raises `Refused`."""
         try:
             return self.log.delete_records_before(offset)
         except LogError as error:
             raise Refused(Errors(error.code), str(error)) from None
 
     def at_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Timestamp and offset of the first record that is not older."""
+        """Return timestamp and offset of the first record that is not older."""
         return _pair(self.log.offset_for_timestamp(timestamp_ms))
 
     def latest_timestamp(self) -> tuple[int, int] | None:
-        """The newest timestamp and its offset."""
+        """Return the latest timestamp and its offset."""
         return _pair(self.log.max_timestamp())
 
 
 def single_batch(data: bytes | memoryview, *, zstd: bool) -> bytes | memoryview:
-    """The one batch that a Produce may bring to a partition. Raises `Refused`.
+    """Return the only batch that a Produce request may have for a partition. Raises `Refused`.
 
-    As Kafka finds it: a batch that is cut is none, so what is cut behind the first one is passed over.
+    As in Kafka, an incomplete batch does not count, so an incomplete one after the first is ignored.
     """
-    size = _whole(data, 0)
+    size = _complete_batch_size(data, 0)
     if not size:
         raise Refused(Errors.INVALID_RECORD, "no record batch")
     if data[_MAGIC_AT] != batches.MAGIC:
@@ -268,35 +278,35 @@ def single_batch(data: bytes | memoryview, *, zstd: bool) -> bytes | memoryview:
         raise Refused(Errors.INVALID_RECORD, f"compression {codec} does not exist")
     if size == len(data):
         return data
-    if _whole(data, size):
+    if _complete_batch_size(data, size):
         raise Refused(Errors.INVALID_RECORD, "more than one record batch")
     return memoryview(data)[:size]
 
 
-def _whole(data: bytes | memoryview, at: int) -> int:
-    """The size of the batch that begins here; 0 if it is cut. Raises `Refused`."""
-    if len(data) - at < _SIZE_AND_MAGIC.size:
+def _complete_batch_size(data: bytes | memoryview, position: int) -> int:
+    """Return the size of the batch at `position`; 0 if it is incomplete. Raises `Refused`."""
+    if len(data) - position < _SIZE_AND_MAGIC.size:
         return 0
-    size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
-    if size < _SMALLEST:
-        why = f"Record size {size} is less than the minimum record overhead ({_SMALLEST})"
-        raise Refused(Errors.CORRUPT_MESSAGE, why)
+    size, magic = _SIZE_AND_MAGIC.unpack_from(data, position)
+    if size < _MIN_MESSAGE_SIZE:
+        message = f"Record size {size} is less than the minimum record overhead ({_MIN_MESSAGE_SIZE})"
+        raise Refused(Errors.CORRUPT_MESSAGE, message)
     if not 0 <= magic <= batches.MAGIC:
         raise Refused(Errors.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
     size += batches.PREFIX_SIZE
-    return int(size) if size <= len(data) - at else 0
+    return int(size) if size <= len(data) - position else 0
 
 
 def is_transactional(data: bytes | memoryview) -> bool:
-    """Whether a producer's batch says that it belongs to a transaction. `Refused` if it is none at all."""
-    return _whole(data, 0) >= batches.HEADER_SIZE and data[_ATTRIBUTES_AT] & 0x10 != 0
+    """Return True if a producer's batch is transactional. Raises `Refused` if it is no batch."""
+    return _complete_batch_size(data, 0) >= batches.HEADER_SIZE and data[_ATTRIBUTES_AT] & 0x10 != 0
 
 
 def log_config(
     values: Mapping[str, Any], producer_id_expiration_ms: int, *, sync_on_roll: bool = True
 ) -> LogConfig:
-    """A topic's settings as its logs want them."""
-    stamped = values["message.timestamp.type"] == "LogAppendTime"
+    """Return the configs of a topic as the config of its logs."""
+    is_log_append_time = values["message.timestamp.type"] == "LogAppendTime"
     compression, level = _compression(values)
     return LogConfig(
         segment_bytes=values["segment.bytes"],
@@ -315,7 +325,9 @@ def log_config(
         max_decompressed_message_bytes=values["max.decompressed.message.bytes"],
         compression=compression,
         compression_level=level,
-        message_timestamp_type=TimestampType.LOG_APPEND_TIME if stamped else TimestampType.CREATE_TIME,
+        message_timestamp_type=TimestampType.LOG_APPEND_TIME
+        if is_log_append_time
+        else TimestampType.CREATE_TIME,
         message_timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
         message_timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
         producer_id_expiration_ms=producer_id_expiration_ms,
@@ -326,31 +338,33 @@ def log_config(
 
 
 def _compression(values: Mapping[str, Any]) -> tuple[Compression | None, int | None]:
-    """The codec that a topic asks for, and its level; None where it is the producer's, or the codec's own."""
+    """Return the compression of a topic and its level; None for the producer's codec or the default level."""
     name = values["compression.type"]
     if name == "producer":
         return None, None
     codec = Compression.NONE if name == "uncompressed" else Compression[name.upper()]
-    lz4 = values["compression.lz4.level"]
+    lz4_level = values["compression.lz4.level"]
     levels = {
         Compression.GZIP: values["compression.gzip.level"],
-        Compression.LZ4: _QUICK_LZ4 if lz4 == _ASKS_FOR_QUICK_LZ4 else max(lz4, _THOROUGH_LZ4),
+        Compression.LZ4: _FAST_LZ4
+        if lz4_level == _DEFAULT_LZ4_LEVEL
+        else max(lz4_level, _HIGH_COMPRESSION_LZ4),
         Compression.ZSTD: values["compression.zstd.level"],
     }
     return codec, levels.get(codec)
 
 
-def _pair(found: TimestampOffset | None) -> tuple[int, int] | None:
-    return None if found is None else (found.timestamp, found.offset)
+def _pair(entry: TimestampOffset | None) -> tuple[int, int] | None:
+    return None if entry is None else (entry.timestamp, entry.offset)
 
 
 class Partitions:
-    """All partitions by topic and index."""
+    """All partitions of a broker by topic and index."""
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, int], Partition] = {}
         self.offline: set[tuple[str, int]] = set()
-        """Partitions whose log is damaged: they answer KAFKA_STORAGE_ERROR until somebody decides."""
+        """Partitions with a damaged log. Requests fail with KAFKA_STORAGE_ERROR until it is repaired."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -364,15 +378,15 @@ class Partitions:
     def get(self, topic: str, index: int) -> Partition | None:
         return self._all.get((topic, index))
 
-    def why_not(self, topic: str, index: int, missing: Errors) -> Errors:
-        """The error for a partition that `get` does not have."""
+    def missing_error(self, topic: str, index: int, missing: Errors) -> Errors:
+        """Return the error for a partition that `get` does not return: `missing`, unless it is offline."""
         return Errors.KAFKA_STORAGE_ERROR if (topic, index) in self.offline else missing
 
     def put(self, partition: Partition) -> None:
         self._all[partition.topic, partition.index] = partition
 
     def drop(self, topic: str, index: int) -> Partition | None:
-        """Forget a partition; whoever waits for it finds out."""
+        """Remove a partition and complete the fetches that wait for it."""
         partition = self._all.pop((topic, index), None)
         if partition is not None:
             for waiting in list(partition.waiting):

@@ -1,17 +1,18 @@
-"""How long somebody pauses, so that all together do no more than so many bytes a second.
+"""Limits the I/O rate of several tasks together: computes how long to pause after each operation.
 
-What was done is done: it is paused for afterwards, and what was not paused for is owed. It knows no clock.
+A task performs an operation first and pauses afterwards. Pauses that are too short are added to a later one.
+The caller supplies the time.
 """
 
 from __future__ import annotations
 
-SHORTEST_S = 0.02
-"""Shorter pauses are owed until they are longer."""
-SLOWEST = 1.0
+MIN_PAUSE_S = 0.02
+"""Shorter pauses are postponed until they add up to this, in seconds."""
+MIN_RATE = 1.0
 
 
 class Throttle:
-    """A bound on the bytes a second of everybody who asks here."""
+    """A limit on the bytes per second of all its users."""
 
     __slots__ = ("_free_s", "rate")
 
@@ -22,13 +23,13 @@ class Throttle:
     def __repr__(self) -> str:
         return f"<{self.rate:g} bytes a second>"
 
-    def become(self, rate: float) -> None:
-        """Have another bound from now on; what was owed by the old one is forgiven."""
+    def set_rate(self, rate: float) -> None:
+        """Change the limit; postponed pauses under the old limit are dropped."""
         if rate != self.rate:
             self.rate, self._free_s = rate, 0.0
 
-    def took(self, count: int, now_s: float) -> float:
-        """So many bytes were read or written; for how many seconds to pause now, 0 for none."""
-        self._free_s = max(self._free_s, now_s) + count / max(self.rate, SLOWEST)
+    def pause_after(self, count: int, now_s: float) -> float:
+        """Record that `count` bytes were read or written; return the seconds to pause now, 0 for none."""
+        self._free_s = max(self._free_s, now_s) + count / max(self.rate, MIN_RATE)
         pause_s = self._free_s - now_s
-        return pause_s if pause_s >= SHORTEST_S else 0.0
+        return pause_s if pause_s >= MIN_PAUSE_S else 0.0

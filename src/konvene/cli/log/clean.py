@@ -18,7 +18,7 @@ from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, note, print_json, print_tables
 
 if TYPE_CHECKING:
-    from konvene.broker.storage.offline_cleaner import Cleaned, Only
+    from konvene.broker.storage.offline_cleaner import CleaningResult, CleaningTarget
     from konvene.configs import BrokerConfig
 
 META_NAME = "meta.properties"
@@ -65,7 +65,7 @@ def clean(
     konvene log clean data --dry-run
     konvene log clean data --topic __consumer_offsets:7
     """
-    from konvene.broker.storage.offline_cleaner import Cleaning, NotCompacted
+    from konvene.broker.storage.offline_cleaner import NotCompacted, OfflineCleaner
     from konvene.configs import ConfigError
     from konvene.log.errors import DirectoryLocked, LogError
 
@@ -74,11 +74,11 @@ def clean(
         raise click.UsageError(f"{directory} is not a data directory: it has no {META_NAME}.")
     only = [_only(each) for each in topics]
     hint = "A broker may have replaced files meanwhile: try again." if dry_run else ""
-    found: list[Cleaned] = []
+    found: list[CleaningResult] = []
     progress = Progress(0, beside_output=True)
     try:
-        with Cleaning(path, _settings(config), dry_run=dry_run, archive=archive) as cleaning:
-            wanted = cleaning.wanted(only)
+        with OfflineCleaner(path, _settings(config), dry_run=dry_run, archive=archive) as cleaning:
+            wanted = cleaning.select(only)
             progress.total = _bytes_below(path, [str(of) for of, _ in wanted])
             for of, settings in wanted:
                 found.append(cleaning.clean(of, settings, progress.add))
@@ -93,19 +93,19 @@ def clean(
         fail(f"cannot read {error.filename or path}: {error.strerror or error}", hint)
     shown = [each for each in found if each.bytes or each.damage or only]
     _show(path, shown, dry_run, as_json)
-    if any(each.damage or (each.left and not dry_run) for each in found):
+    if any(each.damage or (each.unfinished and not dry_run) for each in found):
         raise click.exceptions.Exit(1)
 
 
-def _only(text: str) -> Only:
-    from konvene.broker.storage.offline_cleaner import Only
+def _only(text: str) -> CleaningTarget:
+    from konvene.broker.storage.offline_cleaner import CleaningTarget
 
     topic, colon, number = text.rpartition(":")
     if not colon:
-        return Only(text)
+        return CleaningTarget(text)
     if re.fullmatch("[0-9]{1,10}", number) is None:
         raise click.UsageError(f"--topic {text}: {number or 'nothing'} is not a partition number.")
-    return Only(topic, int(number))
+    return CleaningTarget(topic, int(number))
 
 
 def _settings(file: Path | None) -> BrokerConfig:
@@ -134,7 +134,7 @@ def _bytes_below(path: str, folders: list[str]) -> int:
 # showing ------------------------------------------------------------------------------------------
 
 
-def _show(path: str, found: list[Cleaned], dry_run: bool, as_json: bool) -> None:
+def _show(path: str, found: list[CleaningResult], dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json({"path": path, "dry_run": dry_run, "partitions": [_facts(each) for each in found]})
         return
@@ -143,8 +143,8 @@ def _show(path: str, found: list[Cleaned], dry_run: bool, as_json: bool) -> None
         return
     rows = [
         (
-            str(each.of), f"{each.dirty:.0%}", each.records, each.records_after, each.bytes, each.bytes_after,
-            each.tombstones, each.markers, each.segments, each.segments_after,
+            str(each.topic_partition), f"{each.dirty:.0%}", each.records, each.records_after, each.bytes,
+            each.bytes_after, each.tombstones, each.markers, each.segments, each.segments_after,
         )
         for each in found
     ]  # fmt: skip
@@ -153,21 +153,21 @@ def _show(path: str, found: list[Cleaned], dry_run: bool, as_json: bool) -> None
         note("Nothing was changed (dry run).")
 
 
-def _details(each: Cleaned) -> list[str]:
+def _details(each: CleaningResult) -> list[str]:
     if each.damage:
         return [f"not cleaned: {each.damage}"]
-    if each.left:
-        return [each.left]
+    if each.unfinished:
+        return [each.unfinished]
     if not each.stats:
         return ["nothing to clean: records are in the active segment, too recent, or clean"]
     return []
 
 
-def _facts(each: Cleaned) -> dict[str, Any]:
-    seen = each.seen
+def _facts(each: CleaningResult) -> dict[str, Any]:
+    seen = each.initial
     return {
-        "topic": each.of.topic,
-        "partition": each.of.partition,
+        "topic": each.topic_partition.topic,
+        "partition": each.topic_partition.partition,
         "dirty_ratio": round(each.dirty, 4),
         "first_dirty_offset": None if seen is None else seen.first_dirty_offset,
         "first_uncleanable_offset": None if seen is None else seen.first_uncleanable_offset,
@@ -182,5 +182,5 @@ def _facts(each: Cleaned) -> dict[str, Any]:
         "segments": each.segments,
         "segments_after": each.segments_after,
         "damage": each.damage,
-        "left": each.left,
+        "left": each.unfinished,
     }

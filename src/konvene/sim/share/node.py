@@ -278,7 +278,7 @@ class ShareNode:
             self.logs[topic_partition].grow(self.world.ends.get((topic, index), 0))
         return self.logs[topic_partition]
 
-    def why_not(self, topic: str, index: int, missing: Errors) -> Errors:
+    def missing_error(self, topic: str, index: int, missing: Errors) -> Errors:
         return missing
 
     def leader_epoch(self, topic: str) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from konvene.broker.metrics.tables.broker import COUNTER, GAUGE, Lines, Metric, Snapshot
-from konvene.broker.storage.cleaner_statistics import Removed
+from konvene.broker.storage.cleaner_statistics import RemovalTotals
 
 CLEANER_MBEAN: Final = "kafka.log:type=LogCleaner"
 MANAGER_MBEAN: Final = "kafka.log:type=LogCleanerManager"
@@ -40,7 +40,7 @@ def _manager(snapshot: Snapshot) -> Lines:
     )
 
 
-def _removed(count: Callable[[Removed], int]) -> Callable[[Snapshot], Lines]:
+def _removed(count: Callable[[RemovalTotals], int]) -> Callable[[Snapshot], Lines]:
     return lambda snapshot: [
         ((topic,), count(removed)) for topic, removed in sorted(snapshot.broker.cleaner.removed.items())
     ]
