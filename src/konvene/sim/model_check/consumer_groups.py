@@ -50,7 +50,7 @@ from konvene.sim.invariants.consumer.state import (
     IndexesMatchMembers,
     PartitionsHaveOneOwner,
     StableGroupsAreReconciled,
-    has,
+    owned_units,
 )
 from konvene.sim.invariants.consumer.targets import (
     EpochBumpsHaveACause,
@@ -364,7 +364,7 @@ def _check_owners(state: State) -> None:
         member = group.members.get(client.member_id) if group is not None else None
         if member is None or not 0 < client.epoch <= member.current.epoch:
             continue
-        known = {p for _, p in has(member)}
+        known = {p for _, p in owned_units(member)}
         unknown = client.held - known
         if unknown:
             why = f"{client.name} owns {sorted(unknown)}, the coordinator knows of {sorted(known)}"

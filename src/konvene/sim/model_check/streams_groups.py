@@ -44,7 +44,7 @@ from konvene.sim.invariants.streams.decisions import (
     StreamsHeartbeatErrorsAreExpected,
     StreamsMembersAdvanceAfterRevocation,
     TaskRevocationsAreConfirmed,
-    owned_by,
+    reported_units,
 )
 from konvene.sim.invariants.streams.responses import (
     HeartbeatResponsesListTasks,
@@ -59,7 +59,7 @@ from konvene.sim.invariants.streams.state import (
     StreamsEpochsAreInOrder,
     StreamsIndexesMatchMembers,
     StreamsStateMatchesMembers,
-    has,
+    owned_units,
     units,
 )
 from konvene.sim.invariants.streams.targets import (
@@ -342,7 +342,7 @@ def _topic(name: str, partitions: int) -> Topic:
 
 def _reported_tasks(message: StreamsGroupHeartbeatRequest | StreamsGroupHeartbeatResponse) -> Held | None:
     """Return the tasks of a heartbeat or of its response; None if it has none."""
-    found = owned_by(message)
+    found = reported_units(message)
     return None if found is None else frozenset(found)
 
 
@@ -412,9 +412,9 @@ def _check_tasks(state: Any) -> None:
         member = group.members.get(client.member_id) if group is not None else None
         if member is None or not 0 < client.epoch <= member.current.epoch:
             continue
-        unknown = {unit for unit in client.held - has(member) if unit[0] is Role.ACTIVE}
+        unknown = {unit for unit in client.held - owned_units(member) if unit[0] is Role.ACTIVE}
         if unknown:
-            why = f"{client.name} runs {sorted(unknown)}, the coordinator knows of {sorted(has(member))}"
+            why = f"{client.name} runs {sorted(unknown)}, not {sorted(owned_units(member))}"
             raise InvariantViolation("TasksAreExclusive", why)
         for _, name, partition in sorted(client.held):
             other = opened.setdefault((client.process, name, partition), client.name)

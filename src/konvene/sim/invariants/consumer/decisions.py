@@ -1,6 +1,6 @@
-"""Invariants of the steps of consumer groups: who is let in, who moves on, and what they are told.
+"""Invariants of the decisions of consumer groups: errors, responses, revocation, and members' epochs.
 
-The rules are said here once more, from the protocol and not from the code that keeps them.
+The rules are implemented here a second time, from the protocol and not from the code that is checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from konvene.messages.join_group import JoinGroupResponse
 from konvene.shard.image import Topic
-from konvene.sim.invariants.consumer.state import OWES, Unit, has, touched, units
+from konvene.sim.invariants.consumer.state import UNREVOKED, Unit, owned_units, target_units, touched, units
 from konvene.sim.invariants.modern import (
     LEFT_TEMPORARILY,
     CacheableResponses,
@@ -32,7 +32,7 @@ KINDS = ("consumer", "consumer-static", "migration")
 HEARTBEAT = "ConsumerGroupHeartbeat"
 
 
-# --- M10, M11, M13: who is let in ------------------------------------------------------------------
+# --- M10, M11, M13: errors -------------------------------------------------------------------------
 
 
 class HeartbeatErrorsAreExpected(ExpectedHeartbeatErrors):
@@ -43,160 +43,162 @@ class HeartbeatErrorsAreExpected(ExpectedHeartbeatErrors):
     api = HEARTBEAT
 
     def expected_error(self, event: Event) -> Errors | None:
-        return judged(event)
+        return expected_heartbeat_error(event)
 
 
-def judged(event: Event) -> Errors | None:
-    """The error that a heartbeat deserves; None where that is not for us to tell."""
-    said, config = event.request, event.context.config
-    wrong = _malformed(event)
-    if wrong is not None:
-        return wrong
-    found = event.before.groups.get(said.group_id)
-    if isinstance(found, ClassicGroup) and found.state is not State.EMPTY and said.member_epoch == 0:
+def expected_heartbeat_error(event: Event) -> Errors | None:
+    """Return the error that a heartbeat must be answered with; None if another invariant decides that."""
+    request, config = event.request, event.context.config
+    error = _validate(event)
+    if error is not None:
+        return error
+    group = event.before.groups.get(request.group_id)
+    if isinstance(group, ClassicGroup) and group.state is not State.EMPTY and request.member_epoch == 0:
         return None  # It may become a consumer group: `sim.invariants.consumer.migration`.
-    if not isinstance(found, ConsumerGroup):
-        if said.member_epoch != 0:
+    if not isinstance(group, ConsumerGroup):
+        if request.member_epoch != 0:
             return Errors.GROUP_ID_NOT_FOUND
-        found = ConsumerGroup(said.group_id)
-    member, holder = found.members.get(said.member_id), found.static_member(said.instance_id)
-    full = len(found.members) >= config["group.consumer.max.size"]
-    if said.member_epoch >= 0 and full and member is None and holder is None:
+        group = ConsumerGroup(request.group_id)
+    member, static_member = group.members.get(request.member_id), group.static_member(request.instance_id)
+    full = len(group.members) >= config["group.consumer.max.size"]
+    if request.member_epoch >= 0 and full and member is None and static_member is None:
         return Errors.GROUP_MAX_SIZE_REACHED
-    wrong = _identity(said, member, holder)
-    if wrong is None and member is not None and said.member_epoch > 0:
-        wrong = _epoch(said, member)
-    if wrong is None and said.member_epoch >= 0 and said.subscribed_topic_regex:
-        wrong = _expression(said, found)
-    return wrong or Errors.NONE
+    error = _check_identity(request, member, static_member)
+    if error is None and member is not None and request.member_epoch > 0:
+        error = _check_epoch(request, member)
+    if error is None and request.member_epoch >= 0 and request.subscribed_topic_regex:
+        error = _check_regex(request, group)
+    return error or Errors.NONE
 
 
-def _malformed(event: Event) -> Errors | None:
-    said = event.request
-    named = said.member_id.strip() or (event.version == 0 and said.member_epoch in (0, -2))
-    blank = any(text is not None and not text.strip() for text in (said.instance_id, said.rack_id))
-    if not named or blank or said.member_epoch < LEFT_TEMPORARILY:
+def _validate(event: Event) -> Errors | None:
+    request = event.request
+    joins = request.member_epoch == 0
+    named = request.member_id.strip() or (event.version == 0 and request.member_epoch in (0, -2))
+    blank = any(text is not None and not text.strip() for text in (request.instance_id, request.rack_id))
+    if not named or blank or request.member_epoch < LEFT_TEMPORARILY:
         return Errors.INVALID_REQUEST
-    if said.member_epoch == LEFT_TEMPORARILY and said.instance_id is None:
+    if request.member_epoch == LEFT_TEMPORARILY and request.instance_id is None:
         return Errors.INVALID_REQUEST
-    if said.member_epoch == 0:
-        owns_nothing = said.topic_partitions is not None and not said.topic_partitions
-        reads = said.subscribed_topic_names is not None or said.subscribed_topic_regex is not None
-        if said.rebalance_timeout_ms == -1 or not owns_nothing or not reads:
+    if joins:
+        owns_nothing = request.topic_partitions is not None and not request.topic_partitions
+        if request.rebalance_timeout_ms == -1 or not owns_nothing or not _has_subscription(request):
             return Errors.INVALID_REQUEST
-    if said.server_assignor is not None and said.server_assignor not in event.context.assignors:
+    if request.server_assignor is not None and request.server_assignor not in event.context.assignors:
         return Errors.UNSUPPORTED_ASSIGNOR
     return None
 
 
-def _identity(said: Any, member: Member | None, holder: Member | None) -> Errors | None:
-    if said.instance_id is None:
-        return None if member is not None or said.member_epoch == 0 else Errors.UNKNOWN_MEMBER_ID
-    if holder is None:
-        return None if said.member_epoch == 0 else Errors.UNKNOWN_MEMBER_ID
-    if holder.member_id == said.member_id:
+def _has_subscription(request: Any) -> bool:
+    return request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+
+
+def _check_identity(request: Any, member: Member | None, static_member: Member | None) -> Errors | None:
+    joins = request.member_epoch == 0
+    if request.instance_id is None:
+        return None if member is not None or joins else Errors.UNKNOWN_MEMBER_ID
+    if static_member is None:
+        return None if joins else Errors.UNKNOWN_MEMBER_ID
+    if static_member.member_id == request.member_id:
         return None
-    if said.member_epoch != 0:
+    if not joins:
         return Errors.FENCED_INSTANCE_ID
-    free = holder.current.epoch == LEFT_TEMPORARILY or holder.classic is not None
-    return None if free else Errors.UNRELEASED_INSTANCE_ID
+    released = static_member.current.epoch == LEFT_TEMPORARILY or static_member.classic is not None
+    return None if released else Errors.UNRELEASED_INSTANCE_ID
 
 
-def _epoch(said: Any, member: Member) -> Errors | None:
+def _check_epoch(request: Any, member: Member) -> Errors | None:
     current = member.current
-    if said.member_epoch == current.epoch:
+    if request.member_epoch == current.epoch:
         return None
-    behind = said.member_epoch == current.previous_epoch and said.member_epoch < current.epoch
-    if behind and said.topic_partitions is not None and owned_by(said) <= units(current.assigned):
+    is_previous = request.member_epoch == current.previous_epoch and request.member_epoch < current.epoch
+    reports = request.topic_partitions is not None
+    if is_previous and reports and reported_units(request) <= units(current.assigned):
         return None
     return Errors.FENCED_MEMBER_EPOCH
 
 
-def _expression(said: Any, group: ConsumerGroup) -> Errors | None:
-    if said.subscribed_topic_regex in group.regex_users:
+def _check_regex(request: Any, group: ConsumerGroup) -> Errors | None:
+    if request.subscribed_topic_regex in group.regex_users:
         return None
     try:
-        re.compile(said.subscribed_topic_regex)
+        re.compile(request.subscribed_topic_regex)
     except re.error:
         return Errors.INVALID_REGULAR_EXPRESSION
     return None
 
 
-def owned_by(said: Any) -> set[Unit]:
-    """What a heartbeat says that its member owns."""
-    return {(t.topic_id, p) for t in said.topic_partitions or () for p in t.partitions}
+def reported_units(request: Any) -> set[Unit]:
+    """Return the partitions that a heartbeat reports as owned."""
+    return {(t.topic_id, p) for t in request.topic_partitions or () for p in t.partitions}
 
 
-# --- M10: what they are told -----------------------------------------------------------------------
+# --- M10: responses --------------------------------------------------------------------------------
 
 
 class HeartbeatResponsesAreCurrent(Invariant):
-    """M10: an answer has the member's epoch; and what is assigned to it where it joins, where it said
-    everything, and where that changed."""
+    """M10: a response has the member's epoch. It has the assignment if the member joins, if it sends a full
+    heartbeat, or if the assignment changed."""
 
     def after(self, event: Event) -> None:
-        answer: Any = event.answer
-        if (
-            not event.is_request(HEARTBEAT)
-            or event.error is not Errors.NONE
-            or event.request.member_epoch < 0
-        ):
+        request: Any = event.request
+        if not event.is_request(HEARTBEAT) or event.error is not Errors.NONE or request.member_epoch < 0:
             return
-        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
-        said = event.request
-        group = live(event)
-        member = group.members.get(answer.member_id or "")
-        assert member is not None, f"{answer.member_id} is answered and is no member"
-        assert answer.member_epoch == member.current.epoch, (
-            f"{member.member_id} is told {answer.member_epoch}, it is at {member.current.epoch}"
-        )
-        before = event.before.groups.get(said.group_id)
-        old = before.members.get(member.member_id) if isinstance(before, ConsumerGroup) else None
-        had = units(old.current.assigned) if old is not None else set()
-        holds = units(member.current.assigned)
-        has_all_tags = (
-            said.rebalance_timeout_ms != -1
-            and (said.subscribed_topic_names is not None or said.subscribed_topic_regex is not None)
-            and said.topic_partitions is not None
-        )
-        if answer.assignment is not None:
-            told = {(t.topic_id, p) for t in answer.assignment.topic_partitions for p in t.partitions}
-            assert told == holds, f"{member.member_id} is told {sorted(told)}, it has {sorted(holds)}"
+        response: Any = event.answer
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        group = group_after(event)
+        member = group.members.get(response.member_id or "")
+        assert member is not None, f"{response.member_id} gets a response, but is no member"
+        member_id, epoch = member.member_id, member.current.epoch
+        assert response.member_epoch == epoch, f"{member_id} gets {response.member_epoch}, is at {epoch}"
+        before = event.before.groups.get(request.group_id)
+        old = before.members.get(member_id) if isinstance(before, ConsumerGroup) else None
+        previous = units(old.current.assigned) if old is not None else set()
+        assigned = units(member.current.assigned)
+        if response.assignment is not None:
+            returned = {(t.topic_id, p) for t in response.assignment.topic_partitions for p in t.partitions}
+            assert returned == assigned, f"{member_id} gets {sorted(returned)}, but has {sorted(assigned)}"
         else:
-            must = said.member_epoch == 0 or has_all_tags or had != holds
-            assert not must, f"{member.member_id} is told nothing, and has {sorted(holds)}"
-        told_ms = event.context.group_configs.of(said.group_id)["consumer.heartbeat.interval.ms"]
-        assert 0 < answer.heartbeat_interval_ms <= told_ms, f"told to wait {answer.heartbeat_interval_ms} ms"
+            is_full = (
+                request.rebalance_timeout_ms != -1
+                and _has_subscription(request)
+                and request.topic_partitions is not None
+            )
+            required = request.member_epoch == 0 or is_full or previous != assigned
+            assert not required, f"{member_id} gets no assignment, but has {sorted(assigned)}"
+        max_ms = event.context.group_configs.of(request.group_id)["consumer.heartbeat.interval.ms"]
+        interval_ms = response.heartbeat_interval_ms
+        assert 0 < interval_ms <= max_ms, f"the heartbeat interval is {interval_ms} ms, more than {max_ms}"
 
 
 class CacheableHeartbeatsAreRepeatable(CacheableResponses):
-    """Ours: where a heartbeat is called cacheable, deciding it again changes nothing, sets the same timers
-    and returns the same epoch."""
+    """Ours: deciding a cacheable heartbeat again changes nothing, sets the same timers and returns the same
+    epoch."""
 
     group_type = ConsumerGroup
 
     def after(self, event: Event) -> None:
         if event.is_request(HEARTBEAT) and event.error is Errors.NONE:
-            answer: Any = event.answer
+            response: Any = event.answer
             repeated = self.repeated_response(event)
             if repeated is not None:
-                same = answer.member_epoch == repeated.member_epoch
-                assert same, f"answered {answer.member_epoch}, again {repeated.member_epoch}"
+                epoch, epoch_again = response.member_epoch, repeated.member_epoch
+                assert epoch == epoch_again, f"the response has epoch {epoch}, repeated {epoch_again}"
 
 
-def live(event: Event) -> ConsumerGroup:
-    """The group that was asked, as it is now."""
+def group_after(event: Event) -> ConsumerGroup:
+    """Return the consumer group that a request names, after the event."""
     group = event.after.groups.get(event.request.group_id)
     assert isinstance(group, ConsumerGroup), f"{event.request.group_id} is {group!r}"
     return group
 
 
-# --- M3, M5, M6: who moves on ----------------------------------------------------------------------
+# --- M3, M5, M6: reconciliation --------------------------------------------------------------------
 
 
 class RevocationsAreConfirmed(Invariant):
-    """M6: what a member had is not its own any more when it says what it owns, without that, or that it
-    leaves for a while. A heartbeat that does not say what it owns confirms nothing."""
+    """M6: a member loses ownership of partitions only when it reports owned partitions without them, or when
+    it leaves temporarily. A heartbeat without owned partitions confirms nothing."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
@@ -204,47 +206,43 @@ class RevocationsAreConfirmed(Invariant):
                 continue
             for member_id, member in group.members.items():
                 before = old.members.get(member_id)
-                gone = has(before) - has(member) if before is not None else set()
-                if gone:
-                    kept = self._kept(event, member_id, before)
-                    assert kept is not None, (
-                        f"{name}: {sorted(gone)} are taken from {member_id} by {by(event)}"
-                    )
-                    still = kept & gone
-                    assert not still, f"{name}: {sorted(still)} are taken from {member_id}, who has them"
+                revoked = owned_units(before) - owned_units(member) if before is not None else set()
+                if not revoked:
+                    continue
+                reported = self._reported_units(event, member_id, before)
+                trigger = event.api or event.key
+                assert reported is not None, f"{name}: {trigger} revoked {sorted(revoked)} of {member_id}"
+                unconfirmed = reported & revoked
+                assert not unconfirmed, f"{name}: {member_id} still reports the revoked {sorted(unconfirmed)}"
 
-    def _kept(self, event: Event, member_id: str, before: Member | None) -> set[Unit] | None:
-        """What the member says that it still has; None where it says nothing. M13: who leaves for a while
-        gives up what it owes, and keeps the rest."""
-        said = event.request
-        if said is None or said.member_id != member_id:
+    def _reported_units(self, event: Event, member_id: str, before: Member | None) -> set[Unit] | None:
+        """Return the partitions that the member reports as owned; None if it reports nothing. M13: a member
+        that leaves temporarily revokes what it has to, and keeps the rest."""
+        request = event.request
+        if request is None or request.member_id != member_id:
             return None
         if event.api == HEARTBEAT:
-            if said.member_epoch == LEFT_TEMPORARILY and before is not None:
+            if request.member_epoch == LEFT_TEMPORARILY and before is not None:
                 return units(before.current.assigned)
-            return None if said.topic_partitions is None else owned_by(said)
+            return None if request.topic_partitions is None else reported_units(request)
         if event.api == "JoinGroup":
-            return owned_by_join(event)
+            return units_reported_by_join(event)
         return None
 
 
-def by(event: Event) -> str:
-    return event.api or str(event.key)
-
-
-def owned_by_join(event: Event) -> set[Unit]:
-    """What a member of the classic protocol says that it owns when it joins."""
+def units_reported_by_join(event: Event) -> set[Unit]:
+    """Return the partitions that a JoinGroup of a member of the classic protocol reports as owned."""
     topics = event.runtime.topics.by_name
     try:
-        said = read_subscription(event.request.protocols[0].metadata, None)
+        subscription = read_subscription(event.request.protocols[0].metadata, None)
     except CodecError:
         return set()
-    return {(topics[tp.topic].id, tp.partition) for tp in said.owned if tp.topic in topics}
+    return {(topics[tp.topic].id, tp.partition) for tp in subscription.owned if tp.topic in topics}
 
 
 class MembersAdvanceAfterRevocation(Invariant):
-    """M3: a member comes to an epoch when nothing is its own any more that is not in its target of that
-    epoch. M5: who has yet to give something up is given nothing."""
+    """M3: a member advances to an epoch when it owns nothing outside its target of that epoch. M5: a member
+    that has to revoke partitions gets no new ones."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
@@ -254,21 +252,29 @@ class MembersAdvanceAfterRevocation(Invariant):
                 before = old.members.get(member_id) if old is not None else None
                 if before is member:
                     continue
-                target = {(t, p) for t, some in group.targets.get(member_id, {}).items() for p in some}
-                now, was = member.current, before.current if before is not None else None
-                if was is not None and now.epoch > was.epoch >= 0:
-                    left = has(member) - target
-                    assert not left, f"{name}: {member_id} came to {now.epoch} with {sorted(left)}"
-                    assert now.epoch == group.assignment_epoch, f"{name}: {member_id} came to {now.epoch}"
-                if before is None or old is None:
-                    continue
-                added = units(now.assigned) - has(before)
-                assert added <= target, f"{name}: {member_id} is given {sorted(added - target)}"
-                taken = {u for m in old.members.values() if m.member_id != member_id for u in has(m)} & added
-                others = {u for m in group.members.values() if m.member_id != member_id for u in has(m)}
-                assert not taken & others, f"{name}: {member_id} is given {sorted(taken)}, which others have"
-                if now.state is OWES:
-                    assert not added, f"{name}: {member_id} owes a revocation and is given {sorted(added)}"
+                if before is not None and member.current.epoch > before.current.epoch >= 0:
+                    self._check_advance(name, group, member)
+                if before is not None and old is not None:
+                    self._check_assigned(name, old, group, before, member)
+
+    def _check_advance(self, name: str, group: ConsumerGroup, member: Member) -> None:
+        member_id, epoch = member.member_id, member.current.epoch
+        unrevoked = owned_units(member) - target_units(group, member_id)
+        assert not unrevoked, f"{name}: {member_id} advanced to {epoch} with {sorted(unrevoked)}"
+        assert epoch == group.assignment_epoch, f"{name}: {member_id} advanced to {epoch}, not the target's"
+
+    def _check_assigned(
+        self, name: str, old: ConsumerGroup, group: ConsumerGroup, before: Member, member: Member
+    ) -> None:
+        member_id, target = member.member_id, target_units(group, member.member_id)
+        added = units(member.current.assigned) - owned_units(before)
+        assert added <= target, f"{name}: {member_id} gets {sorted(added - target)}, outside its target"
+        was_owned = {u for m in old.members.values() if m.member_id != member_id for u in owned_units(m)}
+        is_owned = {u for m in group.members.values() if m.member_id != member_id for u in owned_units(m)}
+        unreleased = added & was_owned & is_owned
+        assert not unreleased, f"{name}: {member_id} gets {sorted(unreleased)}, which other members own"
+        if member.current.state is UNREVOKED:
+            assert not added, f"{name}: {member_id} gets {sorted(added)} before its revocation"
 
 
 class RevocationTimeoutsAreFixed(FixedRevocationTimeouts):
@@ -283,7 +289,7 @@ class RevocationTimeoutsAreFixed(FixedRevocationTimeouts):
 
 class CommitErrorsAreExpected(FencedCommits):
     """O1: a commit is accepted from a member at its epoch; at an older one for partitions that it owned by
-    then; from anyone in an empty group. Others get STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION."""
+    then; from any client in an empty group. Others get STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION."""
 
     group_type = ConsumerGroup
 
@@ -300,36 +306,36 @@ class CommitErrorsAreExpected(FencedCommits):
 
 
 class ClassicMembersRejoinOnChanges(ServedClassicMembers):
-    """MG2: the generation of a classic member is its epoch, and it has to rejoin exactly when it has
-    something to learn: a newer target, something to revoke, or partitions that it waited for; in a group of
-    classic members only, already when the group epoch moves."""
+    """MG2: the generation of a classic member is its epoch, and it has to rejoin exactly when its assignment
+    changes: for a newer target, a revocation, or released partitions. In a group of classic members only it
+    rejoins as soon as the group epoch moves."""
 
     group_type = ConsumerGroup
 
     def rejoin_causes(self, event: Event, group: ConsumerGroup, member: Member) -> list[str]:
-        now = event.after.groups[group.group_id]  # A heartbeat may notice that topics changed.
-        assert isinstance(now, ConsumerGroup)
-        return ["its assignment changes"] if self._learns(now, member) else []
+        current = event.after.groups[group.group_id]  # A heartbeat may notice changed topics.
+        assert isinstance(current, ConsumerGroup)
+        return ["its assignment changes"] if self._changes(current, member) else []
 
-    def _learns(self, group: ConsumerGroup, member: Member) -> bool:
+    def _changes(self, group: ConsumerGroup, member: Member) -> bool:
         current = member.current
-        alone = all(m.classic is not None for m in group.members.values())
-        if current.epoch < (group.epoch if alone else group.assignment_epoch) or current.state is OWES:
+        all_classic = all(m.classic is not None for m in group.members.values())
+        latest_epoch = group.epoch if all_classic else group.assignment_epoch
+        if current.epoch < latest_epoch or current.state is UNREVOKED:
             return True
-        target = {(t, p) for t, some in group.targets.get(member.member_id, {}).items() for p in some}
-        missing = target - units(current.assigned)
-        taken = {unit for m in group.members.values() for unit in has(m)}
-        return current.state.name == "UNRELEASED_PARTITIONS" and not missing & taken
+        missing = target_units(group, member.member_id) - units(current.assigned)
+        owned = {unit for m in group.members.values() for unit in owned_units(m)}
+        return current.state.name == "UNRELEASED_PARTITIONS" and not missing & owned
 
     def check_join(self, event: Event) -> None:
-        answer: Any = event.answer
+        response: Any = event.answer
         group = event.after.groups.get(event.request.group_id)
         if event.error is not Errors.NONE or not isinstance(group, ConsumerGroup):
             return
-        assert isinstance(answer, JoinGroupResponse)
-        member = group.members.get(answer.member_id)
-        assert member is not None, f"{answer.member_id} joined and is no member"
-        assert answer.generation_id == member.current.epoch, (
-            f"{answer.member_id} is told {answer.generation_id}, it is at {member.current.epoch}"
-        )
-        assert answer.leader != answer.member_id, f"{answer.member_id} leads, and nobody is to"
+        assert isinstance(response, JoinGroupResponse)
+        member_id, generation = response.member_id, response.generation_id
+        member = group.members.get(member_id)
+        assert member is not None, f"{member_id} joined, but is no member"
+        epoch = member.current.epoch
+        assert generation == epoch, f"{member_id} gets generation {generation}, but is at {epoch}"
+        assert response.leader != member_id, f"{member_id} is the leader, though the coordinator assigns"

@@ -1,7 +1,7 @@
 """Invariants of the state of consumer groups, live and in the log: owners, epochs, sessions, timers.
 
 A group is checked when it changed, and all groups at every audit. Ownership is also derived from the records
-of the log alone. `konvene.sim.invariants.modern` has what streams and share groups share.
+of the log alone. `konvene.sim.invariants.modern` has the rules that streams and share groups have as well.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("consumer", "consumer-static", "migration")
 
-OWES = MemberState.UNREVOKED_PARTITIONS
+UNREVOKED = MemberState.UNREVOKED_PARTITIONS
 """State of a member that has to confirm a revocation."""
 Unit = tuple[Uuid, int]
 """Topic id and partition."""
@@ -49,14 +49,16 @@ class PartitionsHaveOneOwner(Invariant):
         for name, _, group in touched(event):
             owners: dict[Unit, str] = {}
             for member in group.members.values():
-                twice = units(member.current.assigned) & units(member.current.pending_revocation)
-                assert not twice, f"{name}: {member.member_id} has and revokes {sorted(twice)}"
-                for unit in has(member):
+                both = units(member.current.assigned) & units(member.current.pending_revocation)
+                assert not both, f"{name}: {member.member_id} is assigned, and has to revoke, {sorted(both)}"
+                for unit in owned_units(member):
                     other = owners.setdefault(unit, member.member_id)
                     assert other == member.member_id, f"{name}: {other} and {member.member_id} own {unit}"
-            indexed = {(t, p): owner for t, held in group.owners.items() for p, owner in held.items()}
-            assert indexed == owners, f"{name}: owners are {indexed}, members have {owners}"
-            assert all(group.owners.values()), f"{name}: a topic without owners is kept"
+            indexed = {
+                (topic, p): owner for topic, by_index in group.owners.items() for p, owner in by_index.items()
+            }
+            assert indexed == owners, f"{name}: the index of owners is {indexed}, members own {owners}"
+            assert all(group.owners.values()), f"{name}: the index of owners has a topic without owners"
 
 
 class LoggedPartitionsHaveOneOwner(OneOwnerInTheLog):
@@ -89,21 +91,23 @@ class StableGroupsAreReconciled(Invariant):
 
     def after(self, event: Event) -> None:
         for _, _, group in touched(event):
-            done = group.epoch == group.assignment_epoch and all(
+            reconciled = group.epoch == group.assignment_epoch and all(
                 m.current.state is MemberState.STABLE and m.current.epoch == group.epoch
                 for m in group.members.values()
             )
-            assert (group.state == "Stable") == (done and bool(group.members)), f"{group!r}, done: {done}"
+            expected = reconciled and bool(group.members)
+            assert (group.state == "Stable") == expected, f"{group!r}, reconciled: {reconciled}"
             if group.state != "Stable":
                 continue
             for member_id, member in group.members.items():
                 if member.regex and member.regex not in group.regexes:
                     continue
-                target = {(t, p) for t, some in group.targets.get(member_id, {}).items() for p in some}
-                held = units(member.current.assigned)
-                assert held == target, f"{group!r}: {member_id} has {sorted(held)}, not {sorted(target)}"
+                target, assigned = target_units(group, member_id), units(member.current.assigned)
+                assert assigned == target, (
+                    f"{group!r}: {member_id} has {sorted(assigned)}, not {sorted(target)}"
+                )
                 assert not member.current.pending_revocation, (
-                    f"{group!r}: {member_id} has something to revoke"
+                    f"{group!r}: {member_id} has a pending revocation"
                 )
 
 
@@ -142,13 +146,13 @@ class ConsumerGroupsAreRestored(RestoredFromTheLog):
 
 
 class ConsumerTimersMatchState(TimersAsNeeded):
-    """G11, L4: each member has a session, and a rebalance timeout while it has to confirm a revocation. A
-    classic member may be waited for until it joins or syncs. There are no other timers."""
+    """G11, L4: each member has a session timer, and a revocation timer while it has to confirm a revocation.
+    A classic member may have a rejoin or sync timer. No other timers are armed."""
 
     group_type = ConsumerGroup
 
     def timers_of(self, group: ConsumerGroup) -> tuple[set[Any], set[Any]]:
-        return timers_of_members(group, OWES)
+        return timers_of_members(group, UNREVOKED)
 
 
 class ConsumerSessionsAreTimed(SessionsRestartOnRequests):
@@ -164,7 +168,7 @@ class ExpiredConsumersLeave(ExpiredMembersLeave):
     """L4: a session or a rebalance timeout that expires removes its member, and no other."""
 
     group_type = ConsumerGroup
-    owes = OWES
+    unrevoked = UNREVOKED
 
 
 # --- shared by the invariants of consumer groups --------------------------------------------------
@@ -177,11 +181,16 @@ def touched(event: Event) -> Iterator[tuple[str, ConsumerGroup | None, ConsumerG
 
 def units(epochs: Epochs) -> set[Unit]:
     """Return the partitions of an assignment."""
-    return {(topic, p) for topic, some in epochs.items() for p in some}
+    return {(topic, p) for topic, partitions in epochs.items() for p in partitions}
 
 
-def has(member: Member) -> set[Unit]:
-    """Return what a member owns: its assignment, and what it has yet to revoke."""
+def target_units(group: ConsumerGroup, member_id: str) -> set[Unit]:
+    """Return the partitions of a member's target assignment."""
+    return {(topic, p) for topic, partitions in group.target_of(member_id).items() for p in partitions}
+
+
+def owned_units(member: Member) -> set[Unit]:
+    """Return the partitions that a member owns: assigned to it, or not revoked yet."""
     return units(member.current.assigned) | units(member.current.pending_revocation)
 
 

@@ -1,6 +1,6 @@
-"""Invariants of the steps of streams groups: who is let in, who moves on, and who may commit.
+"""Invariants of the decisions of streams groups: errors, revocation, members' epochs, and commits.
 
-The rules are said here once more, from the protocol and not from the code that keeps them.
+The rules are implemented here a second time, from the protocol and not from the code that is checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from konvene.sim.invariants.modern import (
     FencedCommits,
     FixedRevocationTimeouts,
 )
-from konvene.sim.invariants.streams.state import OWES, has, touched, units, was
+from konvene.sim.invariants.streams.classic_state import STREAM
+from konvene.sim.invariants.streams.state import UNREVOKED, owned_units, previous_member, touched, units
 from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
@@ -33,7 +34,12 @@ HEARTBEAT = "StreamsGroupHeartbeat"
 ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
 
 
-# --- M10, M11, M13: who is let in ------------------------------------------------------------------
+def is_accepted_heartbeat(event: Event) -> bool:
+    """Return True for an accepted heartbeat of a member that joins or stays."""
+    return event.is_request(HEARTBEAT) and event.error is Errors.NONE and event.request.member_epoch >= 0
+
+
+# --- M10, M11, M13: errors -------------------------------------------------------------------------
 
 
 class StreamsHeartbeatErrorsAreExpected(ExpectedHeartbeatErrors):
@@ -44,91 +50,94 @@ class StreamsHeartbeatErrorsAreExpected(ExpectedHeartbeatErrors):
     api = HEARTBEAT
 
     def expected_error(self, event: Event) -> Errors | None:
-        return judged(event) if event.context.config["konvene.streams.mode"] == KAFKA else None
+        in_kafka_mode = event.context.config["konvene.streams.mode"] == KAFKA
+        return expected_heartbeat_error(event) if in_kafka_mode else None
 
 
-def judged(event: Event) -> Errors | None:
-    """The error that a heartbeat deserves; None where that is not for us to tell."""
-    said = event.request
-    if said.topology is not None and _is_odd(said.topology):
+def expected_heartbeat_error(event: Event) -> Errors | None:
+    """Return the error that a heartbeat must be answered with; None if another check decides that."""
+    request = event.request
+    if request.topology is not None and _has_unusual_topology(request.topology):
         return None
-    if _malformed(said):
+    if _is_malformed(request):
         return Errors.INVALID_REQUEST
-    found = event.before.groups.get(said.group_id)
-    if not isinstance(found, StreamsGroup):
-        gives_way = found is None or (isinstance(found, ClassicGroup) and found.state is State.EMPTY)
-        if said.member_epoch != 0 or not gives_way:
+    group = event.before.groups.get(request.group_id)
+    if not isinstance(group, StreamsGroup):
+        replaceable = group is None or (isinstance(group, ClassicGroup) and group.state is State.EMPTY)
+        if request.member_epoch != 0 or not replaceable:
             return Errors.GROUP_ID_NOT_FOUND
-        found = StreamsGroup(said.group_id)
-    member, holder = found.members.get(said.member_id), found.static_member(said.instance_id)
-    full = len(found.members) >= event.context.config["group.streams.max.size"]
-    if said.member_epoch == 0 and full and member is None and holder is None:
+        group = StreamsGroup(request.group_id)
+    member, static_member = group.members.get(request.member_id), group.static_member(request.instance_id)
+    full = len(group.members) >= event.context.config["group.streams.max.size"]
+    if request.member_epoch == 0 and full and member is None and static_member is None:
         return Errors.GROUP_MAX_SIZE_REACHED
-    wrong = _identity(said, member, holder)
-    if wrong is None and member is not None and said.member_epoch > 0:
-        wrong = _epoch(said, member)
-    if wrong is None and said.member_epoch >= 0:
-        wrong = _contents(event, found)
-    return wrong or Errors.NONE
+    error = _check_identity(request, member, static_member)
+    if error is None and member is not None and request.member_epoch > 0:
+        error = _check_epoch(request, member)
+    if error is None and request.member_epoch >= 0:
+        error = _check_contents(event, group)
+    return error or Errors.NONE
 
 
-def _is_odd(sent: Any) -> bool:
-    """Topologies that are looked at by themselves: `tests/groups/streams/test_validate.py`."""
-    return sent.epoch < 0 or any(
+def _has_unusual_topology(topology: Any) -> bool:
+    """Return True for topologies whose errors `tests/groups/streams/test_validate.py` checks."""
+    return topology.epoch < 0 or any(
         each.source_topic_regex
         or INTERNAL_TOPICS & set(each.source_topics)
         or any(topic.partitions for topic in each.state_changelog_topics)
-        for each in sent.subtopologies
+        for each in topology.subtopologies
     )
 
 
-def _malformed(said: Any) -> bool:
-    told = [getattr(said, role) for role in ROLES]
-    names = (said.member_id, said.group_id, said.instance_id, said.rack_id)
+def _is_malformed(request: Any) -> bool:
+    tasks = [getattr(request, role) for role in ROLES]
+    names = (request.member_id, request.group_id, request.instance_id, request.rack_id)
     if any(text is not None and not text.strip() for text in names):
         return True
-    if said.member_epoch == 0:
-        return said.rebalance_timeout_ms == -1 or said.topology is None or any(t != () for t in told)
-    if said.topology is not None or said.member_epoch < LEFT_TEMPORARILY:
+    if request.member_epoch == 0:
+        incomplete = request.rebalance_timeout_ms == -1 or request.topology is None
+        return incomplete or any(reported != () for reported in tasks)
+    if request.topology is not None or request.member_epoch < LEFT_TEMPORARILY:
         return True
-    if said.member_epoch == LEFT_TEMPORARILY and said.instance_id is None:
+    if request.member_epoch == LEFT_TEMPORARILY and request.instance_id is None:
         return True
-    return any(t is None for t in told) and any(t is not None for t in told)
+    return any(reported is None for reported in tasks) and any(reported is not None for reported in tasks)
 
 
-def _identity(said: Any, member: Member | None, holder: Member | None) -> Errors | None:
-    joins = said.member_epoch == 0
-    if said.instance_id is None:
+def _check_identity(request: Any, member: Member | None, static_member: Member | None) -> Errors | None:
+    joins = request.member_epoch == 0
+    if request.instance_id is None:
         return None if member is not None or joins else Errors.UNKNOWN_MEMBER_ID
-    if holder is None:
+    if static_member is None:
         return None if joins else Errors.UNKNOWN_MEMBER_ID
     if joins:
-        return None if holder.current.epoch == LEFT_TEMPORARILY else Errors.UNRELEASED_INSTANCE_ID
-    return None if holder.member_id == said.member_id else Errors.FENCED_INSTANCE_ID
+        released = static_member.current.epoch == LEFT_TEMPORARILY
+        return None if released else Errors.UNRELEASED_INSTANCE_ID
+    return None if static_member.member_id == request.member_id else Errors.FENCED_INSTANCE_ID
 
 
-def _epoch(said: Any, member: Member) -> Errors | None:
+def _check_epoch(request: Any, member: Member) -> Errors | None:
     current = member.current
-    if said.member_epoch == current.epoch:
+    if request.member_epoch == current.epoch:
         return None
-    behind = said.member_epoch == current.previous_epoch and said.member_epoch < current.epoch
-    owned = owned_by(said)
-    if behind and owned is not None and owned <= current.assigned.units():
+    is_previous = request.member_epoch == current.previous_epoch and request.member_epoch < current.epoch
+    reported = reported_units(request)
+    if is_previous and reported is not None and reported <= current.assigned.units():
         return None
     return Errors.FENCED_MEMBER_EPOCH
 
 
-def _contents(event: Event, group: StreamsGroup) -> Errors | None:
-    said = event.request
-    tags = [tag.key for tag in said.client_tags or ()]
+def _check_contents(event: Event, group: StreamsGroup) -> Errors | None:
+    request = event.request
+    tags = [tag.key for tag in request.client_tags or ()]
     if len(set(tags)) < len(tags):
         return Errors.UNKNOWN_SERVER_ERROR
     topology = group.topology
-    if said.topology is not None:
+    if request.topology is not None:
         try:
-            sent = Topology.from_request(said.topology)
-        except GroupError as wrong:
-            return wrong.error
+            sent = Topology.from_request(request.topology)
+        except GroupError as error:
+            return error.error
         if topology is not None and sent != topology and sent.epoch >= topology.epoch:
             return Errors.INVALID_REQUEST
         topology = topology or sent
@@ -136,99 +145,100 @@ def _contents(event: Event, group: StreamsGroup) -> Errors | None:
         return Errors.FENCED_MEMBER_EPOCH
     by_name = event.runtime.topics.by_name
     try:
-        found = configure(topology, {name: by_name[name].partitions for name in by_name}, KAFKA)
-    except GroupError as wrong:
-        return wrong.error
-    if found.is_ready and not _exist(said, found):
+        configured = configure(topology, {name: by_name[name].partitions for name in by_name}, KAFKA)
+    except GroupError as error:
+        return error.error
+    if configured.is_ready and not _all_tasks_exist(request, configured):
         return Errors.INVALID_REQUEST
-    for offsets in (said.task_offsets, said.task_end_offsets):
+    for offsets in (request.task_offsets, request.task_end_offsets):
         tasks = [(each.subtopology_id, each.partition) for each in offsets or ()]
         if len(set(tasks)) < len(tasks):
             return Errors.INVALID_REQUEST
     return None
 
 
-def _exist(said: Any, found: ConfiguredTopology) -> bool:
-    return all(
-        0 <= partition < found.tasks.get(each.subtopology_id, 0)
-        for role in ROLES
-        for each in getattr(said, role) or ()
+def _all_tasks_exist(request: Any, configured: ConfiguredTopology) -> bool:
+    reported = [each for role in ROLES for each in getattr(request, role) or ()]
+    return all(each.subtopology_id in configured.tasks for each in reported) and all(
+        0 <= partition < configured.tasks[each.subtopology_id]
+        for each in reported
         for partition in each.partitions
-    ) and all(each.subtopology_id in found.tasks for role in ROLES for each in getattr(said, role) or ())
+    )
 
 
-def owned_by(said: Any) -> set[Unit] | None:
-    """What a heartbeat says that its member has; None where it does not say all of it."""
-    told = [getattr(said, name) for name in ROLES]
-    if any(some is None for some in told):
+def reported_units(message: Any) -> set[Unit] | None:
+    """Return the tasks of a heartbeat request or response, with their roles; None unless it has all three."""
+    tasks = [getattr(message, role) for role in ROLES]
+    if any(reported is None for reported in tasks):
         return None
     return {
         (role, each.subtopology_id, partition)
-        for role, some in zip(Role, told, strict=True)
-        for each in some
+        for role, reported in zip(Role, tasks, strict=True)
+        for each in reported
         for partition in each.partitions
     }
 
 
-# --- M3, M5, M6: who moves on ----------------------------------------------------------------------
+# --- M3, M5, M6: reconciliation --------------------------------------------------------------------
 
 
 class TaskRevocationsAreConfirmed(Invariant):
-    """M6: a task that a member had it has no more when it says in all three roles what it has, without that,
-    or leaves for a while; but a task may change its role in place. A heartbeat that leaves out any of the
-    three confirms nothing. MG1: who speaks the classic protocol says as it joins which partitions it owns;
-    copies it has as long as it is told to."""
+    """M6: a member loses ownership of a task only when it reports its tasks in all three roles without it, or
+    when it leaves temporarily; a standby or warm-up task may change its role. A heartbeat without one of the
+    three roles confirms nothing. MG1: a member of the classic protocol reports its partitions when it joins;
+    it keeps its copies until it gets another assignment."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
             if old is None or event.is_complete:
                 continue
             for member in group.members.values():
-                before = was(old, member)
-                if before is None:
-                    continue
-                gone = has(before) - has(member)
-                stays = {unit[1:] for unit in has(member)}
-                passive = {unit for unit in gone if unit[0] is not Role.ACTIVE and unit[1:] in stays}
-                gone -= passive
-                if gone:
-                    kept = self._kept(event, member, before)
-                    told = f"{name}: {sorted(gone)} are taken from {member.member_id}"
-                    assert kept is not None, f"{told} by {event.api or event.key}"
-                    assert not kept & gone, f"{told}, who has {sorted(kept & gone)}"
+                before = previous_member(old, member)
+                if before is not None:
+                    self._check_member(event, name, before, member)
 
-    def _kept(self, event: Event, member: Member, before: Member) -> set[Unit] | None:
-        """What the member says that it still has; None where it says nothing. M13: who leaves for a while
-        gives up what it owes, and keeps the rest."""
-        said = event.request
-        if event.is_request("JoinGroup") and joined_as(event) == member.member_id:
-            return owned_by_partitions(event, before)
-        if said is None or said.member_id != member.member_id or event.api != HEARTBEAT:
+    def _check_member(self, event: Event, name: str, before: Member, member: Member) -> None:
+        revoked = owned_units(before) - owned_units(member)
+        tasks = {unit[1:] for unit in owned_units(member)}
+        revoked -= {unit for unit in revoked if unit[0] is not Role.ACTIVE and unit[1:] in tasks}
+        if revoked:
+            reported = self._reported_units(event, member, before)
+            revocation = f"{name}: {event.api or event.key} revoked {sorted(revoked)} of {member.member_id}"
+            assert reported is not None, f"{revocation}, which reported nothing"
+            assert not reported & revoked, f"{revocation}, which still reports {sorted(reported & revoked)}"
+
+    def _reported_units(self, event: Event, member: Member, before: Member) -> set[Unit] | None:
+        """Return the tasks that the member reports as owned; None if it does not. M13: a member that leaves
+        temporarily revokes what it has to, and keeps the rest."""
+        request = event.request
+        if event.is_request("JoinGroup") and joined_member_id(event) == member.member_id:
+            return units_reported_by_join(event)
+        if request is None or request.member_id != member.member_id or event.api != HEARTBEAT:
             return None
-        if said.member_epoch == LEFT_TEMPORARILY:
+        if request.member_epoch == LEFT_TEMPORARILY:
             return before.current.assigned.units()
-        return owned_by(said)
+        return reported_units(request)
 
 
-def joined_as(event: Event) -> str:
-    """The member id of who joined with the classic protocol."""
+def joined_member_id(event: Event) -> str:
+    """Return the member id that the response to a JoinGroup assigns."""
     return str(getattr(event.answer, "member_id", ""))
 
 
-def owned_by_partitions(event: Event, before: Member) -> set[Unit]:
-    """The active tasks of which a JoinGroup says that it owns some partition; and no copies."""
-    said = {each.name: each.metadata for each in event.request.protocols}.get("stream", b"")
+def units_reported_by_join(event: Event) -> set[Unit]:
+    """Return the active tasks of which a JoinGroup reports a partition as owned."""
+    metadata = {each.name: each.metadata for each in event.request.protocols}.get(STREAM, b"")
     group = event.before.groups[event.request.group_id]
     assert isinstance(group, StreamsGroup)
     return {
         (Role.ACTIVE, str(group.reader_of(topic)), partition)
-        for topic, partition in read_owned(said)
+        for topic, partition in _read_owned_partitions(metadata)
         if group.reader_of(topic) is not None
     }
 
 
-def read_owned(metadata: bytes) -> set[tuple[str, int]]:
-    """What a subscription says that its member owns."""
+def _read_owned_partitions(metadata: bytes) -> set[tuple[str, int]]:
+    """Return the owned partitions of a subscription; none if it cannot be decoded."""
     try:
         return {(each.topic, each.partition) for each in read_subscription(metadata).owned}
     except CodecError:
@@ -236,18 +246,18 @@ def read_owned(metadata: bytes) -> set[tuple[str, int]]:
 
 
 class StreamsMembersAdvanceAfterRevocation(Invariant):
-    """M3: a member comes to its target's epoch when it has nothing any more that is not in its target, but
-    for copies of tasks that it is to run and that are not free yet; until then it stays at its epoch, or is
-    one further each time that it gave something up.
+    """M3: a member advances to the epoch of its target when it owns nothing outside of it, except copies of
+    tasks that it is to run once they are released; until then it keeps its epoch, or advances by one with
+    each revocation that it confirms.
 
-    M5: who has yet to give something up is given no other task; it may go on with one in another role."""
+    M5: a member that has to revoke a task gets no other task; it may get one of its tasks in another role."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
             if event.is_complete:
                 continue
             for member in group.members.values():
-                before = was(old, member)
+                before = previous_member(old, member)
                 if before is not None and before.current is member.current:
                     continue
                 classic = event.before.groups.get(name)
@@ -255,29 +265,39 @@ class StreamsMembersAdvanceAfterRevocation(Invariant):
                     member.classic is not None or member.instance_id in classic.instances
                 ):
                     continue  # See `StreamsUpgradesKeepTasks`; a static member may rejoin at once.
-                self._look(name, group, before, member)
+                self._check_member(name, group, before, member)
 
-    def _look(self, name: str, group: StreamsGroup, before: Member | None, member: Member) -> None:
-        now, who = member.current, f"{name}: {member.member_id}"
-        past = before.current if before is not None else None
+    def _check_member(self, name: str, group: StreamsGroup, before: Member | None, member: Member) -> None:
+        current, prefix = member.current, f"{name}: {member.member_id}"
         target = units(group.target_of(member.member_id))
-        had = has(before) if before is not None else set()
-        runs = {unit[1:] for unit in target if unit[0] is Role.ACTIVE}
-        if past is not None and now.epoch > past.epoch >= 0 and now.state is not OWES:
-            left = {u for u in has(member) - target if u[0] is Role.ACTIVE or u[1:] not in runs}
-            assert not left, f"{who} came to {now.epoch} with {sorted(left)}"
-            assert now.epoch == group.assignment_epoch, f"{who} came to {now.epoch}"
-        if past is not None and now.state is OWES and now.epoch > past.epoch >= 0:
-            assert past.state is OWES, f"{who} came to {now.epoch}, and owes something"
-            assert now.epoch == past.epoch + 1, f"{who} came from {past.epoch} to {now.epoch}, and owes"
-        added = now.assigned.units() - had
-        assert added <= target, f"{who} is given {sorted(added - target)}"
-        if now.state is OWES:
-            other = {unit for unit in added if unit[1:] not in {u[1:] for u in had}}
-            assert not other, f"{who} owes something and is given {sorted(other)}"
-            assert not [u for u in added if u[0] is Role.ACTIVE], (
-                f"{who} owes something and is to run {added}"
+        if before is not None and current.epoch > before.current.epoch >= 0:
+            self._check_advance(prefix, group, before, member)
+        owned = owned_units(before) if before is not None else set()
+        added = current.assigned.units() - owned
+        assert added <= target, f"{prefix} gets {sorted(added - target)}, outside its target"
+        if current.state is UNREVOKED:
+            new = {unit for unit in added if unit[1:] not in {owned_unit[1:] for owned_unit in owned}}
+            assert not new, f"{prefix} gets {sorted(new)} before its revocation"
+            active = [unit for unit in added if unit[0] is Role.ACTIVE]
+            assert not active, f"{prefix} gets the active tasks {active} before its revocation"
+
+    def _check_advance(self, prefix: str, group: StreamsGroup, before: Member, member: Member) -> None:
+        current, previous = member.current, before.current
+        if current.state is UNREVOKED:
+            assert previous.state is UNREVOKED, f"{prefix} advanced to {current.epoch} and has to revoke"
+            assert current.epoch == previous.epoch + 1, (
+                f"{prefix} advanced from {previous.epoch} to {current.epoch} and has to revoke"
             )
+            return
+        target = units(group.target_of(member.member_id))
+        to_run = {unit[1:] for unit in target if unit[0] is Role.ACTIVE}
+        unrevoked = {
+            unit for unit in owned_units(member) - target if unit[0] is Role.ACTIVE or unit[1:] not in to_run
+        }
+        assert not unrevoked, f"{prefix} advanced to {current.epoch} with {sorted(unrevoked)}"
+        assert current.epoch == group.assignment_epoch, (
+            f"{prefix} advanced to {current.epoch}, the target is of {group.assignment_epoch}"
+        )
 
 
 class StreamsRevocationTimeoutsAreFixed(FixedRevocationTimeouts):
@@ -292,7 +312,7 @@ class StreamsRevocationTimeoutsAreFixed(FixedRevocationTimeouts):
 
 class StreamsCommitErrorsAreExpected(FencedCommits):
     """O1: a commit is accepted from a member at its epoch; at an older one for the topics of active tasks
-    that it owned by then; from anyone in an empty group. Others get STALE_MEMBER_EPOCH, or
+    that it owned by then; from any client in an empty group. Others get STALE_MEMBER_EPOCH, or
     ILLEGAL_GENERATION."""
 
     group_type = StreamsGroup

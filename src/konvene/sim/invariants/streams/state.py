@@ -1,8 +1,7 @@
-"""Invariants of streams groups as they are, live and in the log: tasks, epochs, sessions, timers.
+"""Invariants of the state of streams groups, live and in the log: tasks, epochs, sessions, timers.
 
-A group is looked at when it changed, and all of them at every look. Who has which task is also read off the
-log's records alone, by a book that knows nothing of groups. T: streams groups; what they share with consumer
-groups has the number that it has there (M).
+A group is checked when it changed, and all groups at every audit. Ownership of active tasks is also derived
+from the records of the log alone. T: streams groups; rules of consumer groups keep their numbers (M).
 """
 
 from __future__ import annotations
@@ -36,37 +35,39 @@ from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
 
-OWES = MemberState.UNREVOKED_TASKS
+UNREVOKED = MemberState.UNREVOKED_TASKS
+"""State of a member that has to confirm a revocation."""
 
 Task = tuple[str, int]
-"""A subtopology's id and a partition."""
+"""Subtopology id and partition."""
 
 
 # --- T: tasks --------------------------------------------------------------------------------------
 
 
 class ActiveTasksHaveOneOwner(Invariant):
-    """T1: no task is active with two members, or active with one and yet to be given up by another.
+    """T1: no task is active at two members, or active at one while another has yet to revoke it.
 
-    T3: what is assigned to a member it has in one role. And who has what is known exactly as long as it is
-    so: who is gone has nothing."""
+    T3: a member has each of its tasks in one role. The indexes of owners hold exactly the tasks that members
+    own."""
 
     def after(self, event: Event) -> None:
         for name, _, group in touched(event):
-            held: dict[Unit, set[str]] = {}
+            owners: dict[Unit, set[str]] = {}
             for member in group.members.values():
                 assigned = member.current.assigned.units()
                 tasks = [unit[1:] for unit in assigned]
                 assert len(set(tasks)) == len(tasks), f"{name}: {member.member_id} has a task in two roles"
-                twice = assigned & member.current.pending_revocation.units()
-                assert not twice, f"{name}: {member.member_id} has and gives up {sorted(twice)}"
-                for unit in has(member):
-                    held.setdefault(unit, set()).add(member.member_id)
-            for unit, who in held.items():
-                assert unit[0] is not Role.ACTIVE or len(who) == 1, f"{name}: {sorted(who)} run {unit}"
-            assert booked(group) == held, f"{name}: noted is {booked(group)}, members have {held}"
-            for noted in (group.active, group.standby, group.warmup):
-                assert all(noted.values()), f"{name}: a subtopology that nobody has is kept"
+                both = assigned & member.current.pending_revocation.units()
+                assert not both, f"{name}: {member.member_id} is assigned, and has to revoke, {sorted(both)}"
+                for unit in owned_units(member):
+                    owners.setdefault(unit, set()).add(member.member_id)
+            for unit, ids in owners.items():
+                assert unit[0] is not Role.ACTIVE or len(ids) == 1, f"{name}: {sorted(ids)} run {unit}"
+            indexed = indexed_owners(group)
+            assert indexed == owners, f"{name}: the indexes of owners are {indexed}, members own {owners}"
+            for index in (group.active, group.standby, group.warmup):
+                assert all(index.values()), f"{name}: an index has a subtopology without owners"
 
 
 class LoggedActiveTasksHaveOneOwner(OneOwnerInTheLog):
@@ -82,31 +83,31 @@ class LoggedActiveTasksHaveOneOwner(OneOwnerInTheLog):
 
 
 class ProcessesOwnATaskOnce(Invariant):
-    """T2: nobody is given a task while another member of its process has it, in any role: its state has one
-    place on a disk. A standby, or a warm-up, waits for its own process alone; an active task for everybody.
+    """T2: no member gets a task that another member of its process owns, in any role: they would share its
+    state directory. A standby or warm-up task waits for its own process only, an active task for all members.
 
-    A member that comes back as another process takes along what it had; what two of a process have since
-    then, one of them may be promoted to."""
+    A member that returns as another process keeps its tasks; if two members of a process own a task since
+    then, one of them may be promoted."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
             if event.is_complete:
                 continue
-            there = {(m.process_id, unit[1:]): set[str]() for m in group.members.values() for unit in has(m)}
+            owners: dict[tuple[str, Any], set[str]] = {}
             for member in group.members.values():
-                for unit in has(member):
-                    there[member.process_id, unit[1:]].add(member.member_id)
+                for unit in owned_units(member):
+                    owners.setdefault((member.process_id, unit[1:]), set()).add(member.member_id)
             for member in group.members.values():
-                before = was(old, member)
+                before = previous_member(old, member)
                 if before is not None and before.process_id != member.process_id:
                     continue
-                for unit in has(member) - (has(before) if before is not None else set()):
-                    others = there[member.process_id, unit[1:]] - {member.member_id}
-                    if old is not None and before is not None and has_task(before, unit):
-                        others -= {m.member_id for m in old.members.values() if has_task(m, unit)}
+                for unit in owned_units(member) - (owned_units(before) if before is not None else set()):
+                    others = owners[member.process_id, unit[1:]] - {member.member_id}
+                    if old is not None and before is not None and owns_task(before, unit):
+                        others -= {m.member_id for m in old.members.values() if owns_task(m, unit)}
                     assert not others, (
-                        f"{name}: {member.member_id} is given {unit}, which {sorted(others)} of its process"
-                        f" {member.process_id} have"
+                        f"{name}: {member.member_id} gets {unit}, which {sorted(others)} of its process"
+                        f" {member.process_id} own"
                     )
 
 
@@ -121,27 +122,28 @@ class StreamsEpochsAreInOrder(OrderedEpochs):
 
 
 class ActiveTasksHaveEpochs(Invariant):
-    """O1: an active task is of the epoch in which its member was given it, for as long as it has it;
-    who left for a while has had it from the beginning."""
+    """O1: an active task keeps the epoch in which its member got it, for as long as the member has it; while
+    the member is temporarily absent the epoch is 0."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
             if event.is_complete or old is None:
                 continue
             for member in group.members.values():
-                before = was(old, member)
-                if before is None or before.current is member.current:
-                    continue
-                away = member.current.epoch == LEFT_TEMPORARILY
-                had = before.current.assigned.active
-                for subtopology, epochs in member.current.assigned.active.items():
-                    for partition, epoch in epochs.items():
-                        since = had.get(subtopology, {}).get(partition, group.assignment_epoch)
-                        expected = 0 if away else since
-                        assert epoch == expected, (
-                            f"{name}: {member.member_id} has {subtopology}-{partition} since {epoch},"
-                            f" not {expected}"
-                        )
+                before = previous_member(old, member)
+                if before is not None and before.current is not member.current:
+                    self._check_member(name, group, before, member)
+
+    def _check_member(self, name: str, group: StreamsGroup, before: Member, member: Member) -> None:
+        absent = member.current.epoch == LEFT_TEMPORARILY
+        previous = before.current.assigned.active
+        for subtopology, epochs in member.current.assigned.active.items():
+            for partition, epoch in epochs.items():
+                since = previous.get(subtopology, {}).get(partition, group.assignment_epoch)
+                expected = 0 if absent else since
+                assert epoch == expected, (
+                    f"{name}: {member.member_id} has {subtopology}-{partition} since {epoch}, not {expected}"
+                )
 
 
 class EmptyStreamsGroupsHaveNoTargets(AssignedWhenEmpty):
@@ -154,36 +156,40 @@ class EmptyStreamsGroupsHaveNoTargets(AssignedWhenEmpty):
         super().after(event)
         for _, _, group in touched(event):
             if not group.members:
-                assert group.soft.shutdown is None, f"{group!r}: it is empty, yet it is to shut down"
+                assert group.soft.shutdown is None, f"{group!r} is empty, but is shutting down"
 
 
 class StreamsStateMatchesMembers(Invariant):
-    """M7, T10: a group is Empty without members; NotReady while its topology is not found to be whole; then
-    Assigning while its epoch has no target; and Stable when every member is, and has its target."""
+    """M7, T10: a group is Empty without members; NotReady while its topology is not validated; Assigning
+    while its epoch has no target; Stable when every member is, and has its target; and else Reconciling."""
 
     def after(self, event: Event) -> None:
         for _, _, group in touched(event):
-            state = self._expected(group)
+            state = self._expected_state(group)
             assert group.state == state, f"{group!r} should be {state}"
             if state != "Stable":
                 continue
             for member_id, member in group.members.items():
-                target, held = units(group.target_of(member_id)), member.current.assigned.units()
-                assert held == target, f"{group!r}: {member_id} has {sorted(held)}, not {sorted(target)}"
-                assert not member.current.pending_revocation, f"{group!r}: {member_id} gives something up"
+                target, assigned = units(group.target_of(member_id)), member.current.assigned.units()
+                assert assigned == target, (
+                    f"{group!r}: {member_id} has {sorted(assigned)}, not {sorted(target)}"
+                )
+                assert not member.current.pending_revocation, (
+                    f"{group!r}: {member_id} has a pending revocation"
+                )
 
-    def _expected(self, group: StreamsGroup) -> str:
+    def _expected_state(self, group: StreamsGroup) -> str:
         if not group.members:
             return "Empty"
         if group.topology is None or group.validated_topology_epoch != group.topology.epoch:
             return "NotReady"
         if group.epoch > group.assignment_epoch:
             return "Assigning"
-        done = all(
+        reconciled = all(
             m.current.state is MemberState.STABLE and m.current.epoch == group.assignment_epoch
             for m in group.members.values()
         )
-        return "Stable" if done else "Reconciling"
+        return "Stable" if reconciled else "Reconciling"
 
 
 class StreamsIndexesMatchMembers(ConsistentIndexes):
@@ -225,35 +231,37 @@ class StreamsGroupsAreRestored(RestoredFromTheLog):
 
 
 class ConversionsLeaveNoRecords(Invariant):
-    """G8, MG4: a group that is of another kind now, or gone, has left no streams record in the log, and a
-    streams group none of the classic one that it was; so no loader, whatever compaction kept, finds what a
-    group is not any more (KAFKA-20254)."""
+    """G8, MG4: the log has no streams records of a group that is of another type or deleted, and no classic
+    record of a streams group; so a loader never restores an earlier type, whatever compaction keeps
+    (KAFKA-20254)."""
 
     def __init__(self) -> None:
-        self.left: dict[str, set[Any]] = {}
+        self.streams_keys: dict[str, set[Any]] = {}
+        """By group: the keys of streams records that have a value in the log."""
         self.classic: set[str] = set()
+        """Groups with a classic record."""
 
     def after(self, event: Event) -> None:
         if event.kind == "loaded":
-            self.left.clear()
+            self.streams_keys.clear()
             self.classic.clear()
             for batch in event.runtime.log.batches:
-                self._write(batch.records)
+                self._replay(batch.records)
         elif event.batch is not None:
-            self._write(event.batch.records)
+            self._replay(event.batch.records)
             for name in event.before.groups.keys() | event.after.groups.keys():
                 group = event.after.groups.get(name)
-                left = self.left.get(name)
                 if isinstance(group, StreamsGroup):
-                    assert name not in self.classic, f"{group!r}: in the log it is a classic one as well"
+                    assert name not in self.classic, f"{group!r} has a classic record in the log"
                 else:
-                    assert not left, f"{group!r}: in the log is {left}"
+                    keys = self.streams_keys.get(name)
+                    assert not keys, f"{name} is {group!r}, but the log has {keys}"
 
-    def _write(self, records: Any) -> None:
+    def _replay(self, records: Any) -> None:
         for record in records:
             key: Any = getattr(record, "key", None)
             if type(key).__name__.startswith("StreamsGroup"):
-                keys = self.left.setdefault(key.group_id, set())
+                keys = self.streams_keys.setdefault(key.group_id, set())
                 (keys.discard if record.value is None else keys.add)(key)
             elif isinstance(key, GroupMetadataKey):
                 (self.classic.discard if record.value is None else self.classic.add)(key.group)
@@ -263,22 +271,22 @@ class ConversionsLeaveNoRecords(Invariant):
 
 
 class StreamsTimersMatchState(TimersAsNeeded):
-    """G11, L4: each member has a session, and a rebalance timeout while it has to confirm a revocation. A
-    classic member may be waited for until it joins or syncs.
+    """G11, L4: each member has a session timer, and a revocation timer while it has to confirm a revocation.
+    A classic member may have a rejoin or sync timer.
 
     A timer ends the delay of the first assignment, and one resolves subscription expressions again."""
 
     group_type = StreamsGroup
 
     def timers_of(self, group: StreamsGroup) -> tuple[set[Any], set[Any]]:
-        required, allowed = timers_of_members(group, OWES)
+        required, allowed = timers_of_members(group, UNREVOKED)
         name = group.group_id
         if group.soft.delayed:
             required.add(("initial-delay", name))
         if group.members and group.soft.resolved is not None and not group.soft.resolving:
             required.add(("expressions", name))
         if expressions(group.topology):
-            allowed.add(("expressions", name))  # It may expire without anything to resolve.
+            allowed.add(("expressions", name))  # It may expire when no expression has to be resolved.
         return required, allowed
 
 
@@ -296,7 +304,7 @@ class ExpiredStreamsMembersLeave(ExpiredMembersLeave):
     other."""
 
     group_type = StreamsGroup
-    owes = OWES
+    unrevoked = UNREVOKED
 
 
 # --- shared by the invariants of streams groups ---------------------------------------------------
@@ -308,69 +316,79 @@ def touched(event: Event) -> Iterator[tuple[str, StreamsGroup | None, StreamsGro
 
 
 def matched_topics(group: StreamsGroup, topics: Topics) -> dict[str, list[str]] | None:
-    """What the group's expressions were found to match, of the topics that there are; None: nobody knows."""
+    """Return the existing topics that each expression of the topology matches; None if the expressions are
+    not resolved."""
     wanted, resolved = expressions(group.topology), group.soft.resolved
     if not wanted:
         return {}
     if resolved is None or not resolved.matches.keys() >= set(wanted):
         return None
-    there = topics.by_name
-    return {each: [name for name in sorted(resolved.matches[each]) if name in there] for each in wanted}
+    existing = topics.by_name
+    return {each: [name for name in sorted(resolved.matches[each]) if name in existing] for each in wanted}
 
 
 def units(tasks: MemberAssignment) -> set[Unit]:
-    """Tasks in their roles."""
+    """Return the tasks of a target assignment, with their roles."""
     return {
         (role, subtopology, partition)
-        for role, some in zip(Role, (tasks.active, tasks.standby, tasks.warmup), strict=True)
-        for subtopology, partitions in some.items()
+        for role, by_subtopology in zip(Role, (tasks.active, tasks.standby, tasks.warmup), strict=True)
+        for subtopology, partitions in by_subtopology.items()
         for partition in partitions
     }
 
 
-def has(member: Member) -> set[Unit]:
-    """What a member has: assigned, or not given up yet."""
+def flat_tasks(by_subtopology: Any) -> set[Task]:
+    """Return the tasks of a mapping from subtopology id to partitions."""
+    return {(name, p) for name, partitions in by_subtopology.items() for p in partitions}
+
+
+def owned_units(member: Member) -> set[Unit]:
+    """Return the tasks that a member owns, with their roles: assigned to it, or not revoked yet."""
     return member.current.assigned.units() | member.current.pending_revocation.units()
 
 
-def has_task(member: Member, unit: Unit) -> bool:
-    """Whether it has the task in whatever role."""
-    return any(unit[1:] == other[1:] for other in has(member))
+def owns_task(member: Member, unit: Unit) -> bool:
+    """Return True if the member owns the task, in any role."""
+    return any(unit[1:] == other[1:] for other in owned_units(member))
 
 
-def was(old: StreamsGroup | None, member: Member) -> Member | None:
-    """The member before, maybe under another id: a static one is who it was."""
+def previous_member(old: StreamsGroup | None, member: Member) -> Member | None:
+    """Return the member before an event; a static one is the same under another member id."""
     if old is None:
         return None
     return old.static_member(member.instance_id) or old.members.get(member.member_id)
 
 
 def new_causes(event: Event, old: StreamsGroup, group: StreamsGroup) -> tuple[Any, ...]:
-    """What a decision says why the epoch moves: in the story of what is under way, or in that told."""
-    before = len(old.soft.trace.causes) if old.soft.trace is not None else 0
-    told = (
-        [row.value.causes for row in event.outcome.why if row.group_id == group.group_id]
-        if (event.outcome is not None)
-        else []
-    )
-    now = told[-1] if told else group.soft.trace.causes if group.soft.trace is not None else ()
-    return tuple(now[before:]) if group.epoch > old.epoch else ()
+    """Return the causes that a decision reports for a new epoch: in a completed trace, or in the current
+    one."""
+    if group.epoch <= old.epoch:
+        return ()
+    reported_before = len(old.soft.trace.causes) if old.soft.trace is not None else 0
+    completed = [
+        rebalance.value.causes
+        for rebalance in (event.outcome.why if event.outcome is not None else ())
+        if rebalance.group_id == group.group_id
+    ]
+    if completed:
+        return tuple(completed[-1][reported_before:])
+    return tuple(group.soft.trace.causes[reported_before:]) if group.soft.trace is not None else ()
 
 
-def booked(group: StreamsGroup) -> dict[Unit, set[str]]:
-    """Who has what, as the group notes it."""
-    noted: dict[Unit, set[str]] = {
-        (Role.ACTIVE, subtopology, partition): {who}
+def indexed_owners(group: StreamsGroup) -> dict[Unit, set[str]]:
+    """Return the owners of each task by the indexes of the group."""
+    indexed: dict[Unit, set[str]] = {
+        (Role.ACTIVE, subtopology, partition): {owner}
         for subtopology, owners in group.active.items()
-        for partition, who in owners.items()
+        for partition, owner in owners.items()
     }
-    for role, holders in ((Role.STANDBY, group.standby), (Role.WARMUP, group.warmup)):
-        for subtopology, there in holders.items():
-            for partition, some in there.items():
-                noted[role, subtopology, partition] = set(some)
-    return noted
+    for role, index in ((Role.STANDBY, group.standby), (Role.WARMUP, group.warmup)):
+        for subtopology, by_partition in index.items():
+            for partition, ids in by_partition.items():
+                indexed[role, subtopology, partition] = set(ids)
+    return indexed
 
 
 def durable_part(group: StreamsGroup) -> StreamsGroup:
-    """All but what a restart may forget."""
+    """Return the group without what a restart may lose."""
     return replace(group, soft=SoftState(), reached_ms={}, reported={})

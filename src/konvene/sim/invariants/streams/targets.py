@@ -1,8 +1,7 @@
-"""Invariants of what members of a streams group are meant to have, of its topology and its topics, and
-of what makes its epoch move.
+"""Invariants of streams groups: target assignments, topology, topics, and the causes that bump the epoch.
 
-How many tasks there are is worked out here from the topics alone: as many as the largest source of a
-subtopology has partitions, once all of them are there.
+The number of tasks is computed here from the topics alone: a subtopology has as many tasks as its largest
+source topic has partitions, once all of its topics exist.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from konvene.codec.hashes import metadata_hash, topic_hash
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, RegexesResolved
@@ -24,105 +22,131 @@ from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS
 from konvene.groups.streams.topology.topology import Topology, sources
 from konvene.shard import causes
 from konvene.shard.image import Topics
-from konvene.sim.invariants.streams.state import Task, matched_topics, new_causes, touched, units, was
+from konvene.sim.invariants.streams.decisions import HEARTBEAT, is_accepted_heartbeat
+from konvene.sim.invariants.streams.state import (
+    Task,
+    matched_topics,
+    new_causes,
+    previous_member,
+    touched,
+    units,
+)
+from konvene.sim.invariants.subscriptions import expected_metadata_hash
 from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
 
-HEARTBEAT = "StreamsGroupHeartbeat"
-
 
 class TasksAreAssigned(Invariant):
-    """T1, T12: a target gives each task there is to exactly one member as active, and no other to anybody.
+    """T1, T12: a target assigns each task to exactly one member as active, and no task that does not exist.
 
-    T2: to no process twice, in whatever roles. T6: each task with state has as many standbys as are
-    configured, or one on each other process. T4, T7: one without state has none, and nobody warms up.
-    T10: while the topology is not ready nobody is to have anything, but who is behind it what it has.
+    T2: no process has a task twice, in any role. T6: each stateful task has the configured number of
+    standbys, or one on each other process. T4, T7: a stateless task has no standbys and no warm-ups. T10:
+    while the topology is not ready no task is assigned, except that members with an older topology keep
+    theirs.
 
-    T9: who is behind the topology, in mode `kip`, is to have nothing that it has not. So there may be fewer
-    standbys then, and where all are behind, tasks that nobody runs."""
+    T9: in mode `kip` a member with an older topology gets no new task. So there may be fewer standbys then,
+    and tasks without an owner if all members have an older topology."""
 
     def __init__(self) -> None:
-        self.seen: dict[str, Topics] = {}
-        """The topics when a member was heard last, by group: for a target that a timer computes."""
-        self.asked: dict[tuple[str, int], Topics] = {}
-        """Those when a target was asked for elsewhere, by group and epoch."""
+        self.last_seen: dict[str, Topics] = {}
+        """By group: the topics at the last heartbeat, for a target that a timer computes."""
+        self.requested: dict[tuple[str, int], Topics] = {}
+        """By group and epoch: the topics when the assignment was requested in the background."""
 
     def after(self, event: Event) -> None:
-        joins = event.is_request("JoinGroup") or (
-            event.is_request(HEARTBEAT) and event.request.member_epoch >= 0
-        )
-        if joins and event.error is Errors.NONE:
-            self.seen[event.request.group_id] = event.runtime.topics
-        if event.kind == "completion" and isinstance(event.news, RegexesResolved):
-            self.seen[event.news.group_id] = event.runtime.topics
-        for effect in event.outcome.effects if event.outcome is not None else ():
-            if effect.verb == COMPUTE_ASSIGNMENT:
-                group_id = effect.subject.group_id
-                self.asked[group_id, effect.subject.epoch] = self.seen.get(group_id, event.runtime.topics)
+        self._record_topics(event)
         for name, old, group in touched(event):
             if event.is_complete or (old is not None and old.assignment_epoch == group.assignment_epoch):
                 continue
             if group.assignment_epoch == group.epoch and group.members:
-                topics = self.seen.get(name, event.runtime.topics)
+                topics = self.last_seen.get(name, event.runtime.topics)
                 if event.kind == "completion":
-                    topics = self.asked[name, group.epoch]
-                behind = self._behind(event, old, group)
-                self._look(group, topics, behind)
+                    topics = self.requested[name, group.epoch]
+                stale = self._check_stale_members(event, old, group)
+                self._check_target(group, topics, stale)
 
-    def _behind(self, event: Event, old: StreamsGroup | None, group: StreamsGroup) -> set[str]:
-        """Who may get nothing new, and has not."""
+    def _record_topics(self, event: Event) -> None:
+        topics = event.runtime.topics
+        joins = event.is_request("JoinGroup") and event.error is Errors.NONE
+        if joins or is_accepted_heartbeat(event):
+            self.last_seen[event.request.group_id] = topics
+        if event.kind == "completion" and isinstance(event.news, RegexesResolved):
+            self.last_seen[event.news.group_id] = topics
+        for effect in event.outcome.effects if event.outcome is not None else ():
+            if effect.verb == COMPUTE_ASSIGNMENT:
+                group_id = effect.subject.group_id
+                self.requested[group_id, effect.subject.epoch] = self.last_seen.get(group_id, topics)
+
+    def _check_stale_members(self, event: Event, old: StreamsGroup | None, group: StreamsGroup) -> set[str]:
+        """Check that members with an older topology get no new tasks; return their ids."""
         if group.topology is None or event.runtime.config["konvene.streams.mode"] == KAFKA:
             return set()
-        behind = {m.member_id for m in group.members.values() if m.topology_epoch != group.topology.epoch}
-        for member_id in sorted(behind & group.targets.keys()):
-            before = was(old, group.members[member_id]) if old is not None else None
-            has = before.current.assigned.units() if before is not None else set()
-            new = units(group.targets[member_id]) - has
-            assert not new, f"{group!r}: {member_id} is behind the topology, and is to have {sorted(new)}"
-        return behind
+        stale = {m.member_id for m in group.members.values() if m.topology_epoch != group.topology.epoch}
+        for member_id in sorted(stale & group.targets.keys()):
+            before = previous_member(old, group.members[member_id])
+            assigned = before.current.assigned.units() if before is not None else set()
+            new = units(group.targets[member_id]) - assigned
+            assert not new, f"{group!r}: {member_id} has an older topology, but is to get {sorted(new)}"
+        return stale
 
-    def _look(self, group: StreamsGroup, topics: Topics, behind: set[str]) -> None:
-        without = group.members.keys() - group.targets.keys()
-        assert not without, f"{group!r}: {sorted(without)} have no target"
+    def _check_target(self, group: StreamsGroup, topics: Topics, stale: set[str]) -> None:
+        missing = group.members.keys() - group.targets.keys()
+        assert not missing, f"{group!r}: {sorted(missing)} have no target"
         if group.topology is None or group.validated_topology_epoch != group.topology.epoch:
-            given = {name: units(target) for name, target in group.targets.items() if name not in behind}
-            assert not any(given.values()), f"{group!r} is not ready, and given is {given}"
+            assigned = {name: units(target) for name, target in group.targets.items() if name not in stale}
+            assert not any(assigned.values()), f"{group!r} is not ready, but the target is {assigned}"
             return
         tasks = tasks_of(expand_expressions(group.topology, matched_topics(group, topics) or {}), topics)
         active: dict[Task, str] = {}
-        copies: dict[Task, int] = dict.fromkeys(tasks, 0)
-        warming: dict[Task, int] = dict.fromkeys(tasks, 0)
-        there: dict[tuple[str, Task], str] = {}
+        standbys: dict[Task, int] = dict.fromkeys(tasks, 0)
+        warmups: dict[Task, int] = dict.fromkeys(tasks, 0)
+        by_process: dict[tuple[str, Task], str] = {}
         for member_id, target in group.targets.items():
             process = group.members[member_id].process_id
             for role, subtopology, partition in sorted(units(target)):
                 task = subtopology, partition
-                assert task in tasks, f"{group!r}: {member_id} is to have {task}, which there is not"
-                other = there.setdefault((process, task), member_id)
-                assert other == member_id, f"{group!r}: {process} is to have {task} twice"
+                assert task in tasks, f"{group!r}: {member_id} is to have {task}, which does not exist"
+                other = by_process.setdefault((process, task), member_id)
+                assert other == member_id, f"{group!r}: the process {process} is to have {task} twice"
                 if role is Role.ACTIVE:
                     assert task not in active, f"{group!r}: {active[task]} and {member_id} are to run {task}"
                     active[task] = member_id
                 else:
-                    assert tasks[task], f"{group!r}: {member_id} is to have a copy of {task}, without state"
-                    (warming if role is Role.WARMUP else copies)[task] += 1
-            mine = [unit[1:] for unit in units(target)]
-            assert len(mine) == len(set(mine)), f"{group!r}: {member_id} is to have a task in two roles"
-        left = sorted(tasks.keys() - active.keys())
-        assert not left or behind == group.members.keys(), f"{group!r}: nobody is to run {left}"
+                    assert tasks[task], f"{group!r}: {member_id} is to have a copy of the stateless {task}"
+                    (warmups if role is Role.WARMUP else standbys)[task] += 1
+            target_tasks = [unit[1:] for unit in units(target)]
+            assert len(target_tasks) == len(set(target_tasks)), (
+                f"{group!r}: {member_id} is to have a task in two roles"
+            )
+        unassigned = sorted(tasks.keys() - active.keys())
+        assert not unassigned or stale == group.members.keys(), f"{group!r}: {unassigned} are not assigned"
+        self._check_copies(group, tasks, standbys, warmups, stale)
+
+    def _check_copies(
+        self,
+        group: StreamsGroup,
+        tasks: dict[Task, bool],
+        standbys: dict[Task, int],
+        warmups: dict[Task, int],
+        stale: set[str],
+    ) -> None:
         processes = {member.process_id for member in group.members.values()}
         configs = read_configs(group.assignment_configs)
-        assert sum(warming.values()) <= configs.num_warmup_replicas, f"{group!r}: too many warm up: {warming}"
-        most = min(configs.num_standby_replicas, len(processes) - 1)
-        for task, count in copies.items():
-            expected, warm = most if tasks[task] else 0, warming[task]
-            is_right = warm <= 1 and count <= expected and (behind or count + warm >= expected)
-            assert is_right, f"{group!r}: {task} is to have {count} standbys, not {expected}, {warm} warm-ups"
+        assert sum(warmups.values()) <= configs.num_warmup_replicas, (
+            f"{group!r} has too many warm-ups: {warmups}"
+        )
+        max_standbys = min(configs.num_standby_replicas, len(processes) - 1)
+        for task, count in standbys.items():
+            expected, warming = max_standbys if tasks[task] else 0, warmups[task]
+            complete = stale or count + warming >= expected
+            assert warming <= 1 and count <= expected and complete, (
+                f"{group!r}: {task} is to have {count} standbys and {warming} warm-ups, not {expected}"
+            )
 
 
 def tasks_of(topology: Topology, topics: Topics) -> dict[Task, bool]:
-    """The tasks there are, and whether they have state. All topics have to be there."""
+    """Return the tasks of a topology, each with whether it is stateful. All source topics must exist."""
     return {
         (name, partition): bool(each.state_changelog_topics)
         for name, each in topology.subtopologies.items()
@@ -131,10 +155,10 @@ def tasks_of(topology: Topology, topics: Topics) -> dict[Task, bool]:
 
 
 class StreamsEpochBumpsHaveACause(Invariant):
-    """T13: a decision moves the epoch by one or not at all. It does where members come or go, where one says
-    something else of itself (a static one: of what targets rest on), where the topology, its topics, whether
-    they are all there, or the settings for targets are others; for what warms up, if that is said
-    (`CaughtUpWarmupsBumpEpochs`); and for nothing else."""
+    """T13: a decision bumps the epoch by at most one. It does so if members join or leave, if a member's
+    metadata change (of a static member: those that targets depend on), if the topology, its topics, their
+    validation or the assignment configs change, or for a warm-up, if that is reported
+    (`CaughtUpWarmupsBumpEpochs`); and for no other reason."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
@@ -143,166 +167,174 @@ class StreamsEpochBumpsHaveACause(Invariant):
             if old is None and isinstance(event.before.groups.get(name), ClassicGroup):
                 continue  # See `StreamsUpgradesKeepTasks`.
             if old is None:
-                assert group.epoch == FIRST_EPOCH + 1, f"{name} came to be at {group.epoch}"
-                continue
-            if _takes_the_id_of_another(event, old):
-                continue
-            moved = group.epoch - old.epoch
-            assert moved in (0, 1), f"{name} moved from {old.epoch} to {group.epoch} at once"
-            must = self._rests_on(old, group) != self._rests_on(group, old)
-            may = must or old.members.keys() != group.members.keys()
-            may = may or any(self._said(m) != self._said(was(old, m)) for m in group.members.values())
-            why = {cause.kind for cause in new_causes(event, old, group)}
-            warms = bool(old.warmup) and why <= {causes.WARMUP_CAUGHT_UP, causes.MEMBER_METADATA_CHANGED}
-            may = may or warms
-            assert moved or not must, f"{group!r}: what it rests on is another, and its epoch stayed"
-            assert may or not moved, f"{group!r} moved on, and nothing is new"
-            if moved and (must or warms):
-                continue
-            if moved:  # A static member that spoke without its name is taken for a dynamic one.
-                nameless = event.request is not None and getattr(event.request, "instance_id", None) is None
-                assert nameless, f"{group!r} moved on for nothing that targets rest on"
+                assert group.epoch == FIRST_EPOCH + 1, f"{name} was created at {group.epoch}"
+            elif not _uses_id_of_other_member(event, old):
+                self._check_bump(event, old, group)
 
-    def _rests_on(self, group: StreamsGroup, other: StreamsGroup) -> Any:
-        """Of a member that is static, or was or becomes so, or of the classic protocol, what targets rest
-        on."""
-        members = {
-            m.member_id if m.member_id in other.members else (m.instance_id, m.instance_id or m.member_id): (
-                (m.topology_epoch, m.rack_id, m.client_tags, m.process_id)
-                if {m.instance_id, getattr(was(other, m), "instance_id", None)} != {None}
-                or m.classic is not None
-                else self._said(m)
+    def _check_bump(self, event: Event, old: StreamsGroup, group: StreamsGroup) -> None:
+        bumps = group.epoch - old.epoch
+        assert bumps in (0, 1), f"{group.group_id} moved from {old.epoch} to {group.epoch} at once"
+        required = self._target_inputs(old, group) != self._target_inputs(group, old)
+        reported = {cause.kind for cause in new_causes(event, old, group)}
+        warmup_kinds = {causes.WARMUP_CAUGHT_UP, causes.MEMBER_METADATA_CHANGED}
+        for_warmup = bool(old.warmup) and reported <= warmup_kinds
+        allowed = (
+            required
+            or for_warmup
+            or old.members.keys() != group.members.keys()
+            or any(
+                self._metadata(m) != self._metadata(previous_member(old, m)) for m in group.members.values()
             )
-            for m in group.members.values()
-        }
+        )
+        assert bumps or not required, f"{group!r}: the inputs of its target changed, but not the epoch"
+        assert allowed or not bumps, f"{group!r}: the epoch moved without a change"
+        if bumps and not required and not for_warmup:
+            # A static member that omits its instance id counts as a dynamic one.
+            unnamed = event.request is not None and getattr(event.request, "instance_id", None) is None
+            assert unnamed, f"{group!r}: the epoch moved for metadata that targets do not depend on"
+
+    def _target_inputs(self, group: StreamsGroup, other: StreamsGroup) -> Any:
+        """Return the inputs of a target assignment. Of a member that is static in either group, or of the
+        classic protocol, only the metadata that targets depend on count."""
+        members = {}
+        for m in group.members.values():
+            key = (
+                m.member_id if m.member_id in other.members else (m.instance_id, m.instance_id or m.member_id)
+            )
+            previous = previous_member(other, m)
+            dynamic = m.instance_id is None and getattr(previous, "instance_id", None) is None
+            members[key] = (
+                self._metadata(m)
+                if dynamic and m.classic is None
+                else (m.topology_epoch, m.rack_id, m.client_tags, m.process_id)
+            )
         return (
             members, group.topology, group.metadata_hash, group.validated_topology_epoch,
             dict(group.assignment_configs),
         )  # fmt: skip
 
-    def _said(self, member: Member | None) -> Member | None:
+    def _metadata(self, member: Member | None) -> Member | None:
+        """Return the member without its id and assignment."""
         return None if member is None else replace(member, member_id="", current=CurrentAssignment())
 
 
-def _takes_the_id_of_another(event: Event, old: StreamsGroup) -> bool:
-    """Whether who is not honest comes in a static member's place under an id that another one has: nobody
-    notices that it is gone, in Kafka neither."""
-    said = event.request
-    if not event.is_request(HEARTBEAT) or said.instance_id is None or said.member_id not in old.members:
+def _uses_id_of_other_member(event: Event, old: StreamsGroup) -> bool:
+    """Return True if a hostile client joins as a static member under the member id of another one, which is
+    removed without notice, as in Kafka."""
+    request = event.request
+    if not event.is_request(HEARTBEAT) or request.instance_id is None or request.member_id not in old.members:
         return False
-    return bool(old.members[said.member_id].instance_id != said.instance_id)
+    return bool(old.members[request.member_id].instance_id != request.instance_id)
 
 
 class StreamsMetadataHashIsCurrent(Invariant):
-    """T13, M12: after a member was heard, the group's hash is that of the topics in its topology, as they
-    are: a change is seen with the next heartbeat, whoever sends it."""
+    """T13, M12: after a heartbeat the group's hash is that of the current topics of its topology: a change
+    takes effect with the next heartbeat of any member."""
 
     def after(self, event: Event) -> None:
-        if (
-            not event.is_request(HEARTBEAT)
-            or event.error is not Errors.NONE
-            or event.request.member_epoch < 0
-        ):
+        if not is_accepted_heartbeat(event):
             return
         group, topics = event.after.groups[event.request.group_id], event.runtime.topics
-        assert group.topology is not None, f"{group!r} has no topology, and accepts a member"
+        assert group.topology is not None, f"{group!r} accepted a heartbeat, but has no topology"
         matches = matched_topics(group, topics)
         if matches is None:
             return
-        hashes = {}
-        for name in expand_expressions(group.topology, matches).required_topics:
-            if (topic := topics.by_name.get(name)) is not None:
-                hashes[name] = topic_hash(name, topic.id, topic.racks or ((),) * topic.partitions)
-        expected = metadata_hash(hashes)
+        names = set(expand_expressions(group.topology, matches).required_topics)
+        expected = expected_metadata_hash(names, topics)
         assert group.metadata_hash == expected, (
-            f"{group!r}: the hash is {group.metadata_hash}, of {sorted(hashes)} it is {expected}"
+            f"{group!r}: the hash is {group.metadata_hash}, of {sorted(names)} it is {expected}"
         )
 
 
 class AssignmentConfigsAreCurrent(Invariant):
-    """T13: after a member was heard, targets rest on the settings that the group has now."""
+    """T13: after a heartbeat the target is of the group's current assignment configs."""
 
     def after(self, event: Event) -> None:
-        if (
-            not event.is_request(HEARTBEAT)
-            or event.error is not Errors.NONE
-            or event.request.member_epoch < 0
-        ):
+        if not is_accepted_heartbeat(event):
             return
         group = event.after.groups[event.request.group_id]
         config = event.context.group_configs.of(group.group_id)
-        expected = assignment_configs(config, group.topology)
+        current, expected = dict(group.assignment_configs), assignment_configs(config, group.topology)
         assert group.assignment_configs == expected, (
-            f"{group!r}: targets rest on {dict(group.assignment_configs)}, the settings are {expected}"
+            f"{group!r}: the target is of {current}, the configs are {expected}"
         )
 
 
 class TopologiesAreKept(Invariant):
-    """T8: a group keeps its topology as long as it is there; in mode `kip` the next epoch may replace it. It
-    is validated at its own epoch or not at all."""
+    """T8: a group keeps its topology for its lifetime; in mode `kip` the next epoch may replace it. It is
+    validated at its own epoch or not at all."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
-            own = group.topology.epoch if group.topology is not None else -1
-            assert group.validated_topology_epoch in (-1, own), (
-                f"{group!r}: validated at {group.validated_topology_epoch}, the topology is at {own}"
+            epoch = group.topology.epoch if group.topology is not None else -1
+            assert group.validated_topology_epoch in (-1, epoch), (
+                f"{group!r}: validated at {group.validated_topology_epoch}, the topology is of {epoch}"
             )
             if old is None or event.is_complete or old.topology is None or old.topology == group.topology:
                 continue
-            assert event.runtime.config["konvene.streams.mode"] != KAFKA, f"{name} has another topology"
-            assert own == old.topology.epoch + 1, f"{name} came from topology {old.topology.epoch} to {own}"
+            assert event.runtime.config["konvene.streams.mode"] != KAFKA, f"{name} changed its topology"
+            assert epoch == old.topology.epoch + 1, f"{name}: topology {old.topology.epoch} became {epoch}"
+
+
+TOPIC_STATUSES = {
+    Status.MISSING_SOURCE_TOPICS, Status.INCORRECTLY_PARTITIONED_TOPICS, Status.MISSING_INTERNAL_TOPICS,
+}  # fmt: skip
 
 
 class MissingTopicsAreReported(Invariant):
-    """T10: a group is ready exactly if its members are told of no topics in the way. Sources that are missing
-    are told of first, then what does not fit, then internal topics that are missing.
+    """T10: a group is ready exactly if no problem with topics is reported. Missing source topics are reported
+    first, then incorrect partition counts, then missing internal topics.
 
-    T11: those, and no others, are to be made; nothing that exists is touched."""
+    T11: the missing internal topics, and no others, are created; existing topics are not changed."""
 
     def after(self, event: Event) -> None:
-        if (
-            not event.is_request(HEARTBEAT)
-            or event.error is not Errors.NONE
-            or event.request.member_epoch < 0
-        ):
+        if not is_accepted_heartbeat(event):
             return
-        group, known = event.after.groups[event.request.group_id], event.runtime.topics.by_name
+        group, existing = event.after.groups[event.request.group_id], event.runtime.topics.by_name
         matches = matched_topics(group, event.runtime.topics)
         if matches is None:
             return
         topology: Topology = expand_expressions(group.topology, matches)
-        answer: Any = event.answer
-        in_the_way = {s.status_code for s in answer.status} & {1, 2, 3}
+        response: Any = event.answer
+        reported = {s.status_code for s in response.status} & TOPIC_STATUSES
         ready = group.validated_topology_epoch == topology.epoch
-        assert ready == (not in_the_way), f"{group!r}: ready: {ready}, told: {sorted(in_the_way)}"
-        absent = {name for name in topology.source_topics if name not in known}
+        assert ready == (not reported), f"{group!r}: ready: {ready}, reported: {sorted(reported)}"
+        absent = {name for name in topology.source_topics if name not in existing}
         absent.update(unmatched(group.topology, matches))
-        missing = {name for name in topology.required_topics if name not in known} - absent
-        made = [e.subject for e in event.outcome.effects if e.verb == CREATE_TOPICS] if event.outcome else []
-        assert len(made) <= 1, f"{group!r}: topics are to be made in {len(made)} ways"
+        missing = {name for name in topology.required_topics if name not in existing} - absent
         if absent:
-            assert in_the_way == {Status.MISSING_SOURCE_TOPICS}, f"without {sorted(absent)}: {in_the_way}"
+            assert reported == {Status.MISSING_SOURCE_TOPICS}, f"without {sorted(absent)}: {reported}"
         elif missing:
-            assert in_the_way <= {2, 3}, f"without {sorted(missing)}: {in_the_way}"
-            assert in_the_way, f"without {sorted(missing)} nothing is in the way"
+            assert reported <= TOPIC_STATUSES - {Status.MISSING_SOURCE_TOPICS}, (
+                f"without {sorted(missing)}: {reported}"
+            )
+            assert reported, f"{group!r}: the missing {sorted(missing)} are not reported"
         else:
-            assert in_the_way <= {2}, f"all topics are there, in the way is {in_the_way}"
-        asked = {topic.name: topic.partitions for each in made for topic in each.topics}
-        expected = missing if in_the_way == {3} else set()
-        assert asked.keys() == expected, f"{group!r}: to be made are {sorted(asked)}, not {sorted(expected)}"
-        assert all(count > 0 for count in asked.values()), f"{group!r}: to be made are {asked}"
+            assert reported <= {Status.INCORRECTLY_PARTITIONED_TOPICS}, f"all topics exist: {reported}"
+        creates_missing = reported == {Status.MISSING_INTERNAL_TOPICS}
+        self._check_created(event, group, missing if creates_missing else set())
         if ready:
-            self._fits(topology, known)
+            self._check_partition_counts(topology, existing)
 
-    def _fits(self, topology: Topology, known: Any) -> None:
-        """Each changelog has a partition for each task, and what is joined as many as each other."""
+    def _check_created(self, event: Event, group: StreamsGroup, expected: set[str]) -> None:
+        effects = event.outcome.effects if event.outcome else ()
+        creations = [effect.subject for effect in effects if effect.verb == CREATE_TOPICS]
+        assert len(creations) <= 1, f"{group!r} creates topics with {len(creations)} requests"
+        created = {topic.name: topic.partitions for each in creations for topic in each.topics}
+        assert created.keys() == expected, f"{group!r} creates {sorted(created)}, not {sorted(expected)}"
+        assert all(count > 0 for count in created.values()), f"{group!r} creates {created}"
+
+    def _check_partition_counts(self, topology: Topology, topics: Any) -> None:
+        """Check that each changelog has a partition for each task, and co-partitioned topics equally many."""
         for name, each in topology.subtopologies.items():
-            count = max(known[topic].partitions for topic in sources(each))
+            count = max(topics[topic].partitions for topic in sources(each))
             for changelog in each.state_changelog_topics:
-                found = known[changelog.name].partitions
-                assert found == count, f"{name} has {count} tasks, {changelog.name} {found} partitions"
+                partitions = topics[changelog.name].partitions
+                assert partitions == count, (
+                    f"{name} has {count} tasks, {changelog.name} {partitions} partitions"
+                )
             for joined in each.copartition_groups:
                 names = [each.source_topics[at] for at in joined.source_topics]
                 names += [each.repartition_source_topics[at].name for at in joined.repartition_source_topics]
-                counts = {known[topic].partitions for topic in names}
-                assert len(counts) <= 1, f"{names} are joined, and have {sorted(counts)} partitions"
+                counts = {topics[topic].partitions for topic in names}
+                assert len(counts) <= 1, f"the co-partitioned {names} have {sorted(counts)} partitions"

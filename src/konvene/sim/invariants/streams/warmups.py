@@ -1,10 +1,11 @@
-"""Invariants of warm-ups (KIP-1071): who may have one, how long, and what moves an epoch for it.
+"""Invariants of warm-up tasks (KIP-1071): which members may have one, for how long, and when they bump the
+epoch.
 
-What members report is taken down here once more, from their heartbeats alone: what each said last, and when.
-By that a copy is known to have caught up, or not; of who was not heard since the coordinator was loaded
-nothing is known. So nothing of what the coordinator works out of reports is believed.
+The reports of members are recorded here a second time, from their heartbeats alone: the last one of each
+member, and when it was sent. They show whether a copy of a task has caught up; nothing is known of members
+that have sent no heartbeat since the coordinator loaded its log.
 
-Two coordinators may live beside one another for a while; each has heard what it has heard itself.
+Two coordinators may run at the same time for a while; each has the reports that were sent to it.
 """
 
 from __future__ import annotations
@@ -26,402 +27,433 @@ from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KAFKA
 from konvene.shard import causes
 from konvene.sim.group_runtime import GroupRuntime
-from konvene.sim.invariants.streams.state import Task, new_causes, touched, units, was
+from konvene.sim.invariants.streams.classic_state import FIRST_VERSION_WITH_OFFSETS, STREAM
+from konvene.sim.invariants.streams.decisions import is_accepted_heartbeat, joined_member_id
+from konvene.sim.invariants.streams.state import Task, new_causes, previous_member, touched, units
 from konvene.sim.world.event import Event, Invariant
 
 KINDS = ("streams", "streams-migration")
 
-HEARTBEAT = "StreamsGroupHeartbeat"
-LARGEST = 2**63 - 1
-WAITS = "highly_available"
+UNKNOWN_OFFSET = 2**63 - 1
+"""Offsets from here on are no offsets."""
+HIGHLY_AVAILABLE = "highly_available"
+"""Name of the assignor that uses warm-ups."""
 
 
-class Said(NamedTuple):
-    """What a member reported last."""
+class Report(NamedTuple):
+    """The last report of a member."""
 
     offsets: dict[Task, int]
     ends: dict[Task, int]
-    at_ms: int
+    reported_ms: int
     reports: bool
+    """Whether the member is one that reports task offsets."""
 
 
-class Known:
-    """What one coordinator was told, by member id, of one group."""
+class GroupReports:
+    """The reports of a group's members to one coordinator, by member id."""
 
-    def __init__(self, said: dict[str, Said] | None = None) -> None:
-        self.said = said or {}
+    def __init__(self, by_member: dict[str, Report] | None = None) -> None:
+        self.by_member = by_member or {}
 
     def __repr__(self) -> str:
-        return f"<known of {sorted(self.said)}>"
+        return f"<reports of {sorted(self.by_member)}>"
 
-    def reports(self, group: StreamsGroup, process: str) -> bool:
-        """Whether somebody of the process says how far it is, or may."""
-        mates = [name for name, member in group.members.items() if member.process_id == process]
-        return any(name not in self.said or self.said[name].reports for name in mates)
+    def may_report(self, group: StreamsGroup, process: str) -> bool:
+        """Return True if a member of the process reports task offsets, or may do so."""
+        ids = [member_id for member_id, member in group.members.items() if member.process_id == process]
+        return any(i not in self.by_member or self.by_member[i].reports for i in ids)
 
-    def leave(self, gone: str, group: Any, there: Mapping[str, Member]) -> None:
-        """A member of the group is gone, and its disk is not, where its process has others: what it said last
-        counts as if the one of them that was heard last had said it."""
-        said, member = self.said.pop(gone), group.members.get(gone)
-        mates = [
-            (other.at_ms, name)
-            for name, other in self.said.items()
-            if member is not None and name in there and there[name].process_id == member.process_id
+    def remove(self, removed_id: str, group: Any, remaining: Mapping[str, Member]) -> None:
+        """Remove the report of a member. The state on its disk remains if its process has other members: its
+        offsets are merged into the latest report of those."""
+        report, member = self.by_member.pop(removed_id), group.members.get(removed_id)
+        candidates = [
+            (other.reported_ms, member_id)
+            for member_id, other in self.by_member.items()
+            if member is not None
+            and member_id in remaining
+            and remaining[member_id].process_id == member.process_id
         ]
-        came = (
+        returned = (
             member is not None
             and member.instance_id is not None
-            and any(member.instance_id == other.instance_id for other in there.values())
+            and any(member.instance_id == other.instance_id for other in remaining.values())
         )
-        if came or not mates or not (said.offsets or said.ends):
-            return  # Who is back under another id says itself what there is.
-        name = max(mates)[1]
-        last = self.said[name]
-        older, newer = sorted((said, last), key=lambda each: each.at_ms)
-        self.said[name] = last._replace(offsets=older.offsets | newer.offsets, ends=older.ends | newer.ends)
+        if returned or not candidates or not (report.offsets or report.ends):
+            return  # A static member that returns under another id sends its own report.
+        heir = max(candidates)[1]
+        last = self.by_member[heir]
+        older, newer = sorted((report, last), key=lambda each: each.reported_ms)
+        self.by_member[heir] = last._replace(
+            offsets=older.offsets | newer.offsets, ends=older.ends | newer.ends
+        )
 
-    def caught_up(self, group: StreamsGroup, process: str, task: Task, lag: int) -> bool:
-        """Whether the process is known to be behind by no more; of what it said, the last counts. The end is
-        the one that came with it, or else the largest that anybody told."""
-        told = [
-            (said.at_ms, said.offsets[task], said.ends.get(task, -1))
-            for name, said in self.said.items()
-            if task in said.offsets and name in group.members and group.members[name].process_id == process
+    def has_caught_up(self, group: StreamsGroup, process: str, task: Task, lag: int) -> bool:
+        """Return True if the copy of a task in a process is known to be behind by at most `lag`. The latest
+        report counts; the end offset is the one in it, or else the largest one that any member reported."""
+        reported = [
+            (report.reported_ms, report.offsets[task], report.ends.get(task, -1))
+            for member_id, report in self.by_member.items()
+            if task in report.offsets
+            and member_id in group.members
+            and group.members[member_id].process_id == process
         ]
-        if not told:
+        if not reported:
             return False
-        _, offset, own = max(told)
-        end = (
-            own if own >= 0 else max((s.ends[task] for s in self.said.values() if task in s.ends), default=-1)
-        )
+        _, offset, end = max(reported)
+        if end < 0:
+            end = max((r.ends[task] for r in self.by_member.values() if task in r.ends), default=-1)
         return end >= 0 and end - offset <= lag
 
 
-class Ears:
-    """What each coordinator was told, as the heartbeats come."""
+class ReportRecorder:
+    """Records the reports to each coordinator, event by event."""
 
     def __init__(self) -> None:
-        self._of: WeakKeyDictionary[GroupRuntime, dict[str, Known]] = WeakKeyDictionary()
+        self._by_runtime: WeakKeyDictionary[GroupRuntime, dict[str, GroupReports]] = WeakKeyDictionary()
 
-    def hear(self, event: Event) -> dict[str, Known]:
-        """What the coordinator of the event knows after it, by group."""
-        known = self._of.setdefault(event.runtime, {})
+    def record(self, event: Event) -> dict[str, GroupReports]:
+        """Record the reports of an event; return all reports to its coordinator, by group."""
+        groups = self._by_runtime.setdefault(event.runtime, {})
         if event.kind in ("loaded", "append failed"):
-            known.clear()
-        if event.is_request(HEARTBEAT) and event.changed:
-            self._take_over(event, known)
-        if event.is_request(HEARTBEAT) and event.error is Errors.NONE and event.request.member_epoch >= 0:
-            self._take(event, known.setdefault(event.request.group_id, Known()).said)
+            groups.clear()
+        if event.is_request("StreamsGroupHeartbeat") and event.changed:
+            self._record_upgrade(event, groups)
+        if is_accepted_heartbeat(event):
+            reports = groups.setdefault(event.request.group_id, GroupReports())
+            self._record_heartbeat(event, reports.by_member)
         if event.is_request("JoinGroup") and event.error is Errors.NONE:
-            self._join(event, known)
+            self._record_join(event, groups)
         if isinstance(event.news, EndsFound):
-            self._find(event, known)
+            self._record_ends(event, groups)
         if event.changed:
-            for name in event.before.groups.keys() & known.keys():
+            for name in event.before.groups.keys() & groups.keys():
                 group = event.after.groups.get(name)
-                there: dict[str, Member] = group.members if isinstance(group, StreamsGroup) else {}
-                for gone in sorted(known[name].said.keys() - there.keys()):
-                    known[name].leave(gone, event.before.groups[name], there)
-        return known
+                remaining: dict[str, Member] = group.members if isinstance(group, StreamsGroup) else {}
+                for member_id in sorted(groups[name].by_member.keys() - remaining.keys()):
+                    groups[name].remove(member_id, event.before.groups[name], remaining)
+        return groups
 
-    def _join(self, event: Event, known: dict[str, Known]) -> None:
-        """A member of the classic protocol says how far it is, and nothing of ends. The copies that it was
-        told to have are as far behind as before, until the ends are found."""
-        name, member_id = event.request.group_id, str(getattr(event.answer, "member_id", ""))
+    def _record_join(self, event: Event, groups: dict[str, GroupReports]) -> None:
+        """Record the offsets of a member of the classic protocol, which sends no end offsets. Until they are
+        found, its copies are assumed to lag as much as before."""
+        name, member_id = event.request.group_id, joined_member_id(event)
         group, old = event.after.groups.get(name), event.before.groups.get(name)
         if not isinstance(group, StreamsGroup) or member_id not in group.members:
             return
-        said = known.setdefault(name, Known()).said
+        by_member = groups.setdefault(name, GroupReports()).by_member
         classic = group.members[member_id].classic
-        assert classic is not None, f"{member_id} joined, and speaks the streams protocol"
-        offsets, reports = said_of_offsets(classic.protocols)
-        last, before = said.get(member_id), None
+        assert classic is not None, f"{member_id} sent a JoinGroup, but uses the streams protocol"
+        offsets, reports = reported_offsets(classic.protocols)
+        last, before = by_member.get(member_id), None
         if isinstance(old, StreamsGroup):
-            before = was(old, group.members[member_id])
+            before = previous_member(old, group.members[member_id])
         ends = {}
         if last is not None and before is not None:
             for role, subtopology, partition in before.current.assigned.units():
                 task = subtopology, partition
-                told = task in last.ends and task in last.offsets and task in offsets
-                if role is not Role.ACTIVE and told and last.offsets[task] <= offsets[task]:
+                comparable = task in last.ends and task in last.offsets and task in offsets
+                if role is not Role.ACTIVE and comparable and last.offsets[task] <= offsets[task]:
                     ends[task] = offsets[task] + max(0, last.ends[task] - last.offsets[task])
-        said[member_id] = Said(offsets, ends, event.context.now_ms, reports)
+        by_member[member_id] = Report(offsets, ends, event.context.now_ms, reports)
 
-    def _take_over(self, event: Event, known: dict[str, Known]) -> None:
-        """A classic group has become a streams group: what its members said as they joined last counts."""
+    def _record_upgrade(self, event: Event, groups: dict[str, GroupReports]) -> None:
+        """Record the offsets in the last JoinGroup of each member of a group that became a streams group."""
         name = event.request.group_id
         group, old = event.after.groups.get(name), event.before.groups.get(name)
         if isinstance(old, ClassicGroup) and isinstance(group, StreamsGroup):
-            said = known.setdefault(name, Known()).said
+            by_member = groups.setdefault(name, GroupReports()).by_member
             for member_id in old.members.keys() & group.members.keys():
                 if event.request.instance_id is not None and member_id == event.request.member_id:
-                    continue  # It takes its own place, and says itself what there is.
-                offsets, reports = said_of_offsets(old.members[member_id].protocols)
-                said[member_id] = Said(offsets, {}, event.context.now_ms, reports)
+                    continue  # The static member returns with the streams protocol and its own report.
+                offsets, reports = reported_offsets(old.members[member_id].protocols)
+                by_member[member_id] = Report(offsets, {}, event.context.now_ms, reports)
 
-    def _find(self, event: Event, known: dict[str, Known]) -> None:
-        """Where tasks end came from elsewhere."""
+    def _record_ends(self, event: Event, groups: dict[str, GroupReports]) -> None:
+        """Record the end offsets of changelogs that were found for a member of the classic protocol."""
         wanted = event.news.wanted
         group = event.after.groups.get(wanted.group_id)
         member = group.members.get(wanted.member_id) if isinstance(group, StreamsGroup) else None
-        said = known.get(wanted.group_id, Known()).said.get(wanted.member_id)
-        if member is None or member.classic is None or said is None:
+        report = groups.get(wanted.group_id, GroupReports()).by_member.get(wanted.member_id)
+        if member is None or member.classic is None or report is None:
             return
-        ends = dict(said.ends)
+        ends = dict(report.ends)
         for task, partitions in wanted.tasks:
             ends.pop(task, None)
-            if task in said.offsets and all(each in event.news.ends for each in partitions):
+            if task in report.offsets and all(each in event.news.ends for each in partitions):
                 ends[task] = sum(event.news.ends[each] for each in partitions)
-        known[wanted.group_id].said[wanted.member_id] = said._replace(ends=ends)
+        groups[wanted.group_id].by_member[wanted.member_id] = report._replace(ends=ends)
 
-    def _take(self, event: Event, known: dict[str, Said]) -> None:
-        said: Any = event.request
-        last = known.get(said.member_id)
-        if said.task_offsets:
+    def _record_heartbeat(self, event: Event, by_member: dict[str, Report]) -> None:
+        request: Any = event.request
+        last, joins = by_member.get(request.member_id), request.member_epoch == 0
+        if request.task_offsets:
             reports = True
-        elif said.member_epoch == 0:
-            reports = event.version > 0 and said.task_offsets is not None
+        elif joins:
+            reports = event.version > 0 and request.task_offsets is not None
         else:
             reports = event.version > 0 if last is None else last.reports
-        if said.member_epoch == 0 and said.instance_id is not None:
-            old = event.before.groups.get(said.group_id)
-            mine = old.members.get(said.member_id) if isinstance(old, StreamsGroup) else None
-            if mine is not None and mine.classic is not None:
-                last = None  # It takes its own place with the other protocol.
-        offsets, ends, at_ms, _ = last or Said({}, {}, 0, reports)
-        if said.task_offsets is not None:
-            offsets = _sums(said.task_offsets)
-        if said.task_end_offsets is not None:
-            ends = _sums(said.task_end_offsets)
-        if said.task_offsets is not None or said.task_end_offsets is not None:
-            at_ms = event.context.now_ms
-        known[said.member_id] = Said(offsets, ends, at_ms, reports)
+        if joins and request.instance_id is not None:
+            old = event.before.groups.get(request.group_id)
+            before = old.members.get(request.member_id) if isinstance(old, StreamsGroup) else None
+            if before is not None and before.classic is not None:
+                last = None  # The static member returns with the other protocol.
+        offsets, ends, reported_ms, _ = last or Report({}, {}, 0, reports)
+        if request.task_offsets is not None:
+            offsets = _by_task(request.task_offsets)
+        if request.task_end_offsets is not None:
+            ends = _by_task(request.task_end_offsets)
+        if request.task_offsets is not None or request.task_end_offsets is not None:
+            reported_ms = event.context.now_ms
+        by_member[request.member_id] = Report(offsets, ends, reported_ms, reports)
 
 
-def said_of_offsets(protocols: Iterable[tuple[str, bytes]]) -> tuple[dict[Task, int], bool]:
-    """What a member of the classic protocol said as it joined last of how far it is, and whether it is one
-    that does: that of active tasks says nothing."""
-    said = read_subscription(dict(protocols)["stream"])
-    info = read_subscription_info(said.user_data or b"")
-    return {task: at for task, at in info.offset_sums.items() if at >= 0}, info.version >= 7
+def reported_offsets(protocols: Iterable[tuple[str, bytes]]) -> tuple[dict[Task, int], bool]:
+    """Return the task offsets in the protocols of a member of the classic protocol, without active tasks; and
+    whether its version reports offsets."""
+    subscription = read_subscription(dict(protocols)[STREAM])
+    info = read_subscription_info(subscription.user_data or b"")
+    offsets = {task: offset for task, offset in info.offset_sums.items() if offset >= 0}
+    return offsets, info.version >= FIRST_VERSION_WITH_OFFSETS
 
 
-def _sums(told: Any) -> dict[Task, int]:
-    """Numbers that say nothing are left out."""
-    return {(t.subtopology_id, t.partition): t.offset for t in told if 0 <= t.offset < LARGEST}
+def _by_task(task_offsets: Any) -> dict[Task, int]:
+    """Return valid offsets by task."""
+    return {(t.subtopology_id, t.partition): t.offset for t in task_offsets if 0 <= t.offset < UNKNOWN_OFFSET}
 
 
 class TaskOffsetReportsAreKept(Invariant):
-    """T13: of each member the coordinator knows what it said last of its offsets, when, and whether it is one
-    that says so, and of its disk what members said that are gone; after a load it knows of nobody."""
+    """T13: the coordinator has the last report of each member, with its time, and the offsets of removed
+    members whose process remains. After a load it has no reports."""
 
     def __init__(self) -> None:
-        self.ears = Ears()
+        self.recorder = ReportRecorder()
 
     def after(self, event: Event) -> None:
-        known = self.ears.hear(event)
+        groups = self.recorder.record(event)
         if event.kind == "loaded":
             for group in event.after.groups.values():
                 if isinstance(group, StreamsGroup):
-                    assert not group.reported, f"{group!r} was loaded, and knows of {sorted(group.reported)}"
-        if (
-            not event.is_request(HEARTBEAT)
-            or event.error is not Errors.NONE
-            or event.request.member_epoch < 0
-        ):
+                    ids = sorted(group.reported)
+                    assert not ids, f"{group!r} was loaded with reports of {ids}"
+        if not is_accepted_heartbeat(event):
             return
         group, member_id = event.after.groups[event.request.group_id], event.request.member_id
-        told, kept = known[group.group_id].said[member_id], group.reported.get(member_id)
-        assert kept is not None, f"{group!r}: {member_id} was heard, and nothing is known of it"
-        ours = (_flat(kept.offsets), _flat(kept.end_offsets), kept.reported_ms, kept.reports)
-        assert ours == tuple(told), f"{group!r}: {member_id} said {told}, kept is {ours}"
-        strangers = group.reported.keys() - known[group.group_id].said.keys()
-        assert not strangers, f"{group!r}: something is known of {sorted(strangers)}, who said nothing"
+        by_member = groups[group.group_id].by_member
+        expected, kept = by_member[member_id], group.reported.get(member_id)
+        assert kept is not None, f"{group!r} has no report of {member_id}, which sent a heartbeat"
+        report = (
+            _valid_offsets(kept.offsets),
+            _valid_offsets(kept.end_offsets),
+            kept.reported_ms,
+            kept.reports,
+        )
+        assert report == tuple(expected), f"{group!r}: {member_id} sent {expected}, kept is {report}"
+        unknown = group.reported.keys() - by_member.keys()
+        assert not unknown, f"{group!r} has reports of {sorted(unknown)}, which sent none"
 
 
-def _flat(kept: Any) -> dict[Task, int]:
-    return {(n, p): o for n, told in kept.items() for p, o in told.items() if 0 <= o < LARGEST}
+def _valid_offsets(by_subtopology: Any) -> dict[Task, int]:
+    return {
+        (name, p): offset
+        for name, offsets in by_subtopology.items()
+        for p, offset in offsets.items()
+        if 0 <= offset < UNKNOWN_OFFSET
+    }
 
 
-class _Asked(NamedTuple):
-    """On what a target rests that is worked out elsewhere."""
+class _Request(NamedTuple):
+    """The inputs of a target assignment that is computed in the background."""
 
-    known: Known
+    reports: GroupReports
     before: StreamsGroup
-    """As it was: who was heard then took its next step after the target was asked for."""
+    """The group before the request; the requesting member was reconciled afterwards."""
     group: StreamsGroup
-    waits: bool
+    uses_warmups: bool
 
 
 class WarmupsAreJustified(Invariant):
-    """T4, T5: who is to warm a task up has not caught up, as far as the coordinator was told, and says how
-    far it is, or may; none does where nobody waits.
+    """T4, T5: a member gets a warm-up task only if the assignor uses warm-ups, if its process has not caught
+    up by the reports, and if it reports offsets or may do so.
 
-    T15: where members are waited for, a task with state that somebody runs goes to another process only if
-    that has caught up, or nobody of it says how far it is."""
+    T15: if the assignor uses warm-ups, an active stateful task moves to another process only if that has
+    caught up, or if no member of it reports offsets."""
 
     def __init__(self) -> None:
-        self.ears = Ears()
-        self.asked: dict[tuple[str, int], _Asked] = {}
-        self.offered: Mapping[str, Any] = {}
-        """Which assignors there are, where they are not the usual ones."""
+        self.recorder = ReportRecorder()
+        self.requests: dict[tuple[str, int], _Request] = {}
+        self.assignors: Mapping[str, Any] = {}
+        """The available assignors, if they are not the default ones."""
 
     def after(self, event: Event) -> None:
-        known = self.ears.hear(event)
+        groups = self.recorder.record(event)
         if event.context is not None:
-            self.offered = event.context.task_assignors or {}
+            self.assignors = event.context.task_assignors or {}
         for effect in event.outcome.effects if event.outcome is not None else ():
             if effect.verb == COMPUTE_ASSIGNMENT:
-                name, epoch = effect.subject.group_id, effect.subject.epoch
-                now = Known(dict(known[name].said)) if name in known else Known()
-                group = event.after.groups[name].copy()
-                had = event.before.groups.get(name)
-                before = had.copy() if isinstance(had, StreamsGroup) else StreamsGroup(name)
-                self.asked[name, epoch] = _Asked(now, before, group, _waits(event, group, now, self.offered))
+                self._record_request(event, effect.subject, groups)
         for name, old, group in touched(event):
             if event.is_complete or old is None or old.assignment_epoch == group.assignment_epoch:
                 continue
             if group.assignment_epoch != group.epoch or not group.members or group.state == "NotReady":
                 continue
-            now = known.get(name) or Known()
             if event.kind == "completion":
-                found = self.asked.get((name, group.epoch))
-                if found is None or found.group.members.keys() != group.members.keys():
-                    continue
-                self._look(event, found.before, group, found.known, waits=found.waits)
+                request = self.requests.get((name, group.epoch))
+                if request is not None and request.group.members.keys() == group.members.keys():
+                    self._check_target(event, group, request)
             else:
-                self._look(event, old, group, now, waits=_waits(event, group, now, self.offered))
+                reports = groups.get(name) or GroupReports()
+                uses_warmups = _uses_warmups(event, group, reports, self.assignors)
+                self._check_target(event, group, _Request(reports, old, group, uses_warmups))
 
-    def _look(
-        self, event: Event, old: StreamsGroup, group: StreamsGroup, known: Known, *, waits: bool
-    ) -> None:
+    def _record_request(self, event: Event, subject: Any, groups: dict[str, GroupReports]) -> None:
+        name, epoch = subject.group_id, subject.epoch
+        reports = GroupReports(dict(groups[name].by_member)) if name in groups else GroupReports()
+        group, before = event.after.groups[name].copy(), event.before.groups.get(name)
+        old = before.copy() if isinstance(before, StreamsGroup) else StreamsGroup(name)
+        uses_warmups = _uses_warmups(event, group, reports, self.assignors)
+        self.requests[name, epoch] = _Request(reports, old, group, uses_warmups)
+
+    def _check_target(self, event: Event, group: StreamsGroup, request: _Request) -> None:
         assert group.topology is not None
         configs = read_configs(group.assignment_configs)
-        warming = list(_given(group, Role.WARMUP))
-        assert waits or not warming, f"{group!r}: nobody is waited for, and to warm up are {warming}"
-        stale = event.runtime.config["konvene.streams.mode"] != KAFKA and any(
-            member.topology_epoch != group.topology_epoch for member in group.members.values()
+        lag, reports = configs.acceptable_recovery_lag, request.reports
+        warmups = list(_target_tasks(group, Role.WARMUP))
+        assert request.uses_warmups or not warmups, (
+            f"{group!r}: the assignor uses no warm-ups, but the target has {warmups}"
         )
-        for member_id, task in [] if stale else warming:
+        if event.runtime.config["konvene.streams.mode"] != KAFKA and any(
+            member.topology_epoch != group.topology_epoch for member in group.members.values()
+        ):
+            return  # Members with an older topology keep their tasks.
+        for member_id, task in warmups:
             process = group.members[member_id].process_id
-            behind = not known.caught_up(group, process, task, configs.acceptable_recovery_lag)
-            assert behind, f"{group!r}: {member_id} is to warm up {task}, and has caught up"
-            says = known.reports(group, process)
-            assert says, f"{group!r}: {member_id} is to warm up {task}, and says not how far it is"
-        if not stale and waits and configs.num_warmup_replicas and old.topology == group.topology:
-            self._moves(old, group, known, configs.acceptable_recovery_lag)
+            caught_up = reports.has_caught_up(group, process, task, lag)
+            assert not caught_up, f"{group!r}: {member_id} is to warm up {task}, but has caught up"
+            may_report = reports.may_report(group, process)
+            assert may_report, f"{group!r}: {member_id} is to warm up {task}, but reports no offsets"
+        same_topology = request.before.topology == group.topology
+        if request.uses_warmups and configs.num_warmup_replicas and same_topology:
+            self._check_moves(request.before, group, reports, lag)
 
-    def _moves(self, old: StreamsGroup, group: StreamsGroup, known: Known, lag: int) -> None:
+    def _check_moves(self, old: StreamsGroup, group: StreamsGroup, reports: GroupReports, lag: int) -> None:
         assert group.topology is not None
         owners = {}
         for member in group.members.values():
-            before = was(old, member)
+            before = previous_member(old, member)
             if before is not None:
-                had = before.current.assigned.active
-                owners.update({(n, p): member for n, some in had.items() for p in some})
-        for member_id, task in _given(group, Role.ACTIVE):
-            owner, new = owners.get(task), group.members[member_id]
-            if owner is None or owner.process_id == new.process_id or not group.topology.is_stateful(task[0]):
+                active = before.current.assigned.active
+                owners.update({(name, p): member for name, partitions in active.items() for p in partitions})
+        for member_id, task in _target_tasks(group, Role.ACTIVE):
+            owner, process = owners.get(task), group.members[member_id].process_id
+            if owner is None or owner.process_id == process or not group.topology.is_stateful(task[0]):
                 continue
-            may = known.caught_up(group, new.process_id, task, lag) or not known.reports(
-                group, new.process_id
+            allowed = reports.has_caught_up(group, process, task, lag)
+            allowed = allowed or not reports.may_report(group, process)
+            assert allowed, (
+                f"{group!r}: {task} moves from {owner.member_id} to {member_id}, which has not caught up"
             )
-            assert may, f"{group!r}: {task} goes from {owner.member_id} to {member_id}, who is behind"
 
 
 class CaughtUpWarmupsBumpEpochs(Invariant):
-    """T5, T13: a warm-up that is heard to have caught up moves the epoch, and it is told why; what is in vain
-    does as well. That something warms up is no reason by itself."""
+    """T5, T13: a report that shows that a warm-up has caught up bumps the epoch, with that cause; so does a
+    warm-up whose process reports no offsets. A warm-up in progress is no cause."""
 
     def __init__(self) -> None:
-        self.ears = Ears()
+        self.recorder = ReportRecorder()
 
     def after(self, event: Event) -> None:
-        known = self.ears.hear(event)
+        groups = self.recorder.record(event)
         for name, old, group in touched(event):
             if event.is_complete or old is None:
                 continue
-            now = known.get(name) or Known()
+            reports = groups.get(name) or GroupReports()
             lag = event.runtime.group_configs.of(name)["streams.acceptable.recovery.lag"]
-            done, vain = self._ended(old, group, now, lag), self._in_vain(old, group, now)
-            why = {cause.kind for cause in new_causes(event, old, group)}
-            if causes.WARMUP_CAUGHT_UP in why:
-                assert done, f"{group!r} moved for a copy that has caught up, and there is none"
-            elif (
-                group.epoch > old.epoch
-                and why == {causes.MEMBER_METADATA_CHANGED}
-                and not self._news(old, group)
-            ):
-                assert vain, f"{group!r} moved for what a member says of itself, and it says nothing"
-            self._must(event, old, group, done, vain)
+            caught_up = [
+                (member_id, task)
+                for member_id, task in _current_warmups(old, group)
+                if reports.has_caught_up(group, group.members[member_id].process_id, task, lag)
+            ]
+            silent = self._silent_members(old, group, reports)
+            kinds = {cause.kind for cause in new_causes(event, old, group)}
+            if causes.WARMUP_CAUGHT_UP in kinds:
+                assert caught_up, f"{group!r}: the epoch moved for a warm-up, but none has caught up"
+            elif group.epoch > old.epoch and kinds == {causes.MEMBER_METADATA_CHANGED}:
+                assert silent or self._metadata_changed(old, group), (
+                    f"{group!r}: the epoch moved for changed metadata, but none changed"
+                )
+            self._check_bump(event, old, group, caught_up, silent)
 
-    def _must(
-        self, event: Event, old: StreamsGroup, group: StreamsGroup, done: list[Any], vain: list[Any]
+    def _check_bump(
+        self,
+        event: Event,
+        old: StreamsGroup,
+        group: StreamsGroup,
+        caught_up: list[tuple[str, Task]],
+        silent: list[str],
     ) -> None:
-        if (
-            not event.is_request(HEARTBEAT)
-            or event.error is not Errors.NONE
-            or event.request.member_epoch < 0
-        ):
+        """Check that an accepted heartbeat without a new epoch did not have to bump it."""
+        if not is_accepted_heartbeat(event) or event.request.group_id != group.group_id:
             return
-        if event.request.group_id != group.group_id or group.state == "NotReady" or group.soft.computing:
+        if group.state == "NotReady" or group.soft.computing:
             return
         if old.epoch != group.epoch or old.assignment_epoch != group.epoch:
             return
         if event.request.member_epoch == 0:
-            return  # One that takes its own place is looked at when it is heard next.
-        said: Any = event.request
-        told = {
+            return  # The reports of a returning static member count from its next heartbeat on.
+        request: Any = event.request
+        reported = {
             (t.subtopology_id, t.partition)
-            for t in (*(said.task_offsets or ()), *(said.task_end_offsets or ()))
+            for t in (*(request.task_offsets or ()), *(request.task_end_offsets or ()))
         }
-        heard = [(i, task) for i, task in done if i == said.member_id or task in told]
-        assert not heard, f"{group!r}: {heard} have caught up, and its epoch stays"
-        process = group.members[said.member_id].process_id
-        idle = [i for i in vain if group.members[i].process_id == process]
-        assert not idle, f"{group!r}: {idle} warm up, nobody hears how far, and its epoch stays"
+        ignored = [(i, task) for i, task in caught_up if i == request.member_id or task in reported]
+        assert not ignored, f"{group!r}: {ignored} have caught up, but the epoch did not move"
+        process = group.members[request.member_id].process_id
+        idle = [i for i in silent if group.members[i].process_id == process]
+        assert not idle, f"{group!r}: {idle} warm up without reports, but the epoch did not move"
 
-    def _news(self, old: StreamsGroup, group: StreamsGroup) -> bool:
-        """Whether a member is described in other words."""
-        both = [(before, m) for m in group.members.values() if (before := was(old, m)) is not None]
-        return any(replace(m, current=before.current) != before for before, m in both)
+    def _metadata_changed(self, old: StreamsGroup, group: StreamsGroup) -> bool:
+        pairs = [
+            (before, m) for m in group.members.values() if (before := previous_member(old, m)) is not None
+        ]
+        return any(replace(m, current=before.current) != before for before, m in pairs)
 
-    def _ended(
-        self, old: StreamsGroup, group: StreamsGroup, known: Known, lag: int
-    ) -> list[tuple[str, Task]]:
-        return [(i, task) for i, task in _warm(old, group) if self._is(known, group, i, task, lag)]
-
-    def _is(self, known: Known, group: StreamsGroup, member_id: str, task: Task, lag: int) -> bool:
-        return known.caught_up(group, group.members[member_id].process_id, task, lag)
-
-    def _in_vain(self, old: StreamsGroup, group: StreamsGroup, known: Known) -> list[str]:
-        ids = dict.fromkeys(member_id for member_id, _ in _warm(old, group))
-        return [i for i in ids if not known.reports(group, group.members[i].process_id)]
+    def _silent_members(self, old: StreamsGroup, group: StreamsGroup, reports: GroupReports) -> list[str]:
+        """Return the members that warm up tasks and whose process reports no offsets."""
+        ids = dict.fromkeys(member_id for member_id, _ in _current_warmups(old, group))
+        return [i for i in ids if not reports.may_report(group, group.members[i].process_id)]
 
 
-def _warm(old: StreamsGroup, group: StreamsGroup) -> Iterator[tuple[str, Task]]:
-    """What members warm up that are meant to."""
+def _current_warmups(old: StreamsGroup, group: StreamsGroup) -> Iterator[tuple[str, Task]]:
+    """Yield the warm-ups that members had before an event and that are in their target."""
     for member_id, member in old.members.items():
         if member_id in group.members:
-            given = old.target_of(member_id).warmup
-            for name, some in member.current.assigned.warmup.items():
-                yield from ((member_id, (name, p)) for p in some if p in given.get(name, ()))
+            target = old.target_of(member_id).warmup
+            for name, partitions in member.current.assigned.warmup.items():
+                yield from ((member_id, (name, p)) for p in partitions if p in target.get(name, ()))
 
 
-def _given(group: StreamsGroup, role: Role) -> Iterator[tuple[str, Task]]:
+def _target_tasks(group: StreamsGroup, role: Role) -> Iterator[tuple[str, Task]]:
+    """Yield the tasks of a role in all targets."""
     for member_id, target in group.targets.items():
         for each, name, partition in sorted(units(target)):
             if each is role:
                 yield member_id, (name, partition)
 
 
-def _waits(event: Event, group: StreamsGroup, known: Known, offered: Mapping[str, Any]) -> bool:
-    """Whether the group's assignor is the one that has tasks warmed up: it is chosen, or nobody chose one,
-    and somebody may say how far it is."""
+def _uses_warmups(
+    event: Event, group: StreamsGroup, reports: GroupReports, assignors: Mapping[str, Any]
+) -> bool:
+    """Return True if the group's assignor uses warm-ups: if it is configured, or by default if the topology
+    has state and a member may report offsets."""
     config = event.runtime.group_configs.of(group.group_id)
     name, topology = config["streams.assignor.name"], group.topology
     if name is None and config["streams.num.warmup.replicas"] > 0 and topology is not None:
-        has_state = any(map(topology.is_stateful, topology.subtopologies))
-        somebody = any(i not in known.said or known.said[i].reports for i in group.members)
-        name = WAITS if has_state and somebody else None
-    return name == WAITS if name in offered or not offered else next(iter(offered)) == WAITS
+        stateful = any(map(topology.is_stateful, topology.subtopologies))
+        by_member = reports.by_member
+        may_report = any(i not in by_member or by_member[i].reports for i in group.members)
+        name = HIGHLY_AVAILABLE if stateful and may_report else None
+    if name in assignors or not assignors:
+        return bool(name == HIGHLY_AVAILABLE)
+    return next(iter(assignors)) == HIGHLY_AVAILABLE

@@ -1,0 +1,56 @@
+"""What members of the classic protocol send and receive as instances of a Kafka Streams application, decoded
+from the user data of their subscriptions and assignments. This module has no `KINDS`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from konvene.client.consumer.protocol import Assigned, Subscription, read_assignment, read_subscription
+from konvene.codec.errors import CodecError
+from konvene.groups.classic.group import Member
+from konvene.groups.streams.classic.user_data import (
+    AssignmentInfo,
+    SubscriptionInfo,
+    UserDataError,
+    read_assignment_info,
+    read_subscription_info,
+)
+
+STREAM = "stream"
+"""Name of the protocol of Kafka Streams in the classic protocol."""
+FIRST_VERSION_THAT_REJOINS = 9
+"""Of user data: clients of earlier versions fail if a JoinGroup is answered with REBALANCE_IN_PROGRESS."""
+FIRST_VERSION_WITH_OFFSETS = 7
+"""Of user data."""
+SHUTDOWN_REQUESTED = 4
+"""Error code in user data: a shutdown is requested."""
+
+
+class ClassicState(NamedTuple):
+    """What a classic member sent with its last JoinGroup, and what its leader assigned to it."""
+
+    subscription: Subscription
+    info: SubscriptionInfo
+    assigned: AssignmentInfo
+
+
+def read_classic_state(member: Member) -> ClassicState | None:
+    """Decode the state of a classic member; None if it cannot be decoded or has named topologies."""
+    try:
+        subscription = read_subscription(dict(member.protocols)[STREAM])
+        info = read_subscription_info(subscription.user_data or b"")
+        assigned = read_info(read_assignment(member.assignment))
+    except (CodecError, UserDataError, KeyError):
+        return None
+    if info.named_topologies or assigned is None:
+        return None
+    return ClassicState(subscription, info, assigned)
+
+
+def read_info(assignment: Assigned) -> AssignmentInfo | None:
+    """Decode the user data of an assignment; None if there is none. Raises `UserDataError`."""
+    partitions = tuple((p.topic, p.partition) for p in assignment.partitions)
+    if assignment.user_data:
+        return read_assignment_info(assignment.user_data, partitions)
+    return None if partitions else AssignmentInfo(1, 1)
