@@ -57,8 +57,8 @@ def assigns_running_tasks(m: Patch) -> None:
 
 
 def treats_a_missing_report_as_revocation(m: Patch) -> None:
-    sound: Any = current_assignment._still_has
-    m.setattr(current_assignment, "_still_has", lambda owned, held: owned is not None and sound(owned, held))
+    sound: Any = current_assignment._owns_any
+    m.setattr(current_assignment, "_owns_any", lambda owned, held: owned is not None and sound(owned, held))
 
 
 def never_assigns_unreleased_tasks(m: Patch) -> None:

@@ -57,7 +57,7 @@ from konvene.sim.invariants.share import (
     ShareGroupsAreStored,
     ShareMembersHaveTheirTarget,
     StaleHeartbeatsAreFenced,
-    as_logged,
+    durable_part,
 )
 from konvene.sim.model_check.group_model import (
     GROUP,
@@ -352,7 +352,7 @@ class ShareGroupModel(GroupModel):
                     "OnlyEmptyGroupsAreAltered", f"{state.group!r}: {kind} is answered {started}"
                 )
             if rejected:
-                if as_logged(after.group) != as_logged(state.group):
+                if durable_part(after.group) != durable_part(state.group):
                     raise InvariantViolation(
                         "OnlyEmptyGroupsAreAltered", f"{kind} is rejected, but changed {after.group}"
                     )
