@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
 from konvene.broker.groups import internal_topic_warnings
 from konvene.errors import Errors
@@ -45,26 +45,26 @@ def joins(
     )  # fmt: skip
 
 
-async def there_is(client: Asking, **configs: str) -> None:
+async def there_is(client: BrokerClient, **configs: str) -> None:
     """Coordinators, a topic to read, and a changelog with these settings."""
     await client.broker.groups.make_ready()
     await client.broker.groups.loaded()
     await client.topic("orders", 2)
     told = tuple(CreatableTopicConfig(name=k.replace("_", "."), value=v) for k, v in configs.items())
     made = CreatableTopic(name=CHANGELOG, num_partitions=2, replication_factor=1, configs=told)
-    answer = await client.ask(CreateTopicsRequest(topics=(made,)))
+    answer = await client.send(CreateTopicsRequest(topics=(made,)))
     assert answer.topics[0].error_code == Errors.NONE
 
 
-async def alter(client: Asking, name: str, value: str | None, operation: int = SET) -> None:
+async def alter(client: BrokerClient, name: str, value: str | None, operation: int = SET) -> None:
     setting = AlterableConfig(name=name, config_operation=operation, value=value)
     resource = AlterConfigsResource(resource_type=TOPIC, resource_name=CHANGELOG, configs=(setting,))
-    answer = await client.ask(IncrementalAlterConfigsRequest(resources=(resource,)))
+    answer = await client.send(IncrementalAlterConfigsRequest(resources=(resource,)))
     assert answer.responses[0].error_code == Errors.NONE
 
 
-async def join(client: Asking, request: StreamsGroupHeartbeatRequest) -> None:
-    assert (await client.ask(request, 1)).error_code == Errors.NONE
+async def join(client: BrokerClient, request: StreamsGroupHeartbeatRequest) -> None:
+    assert (await client.send(request, 1)).error_code == Errors.NONE
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -77,7 +77,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_what_differs_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """However many join; and for each group that wants it otherwise."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await there_is(client, cleanup_policy="delete")
         wanted = (("cleanup.policy", "compact"), ("retention.ms", "5"))
         await join(client, joins(*wanted, replicas=3))
@@ -95,13 +95,13 @@ def test_what_differs_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
             f"group h: Topic {CHANGELOG} has cleanup.policy=delete; the topology requires compact"
         ]
 
-    told(tmp_path, story, AT_ONCE)
+    run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
 def test_a_topic_as_it_is_wanted_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Also where a default says so, or the topology says it in other words."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await there_is(client, cleanup_policy="compact,delete")
         await join(
             client,
@@ -111,13 +111,13 @@ def test_a_topic_as_it_is_wanted_is_no_news(tmp_path: Path, caplog: pytest.LogCa
         )
         assert said(caplog) == []
 
-    told(tmp_path, story, AT_ONCE)
+    run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
 def test_what_is_altered_is_said_when_it_is_altered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What was mended and is altered again is said again; what concerns no group is not."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await there_is(client, cleanup_policy="compact")
         await join(client, joins(("cleanup.policy", "compact")))
         assert said(caplog) == []
@@ -131,7 +131,7 @@ def test_what_is_altered_is_said_when_it_is_altered(tmp_path: Path, caplog: pyte
             await alter(client, "cleanup.policy", "compact")
             assert said(caplog) == []
 
-    told(tmp_path, story, AT_ONCE)
+    run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
 def test_what_was_said_of_very_many_groups_is_forgotten(
@@ -140,11 +140,11 @@ def test_what_was_said_of_very_many_groups_is_forgotten(
     """And may be said again, rather than be kept for ever."""
     monkeypatch.setattr(internal_topic_warnings, "MAX_GROUPS", 1)
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await there_is(client, cleanup_policy="delete")
         for group in ("g", "h"):
             await join(client, joins(("cleanup.policy", "compact"), group=group))
         assert len(said(caplog)) == 2
         assert repr(client.broker.groups.internal_topic_warnings) == "<internal topic warnings of 1 groups>"
 
-    told(tmp_path, story, AT_ONCE)
+    run_with_broker(tmp_path, scenario, AT_ONCE)

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 from tests.client.streams.test_members import EVERY, WORDS, Room, room
 
 from konvene.broker.handlers import streams_group_heartbeat
@@ -138,7 +138,7 @@ def test_what_is_refused_says_what_to_do(tmp_path: Path) -> None:
 def test_the_next_topology_is_authorised_as_the_first(tmp_path: Path) -> None:
     """Who may not see a topic that it names is told so, and the group's topology is as it was."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await client.broker.groups.make_ready()
         await client.broker.groups.loaded()
         await client.topic("lines", 2)
@@ -146,12 +146,12 @@ def test_the_next_topology_is_authorised_as_the_first(tmp_path: Path) -> None:
             group_id="app", member_id="m", rebalance_timeout_ms=60_000, process_id="p",
             topology=WORDS.to_message(), active_tasks=(), standby_tasks=(), warmup_tasks=(),
         )  # fmt: skip
-        assert (await client.ask(request, 1)).error_code == Errors.NONE
+        assert (await client.send(request, 1)).error_code == Errors.NONE
         after = request.replace(member_id="n", topology=PAIRS._replace(epoch=1).to_message())
         asked_about: list[str] = []
 
         async def epoch() -> int:
-            (group,) = (await client.ask(StreamsGroupDescribeRequest(group_ids=("app",)), 1)).groups
+            (group,) = (await client.send(StreamsGroupDescribeRequest(group_ids=("app",)), 1)).groups
             return int(group.topology.epoch)
 
         def asked(call: RequestContext, operation: object, what: object) -> bool:
@@ -164,7 +164,7 @@ def test_the_next_topology_is_authorised_as_the_first(tmp_path: Path) -> None:
         assert refused.error_code == Errors.TOPIC_AUTHORIZATION_FAILED
         assert NEXT_TOPICS & set(asked_about)
         assert await epoch() == 0
-        assert (await client.ask(after, 1)).error_code == Errors.NONE
+        assert (await client.send(after, 1)).error_code == Errors.NONE
         assert await epoch() == 1
 
-    told(tmp_path, story, KIP)
+    run_with_broker(tmp_path, scenario, KIP)

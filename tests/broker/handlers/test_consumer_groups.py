@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
 from konvene.broker.net.frames import routes
 from konvene.broker.net.router import HANDLERS as FILES
@@ -76,7 +76,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return core
 
 
-async def ready(client: Asking) -> Coordinator:
+async def ready(client: BrokerClient) -> Coordinator:
     await client.broker.groups.make_ready()
     await client.broker.groups.loaded()
     found = client.broker.groups.of("g")
@@ -84,8 +84,8 @@ async def ready(client: Asking) -> Coordinator:
     return found
 
 
-async def codes(client: Asking) -> list[int]:
-    beat, groups = await client.ask(BEAT), (await client.ask(DESCRIBE)).groups
+async def codes(client: BrokerClient) -> list[int]:
+    beat, groups = await client.send(BEAT), (await client.send(DESCRIBE)).groups
     assert [group.group_id for group in groups] == ["g", "h"]
     return [beat.error_code, *(group.error_code for group in groups)]
 
@@ -93,78 +93,78 @@ async def codes(client: Asking) -> list[int]:
 def test_the_settings_may_leave_the_protocol_out(tmp_path: Path, core: dict[str, Any]) -> None:
     """Then nobody is asked, whatever the feature's level."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await ready(client)
         assert await codes(client) == [NO, NO, NO]
         assert core["seen"] == []
 
-    told(tmp_path, story, {"group.coordinator.rebalance.protocols": "classic"})
+    run_with_broker(tmp_path, scenario, {"group.coordinator.rebalance.protocols": "classic"})
 
 
 def test_the_feature_turns_it_on_and_off(tmp_path: Path) -> None:
     """At once, and for who was just answered as well."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await ready(client)
         assert await codes(client) == [NONE, NONE, NONE]
         for update, expected in ((OFF, NO), (ON, NONE)):
-            answer = await client.ask(UpdateFeaturesRequest(feature_updates=(update,)))
+            answer = await client.send(UpdateFeaturesRequest(feature_updates=(update,)))
             assert answer.error_code == NONE
             assert await codes(client) == [expected] * 3
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_where_nobody_coordinates_each_is_told_so(tmp_path: Path) -> None:
     """Before there is a coordinator, and while it reads its log."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         assert await codes(client) == [Errors.NOT_COORDINATOR] * 3
         await ready(client)
         for coordinator in client.broker.groups.all():
             coordinator.reload(60_000)
         assert await codes(client) == [Errors.COORDINATOR_LOAD_IN_PROGRESS] * 3
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_a_member_that_has_no_id_may_be_given_one(tmp_path: Path, core: dict[str, Any]) -> None:
     """Another one each time, in Kafka's text; who has one does not make the broker throw dice."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await ready(client)
         join = BEAT.replace(member_id="", member_epoch=0)
         for request in (join, join, BEAT):
-            await client.ask(request, 0)
+            await client.send(request, 0)
         (one,), (two,), none = (context.fresh_ids for context in core["seen"])
         assert one != two
         assert str(Uuid.parse(one)) == one
         assert none == ()
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_a_description_tells_what_may_be_done(tmp_path: Path, core: dict[str, Any]) -> None:
     """Where it is asked for, and where there is a group."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await ready(client)
-        plain = (await client.ask(DESCRIBE)).groups[0]
-        full = (await client.ask(DESCRIBE.replace(include_authorized_operations=True))).groups[0]
+        plain = (await client.send(DESCRIBE)).groups[0]
+        full = (await client.send(DESCRIBE.replace(include_authorized_operations=True))).groups[0]
         assert plain.authorized_operations == -(1 << 31)
         assert full.authorized_operations > 0
         gone = DescribedGroup(group_id="g", error_code=Errors.GROUP_ID_NOT_FOUND)
         core["described"] = lambda request, context: ConsumerGroupDescribeResponse(groups=(gone,))
         (group,) = (
-            await client.ask(
+            await client.send(
                 ConsumerGroupDescribeRequest(group_ids=("g",), include_authorized_operations=True)
             )
         ).groups
         assert (group.error_code, group.authorized_operations) == (Errors.GROUP_ID_NOT_FOUND, -(1 << 31))
-        (nameless,) = (await client.ask(ConsumerGroupDescribeRequest(group_ids=("",)))).groups
+        (nameless,) = (await client.send(ConsumerGroupDescribeRequest(group_ids=("",)))).groups
         assert nameless.error_code == Errors.INVALID_GROUP_ID
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_who_may_not_is_told_what_it_is_about(
 
     core["described"] = described
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await ready(client)
         table = routes(
             {k: FILES[k] for k in (68, 69)},
@@ -206,7 +206,7 @@ def test_who_may_not_is_told_what_it_is_about(
                 "The group has described topic(s) that the client is not authorized to describe."
             )
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_a_repeated_heartbeat_is_answered_unread_until_anything_changes(
@@ -218,14 +218,14 @@ def test_a_repeated_heartbeat_is_answered_unread_until_anything_changes(
     monkeypatch.setattr(shard.GroupShard, "cacheable", lambda _shard, *asked: same)
     monkeypatch.setattr(shard.GroupShard, "is_current", lambda _shard, value: value is held)
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         coordinator = await ready(client)
 
         async def read() -> int:
             """How many of three heartbeats are read."""
             before = len(core["seen"])
             for _ in range(3):
-                assert (await client.ask(BEAT)).error_code == NONE
+                assert (await client.send(BEAT)).error_code == NONE
             return len(core["seen"]) - before
 
         assert [await read(), await read()] == [1, 0]
@@ -236,11 +236,11 @@ def test_a_repeated_heartbeat_is_answered_unread_until_anything_changes(
         assert [await read(), await read()] == [1, 0]
         await client.drop("t")
         assert [await read(), await read()] == [1, 0]
-        await client.ask(IncrementalAlterConfigsRequest(resources=(group,)))
+        await client.send(IncrementalAlterConfigsRequest(resources=(group,)))
         assert [await read(), await read()] == [1, 0]
-        await client.ask(UpdateFeaturesRequest(feature_updates=(OFF,)))
-        assert (await client.ask(BEAT)).error_code == NO
-        await client.ask(UpdateFeaturesRequest(feature_updates=(ON,)))
+        await client.send(UpdateFeaturesRequest(feature_updates=(OFF,)))
+        assert (await client.send(BEAT)).error_code == NO
+        await client.send(UpdateFeaturesRequest(feature_updates=(ON,)))
         assert [await read(), await read()] == [1, 0]
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)

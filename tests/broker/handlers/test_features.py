@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
 from konvene.cluster.catalogue import Catalogue
 from konvene.configs import BrokerConfig
@@ -135,42 +135,42 @@ def test_level_0_is_no_level_and_older_clients_do_not_hear_of_it(tmp_path: Path)
 
     known = {MV, GV, SV, SHARE, TV}
 
-    async def features(client: Asking, version: int) -> tuple[set[str], dict[str, int]]:
+    async def features(client: BrokerClient, version: int) -> tuple[set[str], dict[str, int]]:
         asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
-        response = await client.ask(asked, version)
+        response = await client.send(asked, version)
         ranges = {f.name for f in response.supported_features}
         return ranges, {f.name: f.max_version_level for f in response.finalized_features}
 
-    async def first(client: Asking) -> None:
+    async def first(client: BrokerClient) -> None:
         assert await features(client, 4) == (known, {MV: 33, GV: 1, SV: 1, SHARE: 2, TV: 2})
         assert await features(client, 3) == ({MV}, {MV: 33, GV: 1, SV: 1, SHARE: 2, TV: 2})
-        assert (await client.ask(request((GV, 0, DOWN)))).error_code == Errors.NONE
+        assert (await client.send(request((GV, 0, DOWN)))).error_code == Errors.NONE
         assert await features(client, 4) == (known, {MV: 33, SV: 1, SHARE: 2, TV: 2})
 
-    async def second(client: Asking) -> None:
+    async def second(client: BrokerClient) -> None:
         assert await features(client, 3) == ({MV}, {MV: 33, SV: 1, SHARE: 2, TV: 2})
 
-    told(tmp_path, first)
-    told(tmp_path, second)
+    run_with_broker(tmp_path, first)
+    run_with_broker(tmp_path, second)
 
 
 def test_clients_hear_of_it_and_it_lasts(tmp_path: Path) -> None:
     """ApiVersions tells the new level at once, and after a restart."""
 
-    async def level(client: Asking) -> int:
+    async def level(client: BrokerClient) -> int:
         asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
-        (feature,) = [f for f in (await client.ask(asked)).finalized_features if f.name == MV]
+        (feature,) = [f for f in (await client.send(asked)).finalized_features if f.name == MV]
         return int(feature.max_version_level)
 
-    async def first(client: Asking) -> None:
+    async def first(client: BrokerClient) -> None:
         client.broker.catalogue.state.features[MV] = 31
         assert await level(client) == 31
-        response = await client.ask(request((MV, 30, DOWN)))
+        response = await client.send(request((MV, 30, DOWN)))
         assert response.error_code == Errors.NONE
         assert await level(client) == 30
 
-    async def second(client: Asking) -> None:
+    async def second(client: BrokerClient) -> None:
         assert await level(client) == 30
 
-    told(tmp_path, first)
-    told(tmp_path, second)
+    run_with_broker(tmp_path, first)
+    run_with_broker(tmp_path, second)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
 from konvene.codec.batches import batches
 from konvene.codec.uuid import ZERO_UUID, Uuid
@@ -48,10 +48,10 @@ def brief(response: FetchResponse) -> list[tuple[int, int, int]]:
 def test_records_and_watermarks(tmp_path: Path) -> None:
     """By id and by name; a partition that is at its end gives none."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t", 2)
         client.write("t", b"a", b"b")
-        answer = await client.ask(fetch(topic, part(0), part(1)))
+        answer = await client.send(fetch(topic, part(0), part(1)))
         assert brief(answer) == [(0, 0, 2), (1, 0, 0)]
         first = answer.responses[0].partitions[0]
         assert (first.high_watermark, first.last_stable_offset, first.log_start_offset) == (2, 2, 0)
@@ -60,15 +60,15 @@ def test_records_and_watermarks(tmp_path: Path) -> None:
             topics=(FetchTopic(topic="t", partitions=(part(0),)),), min_bytes=1, max_bytes=1 << 20
         )
         for version in (4, 7, 12):
-            assert brief(await client.ask(named, version)) == [(0, 0, 2)]
+            assert brief(await client.send(named, version)) == [(0, 0, 2)]
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
     """Each partition by itself, at once, and with the error that Kafka gives."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
         client.write("t", b"a")
         cases = {
@@ -78,43 +78,43 @@ def test_what_is_refused(tmp_path: Path) -> None:
             Errors.UNKNOWN_SERVER_ERROR: part(0, partition_max_bytes=-1),
         }
         for error, asked in cases.items():
-            answer = await client.ask(fetch(topic, asked, max_wait_ms=60_000))
+            answer = await client.send(fetch(topic, asked, max_wait_ms=60_000))
             assert brief(answer) == [(asked.partition, error, 0)]
             told_ = answer.responses[0].partitions[0]
             assert (told_.high_watermark, told_.log_start_offset) == (-1, -1)
-        assert brief(await client.ask(fetch(NOBODY, part()))) == [(0, Errors.UNKNOWN_TOPIC_ID, 0)]
-        assert brief(await client.ask(fetch(ZERO_UUID, part()))) == [(0, Errors.UNKNOWN_TOPIC_ID, 0)]
+        assert brief(await client.send(fetch(NOBODY, part()))) == [(0, Errors.UNKNOWN_TOPIC_ID, 0)]
+        assert brief(await client.send(fetch(ZERO_UUID, part()))) == [(0, Errors.UNKNOWN_TOPIC_ID, 0)]
         hidden = FetchRequest(topics=(FetchTopic(topic="__cluster_metadata", partitions=(part(),)),))
-        assert brief(await client.ask(hidden, 12)) == [(0, Errors.UNKNOWN_TOPIC_OR_PARTITION, 0)]
+        assert brief(await client.send(hidden, 12)) == [(0, Errors.UNKNOWN_TOPIC_OR_PARTITION, 0)]
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_numbers_that_make_no_sense_are_answered_as_by_kafka(tmp_path: Path) -> None:
     """A negative limit fails where there is something to read; an isolation level that is none, always."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
         wrong = fetch(topic, part(partition_max_bytes=-1)), fetch(topic, part(), max_bytes=-1)
         for asked in wrong:
-            assert brief(await client.ask(asked)) == [(0, Errors.NONE, 0)]
+            assert brief(await client.send(asked)) == [(0, Errors.NONE, 0)]
         client.write("t", b"a")
         for asked in wrong:
-            assert brief(await client.ask(asked)) == [(0, Errors.UNKNOWN_SERVER_ERROR, 0)]
-        answer = await client.ask(fetch(topic, part(0), isolation_level=2))
+            assert brief(await client.send(asked)) == [(0, Errors.UNKNOWN_SERVER_ERROR, 0)]
+        answer = await client.send(fetch(topic, part(0), isolation_level=2))
         assert (answer.error_code, answer.responses) == (Errors.UNKNOWN_SERVER_ERROR, ())
         named = FetchRequest(topics=(FetchTopic(topic="t", partitions=(part(0),)),), isolation_level=2)
-        answer = await client.ask(named, 12)
+        answer = await client.send(named, 12)
         assert answer.error_code == Errors.UNKNOWN_SERVER_ERROR
         assert brief(answer) == [(0, Errors.UNKNOWN_SERVER_ERROR, 0)]
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_followers_are_refused(tmp_path: Path) -> None:
     """There is one replica, and it is here. Negative ids are consumers."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
         client.write("t", b"a")
         for replica, epoch, error in (
@@ -124,30 +124,30 @@ def test_followers_are_refused(tmp_path: Path) -> None:
         ):
             state = ReplicaState(replica_id=replica)
             asked = fetch(topic, part(0, current_leader_epoch=epoch), replica_state=state)
-            assert brief(await client.ask(asked))[0][1] == error
+            assert brief(await client.send(asked))[0][1] == error
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_divergence(tmp_path: Path) -> None:
     """A client that has read further than its last epoch went is told where that ended."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
         client.write("t", b"a", b"b")
-        answer = await client.ask(fetch(topic, part(0, 9, last_fetched_epoch=0), max_wait_ms=60_000))
+        answer = await client.send(fetch(topic, part(0, 9, last_fetched_epoch=0), max_wait_ms=60_000))
         data = answer.responses[0].partitions[0]
         assert (data.error_code, data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 0, 2)
-        ahead = await client.ask(fetch(topic, part(0, 0, last_fetched_epoch=4)))
+        ahead = await client.send(fetch(topic, part(0, 0, last_fetched_epoch=4)))
         assert brief(ahead) == [(0, Errors.OFFSET_OUT_OF_RANGE, 0)]
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_size_limits(tmp_path: Path) -> None:
     """The first batch is given however small the limits; what follows has to fit."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t", 3)
         for index in range(3):
             client.write("t", b"x" * 100, index=index)
@@ -155,37 +155,37 @@ def test_size_limits(tmp_path: Path) -> None:
         three = (part(0), part(1), part(2))
         counts = {}
         for max_bytes in (0, 1, 400, 800, 1 << 20):
-            answer = await client.ask(fetch(topic, *three, max_bytes=max_bytes))
+            answer = await client.send(fetch(topic, *three, max_bytes=max_bytes))
             counts[max_bytes] = [count for _, _, count in brief(answer)]
         assert counts == {
             0: [1, 0, 0], 1: [1, 0, 0], 400: [2, 0, 0], 800: [2, 2, 0], 1 << 20: [2, 2, 2],
         }  # fmt: skip
         small = tuple(part(i, partition_max_bytes=1) for i in range(3))
-        assert [count for _, _, count in brief(await client.ask(fetch(topic, *small)))] == [1, 0, 0]
+        assert [count for _, _, count in brief(await client.send(fetch(topic, *small)))] == [1, 0, 0]
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_partition_named_twice_is_answered_once(tmp_path: Path) -> None:
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t", 2)
         client.write("t", b"a")
-        answer = await client.ask(fetch(topic, part(0, 1), part(1), part(0, 0)))
+        answer = await client.send(fetch(topic, part(0, 1), part(1), part(0, 0)))
         assert brief(answer) == [(0, 0, 1), (1, 0, 0)]
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
-async def _timed(client: Asking, asked: FetchRequest) -> tuple[FetchResponse, bool]:
+async def _timed(client: BrokerClient, asked: FetchRequest) -> tuple[FetchResponse, bool]:
     began = time.monotonic()
-    answer = await client.ask(asked)
+    answer = await client.send(asked)
     return answer, time.monotonic() - began >= A_WHILE / 1000 * 0.9
 
 
 def test_who_waits(tmp_path: Path) -> None:
     """Only a fetch that can read something and found too little; a missing partition is no hurry."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t", 2)
         client.write("t", b"a")
         wait = {"max_wait_ms": A_WHILE}
@@ -203,16 +203,16 @@ def test_who_waits(tmp_path: Path) -> None:
         for slow, asked in cases:
             assert (await _timed(client, asked))[1] == slow, asked
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_waiting_ends_when_there_is_enough(tmp_path: Path) -> None:
     """Records of several batches and partitions add up to `min_bytes`."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t", 2)
         asked = fetch(topic, part(0), part(1), max_wait_ms=60_000, min_bytes=500)
-        waiting = asyncio.ensure_future(client.ask(asked))
+        waiting = asyncio.ensure_future(client.send(asked))
         await asyncio.sleep(0.05)
         for index in (0, 1, 0):
             assert not waiting.done()
@@ -222,24 +222,24 @@ def test_waiting_ends_when_there_is_enough(tmp_path: Path) -> None:
         partition = client.broker.partitions.get("t", 0)
         assert partition is not None and not partition.waiting
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_waiting_ends_when_the_topic_is_deleted(tmp_path: Path) -> None:
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
-        waiting = asyncio.ensure_future(client.ask(fetch(topic, part(), max_wait_ms=60_000)))
+        waiting = asyncio.ensure_future(client.send(fetch(topic, part(), max_wait_ms=60_000)))
         await asyncio.sleep(0.05)
         await client.drop("t")
         assert brief(await waiting)[0][1] != Errors.NONE
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_readers_of_committed_data_stop_at_an_open_transaction(tmp_path: Path) -> None:
     """And are told which transactions were aborted once it ends."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
         client.write("t", b"a")
         partition = client.broker.partitions.get("t", 0)
@@ -247,32 +247,32 @@ def test_readers_of_committed_data_stop_at_an_open_transaction(tmp_path: Path) -
         partition.log.append_built(
             [(None, b"b")], 0, 1_000, producer_id=9, producer_epoch=0, transactional=True
         )
-        open_ = await client.ask(fetch(topic, part(), isolation_level=1))
+        open_ = await client.send(fetch(topic, part(), isolation_level=1))
         assert brief(open_) == [(0, 0, 1)]
         data = open_.responses[0].partitions[0]
         assert (data.high_watermark, data.last_stable_offset, data.aborted_transactions) == (2, 1, ())
-        assert brief(await client.ask(fetch(topic, part()))) == [(0, 0, 2)]
+        assert brief(await client.send(fetch(topic, part()))) == [(0, 0, 2)]
         partition.log.append_marker(False, 0, 1_000, producer_id=9, producer_epoch=0, coordinator_epoch=0)
-        done = await client.ask(fetch(topic, part(), isolation_level=1))
+        done = await client.send(fetch(topic, part(), isolation_level=1))
         assert brief(done) == [(0, 0, 3)]
         (aborted,) = done.responses[0].partitions[0].aborted_transactions
         assert (aborted.producer_id, aborted.first_offset) == (9, 1)
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_session_from_full_to_closed(tmp_path: Path) -> None:
     """A consumer's life: all, nothing, one partition that grew, another topic of the same name, the end."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t", 2)
         client.write("t", b"a")
-        full = await client.ask(fetch(topic, part(0), part(1), session_epoch=0))
+        full = await client.send(fetch(topic, part(0), part(1), session_epoch=0))
         session = full.session_id
         assert session > 0 and brief(full) == [(0, 0, 1), (1, 0, 0)]
 
         async def next_(epoch: int, *partitions: FetchPartition, **more: Any) -> FetchResponse:
-            answer = await client.ask(
+            answer = await client.send(
                 fetch(topic, *partitions, session_id=session, session_epoch=epoch, **more)
             )
             assert isinstance(answer, FetchResponse)
@@ -294,26 +294,26 @@ def test_session_from_full_to_closed(tmp_path: Path) -> None:
         assert (await next_(5, forgotten_topics_data=forget)).session_id == 0
         assert (await next_(6)).error_code == Errors.FETCH_SESSION_ID_NOT_FOUND
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_very_many_partitions_take_time_in_proportion(tmp_path: Path) -> None:
     """Ten times as many unknown partitions cost ten times the CPU to fetch and forget, not a hundred."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
 
         async def cost(count: int) -> float:
             """Seconds of CPU for a session of `count` partitions, opened and emptied."""
             before = time.process_time()
-            full = await client.ask(fetch(topic, *(part(i) for i in range(count)), session_epoch=0))
+            full = await client.send(fetch(topic, *(part(i) for i in range(count)), session_epoch=0))
             assert len(full.responses[0].partitions) == count
             forget = (ForgottenTopic(topic_id=topic, partitions=tuple(range(count))),)
             emptied = fetch(topic, session_id=full.session_id, session_epoch=1, forgotten_topics_data=forget)
-            assert (await client.ask(emptied)).session_id == 0
+            assert (await client.send(emptied)).session_id == 0
             return time.process_time() - before
 
         await cost(1_000)  # Compiles and imports what the next two need.
         assert await cost(100_000) < 40 * await cost(10_000)
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)

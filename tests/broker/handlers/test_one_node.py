@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
@@ -38,10 +38,10 @@ from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
 def test_the_directory_and_what_it_holds(tmp_path: Path) -> None:
     """All partitions, those that are asked for, or none; the cluster's own log is not among them."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await client.topic("t", 2)
         client.write("t", b"a", index=1)
-        everything = await client.ask(DescribeLogDirsRequest(topics=None))
+        everything = await client.send(DescribeLogDirsRequest(topics=None))
         (found,) = everything.results
         assert (found.error_code, found.log_dir, found.is_cordoned) == (0, str(tmp_path), False)
         assert found.total_bytes > found.usable_bytes > 0
@@ -51,18 +51,18 @@ def test_the_directory_and_what_it_holds(tmp_path: Path) -> None:
             (1, True),
         ]
         asked = (DescribableLogDirTopic(topic="t", partitions=(1, 9)), DescribableLogDirTopic(topic="no"))
-        (some,) = (await client.ask(DescribeLogDirsRequest(topics=asked))).results
+        (some,) = (await client.send(DescribeLogDirsRequest(topics=asked))).results
         assert [p.partition_index for t in some.topics for p in t.partitions] == [1]
-        (none,) = (await client.ask(DescribeLogDirsRequest(topics=()))).results
+        (none,) = (await client.send(DescribeLogDirsRequest(topics=()))).results
         assert none.topics == ()
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_a_replica_stays_where_it_is(tmp_path: Path) -> None:
     """Its own directory is fine; another is not there."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
         for path, topic, error in (
             (str(tmp_path), "t", Errors.NONE),
@@ -71,37 +71,37 @@ def test_a_replica_stays_where_it_is(tmp_path: Path) -> None:
         ):
             wanted = AlterReplicaLogDirTopic(name=topic, partitions=(0,))
             dirs = (AlterReplicaLogDir(path=path, topics=(wanted,)),)
-            (result,) = (await client.ask(AlterReplicaLogDirsRequest(dirs=dirs))).results
+            (result,) = (await client.send(AlterReplicaLogDirsRequest(dirs=dirs))).results
             assert [(p.partition_index, p.error_code) for p in result.partitions] == [(0, error)]
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_nobody_else_can_lead(tmp_path: Path) -> None:
     """Of named partitions each is answered, of all of them none; an unknown election is refused."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
         asked = (TopicPartitions(topic="t", partitions=(0, 9)), TopicPartitions(topic="no", partitions=(0,)))
         for version in (0, 1, 2):
-            answer = await client.ask(ElectLeadersRequest(topic_partitions=asked), version)
+            answer = await client.send(ElectLeadersRequest(topic_partitions=asked), version)
             codes = [p.error_code for t in answer.replica_election_results for p in t.partition_result]
             missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
             assert codes == [Errors.ELECTION_NOT_NEEDED, missing, missing]
         (everything,) = (
-            await client.ask(ElectLeadersRequest(topic_partitions=None))
+            await client.send(ElectLeadersRequest(topic_partitions=None))
         ).replica_election_results
         assert (everything.topic, everything.partition_result) == ("t", ())
-        odd = await client.ask(ElectLeadersRequest(election_type=7, topic_partitions=asked))
+        odd = await client.send(ElectLeadersRequest(election_type=7, topic_partitions=asked))
         assert odd.error_code == Errors.INVALID_REQUEST
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_nothing_moves(tmp_path: Path) -> None:
     """A partition may be assigned to this node, and no move is ever under way."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
         cases = {
             (1,): Errors.NONE,
@@ -113,20 +113,20 @@ def test_nothing_moves(tmp_path: Path) -> None:
         for replicas, error in cases.items():
             moved = ReassignablePartition(partition_index=0, replicas=replicas)
             topics = (ReassignableTopic(name="t", partitions=(moved,)),)
-            answer = await client.ask(AlterPartitionReassignmentsRequest(topics=topics))
+            answer = await client.send(AlterPartitionReassignmentsRequest(topics=topics))
             assert answer.responses[0].partitions[0].error_code == error
-        listed = await client.ask(ListPartitionReassignmentsRequest())
+        listed = await client.send(ListPartitionReassignmentsRequest())
         assert (listed.error_code, listed.topics) == (Errors.NONE, ())
 
-    told(tmp_path, story, {"node.id": "1"})
+    run_with_broker(tmp_path, scenario, {"node.id": "1"})
 
 
 def test_a_quorum_of_one(tmp_path: Path) -> None:
     """This node leads, votes and is caught up; no other topic has a quorum."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         the_log = TopicData(topic_name="__cluster_metadata", partitions=(PartitionData(partition_index=0),))
-        answer = await client.ask(DescribeQuorumRequest(topics=(the_log,)))
+        answer = await client.send(DescribeQuorumRequest(topics=(the_log,)))
         (quorum,) = answer.topics[0].partitions
         (voter,) = quorum.current_voters
         assert quorum.leader_id == voter.replica_id == client.broker.catalogue.node_id
@@ -136,16 +136,16 @@ def test_a_quorum_of_one(tmp_path: Path) -> None:
             answer.nodes[0].listeners[0].port,
         ) == client.broker.catalogue.advertised
         other = TopicData(topic_name="t", partitions=(PartitionData(partition_index=0),))
-        refused = await client.ask(DescribeQuorumRequest(topics=(other,)))
+        refused = await client.send(DescribeQuorumRequest(topics=(other,)))
         assert refused.topics[0].partitions[0].error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_producers_of_a_partition(tmp_path: Path) -> None:
     """Who wrote with a producer id, and from where on its transaction is open."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
         client.write("t", b"a")
         partition = client.broker.partitions.get("t", 0)
@@ -154,20 +154,20 @@ def test_producers_of_a_partition(tmp_path: Path) -> None:
             [(None, b"b")], 0, 5_000, producer_id=9, producer_epoch=3, transactional=True
         )
         asked = tuple(TopicRequest(name=name, partition_indexes=(0,)) for name in ("t", "no", "b@d"))
-        first, missing, wrong = (await client.ask(DescribeProducersRequest(topics=asked))).topics
+        first, missing, wrong = (await client.send(DescribeProducersRequest(topics=asked))).topics
         (producer,) = first.partitions[0].active_producers
         assert (producer.producer_id, producer.producer_epoch, producer.last_timestamp) == (9, 3, 5_000)
         assert (producer.current_txn_start_offset, producer.coordinator_epoch) == (1, -1)
         assert missing.partitions[0].error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
         assert wrong.partitions[0].error_code == Errors.INVALID_TOPIC_EXCEPTION
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_latest_committed_offset(tmp_path: Path) -> None:
     """A reader of committed data finds the end, and any time, before the open transaction."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
         client.write("t", b"a")
         partition = client.broker.partitions.get("t", 0)
@@ -180,77 +180,77 @@ def test_latest_committed_offset(tmp_path: Path) -> None:
             for timestamp in (-1, 5_000, -3, 1):
                 wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
                 topics = (ListOffsetsTopic(name="t", partitions=(wanted,)),)
-                answer = await client.ask(ListOffsetsRequest(isolation_level=level, topics=topics))
+                answer = await client.send(ListOffsetsRequest(isolation_level=level, topics=topics))
                 found[level, timestamp] = answer.topics[0].partitions[0].offset
         assert found == {
             (0, -1): 2, (0, 5_000): 1, (0, -3): 1, (0, 1): 0,
             (1, -1): 1, (1, 5_000): -1, (1, -3): -1, (1, 1): 0,
         }  # fmt: skip
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_resources_that_have_settings(tmp_path: Path) -> None:
     """Topics, this node, groups that were told something; an unknown kind refuses all."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
-        await client.ask(
+        await client.send(
             AlterConfigsRequest(resources=(AlterConfigsResource(resource_type=32, resource_name="g"),))
         )
         node = str(client.broker.catalogue.node_id)
-        everything = await client.ask(ListConfigResourcesRequest())
+        everything = await client.send(ListConfigResourcesRequest())
         listed = [(r.resource_type, r.resource_name) for r in everything.config_resources]
         assert listed == [(8, node), (4, node), (2, "t")]
-        assert (await client.ask(ListConfigResourcesRequest(), 0)).config_resources == ()
-        odd = await client.ask(ListConfigResourcesRequest(resource_types=(2, 5)))
+        assert (await client.send(ListConfigResourcesRequest(), 0)).config_resources == ()
+        odd = await client.send(ListConfigResourcesRequest(resource_types=(2, 5)))
         assert (odd.error_code, odd.config_resources) == (Errors.UNSUPPORTED_VERSION, ())
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_operations_are_kafkas_numbers(tmp_path: Path) -> None:
     """3576 for a topic, missing or not, and 8096 for the cluster: what Kafka 4.4 answers to everybody."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
         topics = tuple(MetadataRequestTopic(name=name) for name in ("t", "no"))
         asked = {"include_topic_authorized_operations": True, "allow_auto_topic_creation": False}
-        answer = await client.ask(MetadataRequest(topics=topics, **asked))
+        answer = await client.send(MetadataRequest(topics=topics, **asked))
         assert [t.topic_authorized_operations for t in answer.topics] == [3576, 3576]
-        older = await client.ask(MetadataRequest(include_cluster_authorized_operations=True), 10)
+        older = await client.send(MetadataRequest(include_cluster_authorized_operations=True), 10)
         assert older.cluster_authorized_operations == 8096
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_metadata_by_id(tmp_path: Path) -> None:
     """An id counts, whatever name is beside it (Java's client sends an empty one, librdkafka none), and where
     there is one, topics that are asked for by name only are passed over."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topic_id = await client.topic("t", 2)
         unknown = Uuid(b"\1" * 16)
         for name in ("", None, "no"):
             asked = MetadataRequestTopic(topic_id=topic_id, name=name)
-            (found,) = (await client.ask(MetadataRequest(topics=(asked,)))).topics
+            (found,) = (await client.send(MetadataRequest(topics=(asked,)))).topics
             assert (found.error_code, found.name, found.topic_id, len(found.partitions)) == (
                 0, "t", topic_id, 2,
             )  # fmt: skip
         both = (MetadataRequestTopic(name="t"), MetadataRequestTopic(topic_id=unknown, name=""))
-        (missing,) = (await client.ask(MetadataRequest(topics=both))).topics
+        (missing,) = (await client.send(MetadataRequest(topics=both))).topics
         assert (missing.error_code, missing.name, missing.topic_id, missing.partitions) == (
             Errors.UNKNOWN_TOPIC_ID, None, unknown, (),
         )  # fmt: skip
 
-    told(tmp_path, story, {"auto.create.topics.enable": "true"})
+    run_with_broker(tmp_path, scenario, {"auto.create.topics.enable": "true"})
 
 
 def test_partitions_by_hand(tmp_path: Path) -> None:
     """Kafka's words on each wrong choice of brokers, the lowest id first, for topics and for partitions."""
     said = "The manual partition assignment includes"
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
         for brokers, words in (
             ((), f"{said} an empty replica list."),
@@ -262,12 +262,12 @@ def test_partitions_by_hand(tmp_path: Path) -> None:
             new = CreatableTopic(
                 name="new", num_partitions=-1, replication_factor=-1, assignments=(assignment,)
             )
-            (created,) = (await client.ask(CreateTopicsRequest(topics=(new,)))).topics
+            (created,) = (await client.send(CreateTopicsRequest(topics=(new,)))).topics
             assert (created.error_code, created.error_message) == (Errors.INVALID_REPLICA_ASSIGNMENT, words)
             more = CreatePartitionsTopic(
                 name="t", count=2, assignments=(CreatePartitionsAssignment(broker_ids=brokers),)
             )
-            (grown,) = (await client.ask(CreatePartitionsRequest(topics=(more,)))).results
+            (grown,) = (await client.send(CreatePartitionsRequest(topics=(more,)))).results
             assert (grown.error_code, grown.error_message) == (Errors.INVALID_REPLICA_ASSIGNMENT, words)
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
 from konvene.broker.handlers.find_coordinator import is_share_key
 from konvene.codec.schema import Struct
@@ -53,18 +53,18 @@ REQUESTS: dict[str, type[Struct]] = {
 class Client:
     """Asks about one share partition, or about what it is told to."""
 
-    def __init__(self, asking: Asking, topic_id: Uuid) -> None:
-        self.asking = asking
+    def __init__(self, broker_client: BrokerClient, topic_id: Uuid) -> None:
+        self.broker_client = broker_client
         self.topic_id = topic_id
 
     async def find(self, *keys: str, version: int = 6) -> list[int]:
         asked = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=keys)
-        answer = await self.asking.ask(asked, version)
+        answer = await self.broker_client.send(asked, version)
         return [found.error_code for found in answer.coordinators]
 
-    async def ask(self, api: str, group: str = "g", topic_id: Uuid | None = None, **said: Any) -> Any:
+    async def send(self, api: str, group: str = "g", topic_id: Uuid | None = None, **said: Any) -> Any:
         """The result of the one partition."""
-        answer = await self.asking.ask(self.request(api, group, topic_id, **said))
+        answer = await self.broker_client.send(self.request(api, group, topic_id, **said))
         ((result,),) = (topic.partitions for topic in answer.results)
         return result
 
@@ -74,11 +74,11 @@ class Client:
         return REQUESTS[api](group_id=group, topics=(topic,))
 
 
-def story_of(tmp_path: Path, story: Any) -> None:
-    async def begin(asking: Asking) -> None:
-        await story(Client(asking, await asking.topic("orders", 2)))
+def story_of(tmp_path: Path, scenario: Any) -> None:
+    async def begin(broker_client: BrokerClient) -> None:
+        await scenario(Client(broker_client, await broker_client.topic("orders", 2)))
 
-    told(tmp_path, begin, QUICK)
+    run_with_broker(tmp_path, begin, QUICK)
 
 
 def said(result: Any) -> tuple[int, str | None]:
@@ -88,16 +88,16 @@ def said(result: Any) -> tuple[int, str | None]:
 def test_a_share_coordinator_is_found_and_its_topic_made(tmp_path: Path) -> None:
     """Bug 87 (KAFKA-19033): FindCoordinator for a share partition said for ever that there is none."""
 
-    async def story(client: Client) -> None:
-        topics = client.asking.broker.catalogue.topics
+    async def scenario(client: Client) -> None:
+        topics = client.broker_client.broker.catalogue.topics
         assert await client.find("not one", version=6) == [Errors.INVALID_REQUEST]
-        assert client.asking.broker.catalogue.topics is topics
+        assert client.broker_client.broker.catalogue.topics is topics
         key = f"g:{client.topic_id}:0"
         assert await client.find(key, "g:x:0") == [0, Errors.INVALID_REQUEST]
-        assert client.asking.broker.catalogue.topics.by_name["__share_group_state"].partitions == 2
+        assert client.broker_client.broker.catalogue.topics.by_name["__share_group_state"].partitions == 2
         assert await client.find(key, version=5) == [Errors.INVALID_REQUEST]
 
-    story_of(tmp_path, story)
+    story_of(tmp_path, scenario)
 
 
 ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -142,13 +142,13 @@ def test_what_names_a_share_partition(key: str, is_one: bool) -> None:
 
 
 def test_a_share_partition_from_its_beginning_to_its_end(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
+    async def scenario(client: Client) -> None:
         await client.find(f"g:{client.topic_id}:0")
-        assert said(await client.ask("Initialize", state_epoch=3, start_offset=-1)) == (0, None)
+        assert said(await client.send("Initialize", state_epoch=3, start_offset=-1)) == (0, None)
         batch = write_share_group_state.StateBatch(
             first_offset=5, last_offset=9, delivery_state=0, delivery_count=1
         )
-        wrote = await client.ask(
+        wrote = await client.send(
             "Write",
             state_epoch=3,
             leader_epoch=0,
@@ -157,24 +157,24 @@ def test_a_share_partition_from_its_beginning_to_its_end(tmp_path: Path) -> None
             state_batches=(batch,),
         )
         assert said(wrote) == (0, None)
-        read = await client.ask("Read", leader_epoch=4)
+        read = await client.send("Read", leader_epoch=4)
         assert (read.state_epoch, read.start_offset) == (3, 5)
         assert [
             (b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in read.state_batches
         ] == [(5, 9, 0, 1)]
-        summary = await client.ask("ReadSummary", leader_epoch=4)
+        summary = await client.send("ReadSummary", leader_epoch=4)
         assert (summary.state_epoch, summary.leader_epoch) == (3, 4)
         assert (summary.start_offset, summary.delivery_complete_count) == (5, 2)
-        assert said(await client.ask("Delete")) == (0, None)
-        summary = await client.ask("ReadSummary", leader_epoch=4)
+        assert said(await client.send("Delete")) == (0, None)
+        summary = await client.send("ReadSummary", leader_epoch=4)
         assert (summary.state_epoch, summary.leader_epoch) == (0, 0)
         assert (summary.start_offset, summary.delivery_complete_count) == (-1, -1)
 
-    story_of(tmp_path, story)
+    story_of(tmp_path, scenario)
 
 
 def test_what_is_refused_is_refused_in_kafkas_words(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
+    async def scenario(client: Client) -> None:
         await client.find(f"g:{client.topic_id}:0")
         invalid = Errors.INVALID_REQUEST
         uninitialized = "operation on uninitialized share partition not allowed."
@@ -198,35 +198,35 @@ def test_what_is_refused_is_refused_in_kafkas_words(tmp_path: Path) -> None:
             ("Delete", {"partition": 2}, Errors.UNKNOWN_TOPIC_OR_PARTITION, NO_TOPIC),
         ]
         for api, asked, error, message in cases:
-            assert said(await client.ask(api, **asked)) == (error, message), (api, asked)
-        await client.ask("Initialize", state_epoch=5, start_offset=0)
-        await client.ask("Read", leader_epoch=5)
+            assert said(await client.send(api, **asked)) == (error, message), (api, asked)
+        await client.send("Initialize", state_epoch=5, start_offset=0)
+        await client.send("Read", leader_epoch=5)
         old_leader = Errors.FENCED_LEADER_EPOCH, FENCED_LEADER
-        assert said(await client.ask("Read", leader_epoch=4)) == old_leader
-        assert said(await client.ask("Write", leader_epoch=4, state_epoch=4)) == old_leader
+        assert said(await client.send("Read", leader_epoch=4)) == old_leader
+        assert said(await client.send("Write", leader_epoch=4, state_epoch=4)) == old_leader
         old_state = Errors.FENCED_STATE_EPOCH, FENCED_STATE
-        assert said(await client.ask("Write", leader_epoch=5, state_epoch=4)) == old_state
-        assert said(await client.ask("Initialize", state_epoch=4)) == old_state
+        assert said(await client.send("Write", leader_epoch=5, state_epoch=4)) == old_state
+        assert said(await client.send("Initialize", state_epoch=4)) == old_state
 
-    story_of(tmp_path, story)
+    story_of(tmp_path, scenario)
 
 
 def test_nothing_is_answered_with_nothing(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
+    async def scenario(client: Client) -> None:
         await client.find(f"g:{client.topic_id}:0")
         for api, request in REQUESTS.items():
-            assert (await client.asking.ask(request(group_id="g"))).results == ()
-            assert (await client.asking.ask(client.request(api, group=""))).results == ()
+            assert (await client.broker_client.send(request(group_id="g"))).results == ()
+            assert (await client.broker_client.send(client.request(api, group=""))).results == ()
             empty = TOPICS[api](topic_id=client.topic_id)
             one = client.request(api).topics[0]  # type: ignore[attr-defined]
-            answer = await client.asking.ask(request(group_id="g", topics=(one, empty)))
+            answer = await client.broker_client.send(request(group_id="g", topics=(one, empty)))
             assert len(answer.results) == (1 if api == "Initialize" else 0)
 
-    story_of(tmp_path, story)
+    story_of(tmp_path, scenario)
 
 
 def test_without_a_topic_of_state_nobody_is_the_coordinator(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
+    async def scenario(client: Client) -> None:
         message = "Unable to {} share group state: This is not the correct coordinator."
         for api, verb in (
             ("Initialize", "initialize"),
@@ -234,21 +234,23 @@ def test_without_a_topic_of_state_nobody_is_the_coordinator(tmp_path: Path) -> N
             ("Write", "write"),
             ("Delete", "delete"),
         ):
-            assert said(await client.ask(api)) == (Errors.NOT_COORDINATOR, message.format(verb))
-        told = said(await client.ask("ReadSummary"))
+            assert said(await client.send(api)) == (Errors.NOT_COORDINATOR, message.format(verb))
+        told = said(await client.send("ReadSummary"))
         assert told == (Errors.NOT_COORDINATOR, message.format("read").replace("state:", "state summary:"))
 
-    story_of(tmp_path, story)
+    story_of(tmp_path, scenario)
 
 
 def test_many_are_asked_at_once_and_twice_is_once(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
+    async def scenario(client: Client) -> None:
         await client.find(f"g:{client.topic_id}:0")
         one = initialize_share_group_state.PartitionData(partition=0, state_epoch=1)
         other = initialize_share_group_state.PartitionData(partition=1, state_epoch=1)
         topic = TOPICS["Initialize"](topic_id=client.topic_id, partitions=(other, one) * 300)
         unknown = TOPICS["Initialize"](topic_id=Uuid(b"x" * 16), partitions=(one,))
-        answer = await client.asking.ask(REQUESTS["Initialize"](group_id="g", topics=(topic, unknown)))
+        answer = await client.broker_client.send(
+            REQUESTS["Initialize"](group_id="g", topics=(topic, unknown))
+        )
         assert [
             (result.topic_id, [(p.partition, p.error_code) for p in result.partitions])
             for result in answer.results
@@ -257,4 +259,4 @@ def test_many_are_asked_at_once_and_twice_is_once(tmp_path: Path) -> None:
             (Uuid(b"x" * 16), [(0, Errors.UNKNOWN_TOPIC_OR_PARTITION)]),
         ]
 
-    story_of(tmp_path, story)
+    story_of(tmp_path, scenario)

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
 from konvene.broker.groups.internal_topics import InternalTopics
 from konvene.broker.handlers import streams_group_heartbeat
@@ -50,7 +50,7 @@ def stays(epoch: int) -> StreamsGroupHeartbeatRequest:
     return StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
 
 
-async def ready(client: Asking) -> None:
+async def ready(client: BrokerClient) -> None:
     """There are coordinators, and a topic to read."""
     await client.broker.groups.make_ready()
     await client.broker.groups.loaded()
@@ -73,22 +73,22 @@ def draws(
     )
 
 
-async def described(client: Asking) -> Any:
+async def described(client: BrokerClient) -> Any:
     asked = StreamsGroupDescribeRequest(group_ids=("g",), include_topology_description=True)
-    (group,) = (await client.ask(asked, 1)).groups
+    (group,) = (await client.send(asked, 1)).groups
     return group
 
 
 def test_a_member_is_asked_once_and_what_it_says_is_shown(tmp_path: Path) -> None:
     """Who joins is asked; nobody is while that may still come; each name is shown once."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await ready(client)
-        joined = await client.ask(joins(), 1)
+        joined = await client.send(joins(), 1)
         assert joined.topology_description_required
         assert (await described(client)).topology_description_status == 1
-        assert not (await client.ask(stays(joined.member_epoch), 1)).topology_description_required
-        assert (await client.ask(draws(SOURCE, SINK))).error_code == Errors.NONE
+        assert not (await client.send(stays(joined.member_epoch), 1)).topology_description_required
+        assert (await client.send(draws(SOURCE, SINK))).error_code == Errors.NONE
         group = await described(client)
         assert group.topology_description_status == 3
         nodes = group.topology_description.subtopologies[0].nodes
@@ -96,9 +96,9 @@ def test_a_member_is_asked_once_and_what_it_says_is_shown(tmp_path: Path) -> Non
             ("in", ("orders",), None),
             ("out", (), "done"),
         ]
-        assert not (await client.ask(joins(), 1)).topology_description_required
+        assert not (await client.send(joins(), 1)).topology_description_required
 
-    told(tmp_path, story, KEPT)
+    run_with_broker(tmp_path, scenario, KEPT)
 
 
 def test_what_is_no_description_is_refused(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_what_is_no_description_is_refused(tmp_path: Path) -> None:
     store = TopologyDescriptionGlobalStore(source=SINK, processor=SINK)
     odd = TopologyDescriptionNode(name="x", node_type=9)
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await ready(client)
-        await client.ask(joins(), 1)
+        await client.send(joins(), 1)
         for request, error in (
             (draws(SOURCE, epoch=1), Errors.INVALID_REQUEST),
             (draws(odd), Errors.INVALID_REQUEST),
@@ -117,16 +117,16 @@ def test_what_is_no_description_is_refused(tmp_path: Path) -> None:
             (draws().replace(group_id="none"), Errors.GROUP_ID_NOT_FOUND),
             (draws().replace(member_id=""), Errors.INVALID_REQUEST),
         ):
-            assert (await client.ask(request)).error_code == error
+            assert (await client.send(request)).error_code == error
         assert (await described(client)).topology_description_status == 1
 
-    told(tmp_path / "kept", story, KEPT)
+    run_with_broker(tmp_path / "kept", scenario, KEPT)
 
-    async def refused(client: Asking) -> None:
+    async def refused(client: BrokerClient) -> None:
         await ready(client)
-        assert (await client.ask(draws())).error_code == Errors.UNSUPPORTED_VERSION
+        assert (await client.send(draws())).error_code == Errors.UNSUPPORTED_VERSION
 
-    told(tmp_path / "not", refused)
+    run_with_broker(tmp_path / "not", refused)
 
 
 # --- internal topics -------------------------------------------------------------------------------
@@ -135,12 +135,12 @@ def test_what_is_no_description_is_refused(tmp_path: Path) -> None:
 def test_a_topic_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     """The member hears why with its next heartbeat, and the topic is not tried again at once."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await ready(client)
-        joined = await client.ask(joins("g-store-changelog", replicas=3), 1)
+        joined = await client.send(joins("g-store-changelog", replicas=3), 1)
         assert [s.status_code for s in joined.status] == [3]
         for _ in range(200):
-            (status,) = (await client.ask(stays(joined.member_epoch), 1)).status
+            (status,) = (await client.send(stays(joined.member_epoch), 1)).status
             if "Creation failed" in status.status_detail:
                 break
             await asyncio.sleep(0.01)
@@ -149,14 +149,14 @@ def test_a_topic_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         )
         assert "g-store-changelog" not in client.broker.catalogue.topics.by_name
 
-    told(tmp_path, story, AT_ONCE)
+    run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
 def test_a_topic_is_made_once_and_by_who_may(tmp_path: Path) -> None:
     """Who asks again meanwhile asks for nothing; whom neither the cluster nor the topic allows is told so."""
     wanted = TopicsToCreate("g", (InternalTopic("g-a", 2, 0), InternalTopic("g-b", 1, 0)))
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         topics = InternalTopics(client.broker)
         assert await asyncio.gather(topics.create(wanted), topics.create(wanted)) == [None, None]
         assert client.broker.catalogue.topics.by_name["g-a"].partitions == 2
@@ -170,7 +170,7 @@ def test_a_topic_is_made_once_and_by_who_may(tmp_path: Path) -> None:
         assert denied == TopicsNotCreated("h", unauthorized=("h-b",))
         assert "h-a" not in client.broker.catalogue.topics.by_name
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 # --- who may ask -----------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_a_topic_is_made_once_and_by_who_may(tmp_path: Path) -> None:
 def test_who_may_not_see_the_group_or_a_topic_is_told_so(tmp_path: Path) -> None:
     """Each is asked about; a topology that names the broker's own topics is refused before."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         await ready(client)
 
         def refused(kind: ResourceType, request: StreamsGroupHeartbeatRequest) -> int:
@@ -192,6 +192,6 @@ def test_who_may_not_see_the_group_or_a_topic_is_told_so(tmp_path: Path) -> None
         assert refused(ResourceType.TOPIC, joins()) == Errors.TOPIC_AUTHORIZATION_FAILED
         own = joins("__consumer_offsets")
         assert refused(ResourceType.TOPIC, own) == Errors.STREAMS_INVALID_TOPOLOGY
-        assert (await client.ask(joins(), 1)).error_code == Errors.NONE
+        assert (await client.send(joins(), 1)).error_code == Errors.NONE
 
-    told(tmp_path, story, AT_ONCE)
+    run_with_broker(tmp_path, scenario, AT_ONCE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
 from konvene.errors import Errors
 from konvene.messages.create_acls import AclCreation, CreateAclsRequest
@@ -23,31 +23,31 @@ from konvene.messages.sasl_handshake import SaslHandshakeRequest
 def test_access_rules(tmp_path: Path) -> None:
     """SECURITY_DISABLED, for each rule that is given."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         off = Errors.SECURITY_DISABLED
-        described = await client.ask(DescribeAclsRequest())
+        described = await client.send(DescribeAclsRequest())
         assert (described.error_code, described.resources) == (off, ())
-        created = await client.ask(CreateAclsRequest(creations=(AclCreation(), AclCreation())))
+        created = await client.send(CreateAclsRequest(creations=(AclCreation(), AclCreation())))
         assert [r.error_code for r in created.results] == [off, off]
-        deleted = await client.ask(DeleteAclsRequest(filters=(DeleteAclsFilter(),)))
+        deleted = await client.send(DeleteAclsRequest(filters=(DeleteAclsFilter(),)))
         assert [r.error_code for r in deleted.filter_results] == [off]
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_sasl_comes_too_late(tmp_path: Path) -> None:
-    async def story(client: Asking) -> None:
-        handshake = await client.ask(SaslHandshakeRequest(mechanism="PLAIN"))
+    async def scenario(client: BrokerClient) -> None:
+        handshake = await client.send(SaslHandshakeRequest(mechanism="PLAIN"))
         assert (handshake.error_code, handshake.mechanisms) == (Errors.ILLEGAL_SASL_STATE, ())
-        assert (await client.ask(SaslAuthenticateRequest())).error_code == Errors.ILLEGAL_SASL_STATE
+        assert (await client.send(SaslAuthenticateRequest())).error_code == Errors.ILLEGAL_SASL_STATE
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_tokens_are_not_for_strangers(tmp_path: Path) -> None:
     """All versions of all four."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         for request, versions in (
             (CreateDelegationTokenRequest(), (1, 2, 3)),
             (RenewDelegationTokenRequest(), (1, 2)),
@@ -55,36 +55,36 @@ def test_tokens_are_not_for_strangers(tmp_path: Path) -> None:
             (DescribeDelegationTokenRequest(), (1, 2, 3)),
         ):
             for version in versions:
-                answer = await client.ask(request, version)
+                answer = await client.send(request, version)
                 assert answer.error_code == Errors.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_nobody_has_credentials(tmp_path: Path) -> None:
     """Not when all are asked for, and each that is named is missing, or named twice."""
 
-    async def story(client: Asking) -> None:
-        assert (await client.ask(DescribeUserScramCredentialsRequest(users=None))).results == ()
+    async def scenario(client: BrokerClient) -> None:
+        assert (await client.send(DescribeUserScramCredentialsRequest(users=None))).results == ()
         users = tuple(UserName(name=name) for name in ("a", "b", "a"))
-        named = await client.ask(DescribeUserScramCredentialsRequest(users=users))
+        named = await client.send(DescribeUserScramCredentialsRequest(users=users))
         assert [(r.user, r.error_code) for r in named.results] == [
             ("a", Errors.DUPLICATE_RESOURCE), ("b", Errors.RESOURCE_NOT_FOUND),
         ]  # fmt: skip
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)
 
 
 def test_there_are_no_quotas(tmp_path: Path) -> None:
     """An empty list for a filter that makes sense, and no list for one that does not."""
 
-    async def story(client: Asking) -> None:
+    async def scenario(client: BrokerClient) -> None:
         def filter_(*parts: tuple[str, int, str | None]) -> DescribeClientQuotasRequest:
             components = tuple(ComponentData(entity_type=t, match_type=m, match=n) for t, m, n in parts)
             return DescribeClientQuotasRequest(components=components)
 
         for sensible in ((), (("user", 0, "a"),), (("user", 2, None), ("client-id", 1, None))):
-            answer = await client.ask(filter_(*sensible))
+            answer = await client.send(filter_(*sensible))
             assert (answer.error_code, answer.entries) == (Errors.NONE, ())
         cases = {
             (("", 0, "a"),): Errors.INVALID_REQUEST,
@@ -96,7 +96,7 @@ def test_there_are_no_quotas(tmp_path: Path) -> None:
             (("what", 0, "a"),): Errors.UNSUPPORTED_VERSION,
         }
         for odd, error in cases.items():
-            answer = await client.ask(filter_(*odd))
+            answer = await client.send(filter_(*odd))
             assert (answer.error_code, answer.entries) == (error, None), odd
 
-    told(tmp_path, story)
+    run_with_broker(tmp_path, scenario)

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.broker.handlers.asking import Asking
+from tests.broker.handlers.broker_client import BrokerClient
 from tests.broker.metrics.scraping import measured, scrape, value
 from tests.broker.shares.test_groups import ready
 from tests.groups.streams.classic.threads import Thread
@@ -55,27 +55,27 @@ def test_a_group_is_shown_while_it_is_moved_and_back(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with measured(tmp_path, SETTINGS) as (broker, port):
-            client = Asking(broker)
+            client = BrokerClient(broker)
             await ready(client, orders=2, counts=2)
             ann = Thread("ann")
-            while ann.joined(await client.ask(ann.join_request(), 9)):
+            while ann.joined(await client.send(ann.join_request(), 9)):
                 pass
             given = SyncGroupRequestAssignment(member_id=ann.member_id, assignment=b"")
             sync = ann.sync_request().replace(assignments=(given,))
-            assert (await client.ask(sync, 4)).error_code == Errors.NONE
+            assert (await client.send(sync, 4)).error_code == Errors.NONE
             labels = {"group": "g", "protocol": "streams"}
             assert (await types(client), value(await scrape(port), METRIC, **labels)) == (["classic"], 0)
-            assert (await client.ask(heartbeat(0), 1)).error_code == Errors.NONE
+            assert (await client.send(heartbeat(0), 1)).error_code == Errors.NONE
             assert (await types(client), value(await scrape(port), METRIC, **labels)) == (["streams"], 1)
-            (told,) = (await client.ask(StreamsGroupDescribeRequest(group_ids=("g",)), 1)).groups
+            (told,) = (await client.send(StreamsGroupDescribeRequest(group_ids=("g",)), 1)).groups
             assert {m.member_id: m.is_classic for m in told.members} == {ann.member_id: True, "bob": False}
             left = (MemberIdentity(member_id=ann.member_id),)
-            await client.ask(LeaveGroupRequest(group_id="g", members=left), 5)
+            await client.send(LeaveGroupRequest(group_id="g", members=left), 5)
             assert value(await scrape(port), METRIC, **labels) == 0
 
     asyncio.run(main())
 
 
-async def types(client: Asking) -> list[str]:
-    listed: Any = await client.ask(ListGroupsRequest(), 5)
+async def types(client: BrokerClient) -> list[str]:
+    listed: Any = await client.send(ListGroupsRequest(), 5)
     return [group.group_type for group in listed.groups]

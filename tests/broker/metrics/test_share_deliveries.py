@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 from tests.broker.shares.test_fetch import (
     ACCEPT,
     GROUP,
@@ -24,9 +24,9 @@ from konvene.broker.metrics.tables.broker import Snapshot
 Page = dict[tuple[str, ...], float]
 
 
-async def shown(asking: Asking) -> Page:
+async def shown(broker_client: BrokerClient) -> Page:
     """Name and labels, and the number."""
-    broker = asking.broker
+    broker = broker_client.broker
     assert broker.meter is not None
     seen = Snapshot(broker, broker.meter, await collect_gauges(broker, broker.meter))
     return {
@@ -41,12 +41,12 @@ async def shown(asking: Asking) -> Page:
 def test_deliveries_are_counted(tmp_path: Path) -> None:
     kafka, ours = "kafka_server_ShareGroupMetrics_Count", "konvene_share_"
 
-    async def story(asking: Asking) -> None:
-        (one,) = await joined(asking)
+    async def scenario(broker_client: BrokerClient) -> None:
+        (one,) = await joined(broker_client)
         for value in b"abc":
-            asking.write(TOPIC, bytes((value,)))
+            broker_client.write(TOPIC, bytes((value,)))
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 2, 1)]
-        page = await shown(asking)
+        page = await shown(broker_client)
         place = (GROUP, TOPIC, "0")
         assert page["kafka_server_SharePartitionMetrics_Value", "InFlightMessageCount", *place] == 3
         assert page["kafka_server_SharePartitionMetrics_Value", "InFlightBatchCount", *place] == 1
@@ -56,15 +56,15 @@ def test_deliveries_are_counted(tmp_path: Path) -> None:
         assert acquired(await one.fetch(wait_ms=1000)) == [(1, 1, 2)]
         expected = {"Accept": 1, "Release": 1, "Reject": 1, "Renew": 0}
         for _ in range(2):
-            page = await shown(asking)
+            page = await shown(broker_client)
             for name, count in expected.items():
                 assert page[kafka, "RecordAcknowledgementsPerSec", name, ""] == count
             assert page[kafka, "PartitionLoadTimeMs", "", ""] == 1
             assert page[ours + "delivered_records_total", GROUP] == 4
             assert page[ours + "redelivered_records_total", GROUP] == 1
             assert page[ours + "archived_records_total", GROUP] == 1
-            asking.broker.share_partitions.member_removed(GROUP, one.member_id)
-            asking.broker.share_partitions.group_empty(GROUP)
+            broker_client.broker.share_partitions.member_removed(GROUP, one.member_id)
+            broker_client.broker.share_partitions.group_empty(GROUP)
         assert (ours + "in_flight_records", GROUP) not in page
 
-    told(tmp_path, story, QUICK | {"konvene.metrics.port": "0"})
+    run_with_broker(tmp_path, scenario, QUICK | {"konvene.metrics.port": "0"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.broker.handlers.asking import Asking
+from tests.broker.handlers.broker_client import BrokerClient
 from tests.broker.metrics.scraping import measured, scrape, value
 from tests.broker.shares.test_groups import AT_ONCE, beats, joined, ready
 
@@ -17,11 +17,11 @@ def test_share_groups_are_counted_with_their_rebalances_and_causes(tmp_path: Pat
 
     async def main() -> None:
         async with measured(tmp_path, AT_ONCE) as (broker, port):
-            client = Asking(broker)
+            client = BrokerClient(broker)
             await ready(client)
             epoch = (await joined(client, "ann")).member_epoch
-            await client.ask(beats(0, "bob"))
-            await client.ask(beats(epoch, "ann"))
+            await client.send(beats(0, "bob"))
+            await client.send(beats(epoch, "ann"))
             found = await scrape(port)
             assert value(found, KAFKAS + "share_group_count", state="Stable") == 1
             assert value(found, KAFKAS + "share_group_count", state="Empty") == 0
@@ -35,8 +35,8 @@ def test_share_groups_are_counted_with_their_rebalances_and_causes(tmp_path: Pat
                 told = value(found, "konvene_rebalance_causes_total", protocol="share", cause=cause)
                 assert told == count, cause
             assert value(found, "konvene_rebalance_seconds_count", group="g", protocol="share") == 3
-            await client.ask(beats(-1, "ann"))
-            await client.ask(beats(-1, "bob"))
+            await client.send(beats(-1, "ann"))
+            await client.send(beats(-1, "bob"))
             found = await scrape(port)
             assert value(found, KAFKAS + "share_group_count", state="Empty") == 1
             assert value(found, KAFKAS + "share_group_rebalance_count") == 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.broker.handlers.asking import Asking
+from tests.broker.handlers.broker_client import BrokerClient
 from tests.broker.metrics.scraping import measured, scrape, value
 
 from konvene.share_state.requests import Initialize, Read, SharePartitionKey, StateBatch, Write
@@ -22,7 +22,7 @@ def test_writes_are_counted_as_kafka_counts_them(tmp_path: Path) -> None:
             found = await scrape(port)
             assert value(found, KAFKAS + "write_total") == 0
             assert value(found, KAFKAS + "num_partitions", state="active") == 0
-            key = SharePartitionKey("g", await Asking(broker).topic("orders"), 0)
+            key = SharePartitionKey("g", await BrokerClient(broker).topic("orders"), 0)
             states = broker.share_coordinators
             await states.submit(Initialize(key, 1, 0))
             for epoch in (1, 1, 0):

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.broker.handlers.asking import Asking
+from tests.broker.handlers.broker_client import BrokerClient
 from tests.broker.metrics.scraping import Samples, measured, scrape
 from tests.broker.shares.test_groups import ready
 
@@ -44,20 +44,20 @@ def test_what_a_target_costs(tmp_path: Path) -> None:
     async def main() -> None:
         settings = AT_ONCE | {"broker.rack": "r1", "group.streams.rack.aware.assignment.tags": "zone"}
         async with measured(tmp_path, settings) as (broker, port):
-            client = Asking(broker)
+            client = BrokerClient(broker)
             await ready(client, lines=2, counts=2)
             assert told(await scrape(port)) == {}
             for name, rack in (("ann", "r1"), ("bob", "r2")):
-                answer: Any = await client.ask(joins(name, "a", rack))
+                answer: Any = await client.send(joins(name, "a", rack))
                 assert answer.error_code == Errors.NONE, answer
             outside = {"active-outside-rack": 1, "copy-outside-rack": 1, "pair-sharing-some-tags": 0}
             assert told(await scrape(port)) == outside | {"pair-sharing-all-tags": 2, "task-not-apart": 2}
             assert told(await scrape(port)) == outside | {"pair-sharing-all-tags": 2, "task-not-apart": 2}
-            await client.ask(joins("bob", "b", "r2"))
+            await client.send(joins("bob", "b", "r2"))
             assert told(await scrape(port)) == outside | {"pair-sharing-all-tags": 0, "task-not-apart": 0}
             for name in ("ann", "bob"):
                 leaves = StreamsGroupHeartbeatRequest(group_id="g", member_id=name, member_epoch=-1)
-                await client.ask(leaves)
+                await client.send(leaves)
             assert set(told(await scrape(port)).values()) <= {0}
 
     asyncio.run(main())
@@ -66,9 +66,9 @@ def test_what_a_target_costs(tmp_path: Path) -> None:
 def test_groups_without_tags_and_racks_have_no_line(tmp_path: Path) -> None:
     async def main() -> None:
         async with measured(tmp_path, AT_ONCE) as (broker, port):
-            client = Asking(broker)
+            client = BrokerClient(broker)
             await ready(client, lines=2, counts=2)
-            await client.ask(joins("ann", "a", "r1"))
+            await client.send(joins("ann", "a", "r1"))
             assert told(await scrape(port)) == {}
 
     asyncio.run(main())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 from tests.broker.net.raw_connections import Line
 from tests.broker.running import running
 
@@ -153,7 +153,7 @@ def acknowledge_errors(answer: Any) -> list[Errors]:
     return [Errors(p.acknowledge_error_code) for topic in answer.responses for p in topic.partitions]
 
 
-async def configured(asking: Asking, **settings: str) -> None:
+async def configured(broker_client: BrokerClient, **settings: str) -> None:
     """Set what the group runs with."""
     wanted = {"share.auto.offset.reset": "earliest"} | {k.replace("_", "."): v for k, v in settings.items()}
     resource = AlterConfigsResource(
@@ -163,30 +163,32 @@ async def configured(asking: Asking, **settings: str) -> None:
             AlterableConfig(name=name, config_operation=0, value=value) for name, value in wanted.items()
         ),
     )
-    answer = await asking.ask(IncrementalAlterConfigsRequest(resources=(resource,)))
+    answer = await broker_client.send(IncrementalAlterConfigsRequest(resources=(resource,)))
     assert [row.error_code for row in answer.responses] == [0]
 
 
-async def joined(asking: Asking, count: int = 1, partitions: int = 1, **settings: str) -> list[Member]:
+async def joined(
+    broker_client: BrokerClient, count: int = 1, partitions: int = 1, **settings: str
+) -> list[Member]:
     """A topic, a group that begins at its start, and members that have it."""
-    topic_id = await asking.topic(TOPIC, partitions)
-    await configured(asking, **settings)
-    await asking.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=(GROUP,)))
+    topic_id = await broker_client.topic(TOPIC, partitions)
+    await configured(broker_client, **settings)
+    await broker_client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=(GROUP,)))
     members = []
     for member_id in MEMBERS[:count]:
-        members.append(Member(await Line.to(asking.broker), topic_id, member_id))
-        await until_assigned(asking, member_id, partitions)
+        members.append(Member(await Line.to(broker_client.broker), topic_id, member_id))
+        await until_assigned(broker_client, member_id, partitions)
     return members
 
 
-async def until_assigned(asking: Asking, member_id: str, partitions: int) -> None:
+async def until_assigned(broker_client: BrokerClient, member_id: str, partitions: int) -> None:
     epoch = 0
     for _ in range(200):
         asked = ShareGroupHeartbeatRequest(
             group_id=GROUP, member_id=member_id, member_epoch=epoch,
             subscribed_topic_names=(TOPIC,) if epoch == 0 else None,
         )  # fmt: skip
-        answer = await asking.ask(asked)
+        answer = await broker_client.send(asked)
         assert not answer.error_code, answer
         epoch = answer.member_epoch
         if (
@@ -199,10 +201,10 @@ async def until_assigned(asking: Asking, member_id: str, partitions: int) -> Non
 
 
 def test_a_record_is_given_to_one_member_and_is_done_when_accepted(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        one, other = await joined(asking, 2)
-        asking.write(TOPIC, b"a", b"b")
-        asking.write(TOPIC, b"c")
+    async def scenario(broker_client: BrokerClient) -> None:
+        one, other = await joined(broker_client, 2)
+        broker_client.write(TOPIC, b"a", b"b")
+        broker_client.write(TOPIC, b"c")
         first = await one.fetch(wait_ms=1000)
         assert acquired(first) == [(0, 2, 1)]
         assert first.acquisition_lock_timeout_ms == 1000
@@ -210,67 +212,67 @@ def test_a_record_is_given_to_one_member_and_is_done_when_accepted(tmp_path: Pat
         done = await one.fetch([(0, 2, ACCEPT)])
         assert acknowledge_errors(done) == [0]
         assert acquired(await other.fetch()) == []
-        asking.write(TOPIC, b"d")
+        broker_client.write(TOPIC, b"d")
         again = await other.fetch(wait_ms=1000)
         assert acquired(again) == [(3, 3, 1)]
         assert values(again) == [b"d"]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_what_is_accepted_outlives_the_broker_and_what_is_held_does_not(tmp_path: Path) -> None:
     topic_id: list[Uuid] = []
 
-    async def before(asking: Asking) -> None:
-        (one,) = await joined(asking)
+    async def before(broker_client: BrokerClient) -> None:
+        (one,) = await joined(broker_client)
         topic_id.append(one.topic_id)
-        asking.write(TOPIC, b"a")
-        asking.write(TOPIC, b"b")
-        asking.write(TOPIC, b"c")
+        broker_client.write(TOPIC, b"a")
+        broker_client.write(TOPIC, b"b")
+        broker_client.write(TOPIC, b"c")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 2, 1)]
         answer = await one.acknowledge([(1, 1, ACCEPT)])
         assert errors(answer) == [0]
 
-    async def after(asking: Asking) -> None:
-        one = Member(await Line.to(asking.broker), topic_id[0], MEMBERS[0])
+    async def after(broker_client: BrokerClient) -> None:
+        one = Member(await Line.to(broker_client.broker), topic_id[0], MEMBERS[0])
         given = acquired(await one.fetch(wait_ms=5000)) + acquired(await one.fetch(wait_ms=500))
         assert [(first, last) for first, last, _ in given] == [(0, 0), (2, 2)]
 
-    told(tmp_path, before, QUICK)
-    told(tmp_path, after, QUICK)
+    run_with_broker(tmp_path, before, QUICK)
+    run_with_broker(tmp_path, after, QUICK)
 
 
 def test_a_fetch_that_waits_gets_what_is_released(tmp_path: Path) -> None:
     """Bug 72: acknowledgements that came with a fetch woke nobody."""
 
-    async def story(asking: Asking) -> None:
-        one, other = await joined(asking, 2)
-        asking.write(TOPIC, b"a")
+    async def scenario(broker_client: BrokerClient) -> None:
+        one, other = await joined(broker_client, 2)
+        broker_client.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
         waiting = asyncio.ensure_future(other.fetch(wait_ms=9000))
         await asyncio.sleep(0.1)
         await one.fetch([(0, 0, RELEASE)], most=0)
         assert acquired(await waiting) == [(0, 0, 2)]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_a_lock_that_ends_gives_the_record_to_who_waits(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        one, other = await joined(asking, 2)
-        asking.write(TOPIC, b"a")
+    async def scenario(broker_client: BrokerClient) -> None:
+        one, other = await joined(broker_client, 2)
+        broker_client.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
         assert acquired(await other.fetch(wait_ms=9000)) == [(0, 0, 2)]
         late = await one.acknowledge([(0, 0, ACCEPT)])
         assert errors(late) == [Errors.INVALID_RECORD_STATE]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_a_renewed_lock_lasts_longer(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        one, other = await joined(asking, 2)
-        asking.write(TOPIC, b"a")
+    async def scenario(broker_client: BrokerClient) -> None:
+        one, other = await joined(broker_client, 2)
+        broker_client.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
         for _ in range(7):
             await asyncio.sleep(0.2)
@@ -278,14 +280,14 @@ def test_a_renewed_lock_lasts_longer(tmp_path: Path) -> None:
         assert acquired(await other.fetch()) == []
         assert errors(await one.acknowledge([(0, 0, ACCEPT)])) == [0]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 @pytest.mark.parametrize("how", ["closed by a fetch", "closed by an acknowledgement", "disconnected"])
 def test_a_session_that_ends_gives_back_what_it_held(tmp_path: Path, how: str) -> None:
-    async def story(asking: Asking) -> None:
-        one, other = await joined(asking, 2)
-        asking.write(TOPIC, b"a")
+    async def scenario(broker_client: BrokerClient) -> None:
+        one, other = await joined(broker_client, 2)
+        broker_client.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
         waiting = asyncio.ensure_future(other.fetch(wait_ms=800))
         await asyncio.sleep(0.1)
@@ -297,12 +299,12 @@ def test_a_session_that_ends_gives_back_what_it_held(tmp_path: Path, how: str) -
             await one.acknowledge([], epoch=-1)
         assert acquired(await waiting) == [(0, 0, 2)]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_sessions_are_held_to_their_epochs(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        (one,) = await joined(asking)
+    async def scenario(broker_client: BrokerClient) -> None:
+        (one,) = await joined(broker_client)
         assert (await one.fetch(epoch=1)).error_code == Errors.SHARE_SESSION_NOT_FOUND
         assert (await one.acknowledge([], epoch=1)).error_code == Errors.SHARE_SESSION_NOT_FOUND
         assert (await one.fetch([(0, 0, ACCEPT)], epoch=0)).error_code == Errors.INVALID_REQUEST
@@ -312,13 +314,13 @@ def test_sessions_are_held_to_their_epochs(tmp_path: Path) -> None:
         one.member_id = ""
         assert (await one.fetch()).error_code == Errors.INVALID_REQUEST
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_acknowledgements_that_make_no_sense(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        (one,) = await joined(asking)
-        asking.write(TOPIC, b"a", b"b")
+    async def scenario(broker_client: BrokerClient) -> None:
+        (one,) = await joined(broker_client)
+        broker_client.write(TOPIC, b"a", b"b")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 1, 1)]
         for said in (
             [(1, 0, ACCEPT)],
@@ -331,31 +333,31 @@ def test_acknowledgements_that_make_no_sense(tmp_path: Path) -> None:
         assert errors(await one.acknowledge([(5, 5, ACCEPT)])) == [Errors.INVALID_REQUEST]
         assert errors(await one.acknowledge([(0, 1, ACCEPT)])) == [0]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_partitions_of_which_nothing_is_said(tmp_path: Path) -> None:
     """Kafka 4.4: fine beside others of which something is said, served or not; else they are left out."""
 
-    async def story(asking: Asking) -> None:
-        (one,) = await joined(asking, partitions=2)
-        asking.write(TOPIC, b"a", b"b")
+    async def scenario(broker_client: BrokerClient) -> None:
+        (one,) = await joined(broker_client, partitions=2)
+        broker_client.write(TOPIC, b"a", b"b")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 1, 1)]
-        assert not [key for key in asking.broker.share_partitions.served if key.partition == 1]
+        assert not [key for key in broker_client.broker.share_partitions.served if key.partition == 1]
         answer = await one.acknowledge([(0, 0, ACCEPT)], unsaid=(1, 7))
         found = {p.partition_index: p.error_code for topic in answer.responses for p in topic.partitions}
         assert found == {0: 0, 1: 0, 7: Errors.UNKNOWN_TOPIC_OR_PARTITION}
         assert errors(await one.acknowledge((), unsaid=(0, 1))) == []
         assert errors(await one.acknowledge((), unsaid=(1, 7))) == [Errors.UNKNOWN_TOPIC_OR_PARTITION]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_a_fetch_that_renews_fetches_nothing(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        (one,) = await joined(asking)
-        asking.write(TOPIC, b"a")
-        asking.write(TOPIC, b"b")
+    async def scenario(broker_client: BrokerClient) -> None:
+        (one,) = await joined(broker_client)
+        broker_client.write(TOPIC, b"a")
+        broker_client.write(TOPIC, b"b")
         assert acquired(await one.fetch(wait_ms=1000, most=1, share_acquire_mode=1)) == [(0, 0, 1)]
         wrong = await one.fetch([(0, 0, RENEW)], is_renew_ack=True)
         assert wrong.error_code == Errors.INVALID_REQUEST
@@ -363,30 +365,30 @@ def test_a_fetch_that_renews_fetches_nothing(tmp_path: Path) -> None:
         assert acknowledge_errors(renewed) == [0]
         assert acquired(renewed) == []
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_topics_and_partitions_that_are_not_there(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        (one,) = await joined(asking)
+    async def scenario(broker_client: BrokerClient) -> None:
+        (one,) = await joined(broker_client)
         unknown = Member(one.line, Uuid(b"\7" * 16), one.member_id)
         assert errors(await unknown.fetch()) == [Errors.UNKNOWN_TOPIC_ID]
         assert errors(await one.fetch(partitions=(5,), epoch=0)) == [Errors.UNKNOWN_TOPIC_OR_PARTITION]
         stranger = await one.fetch(epoch=0, group="strangers", wait_ms=100)
         assert errors(stranger) == [Errors.UNKNOWN_SERVER_ERROR]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_a_topic_that_is_deleted_under_a_waiting_fetch(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        (one,) = await joined(asking)
+    async def scenario(broker_client: BrokerClient) -> None:
+        (one,) = await joined(broker_client)
         waiting = asyncio.ensure_future(one.fetch(wait_ms=9000))
         await asyncio.sleep(0.2)
-        await asking.drop(TOPIC)
+        await broker_client.drop(TOPIC)
         assert errors(await waiting) == [Errors.UNKNOWN_TOPIC_OR_PARTITION]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 MAGIC_AT = 16
@@ -410,31 +412,31 @@ def spoil(tmp_path: Path, at: int) -> None:
 def test_kafka_17844_a_fetch_is_answered_though_what_it_waited_for_cannot_be_read(tmp_path: Path) -> None:
     """Bug 71: nobody answered it, and its member waited in vain."""
 
-    async def story(asking: Asking) -> None:
-        (one,) = await joined(asking)
+    async def scenario(broker_client: BrokerClient) -> None:
+        (one,) = await joined(broker_client)
         waiting = asyncio.ensure_future(one.fetch(wait_ms=500, min_bytes=10_000))
         await asyncio.sleep(0.1)
-        asking.write(TOPIC, b"a")
+        broker_client.write(TOPIC, b"a")
         spoil(tmp_path, 0)
         assert errors(await waiting) == [Errors.CORRUPT_MESSAGE]
         assert errors(await one.fetch(wait_ms=500)) == [Errors.CORRUPT_MESSAGE]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_what_could_be_read_before_what_cannot_is_given_to_the_member(tmp_path: Path) -> None:
     """It was acquired, and nobody heard of it until its lock was over."""
 
-    async def story(asking: Asking) -> None:
-        (one,) = await joined(asking)
-        asking.write(TOPIC, b"a" * 5000)
+    async def scenario(broker_client: BrokerClient) -> None:
+        (one,) = await joined(broker_client)
+        broker_client.write(TOPIC, b"a" * 5000)
         size = size_of(tmp_path)
-        asking.write(TOPIC, b"b" * 5000)
+        broker_client.write(TOPIC, b"b" * 5000)
         spoil(tmp_path, size)
         assert acquired(await one.fetch(wait_ms=1000, most=2)) == [(0, 0, 1)]
         assert errors(await one.fetch(wait_ms=500)) == [Errors.CORRUPT_MESSAGE]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_kafka_17483_a_fetch_that_waits_ends_with_the_broker(tmp_path: Path) -> None:
@@ -442,7 +444,7 @@ def test_kafka_17483_a_fetch_that_waits_ends_with_the_broker(tmp_path: Path) -> 
 
     async def main() -> None:
         async with running(tmp_path, QUICK) as broker:
-            (one,) = await joined(Asking(broker))
+            (one,) = await joined(BrokerClient(broker))
             waiting = asyncio.ensure_future(one.fetch(wait_ms=60_000))
             await asyncio.sleep(0.1)
             (served,) = broker.share_partitions.served.values()
@@ -454,18 +456,18 @@ def test_kafka_17483_a_fetch_that_waits_ends_with_the_broker(tmp_path: Path) -> 
 
 
 def test_records_that_were_given_up_go_to_the_dead_letter_topic(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
+    async def scenario(broker_client: BrokerClient) -> None:
         dlq = {
             "errors_deadletterqueue_topic_name": "dlq.orders",
             "errors_deadletterqueue_copy_record_enable": "true",
         }
-        (one,) = await joined(asking, **dlq)
-        asking.write(TOPIC, b"a")
-        asking.write(TOPIC, b"b")
+        (one,) = await joined(broker_client, **dlq)
+        broker_client.write(TOPIC, b"a")
+        broker_client.write(TOPIC, b"b")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 1, 1)]
         assert errors(await one.acknowledge([(0, 0, ACCEPT), (1, 1, REJECT)])) == [0]
         for _ in range(100):
-            queue = asking.broker.partitions.get("dlq.orders", 0)
+            queue = broker_client.broker.partitions.get("dlq.orders", 0)
             if queue is not None and queue.end_offset:
                 break
             await asyncio.sleep(0.02)
@@ -481,11 +483,11 @@ def test_records_that_were_given_up_go_to_the_dead_letter_topic(tmp_path: Path) 
             "__dlq.errors.delivery.count": b"1",
             "__dlq.errors.message": b"Offset rejected by client.",
         }
-        served = asking.broker.share_partitions.served[SharePartitionKey(GROUP, one.topic_id, 0)]
+        served = broker_client.broker.share_partitions.served[SharePartitionKey(GROUP, one.topic_id, 0)]
         for _ in range(100):
             if served.core.start_offset == 2:
                 break
             await asyncio.sleep(0.02)
         assert served.core.start_offset == 2
 
-    told(tmp_path, story, QUICK | {"errors.deadletterqueue.auto.create.topics.enable": "true"})
+    run_with_broker(tmp_path, scenario, QUICK | {"errors.deadletterqueue.auto.create.topics.enable": "true"})

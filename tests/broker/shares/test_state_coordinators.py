@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
 from konvene.cluster.state import ResourceType
 from konvene.errors import Errors
@@ -31,9 +31,9 @@ QUICK = {"share.coordinator.state.topic.num.partitions": "3"}
 
 
 def test_whoever_asks_first_has_the_topic_made(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        key = SharePartitionKey("g", await asking.topic(TOPIC), 0)
-        states = asking.broker.share_coordinators
+    async def scenario(broker_client: BrokerClient) -> None:
+        key = SharePartitionKey("g", await broker_client.topic(TOPIC), 0)
+        states = broker_client.broker.share_coordinators
         assert await states.submit(Write(key, 0, 0, 0, 0, ())) == Answer(
             Errors.INVALID_REQUEST, "Write operation on uninitialized share partition not allowed."
         )
@@ -46,31 +46,31 @@ def test_whoever_asks_first_has_the_topic_made(tmp_path: Path) -> None:
         assert await states.submit(ReadSummary(key, 3)) == SummaryAnswer(
             state_epoch=1, leader_epoch=3, start_offset=4, delivery_complete_count=0
         )
-        assert asking.broker.catalogue.topics.by_name["__share_group_state"].partitions == 3
+        assert broker_client.broker.catalogue.topics.by_name["__share_group_state"].partitions == 3
         assert await states.submit(Delete(key)) == Answer()
         assert await states.submit(ReadSummary(key, 3)) == SummaryAnswer()
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
     keys = []
 
-    async def before(asking: Asking) -> None:
-        key = SharePartitionKey("g", await asking.topic(TOPIC), 0)
+    async def before(broker_client: BrokerClient) -> None:
+        key = SharePartitionKey("g", await broker_client.topic(TOPIC), 0)
         keys.append(key)
-        states = asking.broker.share_coordinators
+        states = broker_client.broker.share_coordinators
         await states.submit(Initialize(key, 1, 0))
         for offset in range(10):
             batch = StateBatch(offset, offset, 2, 1)
             assert await states.submit(Write(key, 1, 0, 0, offset + 1, (batch,))) == Answer()
 
-    async def after(asking: Asking) -> None:
-        answer = await asking.broker.share_coordinators.submit(Read(keys[0], 0))
+    async def after(broker_client: BrokerClient) -> None:
+        answer = await broker_client.broker.share_coordinators.submit(Read(keys[0], 0))
         assert answer == StateAnswer(state_epoch=1, start_offset=0, batches=(StateBatch(0, 9, 2, 1),))
 
-    told(tmp_path, before, QUICK)
-    told(tmp_path, after, QUICK)
+    run_with_broker(tmp_path, before, QUICK)
+    run_with_broker(tmp_path, after, QUICK)
 
 
 class Failing:
@@ -97,12 +97,12 @@ class Failing:
         await self.journal.sync()
 
 
-async def begun(asking: Asking, between: Any = None) -> SharePartitionKey:
+async def begun(broker_client: BrokerClient, between: Any = None) -> SharePartitionKey:
     """A share partition that nobody has read of yet."""
     if between is not None:
-        asking.broker.share_coordinators.wrap_journal = between
-    key = SharePartitionKey("g", await asking.topic(TOPIC, 3), 0)
-    assert await asking.broker.share_coordinators.submit(Initialize(key, 1, 0)) == Answer()
+        broker_client.broker.share_coordinators.wrap_journal = between
+    key = SharePartitionKey("g", await broker_client.topic(TOPIC, 3), 0)
+    assert await broker_client.broker.share_coordinators.submit(Initialize(key, 1, 0)) == Answer()
     return key
 
 
@@ -115,15 +115,15 @@ def accept(key: SharePartitionKey, first: int, last: int, count: int = 0) -> Wri
 def test_what_a_disk_has_lost_is_written_again(tmp_path: Path, synced: str, fails: str) -> None:
     """SH6: nobody hears that it is written before it is, and who asked does not have to ask again."""
 
-    async def story(asking: Asking) -> None:
+    async def scenario(broker_client: BrokerClient) -> None:
         logs: list[Failing] = []
 
         def between(journal: Any) -> Any:
             logs.append(Failing(journal))
             return logs[-1]
 
-        key = await begun(asking, between)
-        states = asking.broker.share_coordinators
+        key = await begun(broker_client, between)
+        states = broker_client.broker.share_coordinators
         await states.submit(accept(key, 0, 9, 10))
         for journal in logs:
             setattr(journal, fails, 1)
@@ -134,13 +134,13 @@ def test_what_a_disk_has_lost_is_written_again(tmp_path: Path, synced: str, fail
         if fails == "appends_fail" or synced == "true":
             assert sum(getattr(journal, fails) for journal in logs) == len(logs) - 1, "it did fail"
 
-    told(tmp_path, story, QUICK | {"konvene.log.fsync.internal": synced})
+    run_with_broker(tmp_path, scenario, QUICK | {"konvene.log.fsync.internal": synced})
 
 
 def test_who_comes_while_a_coordinator_loads_waits_in_line(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        key = await begun(asking)
-        states = asking.broker.share_coordinators
+    async def scenario(broker_client: BrokerClient) -> None:
+        key = await begun(broker_client)
+        states = broker_client.broker.share_coordinators
         coordinator = states.of(str(key))
         assert coordinator is not None
         coordinator.reload(after_ms=30)
@@ -160,15 +160,15 @@ def test_who_comes_while_a_coordinator_loads_waits_in_line(tmp_path: Path) -> No
         assert heard == ["later", "earlier", "summary"]
         assert answers[2].value == SummaryAnswer(state_epoch=1, start_offset=20, delivery_complete_count=0)
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_nobody_overtakes_who_waits(tmp_path: Path) -> None:
     """The coordinator is ready again, and somebody comes before those who wait were asked again."""
 
-    async def story(asking: Asking) -> None:
-        key = await begun(asking)
-        states = asking.broker.share_coordinators
+    async def scenario(broker_client: BrokerClient) -> None:
+        key = await begun(broker_client)
+        states = broker_client.broker.share_coordinators
         coordinator = states.of(str(key))
         assert coordinator is not None
         coordinator.reload()
@@ -180,26 +180,26 @@ def test_nobody_overtakes_who_waits(tmp_path: Path) -> None:
         assert not comes.done
         assert (await comes).start_offset == 20
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_nobody_waits_for_what_cannot_come(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        key = await begun(asking)
-        coordinator = asking.broker.share_coordinators.of(str(key))
+    async def scenario(broker_client: BrokerClient) -> None:
+        key = await begun(broker_client)
+        coordinator = broker_client.broker.share_coordinators.of(str(key))
         assert coordinator is not None
         coordinator.state = "failed"
-        answer = asking.broker.share_coordinators.submit(accept(key, 0, 9))
+        answer = broker_client.broker.share_coordinators.submit(accept(key, 0, 9))
         assert answer.done
         assert answer.value.error is Errors.COORDINATOR_NOT_AVAILABLE
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_nobody_waits_for_ever(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        key = await begun(asking)
-        states = asking.broker.share_coordinators
+    async def scenario(broker_client: BrokerClient) -> None:
+        key = await begun(broker_client)
+        states = broker_client.broker.share_coordinators
         coordinator = states.of(str(key))
         assert coordinator is not None
         coordinator.reload(after_ms=60_000)
@@ -210,13 +210,13 @@ def test_nobody_waits_for_ever(tmp_path: Path) -> None:
             Errors.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available."
         )
 
-    told(tmp_path, story, QUICK | {"share.coordinator.write.timeout.ms": "120"})
+    run_with_broker(tmp_path, scenario, QUICK | {"share.coordinator.write.timeout.ms": "120"})
 
 
 def test_who_waits_when_the_broker_stops_is_told(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        key = await begun(asking)
-        states = asking.broker.share_coordinators
+    async def scenario(broker_client: BrokerClient) -> None:
+        key = await begun(broker_client)
+        states = broker_client.broker.share_coordinators
         coordinator = states.of(str(key))
         assert coordinator is not None
         coordinator.reload(after_ms=60_000)
@@ -226,26 +226,26 @@ def test_who_waits_when_the_broker_stops_is_told(tmp_path: Path) -> None:
         assert answer.value == gone
         assert await states.submit(accept(key, 0, 9)) == gone
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_what_does_not_fit_into_a_batch_changes_nothing(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        key = await begun(asking)
-        states = asking.broker.share_coordinators
+    async def scenario(broker_client: BrokerClient) -> None:
+        key = await begun(broker_client)
+        states = broker_client.broker.share_coordinators
         many = tuple(StateBatch(offset * 2, offset * 2, 2, 1) for offset in range(60_000))
         answer = await states.submit(Write(key, 1, 0, 0, 0, many))
         assert answer.error is Errors.UNKNOWN_SERVER_ERROR
         assert (await states.submit(Read(key, 0))).batches == ()
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_the_log_is_cut_and_loads_as_before(tmp_path: Path) -> None:
     keys: list[SharePartitionKey] = []
 
-    async def before(asking: Asking) -> None:
-        broker, key = asking.broker, await begun(asking)
+    async def before(broker_client: BrokerClient) -> None:
+        broker, key = broker_client.broker, await begun(broker_client)
         keys.append(key)
         for first in range(0, 100, 10):
             await broker.share_coordinators.submit(accept(key, first, first + 9, first + 10))
@@ -258,28 +258,28 @@ def test_the_log_is_cut_and_loads_as_before(tmp_path: Path) -> None:
         assert broker.meter is not None
         assert broker.meter.share_cut_at == {index: 9}
 
-    async def after(asking: Asking) -> None:
-        answer = await asking.broker.share_coordinators.submit(Read(keys[0], 0))
+    async def after(broker_client: BrokerClient) -> None:
+        answer = await broker_client.broker.share_coordinators.submit(Read(keys[0], 0))
         assert answer.batches == (StateBatch(0, 99, 2, 1),)
 
     settings = QUICK | {
         "share.coordinator.snapshot.update.records.per.snapshot": "2",
         "konvene.metrics.port": "0",
     }
-    told(tmp_path, before, settings)
-    told(tmp_path, after, settings)
+    run_with_broker(tmp_path, before, settings)
+    run_with_broker(tmp_path, after, settings)
 
 
 def test_what_is_superfluous_is_known_after_a_restart(tmp_path: Path) -> None:
     keys: list[SharePartitionKey] = []
 
-    async def before(asking: Asking) -> None:
-        keys.append(await begun(asking))
-        await asking.broker.share_coordinators.submit(accept(keys[0], 0, 9, 10))
-        await asking.broker.share_coordinators.submit(Initialize(keys[0], 2, 5))
+    async def before(broker_client: BrokerClient) -> None:
+        keys.append(await begun(broker_client))
+        await broker_client.broker.share_coordinators.submit(accept(keys[0], 0, 9, 10))
+        await broker_client.broker.share_coordinators.submit(Initialize(keys[0], 2, 5))
 
-    async def after(asking: Asking) -> None:
-        broker = asking.broker
+    async def after(broker_client: BrokerClient) -> None:
+        broker = broker_client.broker
         await broker.share_coordinators.loaded()
         index = broker.share_coordinators.index_of(str(keys[0]))
         coordinator, partition = broker.share_coordinators.at(index), broker.partitions.get(STATE, index)
@@ -287,19 +287,19 @@ def test_what_is_superfluous_is_known_after_a_restart(tmp_path: Path) -> None:
         assert coordinator.fire_timer(PRUNE)
         await until(lambda: partition.log.start_offset == 2)
 
-    told(tmp_path, before, QUICK)
-    told(tmp_path, after, QUICK)
+    run_with_broker(tmp_path, before, QUICK)
+    run_with_broker(tmp_path, after, QUICK)
 
 
 def test_nothing_is_cut_before_what_makes_it_superfluous_is_on_the_disk(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
+    async def scenario(broker_client: BrokerClient) -> None:
         logs: list[Held] = []
 
         def between(journal: Any) -> Any:
             logs.append(Held(journal))
             return logs[-1]
 
-        broker, key = asking.broker, await begun(asking, between)
+        broker, key = broker_client.broker, await begun(broker_client, between)
         index = broker.share_coordinators.index_of(str(key))
         coordinator, partition = broker.share_coordinators.at(index), broker.partitions.get(STATE, index)
         assert coordinator is not None and partition is not None
@@ -315,7 +315,7 @@ def test_nothing_is_cut_before_what_makes_it_superfluous_is_on_the_disk(tmp_path
         assert await again == Answer()
         await until(lambda: partition.log.start_offset == 1)
 
-    told(tmp_path, story, QUICK | {"konvene.log.fsync.internal": "true"})
+    run_with_broker(tmp_path, scenario, QUICK | {"konvene.log.fsync.internal": "true"})
 
 
 class Held(Failing):
@@ -334,48 +334,48 @@ class Held(Failing):
 def test_a_topic_takes_its_state_along_and_its_namesake_begins_with_nothing(tmp_path: Path) -> None:
     """Bug 88, SH13: state is kept by the topic's id, and goes when the topic does."""
 
-    async def story(asking: Asking) -> None:
-        key = await begun(asking)
-        states = asking.broker.share_coordinators
+    async def scenario(broker_client: BrokerClient) -> None:
+        key = await begun(broker_client)
+        states = broker_client.broker.share_coordinators
         await states.submit(accept(key, 0, 9))
-        await asking.drop(TOPIC)
+        await broker_client.drop(TOPIC)
         shard = states.shard_of(key)
         assert shard is not None
         await until(lambda: not shard.states)
         assert (await states.submit(Read(key, 0))).error is Errors.INVALID_REQUEST
-        namesake = key._replace(topic_id=await asking.topic(TOPIC, 3))
+        namesake = key._replace(topic_id=await broker_client.topic(TOPIC, 3))
         assert await states.submit(ReadSummary(namesake, 0)) == SummaryAnswer()
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_state_of_a_topic_that_went_unheard_goes_at_the_next_start(tmp_path: Path) -> None:
     """The broker dies between the deletion of a topic and that of its state."""
     keys: list[SharePartitionKey] = []
 
-    async def before(asking: Asking) -> None:
-        key = await begun(asking)
+    async def before(broker_client: BrokerClient) -> None:
+        key = await begun(broker_client)
         keys.append(key)
-        asking.broker.share_coordinators.topic_deleted = lambda topic_id: None  # type: ignore[method-assign]
-        await asking.drop(TOPIC)
-        shard = asking.broker.share_coordinators.shard_of(key)
+        broker_client.broker.share_coordinators.topic_deleted = lambda topic_id: None  # type: ignore[method-assign]
+        await broker_client.drop(TOPIC)
+        shard = broker_client.broker.share_coordinators.shard_of(key)
         assert shard is not None
         assert list(shard.states) == [key]
 
-    async def after(asking: Asking) -> None:
-        await asking.broker.share_coordinators.loaded()
-        shard = asking.broker.share_coordinators.shard_of(keys[0])
+    async def after(broker_client: BrokerClient) -> None:
+        await broker_client.broker.share_coordinators.loaded()
+        shard = broker_client.broker.share_coordinators.shard_of(keys[0])
         assert shard is not None
         await until(lambda: not shard.states)
 
-    told(tmp_path, before, QUICK)
-    told(tmp_path, after, QUICK)
+    run_with_broker(tmp_path, before, QUICK)
+    run_with_broker(tmp_path, after, QUICK)
 
 
 def test_the_topic_has_kafkas_settings(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        await begun(asking)
-        broker = asking.broker
+    async def scenario(broker_client: BrokerClient) -> None:
+        await begun(broker_client)
+        broker = broker_client.broker
         assert dict(broker.catalogue.settings_of(ResourceType.TOPIC, STATE)) == {
             "cleanup.policy": "delete",
             "compression.type": "producer",
@@ -384,7 +384,7 @@ def test_the_topic_has_kafkas_settings(tmp_path: Path) -> None:
             "segment.bytes": "104857600",
         }
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -398,7 +398,7 @@ async def until(holds: Callable[[], bool]) -> None:
 def test_a_topic_that_cannot_be_made_is_not_tried_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(asking: Asking) -> None:
+    async def scenario(broker_client: BrokerClient) -> None:
         tried: list[str] = []
 
         async def fails(name: str) -> None:
@@ -406,13 +406,13 @@ def test_a_topic_that_cannot_be_made_is_not_tried_all_the_time(
             if len(tried) == 1:
                 raise OSError("no space")
 
-        monkeypatch.setattr(asking.broker.topic_creator, "create_internal", fails)
-        key = SharePartitionKey("g", await asking.topic(TOPIC), 0)
-        answers = [asking.broker.share_coordinators.submit(ReadSummary(key, 0)) for _ in range(3)]
+        monkeypatch.setattr(broker_client.broker.topic_creator, "create_internal", fails)
+        key = SharePartitionKey("g", await broker_client.topic(TOPIC), 0)
+        answers = [broker_client.broker.share_coordinators.submit(ReadSummary(key, 0)) for _ in range(3)]
         for answer in answers:
             assert (await answer).error is Errors.COORDINATOR_NOT_AVAILABLE
         assert 2 <= len(tried) <= 10
         monkeypatch.undo()
-        assert await asking.broker.share_coordinators.submit(ReadSummary(key, 0)) == SummaryAnswer()
+        assert await broker_client.broker.share_coordinators.submit(ReadSummary(key, 0)) == SummaryAnswer()
 
-    told(tmp_path, story, QUICK | {"share.coordinator.write.timeout.ms": "200"})
+    run_with_broker(tmp_path, scenario, QUICK | {"share.coordinator.write.timeout.ms": "200"})

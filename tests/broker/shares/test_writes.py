@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 from tests.broker.shares.test_fetch import (
     ACCEPT,
     GROUP,
@@ -28,8 +28,8 @@ from konvene.share_state.requests import Answer, SharePartitionKey, Write
 class Keeper:
     """Stands before the share coordinators: writes fail, or wait until they are let go."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._states: Any = asking.broker.share_coordinators
+    def __init__(self, broker_client: BrokerClient) -> None:
+        self._states: Any = broker_client.broker.share_coordinators
         self._submit = self._states.submit
         self._states.submit = self.submit
         self.error = Errors.NONE
@@ -69,10 +69,10 @@ class Keeper:
 def test_what_cannot_be_written_is_the_members_again(
     tmp_path: Path, error: Errors, told_error: Errors
 ) -> None:
-    async def story(asking: Asking) -> None:
-        one, other = await joined(asking, 2)
-        keeper = Keeper(asking)
-        asking.write(TOPIC, b"a")
+    async def scenario(broker_client: BrokerClient) -> None:
+        one, other = await joined(broker_client, 2)
+        keeper = Keeper(broker_client)
+        broker_client.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
         keeper.error = error
         assert errors(await one.acknowledge([(0, 0, ACCEPT)])) == [told_error]
@@ -81,17 +81,17 @@ def test_what_cannot_be_written_is_the_members_again(
         keeper.error = Errors.NONE
         assert errors(await one.acknowledge([(0, 0, ACCEPT)])) == [0]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 @pytest.mark.parametrize("error", [Errors.FENCED_STATE_EPOCH, Errors.UNKNOWN_TOPIC_OR_PARTITION])
 def test_a_state_that_is_anothers_is_read_anew(tmp_path: Path, error: Errors) -> None:
     """The member is told who leads, and asks again; whoever fetches then begins with the new state."""
 
-    async def story(asking: Asking) -> None:
-        one, other = await joined(asking, 2)
-        keeper = Keeper(asking)
-        asking.write(TOPIC, b"a")
+    async def scenario(broker_client: BrokerClient) -> None:
+        one, other = await joined(broker_client, 2)
+        keeper = Keeper(broker_client)
+        broker_client.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
         waiting = asyncio.ensure_future(other.fetch(wait_ms=9000))
         await asyncio.sleep(0.1)
@@ -105,17 +105,17 @@ def test_a_state_that_is_anothers_is_read_anew(tmp_path: Path, error: Errors) ->
         keeper.error = Errors.NONE
         assert acquired(await other.fetch(wait_ms=1000)) == [(0, 0, 1)]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 @pytest.mark.parametrize("error", [Errors.NONE, Errors.COORDINATOR_NOT_AVAILABLE])
 def test_a_lock_that_ends_while_an_acceptance_is_written(tmp_path: Path, error: Errors) -> None:
     """Bug 74: written, the record is done; not written, it is available, and never both."""
 
-    async def story(asking: Asking) -> None:
-        one, other = await joined(asking, 2)
-        keeper = Keeper(asking)
-        asking.write(TOPIC, b"a")
+    async def scenario(broker_client: BrokerClient) -> None:
+        one, other = await joined(broker_client, 2)
+        keeper = Keeper(broker_client)
+        broker_client.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
         keeper.waits = True
         saying = asyncio.ensure_future(one.acknowledge([(0, 0, ACCEPT)]))
@@ -125,7 +125,7 @@ def test_a_lock_that_ends_while_an_acceptance_is_written(tmp_path: Path, error: 
         assert errors(await saying) == [error]
         assert acquired(await other.fetch(wait_ms=500)) == ([(0, 0, 2)] if error else [])
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 @pytest.mark.parametrize(
@@ -138,12 +138,12 @@ def test_a_lock_that_ends_while_an_acceptance_is_written(tmp_path: Path, error: 
 def test_a_dead_letter_topic_that_cannot_be_used_stops_nobody(
     tmp_path: Path, settings: dict[str, str], topic: str
 ) -> None:
-    async def story(asking: Asking) -> None:
-        (one,) = await joined(asking, errors_deadletterqueue_topic_name=topic)
-        asking.write(TOPIC, b"a")
+    async def scenario(broker_client: BrokerClient) -> None:
+        (one,) = await joined(broker_client, errors_deadletterqueue_topic_name=topic)
+        broker_client.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
         assert errors(await one.acknowledge([(0, 0, REJECT)])) == [0]
-        sharing = asking.broker.share_partitions
+        sharing = broker_client.broker.share_partitions
         served = sharing.served[SharePartitionKey(GROUP, one.topic_id, 0)]
         for _ in range(100):
             if served.core.start_offset == 1:
@@ -151,21 +151,21 @@ def test_a_dead_letter_topic_that_cannot_be_used_stops_nobody(
             await asyncio.sleep(0.02)
         assert served.core.start_offset == 1
         assert (sharing.dead_letters.failed[GROUP], sharing.dead_letters.written[GROUP]) == (1, 0)
-        assert topic not in asking.broker.catalogue.topics.by_name
+        assert topic not in broker_client.broker.catalogue.topics.by_name
 
-    told(tmp_path, story, QUICK | settings)
+    run_with_broker(tmp_path, scenario, QUICK | settings)
 
 
 def test_a_log_that_loses_its_beginning_lets_the_group_go_on_behind_it(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        (one,) = await joined(asking)
+    async def scenario(broker_client: BrokerClient) -> None:
+        (one,) = await joined(broker_client)
         for value in b"abc":
-            asking.write(TOPIC, bytes((value,)))
+            broker_client.write(TOPIC, bytes((value,)))
         assert acquired(await one.fetch(wait_ms=1000, most=1)) == [(0, 0, 1)]
-        partition = asking.broker.partitions.get(TOPIC, 0)
+        partition = broker_client.broker.partitions.get(TOPIC, 0)
         assert partition is not None
         partition.delete_before(2)
         given = acquired(await one.fetch(wait_ms=300)) or acquired(await one.fetch(wait_ms=1000))
         assert given == [(2, 2, 1)]
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.broker.handlers.asking import Asking
+from tests.broker.handlers.broker_client import BrokerClient
 from tests.broker.running import running
 
 from konvene.broker.broker import Broker
@@ -39,14 +39,14 @@ ENDINGS = {"log", "index", "timeindex", "snapshot", "metadata", "leader-epoch-ch
 Story = Callable[[Broker, Partition], Awaitable[None]]
 
 
-def run(path: Path, story: Story, settings: dict[str, str] | None = None, **configs: str) -> None:
-    """A story with a compacted topic of one partition."""
+def run(path: Path, scenario: Story, settings: dict[str, str] | None = None, **configs: str) -> None:
+    """A scenario with a compacted topic of one partition."""
 
     async def main() -> None:
         async with running(path, SETTINGS | (settings or {})) as broker:
             if "t" not in broker.catalogue.topics.by_name:
                 await create(broker, **configs)
-            await story(broker, the_partition(broker))
+            await scenario(broker, the_partition(broker))
 
     asyncio.run(main())
 
@@ -56,7 +56,7 @@ async def create(broker: Broker, **configs: str) -> None:
     wanted |= {name.replace("_", "."): value for name, value in configs.items()}
     told = tuple(CreatableTopicConfig(name=name, value=value) for name, value in wanted.items())
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=told)
-    answer = await Asking(broker).ask(CreateTopicsRequest(topics=(topic,)))
+    answer = await BrokerClient(broker).ask(CreateTopicsRequest(topics=(topic,)))
     assert answer.topics[0].error_code == 0, answer.topics[0].error_message
 
 
@@ -121,7 +121,7 @@ async def alter(broker: Broker, name: str, value: str) -> str | None:
         resource_name="",
         configs=(AlterableConfig(name=name, config_operation=0, value=value),),
     )
-    answer = await Asking(broker).ask(IncrementalAlterConfigsRequest(resources=(change,)))
+    answer = await BrokerClient(broker).ask(IncrementalAlterConfigsRequest(resources=(change,)))
     refusal: str | None = answer.responses[0].error_message
     return refusal
 

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.broker.handlers.asking import Asking
+from tests.broker.handlers.broker_client import BrokerClient
 from tests.broker.storage.compacted import PROCESS, cleaned, fill, latest, run, the_partition, until
 
 from konvene.broker.broker import Broker
@@ -37,7 +37,7 @@ async def another(broker: Broker) -> Partition:
     wanted = {"cleanup.policy": "compact", "segment.ms": "40", "min.cleanable.dirty.ratio": "0.01"}
     told = tuple(CreatableTopicConfig(name=name, value=value) for name, value in wanted.items())
     topic = CreatableTopic(name="other", num_partitions=1, replication_factor=1, configs=told)
-    answer = await Asking(broker).ask(CreateTopicsRequest(topics=(topic,)))
+    answer = await BrokerClient(broker).ask(CreateTopicsRequest(topics=(topic,)))
     assert answer.topics[0].error_code == 0
     partition = broker.partitions.get("other", 0)
     assert partition is not None
@@ -50,7 +50,7 @@ def test_what_is_cleaned_is_kept_before(tmp_path: Path, way: dict[str, str]) -> 
     archive = tmp_path / "kept"
     settings = ARCHIVED | way | {"konvene.log.archive.dir": str(archive)}
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         for _ in range(3):
             await fill(broker, partition)
             await cleaned(broker, partition)
@@ -58,8 +58,8 @@ def test_what_is_cleaned_is_kept_before(tmp_path: Path, way: dict[str, str]) -> 
         assert kept(archive) == list(range(of.active_segment.base_offset))
         assert len(latest(of)) == 50
 
-    run(tmp_path / "data", story, settings)
-    run(tmp_path / "data", story, settings)
+    run(tmp_path / "data", scenario, settings)
+    run(tmp_path / "data", scenario, settings)
     found = find([tmp_path / "data", archive])
     assert {copy.of.cluster for copy in found.copies if copy.of.topic == "t"} == {found.copies[0].of.cluster}
     assert [copy.kept for copy in found.copies if copy.of.topic == "t"] == [True, False]
@@ -70,13 +70,13 @@ def test_what_retention_takes_is_kept_before(tmp_path: Path) -> None:
     archive = tmp_path / "kept"
     settings = ARCHIVED | {"konvene.log.archive.dir": str(archive), "log.retention.check.interval.ms": "20"}
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         of = partition.log
         await until(lambda: of.start_offset == of.end_offset)
         assert kept(archive) == list(range(of.end_offset))
 
-    run(tmp_path / "data", story, settings, cleanup_policy="delete", retention_ms="100")
+    run(tmp_path / "data", scenario, settings, cleanup_policy="delete", retention_ms="100")
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
@@ -91,7 +91,7 @@ def test_an_archive_that_cannot_be_written_stops_no_broker(
         "log.retention.check.interval.ms": "20",
     }
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         of, before = partition.log, partition.log.size
         await until(lambda: T in broker.archive.failing)
@@ -108,7 +108,7 @@ def test_an_archive_that_cannot_be_written_stops_no_broker(
         assert kept(blocked / "kept") == list(range(of.active_segment.base_offset))
 
     with caplog.at_level(logging.INFO, "konvene.archive"):
-        run(tmp_path / "data", story, settings, cleanup_policy=policy, retention_ms="100")
+        run(tmp_path / "data", scenario, settings, cleanup_policy=policy, retention_ms="100")
     said = [each for each in caplog.records if each.name == "konvene.archive"]
     assert [each.levelname for each in said] == ["ERROR", "ERROR", "INFO"]
     assert "until then their logs are neither cleaned nor shortened" in said[0].message
@@ -118,7 +118,7 @@ def test_who_takes_segments_in_python(tmp_path: Path) -> None:
     """As `docs/cleaner.md` has it: a callable, called before a segment is replaced."""
     taken: list[FinishedSegment] = []
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         def take(segment: FinishedSegment) -> None:
             assert Path(segment.path).stat().st_size
             taken.append(segment)
@@ -131,4 +131,4 @@ def test_who_takes_segments_in_python(tmp_path: Path) -> None:
         assert [a.next_offset for a in taken[:-1]] == [b.base_offset for b in taken[1:]]
         assert the_partition(broker) is partition
 
-    run(tmp_path, story, ARCHIVED)
+    run(tmp_path, scenario, ARCHIVED)

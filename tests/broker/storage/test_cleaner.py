@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.broker.handlers.asking import Asking
+from tests.broker.handlers.broker_client import BrokerClient
 from tests.broker.storage.compacted import (
     ENDINGS,
     PROCESS,
@@ -53,7 +53,7 @@ def test_of_each_key_the_last_record_is_kept(
     caplog.set_level(logging.INFO, "konvene.cleaner")
     kept = {}
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         of, before = partition.log, latest(partition.log)
         assert len(of.segments) > 3
@@ -66,7 +66,7 @@ def test_of_each_key_the_last_record_is_kept(
         assert broker.cleaner.removed["t"].records == 20 * 50 - len(found(of))
         kept.update(before)
 
-    run(tmp_path, story, settings)
+    run(tmp_path, scenario, settings)
     said = [each.message for each in caplog.records if each.message.startswith("cleaned t-0")]
     assert said
     assert [each for each in caplog.records if each.levelno > logging.INFO] == []
@@ -83,14 +83,14 @@ async def commit(broker: Broker, group: str, turn: int) -> None:
         for index in range(20)
     )
     topic = OffsetCommitRequestTopic(name="u", partitions=rows)
-    answer = await Asking(broker).ask(OffsetCommitRequest(group_id=group, topics=(topic,)), 9)
+    answer = await BrokerClient(broker).ask(OffsetCommitRequest(group_id=group, topics=(topic,)), 9)
     assert {row.error_code for row in answer.topics[0].partitions} == {0}
 
 
 async def committed(broker: Broker, group: str) -> list[int]:
     wanted = OffsetFetchRequestTopics(name="u", partition_indexes=tuple(range(20)))
     asked = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=(wanted,)),))
-    answer = await Asking(broker).ask(asked, 9)
+    answer = await BrokerClient(broker).ask(asked, 9)
     return [row.committed_offset for row in answer.groups[0].topics[0].partitions]
 
 
@@ -105,8 +105,8 @@ def test_offsets_that_are_committed_again_and_again_are_answered_as_before(tmp_p
         assert partition is not None
         return partition
 
-    async def story(broker: Broker, _: Partition) -> None:
-        await Asking(broker).topic("u", 20)
+    async def scenario(broker: Broker, _: Partition) -> None:
+        await BrokerClient(broker).topic("u", 20)
         await broker.groups.make_ready()
         await broker.groups.loaded()
         partition = await offsets(broker)
@@ -122,7 +122,7 @@ def test_offsets_that_are_committed_again_and_again_are_answered_as_before(tmp_p
         for group in groups:
             assert await committed(broker, group) == [(turns - 1) * 1000 + index for index in range(20)]
 
-    run(tmp_path, story, settings)
+    run(tmp_path, scenario, settings)
 
     async def again(broker: Broker, _: Partition) -> None:
         await broker.groups.loaded()
@@ -138,7 +138,7 @@ def test_offsets_that_are_committed_again_and_again_are_answered_as_before(tmp_p
 def test_a_log_is_cleaned_while_it_grows(tmp_path: Path, settings: dict[str, str]) -> None:
     """Nothing that is written meanwhile is lost or out of order, and readers go on."""
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         expected = {}
         for turn in range(40):
             await fill(broker, partition, rounds=6, keys=30)
@@ -151,7 +151,7 @@ def test_a_log_is_cleaned_while_it_grows(tmp_path: Path, settings: dict[str, str
         await cleaned(broker, partition)
         assert {key: offset for key, (offset, _) in latest(partition.log).items()} == expected
 
-    run(tmp_path, story, settings)
+    run(tmp_path, scenario, settings)
 
 
 @pytest.mark.parametrize("settings", [SLOW, PROCESS], ids=["slices", "process"])
@@ -161,12 +161,12 @@ def test_a_topic_is_deleted_while_it_is_cleaned(
     """Nobody minds: not the cleaner, nor the topic of that name that comes after it, which is cleaned too."""
     caplog.set_level(logging.INFO, "konvene.cleaner")
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         await until(lambda: T in broker.cleaner.in_progress)
         if settings is PROCESS:
             await stopped(broker)
-        await Asking(broker).drop("t")
+        await BrokerClient(broker).drop("t")
         assert partition.log.health.failure is not None
         await create(broker)
         successor = the_partition(broker)
@@ -178,7 +178,7 @@ def test_a_topic_is_deleted_while_it_is_cleaned(
         assert broker.directory.health.failure is None
         assert not broker.cleaner.uncleanable
 
-    run(tmp_path, story, settings)
+    run(tmp_path, scenario, settings)
     assert "t-0: cleaning aborted: the partition was deleted" in [each.message for each in caplog.records]
     assert [each for each in caplog.records if each.levelno > logging.INFO] == []
 
@@ -188,7 +188,7 @@ def test_a_process_that_is_lost_has_a_successor_and_no_more(
 ) -> None:
     """Whoever kills it: the log stays as it was, and serves on."""
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         before = found(partition.log)
         first = await stopped(broker)
@@ -203,7 +203,7 @@ def test_a_process_that_is_lost_has_a_successor_and_no_more(
         assert partition.online
         assert broker.cleaner.uncleanable_bytes() == sum(each.size for each in partition.log.segments[:-1])
 
-    run(tmp_path, story, PROCESS | {"log.cleaner.backoff.ms": "200"})
+    run(tmp_path, scenario, PROCESS | {"log.cleaner.backoff.ms": "200"})
     told = [each.message for each in caplog.records if each.name == "konvene.cleaner"]
     assert len(told) == 2
     assert told[0].endswith("ended; the cleaning will be retried")
@@ -214,7 +214,7 @@ def test_a_broker_that_stops_leaves_no_process(tmp_path: Path) -> None:
     """Nor does one that has nothing more to clean."""
     pids = []
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         await until(lambda: worker_of(broker) is not None)
         done = worker_of(broker)
@@ -224,7 +224,7 @@ def test_a_broker_that_stops_leaves_no_process(tmp_path: Path) -> None:
         await fill(broker, partition)
         pids.append(await stopped(broker))
 
-    run(tmp_path, story, PROCESS)
+    run(tmp_path, scenario, PROCESS)
     assert not is_running(pids[0])
 
 
@@ -234,11 +234,11 @@ def test_without_processes_it_is_done_in_slices(
     """A system may refuse them; that is said once."""
     monkeypatch.setattr(cleaner_executor.sys, "executable", "/nowhere/python")
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         await cleaned(broker, partition)
 
-    run(tmp_path, story, PROCESS)
+    run(tmp_path, scenario, PROCESS)
     assert [each.message for each in caplog.records if each.name == "konvene.cleaner"] == [
         "cannot start a process, logs are cleaned in the broker's process: "
         "[Errno 2] No such file or directory: '/nowhere/python'"

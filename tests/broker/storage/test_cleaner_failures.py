@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.broker.handlers.asking import Asking
+from tests.broker.handlers.broker_client import BrokerClient
 from tests.broker.storage.compacted import (
     PROCESS,
     SLOW,
@@ -67,14 +67,14 @@ def test_a_full_disk_stops_no_broker(
     """It is tried again until there is room."""
     failing += [OSError(errno.ENOSPC, "No space left on device")] * 3
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         before = latest(partition.log)
         await cleaned(broker, partition)
         assert latest(partition.log) == before
         assert partition.online
 
-    run(tmp_path, story)
+    run(tmp_path, scenario)
     told = [each.message for each in caplog.records if each.name == "konvene.cleaner"]
     assert told == ["t-0: cleaning failed and will be retried: [Errno 28] No space left on device"] * 3
 
@@ -83,12 +83,12 @@ def test_an_error_of_the_disk_takes_it_out_of_use(tmp_path: Path, failing: list[
     """As anywhere: what cannot be read cannot be served."""
     failing.append(OSError(errno.EIO, "Input/output error"))
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         await until(lambda: not partition.online)
         assert "cannot clean" in str(broker.directory.health.failure)
 
-    run(tmp_path, story)
+    run(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("settings", [{}, PROCESS], ids=["slices", "process"])
@@ -97,8 +97,8 @@ def test_a_damaged_log_is_left_alone(
 ) -> None:
     """Nothing is lost that was there, others are cleaned, and it is said once."""
 
-    async def story(broker: Broker, partition: Partition) -> None:
-        await Asking(broker).ask(
+    async def scenario(broker: Broker, partition: Partition) -> None:
+        await BrokerClient(broker).ask(
             CreateTopicsRequest(
                 topics=(
                     CreatableTopic(
@@ -123,7 +123,7 @@ def test_a_damaged_log_is_left_alone(
         await fill(broker, other)
         await cleaned(broker, other)
 
-    run(tmp_path, story, settings)
+    run(tmp_path, scenario, settings)
     told = [each.message for each in caplog.records if each.name == "konvene.cleaner"]
     assert len(told) == 1
     assert "t-0 is uncleanable from now on: " in told[0]
@@ -136,17 +136,17 @@ def test_what_nobody_foresaw_makes_a_log_uncleanable(
     """As in Kafka; until it is deleted."""
     failing.append(ZeroDivisionError("so it is"))
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         await until(lambda: T in broker.cleaner.uncleanable)
         assert not broker.cleaner.cleaners[0].dead
-        await Asking(broker).drop("t")
+        await BrokerClient(broker).drop("t")
         assert not broker.cleaner.uncleanable
         await create(broker)
         await fill(broker, the_partition(broker))
         await cleaned(broker, the_partition(broker))
 
-    run(tmp_path, story)
+    run(tmp_path, scenario)
     (told,) = [each for each in caplog.records if each.name == "konvene.cleaner"]
     assert told.exc_info is not None
 
@@ -154,7 +154,7 @@ def test_what_nobody_foresaw_makes_a_log_uncleanable(
 def test_cleaners_come_and_go_with_their_number(tmp_path: Path) -> None:
     """As far as Kafka lets it be altered; two logs are then cleaned at a time."""
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         cleaning = broker.cleaner
         assert [cleaner.number for cleaner in cleaning.cleaners] == [0]
         refusal = await alter(broker, "log.cleaner.threads", "3")
@@ -164,13 +164,13 @@ def test_cleaners_come_and_go_with_their_number(tmp_path: Path) -> None:
         assert await alter(broker, "log.cleaner.threads", "1") is None
         await until(lambda: [cleaner.number for cleaner in cleaning.cleaners] == [0])
 
-    run(tmp_path, story)
+    run(tmp_path, scenario)
 
 
 def test_a_cleaner_that_is_off_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """And leaves the logs alone, but for what retention takes."""
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         before = found(partition.log)
         await asyncio.sleep(0.1)
@@ -182,7 +182,7 @@ def test_a_cleaner_that_is_off_says_so(tmp_path: Path, caplog: pytest.LogCapture
         await broker.log_maintenance.retain()
         assert found(partition.log) == []
 
-    run(tmp_path, story, {"log.cleaner.enable": "false"})
+    run(tmp_path, scenario, {"log.cleaner.enable": "false"})
     (told,) = [each.message for each in caplog.records if each.name == "konvene.cleaner"]
     assert told.startswith("log.cleaner.enable is false: ")
 
@@ -190,28 +190,28 @@ def test_a_cleaner_that_is_off_says_so(tmp_path: Path, caplog: pytest.LogCapture
 def test_retention_of_a_compacted_log_is_the_cleaners(tmp_path: Path) -> None:
     """With `compact,delete` by age, and what lies before the start of a log that is compacted alone."""
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
         assert len(partition.log.segments) > 3
         await broker.log_maintenance.retain()
         assert partition.start_offset == 0
         row = DeleteRecordsPartition(partition_index=0, offset=700)
         topic = DeleteRecordsTopic(name="t", partitions=(row,))
-        await Asking(broker).ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=1000))
+        await BrokerClient(broker).ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=1000))
         await until(lambda: partition.log.segments[0].next_offset > 700)
         partition.log.config = replace(
             partition.log.config, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=0
         )
         await until(lambda: partition.start_offset == 1000)
 
-    run(tmp_path, story, min_cleanable_dirty_ratio="1")
+    run(tmp_path, scenario, min_cleanable_dirty_ratio="1")
 
 
 def test_a_speed_limit_is_kept_in_slices(tmp_path: Path) -> None:
     """The pauses of a cleaning are as long as what it reads and writes asks for."""
     pauses = []
 
-    async def story(broker: Broker, partition: Partition) -> None:
+    async def scenario(broker: Broker, partition: Partition) -> None:
         async def pause(_: object, seconds: float) -> None:
             pauses.append(seconds)
 
@@ -221,7 +221,7 @@ def test_a_speed_limit_is_kept_in_slices(tmp_path: Path) -> None:
 
     kept = cleaner_executor.SteppedCleaning.pause
     try:
-        run(tmp_path, story, SLOW)
+        run(tmp_path, scenario, SLOW)
     finally:
         cleaner_executor.SteppedCleaning.pause = kept  # type: ignore[method-assign]
     assert pauses

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.broker.handlers.asking import Asking
+from tests.broker.handlers.broker_client import BrokerClient
 from tests.broker.running import running
 
 from konvene.broker.handlers import produce
@@ -27,26 +27,26 @@ def run(
     path: Path,
     settings: dict[str, str],
     configs: dict[str, str],
-    story: Callable[[Asking, Partition], Awaitable[None]],
+    scenario: Callable[[BrokerClient, Partition], Awaitable[None]],
 ) -> None:
     async def main() -> None:
         async with running(path, settings) as broker:
-            client = Asking(broker)
+            client = BrokerClient(broker)
             told = tuple(CreatableTopicConfig(name=name, value=value) for name, value in configs.items())
             topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=told)
-            await client.ask(CreateTopicsRequest(topics=(topic,)))
+            await client.send(CreateTopicsRequest(topics=(topic,)))
             partition = broker.partitions.get("t", 0)
             assert partition is not None
-            await story(client, partition)
+            await scenario(client, partition)
 
     asyncio.run(main())
 
 
-async def write(client: Asking, partition: Partition, acks: int, count: int = 1) -> None:
+async def write(client: BrokerClient, partition: Partition, acks: int, count: int = 1) -> None:
     records = build_simple([(None, b"v")] * count, 1)
     data = TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=records),))
     before = partition.end_offset
-    await client.ask(ProduceRequest(acks=acks, topic_data=(data,)), 9)
+    await client.send(ProduceRequest(acks=acks, topic_data=(data,)), 9)
     assert partition.end_offset == before + count
 
 
@@ -55,7 +55,7 @@ async def write(client: Asking, partition: Partition, acks: int, count: int = 1)
 def test_the_last_record_that_may_wait_takes_all_to_the_disk(tmp_path: Path, acks: int, where: str) -> None:
     """`flush.messages`, or the broker's `log.flush.interval.messages`: before the answer, with any acks."""
 
-    async def story(client: Asking, partition: Partition) -> None:
+    async def scenario(client: BrokerClient, partition: Partition) -> None:
         await write(client, partition, acks, 2)
         assert partition.synced_offset == 0
         await write(client, partition, acks)
@@ -66,23 +66,23 @@ def test_the_last_record_that_may_wait_takes_all_to_the_disk(tmp_path: Path, ack
         assert partition.synced_offset == 10
 
     settings = {"log.flush.interval.messages": "3"} if where == "broker" else {}
-    run(tmp_path, settings, {"flush.messages": "3"} if where == "topic" else {}, story)
+    run(tmp_path, settings, {"flush.messages": "3"} if where == "topic" else {}, scenario)
 
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_broker_that_syncs_topics_does_so_before_any_answer(tmp_path: Path, acks: int) -> None:
     """`konvene.log.fsync.topics`."""
 
-    async def story(client: Asking, partition: Partition) -> None:
+    async def scenario(client: BrokerClient, partition: Partition) -> None:
         for count in range(1, 4):
             await write(client, partition, acks)
             assert partition.synced_offset == count
 
-    run(tmp_path, {"konvene.log.fsync.topics": "true"}, {}, story)
+    run(tmp_path, {"konvene.log.fsync.topics": "true"}, {}, scenario)
 
 
 def test_who_expects_no_answer_has_its_records_flushed_as_well(tmp_path: Path) -> None:
-    async def story(client: Asking, partition: Partition) -> None:
+    async def scenario(client: BrokerClient, partition: Partition) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", client.broker.catalogue.advertised[1])
         records = build_simple([(None, b"v")], 1)
         data = TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=records),))
@@ -94,13 +94,13 @@ def test_who_expects_no_answer_has_its_records_flushed_as_well(tmp_path: Path) -
         writer.close()
         assert await reader.read() == b""
 
-    run(tmp_path, {}, {"flush.messages": "1"}, story)
+    run(tmp_path, {}, {"flush.messages": "1"}, scenario)
 
 
 def test_what_has_waited_for_long_enough_is_flushed(tmp_path: Path) -> None:
     """`flush.ms`, looked at every `log.flush.scheduler.interval.ms`; nothing is, where it is not due."""
 
-    async def story(client: Asking, partition: Partition) -> None:
+    async def scenario(client: BrokerClient, partition: Partition) -> None:
         await write(client, partition, 1)
         async with asyncio.timeout(10):
             while partition.synced_offset < 1:  # noqa: ASYNC110 - nobody is told
@@ -110,7 +110,7 @@ def test_what_has_waited_for_long_enough_is_flushed(tmp_path: Path) -> None:
         assert not partition.is_due(partition.synced_ms + 19)
         assert partition.is_due(partition.synced_ms + 20)
 
-    run(tmp_path, {"log.flush.scheduler.interval.ms": "20"}, {"flush.ms": "20"}, story)
+    run(tmp_path, {"log.flush.scheduler.interval.ms": "20"}, {"flush.ms": "20"}, scenario)
 
 
 def test_by_default_nothing_is_flushed_for_its_age_or_number() -> None:
@@ -122,11 +122,11 @@ def test_nobody_reads_what_is_not_on_the_disk_where_writers_wait_for_it(tmp_path
     """`konvene.log.fsync.topics`: a reader that saw what a power cut takes back would stand behind the
     records that are acknowledged in its place, and never read them."""
 
-    async def story(client: Asking, partition: Partition) -> None:
+    async def scenario(client: BrokerClient, partition: Partition) -> None:
         partition.append([(None, b"v")], 1_000)
         assert (partition.end_offset, partition.high_watermark) == (1, 0)
         wanted = ListOffsetsTopic(name="t", partitions=(ListOffsetsPartition(timestamp=-1),))
-        (told,) = (await client.ask(ListOffsetsRequest(topics=(wanted,)))).topics[0].partitions
+        (told,) = (await client.send(ListOffsetsRequest(topics=(wanted,)))).topics[0].partitions
         assert told.offset == 0
         assert await read(client, max_wait_ms=0) == (0, b"")
         waiting = asyncio.create_task(read(client, max_wait_ms=10_000))
@@ -138,7 +138,7 @@ def test_nobody_reads_what_is_not_on_the_disk_where_writers_wait_for_it(tmp_path
         assert high_watermark == 1
         assert records
 
-    run(tmp_path, {"konvene.log.fsync.topics": "true"}, {}, story)
+    run(tmp_path, {"konvene.log.fsync.topics": "true"}, {}, scenario)
 
 
 @pytest.mark.parametrize(("count", "at_once"), [(3, True), (3, False), (20, False)])
@@ -148,7 +148,7 @@ def test_a_client_that_hangs_up_leaves_nothing_that_readers_wait_for(
     """What was written is synced, also where nobody waits for the answer any more."""
     monkeypatch.setattr(produce, "SLICE_S", -1.0)
 
-    async def story(client: Asking, partition: Partition) -> None:
+    async def scenario(client: BrokerClient, partition: Partition) -> None:
         await client.topic("u", count)
         broker = client.broker
         rows = tuple(
@@ -171,12 +171,12 @@ def test_a_client_that_hangs_up_leaves_nothing_that_readers_wait_for(
             while any(p.high_watermark < 1 for p in written):  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.01)
 
-    run(tmp_path, {"konvene.log.fsync.topics": "true"}, {}, story)
+    run(tmp_path, {"konvene.log.fsync.topics": "true"}, {}, scenario)
 
 
-async def read(client: Asking, max_wait_ms: int) -> tuple[int, bytes]:
+async def read(client: BrokerClient, max_wait_ms: int) -> tuple[int, bytes]:
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)
     topic = FetchTopic(topic="t", partitions=(wanted,))
     request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1_000, topics=(topic,))
-    (told,) = (await client.ask(request, 12)).responses[0].partitions
+    (told,) = (await client.send(request, 12)).responses[0].partitions
     return told.high_watermark, bytes(told.records or b"")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tests.broker.handlers.asking import Asking
+from tests.broker.handlers.broker_client import BrokerClient
 from tests.broker.running import running
 
 from konvene.codec.batches import batches
@@ -22,26 +22,26 @@ from konvene.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 
-Story = Callable[[Asking], Awaitable[None]]
+Story = Callable[[BrokerClient], Awaitable[None]]
 
 
 def lives(path: Path, *stories: Story) -> None:
-    """One start of the broker for each story, on the same data."""
+    """One start of the broker for each scenario, on the same data."""
 
     async def main() -> None:
-        for story in stories:
+        for scenario in stories:
             async with running(path) as broker:
-                await story(Asking(broker))
+                await scenario(BrokerClient(broker))
 
     asyncio.run(main())
 
 
-async def told(client: Asking, topic: str) -> set[int]:
+async def told(client: BrokerClient, topic: str) -> set[int]:
     """The leader epoch of a topic, from each API that tells it."""
-    (known,) = (await client.ask(MetadataRequest(topics=(MetadataRequestTopic(name=topic),)))).topics
-    described = await client.ask(DescribeTopicPartitionsRequest(topics=(TopicRequest(name=topic),)))
+    (known,) = (await client.send(MetadataRequest(topics=(MetadataRequestTopic(name=topic),)))).topics
+    described = await client.send(DescribeTopicPartitionsRequest(topics=(TopicRequest(name=topic),)))
     latest = ListOffsetsTopic(name=topic, partitions=(ListOffsetsPartition(partition_index=0, timestamp=-1),))
-    listed = await client.ask(ListOffsetsRequest(replica_id=-1, topics=(latest,)))
+    listed = await client.send(ListOffsetsRequest(replica_id=-1, topics=(latest,)))
     return {
         known.partitions[0].leader_epoch,
         described.topics[0].partitions[0].leader_epoch,
@@ -49,31 +49,31 @@ async def told(client: Asking, topic: str) -> set[int]:
     }
 
 
-async def end_of(client: Asking, epoch: int, current: int = -1) -> tuple[int, int, int]:
+async def end_of(client: BrokerClient, epoch: int, current: int = -1) -> tuple[int, int, int]:
     asked = OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
     topics = (OffsetForLeaderTopic(topic="t", partitions=(asked,)),)
-    answer = await client.ask(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
+    answer = await client.send(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
     found = answer.topics[0].partitions[0]
     return found.error_code, found.leader_epoch, found.end_offset
 
 
-async def fetch(client: Asking, offset: int, **says: int) -> Any:
+async def fetch(client: BrokerClient, offset: int, **says: int) -> Any:
     topic = client.broker.catalogue.topics.by_name["t"].id
     asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **says)
     topics = (FetchTopic(topic_id=topic, partitions=(asked,)),)
-    answer = await client.ask(FetchRequest(topics=topics, min_bytes=0, max_bytes=1 << 20))
+    answer = await client.send(FetchRequest(topics=topics, min_bytes=0, max_bytes=1 << 20))
     return answer.responses[0].partitions[0]
 
 
 def test_the_epoch_counts_the_starts_since_the_topic_was_made(tmp_path: Path) -> None:
-    async def first(client: Asking) -> None:
+    async def first(client: BrokerClient) -> None:
         await client.topic("t")
         client.write("t", b"a", b"b")
         assert await told(client, "t") == {0}
         assert await end_of(client, 0) == (Errors.NONE, 0, 2)
         assert await end_of(client, 1) == (Errors.NONE, -1, -1)
 
-    async def second(client: Asking) -> None:
+    async def second(client: BrokerClient) -> None:
         await client.topic("later")
         assert await told(client, "t") == {1}
         assert await told(client, "later") == {0}
@@ -83,7 +83,7 @@ def test_the_epoch_counts_the_starts_since_the_topic_was_made(tmp_path: Path) ->
         assert await end_of(client, 0) == (Errors.NONE, 0, 2)
         assert await end_of(client, 1) == (Errors.NONE, 1, 3)
 
-    async def third(client: Asking) -> None:
+    async def third(client: BrokerClient) -> None:
         assert await told(client, "t") == {2}
         assert await told(client, "later") == {1}
         assert [await end_of(client, epoch) for epoch in (0, 1, 2, 3)] == [
@@ -96,12 +96,12 @@ def test_the_epoch_counts_the_starts_since_the_topic_was_made(tmp_path: Path) ->
 def test_who_knows_an_older_leadership_has_to_look_again(tmp_path: Path) -> None:
     """FENCED_LEADER_EPOCH tells the leader and its epoch; a newer one than there is, is not known."""
 
-    async def first(client: Asking) -> None:
+    async def first(client: BrokerClient) -> None:
         await client.topic("t")
         client.write("t", b"a")
         assert (await fetch(client, 0, current_leader_epoch=0)).error_code == Errors.NONE
 
-    async def second(client: Asking) -> None:
+    async def second(client: BrokerClient) -> None:
         fenced = await fetch(client, 0, current_leader_epoch=0)
         assert fenced.error_code == Errors.FENCED_LEADER_EPOCH
         assert (fenced.current_leader.leader_id, fenced.current_leader.leader_epoch) == (1, 1)
@@ -115,12 +115,12 @@ def test_who_knows_an_older_leadership_has_to_look_again(tmp_path: Path) -> None
 def test_records_of_two_starts_carry_two_epochs_and_a_lost_one_is_noticed(tmp_path: Path) -> None:
     """A consumer has read a record that a power cut took back; another one stands at its offset now."""
 
-    async def first(client: Asking) -> None:
+    async def first(client: BrokerClient) -> None:
         await client.topic("t")
         client.write("t", b"kept")
         client.write("t", b"lost")
 
-    async def second(client: Asking) -> None:
+    async def second(client: BrokerClient) -> None:
         client.write("t", b"new")
         seen = await fetch(client, 0)
         assert [(h.base_offset, h.partition_leader_epoch) for h, _ in batches(seen.records)] == [

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 from tests.broker.transactions.test_transactions import (
     NEW,
     OLD,
@@ -58,19 +58,19 @@ def play(
     """A transaction, a power cut, and what is there then."""
     clients: list[Client] = []
 
-    async def first(asking: Asking) -> None:
-        client, reader = await begun(asking, version)
+    async def first(broker_client: BrokerClient) -> None:
+        client, reader = await begun(broker_client, version)
         await consume_and_produce(client, 7)
         await before(client, reader)
         clients.append(client)
 
-    async def then(asking: Asking) -> None:
-        clients[0].asking = asking
-        await after(clients[0], Reader(asking))
+    async def then(broker_client: BrokerClient) -> None:
+        clients[0].broker_client = broker_client
+        await after(clients[0], Reader(broker_client))
 
-    told(path, first, QUICK)
+    run_with_broker(path, first, QUICK)
     cut(path, *lost(path))
-    told(path, then, QUICK)
+    run_with_broker(path, then, QUICK)
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])

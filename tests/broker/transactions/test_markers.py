@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 from tests.broker.transactions.test_transactions import (
     OLD,
     QUICK,
@@ -38,19 +38,19 @@ class Stubborn:
         return self._partition.append_marker(ending, now_ms)
 
 
-def stubborn(asking: Asking) -> Stubborn:
+def stubborn(broker_client: BrokerClient) -> Stubborn:
     """The topic's partition, which refuses markers from now on."""
-    known: Any = asking.broker.partitions
+    known: Any = broker_client.broker.partitions
     partition = Stubborn(known.get(TOPIC, 0))
     known._all[TOPIC, 0] = partition
     return partition
 
 
 def test_a_marker_that_is_refused_is_tried_again(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        client, reader = await begun(asking, OLD)
+    async def scenario(broker_client: BrokerClient) -> None:
+        client, reader = await begun(broker_client, OLD)
         await consume_and_produce(client, 7)
-        partition = stubborn(asking)
+        partition = stubborn(broker_client)
         assert await client.end(commit=True) == 0
         await eventually(reader.offset, (7, 0))  # The group's is not kept from it.
         assert (await reader.state()).transaction_state == "PrepareCommit"
@@ -60,18 +60,18 @@ def test_a_marker_that_is_refused_is_tried_again(tmp_path: Path) -> None:
         assert (await reader.state()).transaction_state == "CompleteCommit"
         assert partition.asked >= 2
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_a_coordinator_that_begins_anew_leaves_no_marker_behind(tmp_path: Path) -> None:
     """Its markers are sent by who comes after it. One that came later yet would end the next transaction."""
 
-    async def story(asking: Asking) -> None:
-        client, reader = await begun(asking, OLD)
+    async def scenario(broker_client: BrokerClient) -> None:
+        client, reader = await begun(broker_client, OLD)
         await consume_and_produce(client, 7)
-        partition = stubborn(asking)
+        partition = stubborn(broker_client)
         assert await client.end(commit=True) == 0
-        (coordinator,) = (c for c in asking.broker.transactions.all() if c.core.transactions)  # type: ignore[attr-defined]
+        (coordinator,) = (c for c in broker_client.broker.transactions.all() if c.core.transactions)  # type: ignore[attr-defined]
         coordinator.reload()
         partition.refuses = False
         await eventually(reader.committed, (3, []))
@@ -82,18 +82,18 @@ def test_a_coordinator_that_begins_anew_leaves_no_marker_behind(tmp_path: Path) 
         assert await client.end(commit=False) == 0
         await eventually(reader.committed, (5, [(client.producer_id, 3)]))
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 @pytest.mark.parametrize("synced", [True, False])
 def test_the_topics_that_wait_for_the_disk(tmp_path: Path, synced: bool) -> None:
     """Where records do, so do their transactions, from beginning to end."""
 
-    async def story(asking: Asking) -> None:
-        client, reader = await begun(asking, OLD)
+    async def scenario(broker_client: BrokerClient) -> None:
+        client, reader = await begun(broker_client, OLD)
         await consume_and_produce(client, 7)
         assert await client.end(commit=True) == 0
         await eventually(reader.committed, (3, []))
         await eventually(reader.offset, (7, 0))
 
-    told(tmp_path, story, QUICK | {"konvene.log.fsync.topics": str(synced).lower()})
+    run_with_broker(tmp_path, scenario, QUICK | {"konvene.log.fsync.topics": str(synced).lower()})

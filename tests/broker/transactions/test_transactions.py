@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.handlers.asking import Asking, told
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
 from konvene.codec.batches import build_simple
 from konvene.errors import Errors
@@ -43,17 +43,17 @@ OLD, NEW = 4, 5
 class Client:
     """A transactional producer that does what it is told, and nothing by itself."""
 
-    def __init__(self, asking: Asking, end_version: int) -> None:
-        self.asking = asking
+    def __init__(self, broker_client: BrokerClient, end_version: int) -> None:
+        self.broker_client = broker_client
         self.version = end_version
         self.producer_id = self.epoch = -1
         self.sequence = 0
 
     async def init(self, timeout_ms: int = 60_000, **who: int) -> int:
-        await self.asking.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=(NAME,)))
+        await self.broker_client.send(FindCoordinatorRequest(key_type=1, coordinator_keys=(NAME,)))
         asked = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=timeout_ms, **who)
         for _ in range(100):
-            answer = await self.asking.ask(asked)
+            answer = await self.broker_client.send(asked)
             if answer.error_code != Errors.CONCURRENT_TRANSACTIONS:
                 break
             await asyncio.sleep(0.01)
@@ -69,11 +69,11 @@ class Client:
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=topics,
         )
-        answer = await self.asking.ask(asked, 3)
+        answer = await self.broker_client.send(asked, 3)
         return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     async def write(self, *values: bytes, partition: int = 0, name: str | None = NAME) -> int:
-        now_ms = self.asking.broker.environment.wall_clock_ms()
+        now_ms = self.broker_client.broker.environment.wall_clock_ms()
         data = bytes(
             build_simple(
                 [(None, value) for value in values], now_ms, producer_id=self.producer_id,
@@ -87,7 +87,7 @@ class Client:
             timeout_ms=1_000,
             topic_data=(TopicProduceData(name=TOPIC, partition_data=rows),),
         )
-        answer = await self.asking.ask(asked, 12 if self.version == NEW else 11)
+        answer = await self.broker_client.send(asked, 12 if self.version == NEW else 11)
         error = answer.responses[0].partition_responses[0].error_code
         if not error:
             self.sequence += len(values)
@@ -97,7 +97,7 @@ class Client:
         asked = AddOffsetsToTxnRequest(
             transactional_id=NAME, producer_id=self.producer_id, producer_epoch=self.epoch, group_id=GROUP
         )
-        return int((await self.asking.ask(asked)).error_code)
+        return int((await self.broker_client.send(asked)).error_code)
 
     async def commit_offset(self, offset: int) -> int:
         partition = TxnOffsetCommitRequestPartition(
@@ -111,14 +111,14 @@ class Client:
             member_id="",
             topics=(TxnOffsetCommitRequestTopic(name=TOPIC, partitions=(partition,)),),
         )
-        answer = await self.asking.ask(asked, 5 if self.version == NEW else 3)
+        answer = await self.broker_client.send(asked, 5 if self.version == NEW else 3)
         return int(answer.topics[0].partitions[0].error_code)
 
     async def end(self, *, commit: bool) -> int:
         asked = EndTxnRequest(
             transactional_id=NAME, producer_id=self.producer_id, producer_epoch=self.epoch, committed=commit
         )
-        answer = await self.asking.ask(asked, self.version)
+        answer = await self.broker_client.send(asked, self.version)
         if self.version == NEW and not answer.error_code:
             self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
         return int(answer.error_code)
@@ -127,14 +127,14 @@ class Client:
 class Reader:
     """What others see."""
 
-    def __init__(self, asking: Asking) -> None:
-        self.asking = asking
+    def __init__(self, broker_client: BrokerClient) -> None:
+        self.broker_client = broker_client
 
     async def offset(self, *, stable: bool = True) -> tuple[int, int]:
         """What the group has committed, and the error."""
         topics = (OffsetFetchRequestTopics(name=TOPIC, partition_indexes=(0,)),)
         group = OffsetFetchRequestGroup(group_id=GROUP, topics=topics)
-        answer = await self.asking.ask(OffsetFetchRequest(groups=(group,), require_stable=stable), 9)
+        answer = await self.broker_client.send(OffsetFetchRequest(groups=(group,), require_stable=stable), 9)
         told = answer.groups[0].topics[0].partitions[0]
         return int(told.committed_offset), int(told.error_code)
 
@@ -145,14 +145,14 @@ class Reader:
             max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=1,
             topics=(FetchTopic(topic=TOPIC, partitions=(wanted,)),),
         )  # fmt: skip
-        answer = await self.asking.ask(asked, 12)
+        answer = await self.broker_client.send(asked, 12)
         told = answer.responses[0].partitions[0]
         aborted = [(a.producer_id, a.first_offset) for a in told.aborted_transactions or ()]
         return int(told.last_stable_offset), aborted
 
     async def state(self) -> Any:
         return (
-            await self.asking.ask(DescribeTransactionsRequest(transactional_ids=(NAME,)))
+            await self.broker_client.send(DescribeTransactionsRequest(transactional_ids=(NAME,)))
         ).transaction_states[0]
 
 
@@ -164,12 +164,12 @@ async def eventually(path: Any, wanted: Any) -> None:
     raise AssertionError(f"{seen} is not {wanted}")
 
 
-async def begun(asking: Asking, version: int) -> tuple[Client, Reader]:
-    await asking.topic(TOPIC, 2)
-    await asking.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=(GROUP,)))
-    client = Client(asking, version)
+async def begun(broker_client: BrokerClient, version: int) -> tuple[Client, Reader]:
+    await broker_client.topic(TOPIC, 2)
+    await broker_client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=(GROUP,)))
+    client = Client(broker_client, version)
     assert await client.init() == 0
-    return client, Reader(asking)
+    return client, Reader(broker_client)
 
 
 async def consume_and_produce(client: Client, offset: int) -> None:
@@ -184,8 +184,8 @@ async def consume_and_produce(client: Client, offset: int) -> None:
 @pytest.mark.parametrize("version", [OLD, NEW])
 @pytest.mark.parametrize("commit", [True, False])
 def test_records_and_offsets_count_together_or_not_at_all(tmp_path: Path, version: int, commit: bool) -> None:
-    async def story(asking: Asking) -> None:
-        client, reader = await begun(asking, version)
+    async def scenario(broker_client: BrokerClient) -> None:
+        client, reader = await begun(broker_client, version)
         assert (await reader.offset()) == (-1, 0)
         await consume_and_produce(client, 7)
         assert (await reader.offset()) == (-1, Errors.UNSTABLE_OFFSET_COMMIT)
@@ -203,7 +203,7 @@ def test_records_and_offsets_count_together_or_not_at_all(tmp_path: Path, versio
         assert await client.end(commit=True) == 0
         await eventually(reader.offset, (9, 0))
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
@@ -211,14 +211,14 @@ def test_what_was_open_is_open_after_a_restart(tmp_path: Path, version: int) -> 
     """And its producer ends it as if nothing had happened."""
     clients: list[Client] = []
 
-    async def before(asking: Asking) -> None:
-        client, _ = await begun(asking, version)
+    async def before(broker_client: BrokerClient) -> None:
+        client, _ = await begun(broker_client, version)
         await consume_and_produce(client, 7)
         clients.append(client)
 
-    async def after(asking: Asking) -> None:
-        client, reader = clients[0], Reader(asking)
-        client.asking = asking
+    async def after(broker_client: BrokerClient) -> None:
+        client, reader = clients[0], Reader(broker_client)
+        client.broker_client = broker_client
         assert (await reader.offset()) == (-1, Errors.UNSTABLE_OFFSET_COMMIT)
         assert await reader.committed() == (0, [])
         assert await client.write(b"three") == 0
@@ -226,16 +226,16 @@ def test_what_was_open_is_open_after_a_restart(tmp_path: Path, version: int) -> 
         await eventually(reader.offset, (7, 0))
         await eventually(reader.committed, (4, []))
 
-    told(tmp_path, before, QUICK)
-    told(tmp_path, after, QUICK)
+    run_with_broker(tmp_path, before, QUICK)
+    run_with_broker(tmp_path, after, QUICK)
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
 def test_who_comes_later_fences_who_was_there(tmp_path: Path, version: int) -> None:
-    async def story(asking: Asking) -> None:
-        zombie, reader = await begun(asking, version)
+    async def scenario(broker_client: BrokerClient) -> None:
+        zombie, reader = await begun(broker_client, version)
         await consume_and_produce(zombie, 7)
-        client = Client(asking, version)
+        client = Client(broker_client, version)
         assert await client.init() == 0
         assert client.producer_id == zombie.producer_id
         assert client.epoch > zombie.epoch
@@ -247,13 +247,13 @@ def test_who_comes_later_fences_who_was_there(tmp_path: Path, version: int) -> N
         assert await client.end(commit=True) == 0
         await eventually(reader.offset, (9, 0))
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
 def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path, version: int) -> None:
-    async def story(asking: Asking) -> None:
-        client, reader = await begun(asking, version)
+    async def scenario(broker_client: BrokerClient) -> None:
+        client, reader = await begun(broker_client, version)
         assert await client.init(timeout_ms=100) == 0
         await consume_and_produce(client, 7)
         await eventually(reader.offset, (-1, 0))
@@ -263,14 +263,14 @@ def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path, version: i
         fenced = Errors.PRODUCER_FENCED if version == OLD else Errors.INVALID_TXN_STATE
         assert await client.end(commit=True) == fenced
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_a_write_that_nobody_added_is_refused(tmp_path: Path) -> None:
     """A client of the older generation adds its partitions first; nothing of it is written otherwise."""
 
-    async def story(asking: Asking) -> None:
-        client, reader = await begun(asking, OLD)
+    async def scenario(broker_client: BrokerClient) -> None:
+        client, reader = await begun(broker_client, OLD)
         assert await client.write(b"never added") == Errors.TRANSACTION_ABORTABLE
         assert await client.commit_offset(7) == Errors.INVALID_TXN_STATE
         assert await client.add(1) == 0
@@ -279,15 +279,15 @@ def test_a_write_that_nobody_added_is_refused(tmp_path: Path) -> None:
         assert await reader.committed(0) == (0, [])
         assert await client.write(b"nameless", name=None) == Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_a_group_that_nobody_asked_for_holds_no_transaction_up(tmp_path: Path) -> None:
     """Offsets may be added before there is a coordinator of groups: there is no partition for a marker."""
 
-    async def story(asking: Asking) -> None:
-        await asking.topic(TOPIC, 1)
-        client, reader = Client(asking, OLD), Reader(asking)
+    async def scenario(broker_client: BrokerClient) -> None:
+        await broker_client.topic(TOPIC, 1)
+        client, reader = Client(broker_client, OLD), Reader(broker_client)
         assert await client.init() == 0
         assert await client.add_offsets() == 0
         assert await client.end(commit=True) == 0
@@ -297,21 +297,21 @@ def test_a_group_that_nobody_asked_for_holds_no_transaction_up(tmp_path: Path) -
 
         await eventually(state, "CompleteCommit")
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
 
 
 def test_transactions_are_listed(tmp_path: Path) -> None:
-    async def story(asking: Asking) -> None:
-        none = await asking.ask(ListTransactionsRequest(state_filters=("Empty", "Nonsense")))
+    async def scenario(broker_client: BrokerClient) -> None:
+        none = await broker_client.send(ListTransactionsRequest(state_filters=("Empty", "Nonsense")))
         assert (none.transaction_states, none.unknown_state_filters) == ((), ("Nonsense",))
         wrong = ListTransactionsRequest(transactional_id_pattern="(")
-        assert (await asking.ask(wrong)).error_code == Errors.INVALID_REGULAR_EXPRESSION
-        client, _ = await begun(asking, NEW)
+        assert (await broker_client.send(wrong)).error_code == Errors.INVALID_REGULAR_EXPRESSION
+        client, _ = await begun(broker_client, NEW)
         await consume_and_produce(client, 7)
-        (listed,) = (await asking.ask(ListTransactionsRequest())).transaction_states
+        (listed,) = (await broker_client.send(ListTransactionsRequest())).transaction_states
         assert (listed.transactional_id, listed.transaction_state) == (NAME, "Ongoing")
-        none = await asking.ask(ListTransactionsRequest(state_filters=("Empty", "Nonsense")))
+        none = await broker_client.send(ListTransactionsRequest(state_filters=("Empty", "Nonsense")))
         assert (none.transaction_states, none.unknown_state_filters) == ((), ("Nonsense",))
-        assert (await asking.ask(wrong)).error_code == Errors.INVALID_REGULAR_EXPRESSION
+        assert (await broker_client.send(wrong)).error_code == Errors.INVALID_REGULAR_EXPRESSION
 
-    told(tmp_path, story, QUICK)
+    run_with_broker(tmp_path, scenario, QUICK)
