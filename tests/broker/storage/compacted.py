@@ -56,7 +56,7 @@ async def create(broker: Broker, **configs: str) -> None:
     wanted |= {name.replace("_", "."): value for name, value in configs.items()}
     told = tuple(CreatableTopicConfig(name=name, value=value) for name, value in wanted.items())
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=told)
-    answer = await BrokerClient(broker).ask(CreateTopicsRequest(topics=(topic,)))
+    answer = await BrokerClient(broker).send(CreateTopicsRequest(topics=(topic,)))
     assert answer.topics[0].error_code == 0, answer.topics[0].error_message
 
 
@@ -121,7 +121,7 @@ async def alter(broker: Broker, name: str, value: str) -> str | None:
         resource_name="",
         configs=(AlterableConfig(name=name, config_operation=0, value=value),),
     )
-    answer = await BrokerClient(broker).ask(IncrementalAlterConfigsRequest(resources=(change,)))
+    answer = await BrokerClient(broker).send(IncrementalAlterConfigsRequest(resources=(change,)))
     refusal: str | None = answer.responses[0].error_message
     return refusal
 

@@ -37,7 +37,7 @@ async def another(broker: Broker) -> Partition:
     wanted = {"cleanup.policy": "compact", "segment.ms": "40", "min.cleanable.dirty.ratio": "0.01"}
     told = tuple(CreatableTopicConfig(name=name, value=value) for name, value in wanted.items())
     topic = CreatableTopic(name="other", num_partitions=1, replication_factor=1, configs=told)
-    answer = await BrokerClient(broker).ask(CreateTopicsRequest(topics=(topic,)))
+    answer = await BrokerClient(broker).send(CreateTopicsRequest(topics=(topic,)))
     assert answer.topics[0].error_code == 0
     partition = broker.partitions.get("other", 0)
     assert partition is not None

@@ -83,14 +83,14 @@ async def commit(broker: Broker, group: str, turn: int) -> None:
         for index in range(20)
     )
     topic = OffsetCommitRequestTopic(name="u", partitions=rows)
-    answer = await BrokerClient(broker).ask(OffsetCommitRequest(group_id=group, topics=(topic,)), 9)
+    answer = await BrokerClient(broker).send(OffsetCommitRequest(group_id=group, topics=(topic,)), 9)
     assert {row.error_code for row in answer.topics[0].partitions} == {0}
 
 
 async def committed(broker: Broker, group: str) -> list[int]:
     wanted = OffsetFetchRequestTopics(name="u", partition_indexes=tuple(range(20)))
     asked = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=(wanted,)),))
-    answer = await BrokerClient(broker).ask(asked, 9)
+    answer = await BrokerClient(broker).send(asked, 9)
     return [row.committed_offset for row in answer.groups[0].topics[0].partitions]
 
 

@@ -98,7 +98,7 @@ def test_a_damaged_log_is_left_alone(
     """Nothing is lost that was there, others are cleaned, and it is said once."""
 
     async def scenario(broker: Broker, partition: Partition) -> None:
-        await BrokerClient(broker).ask(
+        await BrokerClient(broker).send(
             CreateTopicsRequest(
                 topics=(
                     CreatableTopic(
@@ -197,7 +197,7 @@ def test_retention_of_a_compacted_log_is_the_cleaners(tmp_path: Path) -> None:
         assert partition.start_offset == 0
         row = DeleteRecordsPartition(partition_index=0, offset=700)
         topic = DeleteRecordsTopic(name="t", partitions=(row,))
-        await BrokerClient(broker).ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=1000))
+        await BrokerClient(broker).send(DeleteRecordsRequest(topics=(topic,), timeout_ms=1000))
         await until(lambda: partition.log.segments[0].next_offset > 700)
         partition.log.config = replace(
             partition.log.config, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=0
