@@ -1,1 +1,3 @@
-"""Figures: `make bench` prints them all. CPU per request stands beside wall time, for machines are noisy."""
+"""Benchmarks; `make bench` runs them all. Figures include CPU time per request besides wall time, since
+machines are noisy.
+"""

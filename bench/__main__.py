@@ -1,4 +1,6 @@
-"""`python -m bench [NAME …]`: all benchmarks, or those that are named, beside what Apache Kafka reaches."""
+"""`python -m bench [NAME …]`: run all benchmarks or the named ones, and print the figures beside those of
+Apache Kafka.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ RUNS = 3
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measures konvene, and Apache Kafka if asked to. A family has a NAME too: commit.",
+        description="Measure konvene, and optionally Apache Kafka. NAME is a benchmark or a family (commit).",
         epilog="benchmarks:\n" + "\n".join(f"  {row.name:<18}{row.description}" for row in ROWS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -75,7 +77,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def measured(rows: Sequence[Row], systems: Sequence[str], options: argparse.Namespace) -> Iterator[Result]:
-    """The results row by row; with two systems all rows of Kafka come first, on a JVM that stays warm."""
+    """Yield the results row by row; with two systems all rows of Kafka come first, on a JVM that stays
+    warm."""
     results = [Result(row) for row in rows]
     by_name = {result.row.name: result for result in results}
     for system in reversed(systems):

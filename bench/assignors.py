@@ -1,13 +1,12 @@
-"""What the server-side assignors cost: CPU of one answer, for a new group and for one that a member has
-joined.
+"""Server-side assignors: CPU time of one assignment, for a new group and after a member has joined.
 
-No broker is needed. Groups are made as in Kafka's own benchmark of its assignors: members subscribe to all
-topics, or, where a group is mixed, in five kinds to a fifth each. Task assignors are asked as in Kafka's as
-well: subtopologies that all have state, one standby, one or fifty members in each process, with offsets
-reported of everything or of nothing. Kafka's figures are of its own classes, warm.
+No broker is needed. Groups are made as in Kafka's own benchmark of its assignors: all members subscribe to
+all topics, or, in a mixed group, each of five kinds of members to a fifth of them. Task assignors get
+subtopologies that all have state, one standby, one or fifty members per process, and reported offsets of all
+tasks or of none. Kafka's figures are of its own classes on a warm JVM.
 
-The highly available one is asked where all report all that they have; and then, when a member has joined,
-again and again until nothing changes, all that warms up having caught up between two answers.
+The high-availability assignor is run with all members reporting all of their tasks, and then, after a member
+has joined, repeatedly until the assignment is stable, with all warm-ups caught up between two runs.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ RACKS = ("a", "b", "c")
 
 
 class Size(NamedTuple):
-    """A group: so many members, who subscribe in so many kinds, of so many topics with so many partitions."""
+    """Size of a group: members, kinds of subscriptions, topics and partitions per topic."""
 
     assignor: str
     members: int
@@ -56,7 +55,7 @@ SIZES = (
 
 
 class TaskSize(NamedTuple):
-    """A streams group: so many members, of so many subtopologies with so many tasks and one standby each."""
+    """Size of a streams group: members, subtopologies and tasks per subtopology, with one standby each."""
 
     assignor: str
     members: int
@@ -85,7 +84,7 @@ TASK_SIZES = (
 
 
 def figures(lab: Lab) -> list[Figure]:
-    """CPU milliseconds of one answer, the middle of some."""
+    """Return the median CPU milliseconds of one assignment."""
     found = []
     for size in SIZES:
         assign = ASSIGNORS[size.assignor].assign
@@ -125,7 +124,7 @@ def _measured(members: int, assign: Callable[[], object], lab: Lab) -> list[floa
 
 
 def _group(size: Size, lab: Lab) -> GroupSpec:
-    """Nobody has anything yet. Each partition is in two of three racks."""
+    """Return a new group without assignments. Each partition has replicas in two of three racks."""
     chance = random.Random(size.members)
     count = size.kinds * max(1, lab.of(size.topics) // size.kinds)
     racks = [frozenset(RACKS) - {rack} for rack in RACKS]
@@ -149,14 +148,14 @@ def _group(size: Size, lab: Lab) -> GroupSpec:
 
 
 def _joined(spec: GroupSpec, given: GroupAssignment) -> GroupSpec:
-    """The same group later, with a member that is new and reads what the last one reads."""
+    """Return the assigned group with one more member, which subscribes like the last one."""
     members = {name: replace(of, assigned=given[name]) for name, of in spec.members.items()}
     *_, last = spec.members.values()
     return replace(spec, members=members | {"newMember": MemberSpec(last.subscribed, rack_id=last.rack_id)})
 
 
 def _streams_group(size: TaskSize, lab: Lab) -> tuple[contract.GroupSpec, contract.TopologyDescriber]:
-    """Nobody has anything yet."""
+    """Return a new streams group without assignments."""
     members = {
         f"member{n}": contract.AssignmentMemberSpec(f"process{n // size.per_process}")
         for n in range(max(2, lab.of(size.members)))
@@ -184,8 +183,8 @@ def _streams_group(size: TaskSize, lab: Lab) -> tuple[contract.GroupSpec, contra
 def _followed(
     spec: contract.GroupSpec, given: contract.GroupAssignment, *, keeps: bool = True
 ) -> contract.GroupSpec:
-    """The same group after all that it was given has caught up, if it `keeps` it; else of all that it has on
-    its disks."""
+    """Return the group after all assigned tasks have caught up, if it `keeps` them; otherwise with the
+    offsets of all state on disk."""
     members = {}
     for name, of in spec.members.items():
         offsets = _offsets(given[name])
@@ -197,7 +196,7 @@ def _followed(
 
 
 def _until_settled(spec: contract.GroupSpec, topology: contract.TopologyDescriber) -> list[float]:
-    """What each answer takes until nothing changes, in ms."""
+    """Return the milliseconds of each assignment until the result is stable."""
     assign, took = TASK_ASSIGNORS["highly_available"].assign, []
     while True:
         began = time.process_time()
@@ -209,7 +208,7 @@ def _until_settled(spec: contract.GroupSpec, topology: contract.TopologyDescribe
 
 
 def _offsets(of: contract.MemberAssignment) -> contract.TaskOffsets:
-    """Of all that it has, or of what was left on its disk."""
+    """Return the offsets of all tasks of a member, or of the state left on its disk."""
     found: dict[str, dict[int, int]] = {}
     for tasks in (of.active, of.standby, of.warmup):
         for name, partitions in tasks.items():
@@ -218,7 +217,7 @@ def _offsets(of: contract.MemberAssignment) -> contract.TaskOffsets:
 
 
 def _joined_streams(spec: contract.GroupSpec, given: contract.GroupAssignment) -> contract.GroupSpec:
-    """The same group later, with a member that is new, in a process of its own."""
+    """Return the assigned streams group with one more member, in a process of its own."""
     members = {name: replace(of, assigned=given[name]) for name, of in spec.members.items()}
     reports = any(of.reports_offsets for of in members.values())
     new = contract.AssignmentMemberSpec("process-newMember", reports_offsets=reports)

@@ -1,8 +1,8 @@
-"""How long heartbeats wait while a large log is compacted, in a process beside the broker or in the broker.
+"""Latency of heartbeats while a large log is compacted, in a process beside the broker or in the broker.
 
-A compacted topic is written that may not be cleaned yet; then it may, and until the file of cleaned offsets
-says that it was, a process heartbeats every few milliseconds. The records are small, each key comes again and
-again, and about 1 % of them is left.
+The benchmark writes a compacted topic whose cleaning is disabled, then enables cleaning, and heartbeats every
+few milliseconds until the file of cleaned offsets shows that the log was cleaned. The records are small, keys
+repeat, and about 1 % of the records remain.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TOPIC = 2
 
 
 def p99(lab: Lab, slices: bool = False) -> list[Figure]:
-    """The 99th percentile of heartbeats, with nothing else to do and while a log is cleaned."""
+    """Measure the 99th percentile of heartbeat latency, idle and while a log is cleaned."""
     settings = SETTINGS | (IN_SLICES if slices and lab.system == "konvene" else {})
     running = lab.shared(settings)
     quiet, busy, longest, speed = [], [], [], []
@@ -77,7 +77,7 @@ def p99(lab: Lab, slices: bool = False) -> list[Figure]:
 
 
 def _fill(running: Running, topic: Topic, size: int) -> int:
-    """Write so many bytes, with the same keys again and again."""
+    """Write `size` bytes of records with repeating keys."""
     noise = random.Random(0)
     frames, sizes = [], []
     for batch in range(BATCHES):
@@ -102,7 +102,7 @@ def _fill(running: Running, topic: Topic, size: int) -> int:
 
 
 def _allow(running: Running, topic: Topic) -> None:
-    """Let it be cleaned."""
+    """Enable cleaning of the topic."""
     row = AlterableConfig(name="min.cleanable.dirty.ratio", config_operation=0, value="0.01")
     change = AlterConfigsResource(resource_type=TOPIC, resource_name=topic.name, configs=(row,))
     with Peer(running.port) as peer:
@@ -110,7 +110,7 @@ def _allow(running: Running, topic: Topic) -> None:
 
 
 def _wait(running: Running, topic: Topic) -> tuple[float, float]:
-    """When the log began to be read, by the broker or its process, and when the cleaning was over."""
+    """Return when the cleaner started to read the log and when the cleaning was over."""
     folder = next(running.broker.directory.rglob(f"{topic.name}-0"))
     checkpoint, until, first = folder.parent / CHECKPOINT, time.monotonic() + LONGEST_S, 0.0
     idle = _bytes_read(running.process.pid)
@@ -124,7 +124,7 @@ def _wait(running: Running, topic: Topic) -> tuple[float, float]:
 
 
 def _bytes_read(pid: int) -> int:
-    """By a process and those that it has started, the page cache included."""
+    """Return the bytes read by a process and its children, including the page cache."""
     pids = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split())]
     count = 0
     for each in pids:
@@ -135,7 +135,7 @@ def _bytes_read(pid: int) -> int:
 
 
 def _is_cleaned(checkpoint: Path, topic: Topic) -> bool:
-    """Whether a cleaning of it has ended."""
+    """Return True if the topic has been cleaned."""
     if not checkpoint.exists():
         return False
     rows = [row.split(" ") for row in checkpoint.read_text("ascii").splitlines()[2:]]

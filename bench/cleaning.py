@@ -1,8 +1,8 @@
-"""What a processor cleans of a log in a second: both readings of it and all that is written, no broker.
+"""Throughput of the cleaner per CPU second: both passes over a log and all writes, without a broker.
 
-Two logs. Values of 1 KB, a hundred a batch, half of them the last of their key. And commits as a group
-coordinator writes them: three partitions of a group in a batch, each committed again some thirty times. Time
-is that of the process alone.
+Two logs are cleaned: values of 1 KB, a hundred per batch, half of them the last of their key; and commits as
+a group coordinator writes them, three partitions of a group per batch, each committed again about thirty
+times. Only the time of the cleaning process counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUPS = 1000
 
 
 def values(lab: Lab) -> list[Figure]:
-    """Values of 1 KB, each key about twice."""
+    """Clean values of 1 KB, each key about twice."""
     size = VALUES_BYTES // lab.shrink
     keys = max(1, size // 1024 // 2)
     chance = random.Random(1)
@@ -43,7 +43,7 @@ def values(lab: Lab) -> list[Figure]:
 
 
 def commits(lab: Lab) -> list[Figure]:
-    """Offset commits of many groups."""
+    """Clean offset commits of many groups."""
     size = COMMITS_BYTES // lab.shrink
     chance = random.Random(2)
     log, offset = bytearray(), 0

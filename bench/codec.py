@@ -1,8 +1,7 @@
-"""What it costs to read and write the messages that a coordinator sees most, next to the bars.
+"""CPU time to encode and decode the messages that a coordinator handles most, compared with limits.
 
-Run with `python -m bench.codec`. Each figure is the best of twenty rounds, in microseconds: what the codec
-needs when nothing else runs. A figure over its bar makes the exit code 1. Among the other benchmarks these
-figures have no bar.
+Run with `python -m bench.codec`. Each figure is the best of twenty rounds, in microseconds. A figure over its
+limit makes the exit code 1; among the other benchmarks these figures have no limit.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ HEARTBEAT = HeartbeatRequest(group_id="orders", generation_id=7, member_id=MEMBE
 
 
 class Row(NamedTuple):
-    """One figure: what is done, to what, and the most microseconds that it may take."""
+    """One figure: the operation, its message, and the limit in microseconds."""
 
     name: str
     do: Callable[[Struct, int], Callable[[], object]]
@@ -103,7 +102,7 @@ ROUNDS = 20
 
 
 def measure_us(work: Callable[[], object], rounds: int = ROUNDS) -> float:
-    """Microseconds for one call, the best of some rounds of 10 ms."""
+    """Return the microseconds of one call, the best of some rounds of 10 ms."""
     timer = timeit.Timer(work)
     once = max(timer.timeit(50) / 50, 1e-7)
     number = max(int(0.01 / once), 20)
@@ -111,7 +110,7 @@ def measure_us(work: Callable[[], object], rounds: int = ROUNDS) -> float:
 
 
 def figures(lab: Lab) -> list[Figure]:
-    """The same as figures among others; they need no broker."""
+    """Return the figures for the table of all benchmarks; no broker is needed."""
     rounds = lab.of(ROUNDS)
     return [less(f"{row.name}, µs", [measure_us(row.do(row.value, row.version), rounds)]) for row in ROWS]
 

@@ -1,6 +1,6 @@
-"""Consumer groups (KIP-848): keep-alive heartbeats, storms of joins, one change in a group that was stable.
+"""Consumer groups (KIP-848): keep-alive heartbeats, simultaneous joins, and one change in a stable group.
 
-What `policy`, "owned" and "stable" mean is told in bench/settling.py.
+`bench/settling.py` defines `policy`, "owned" and "stable".
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ PARTITIONS = 100
 
 
 def heartbeat(lab: Lab) -> list[Figure]:
-    """Heartbeats with nothing to say, of ten stable groups of a hundred; a connection speaks for many."""
+    """Measure keep-alive heartbeats of ten stable groups of a hundred members; one connection sends for many
+    members."""
     running = _broker(lab, "kafka")
     topic = make_topic(running, lab.of(PARTITIONS))
     beats: list[ConsumerGroupHeartbeatRequest] = []
@@ -79,8 +80,8 @@ def heartbeat(lab: Lab) -> list[Figure]:
 
 
 async def _made(running: Running, topic: Topic, size: int) -> list[ConsumerGroupHeartbeatRequest]:
-    """What the members of a stable group say all day."""
-    crowd = await gathered(Crowd(running.port, topic, hurries=True), size)
+    """Create stable groups and return the keep-alive heartbeats of their members."""
+    crowd = await gathered(Crowd(running.port, topic, fast_setup=True), size)
     return [
         ConsumerGroupHeartbeatRequest(group_id=crowd.group, member_id=m.member_id, member_epoch=m.epoch)
         for m in crowd.members
@@ -91,7 +92,8 @@ async def _made(running: Running, topic: Topic, size: int) -> list[ConsumerGroup
 
 
 def storm(lab: Lab, size: int, policy: str) -> list[Figure]:
-    """From the first heartbeat until all have what they are meant to have; two partitions for each."""
+    """Measure the time from the first heartbeat until all members have reached their target; two partitions
+    per member."""
     running, members = _broker(lab, policy), lab.of(size)
     topic = make_topic(running, 2 * members)
     if lab.warmed(running, "consumer-join").warm_s >= 1:
@@ -108,7 +110,7 @@ def storm(lab: Lab, size: int, policy: str) -> list[Figure]:
 
 
 def change(lab: Lab, size: int, policy: str) -> list[Figure]:
-    """One more joins, one leaves: until all are where they are meant to be."""
+    """Measure the time until the group is stable again after one member joins and after one leaves."""
     running = _broker(lab, policy)
     topic = make_topic(running, 2 * lab.of(size))
     joins, leaves = run(_changes(lab, running, topic, policy))
@@ -120,12 +122,13 @@ async def _changes(lab: Lab, running: Running, topic: Topic, policy: str) -> tup
 
 
 async def _stable(lab: Lab, running: Running, topic: Topic, policy: str) -> Crowd:
-    """A stable group with two partitions a member, whose heartbeats are spread."""
+    """Return a stable group with two partitions per member and heartbeats spread over the interval."""
     return await stable(lab, _crowd(running, topic, policy), topic.partitions // 2)
 
 
 def kill(lab: Lab, size: int) -> list[Figure]:
-    """The connection of one is lost, and it never comes back: until the others have what it had."""
+    """Measure the time until the other members own the partitions of a member whose connection was lost for
+    good."""
     running = _broker(lab, "held", GRACE)
     topic = make_topic(running, 2 * lab.of(size))
     size = topic.partitions // 2
@@ -138,7 +141,7 @@ MEMBERS = 1_000
 
 
 def quiet_day(lab: Lab, policy: str) -> list[Figure]:
-    """What members cost that only say that they are there, in groups of a hundred."""
+    """Measure the CPU of members that only send keep-alive heartbeats, in groups of a hundred."""
     running = _broker(lab, policy)
     topic = make_topic(running, 2 * lab.of(A_GROUP))
     shares = run(_quiet_day(lab, running, topic, policy))
@@ -168,12 +171,13 @@ TOPIC_RESOURCE, SET = 2, 0
 
 
 def large(lab: Lab, size: int, policy: str) -> list[Figure]:
-    """A group of ten thousand with as many partitions: all join, then one more, and what others wait for it.
+    """Measure a group of ten thousand members and partitions: all join, then one more, and the latency of
+    other groups.
 
-    The loop's CPU is that of the thread on which all is decided; the disk is synced on others. Above what a
-    quiet group costs is what one more costs. Others are a group of one that heartbeats all the time, from a
-    process of its own. Two members share a connection: with one for each member, and a file for each
-    partition, a broker would have more descriptors than most systems give it."""
+    The loop's CPU is that of the thread that makes all decisions; the disk is synced on other threads. The
+    cost of one more member is measured above that of the idle group. The other group has one member, which
+    heartbeats all the time from a process of its own. Two members share a connection: with one connection per
+    member and a file per partition, a broker would need more descriptors than most systems allow."""
     members = lab.of(size)
     running = _broker(lab, policy)
     _allow_batches(running, BATCH_BYTES)
@@ -192,18 +196,18 @@ def _allow_batches(running: Running, size: int) -> None:
 
 
 class Spell(NamedTuple):
-    """A stretch of time, and what the broker spent in it."""
+    """A period of time and the resources that the broker used in it."""
 
     began: float
     ended: float
     cpu_s: float
     loop_s: float
     waited_s: float
-    """For how long the loop had something to do and no CPU to do it on."""
+    """Seconds in which the loop's thread was runnable without a CPU."""
     longest_ms: float
-    """The longest that a member of the group waited for an answer, as it saw it."""
+    """Longest response time of a member of the group, as it observed it."""
     taken_ms: float
-    """The same, until the answer had come."""
+    """Longest response time until the response arrived at the socket."""
 
 
 async def _large(lab: Lab, running: Running, topic: Topic, policy: str, probe: Probe) -> list[Figure]:
@@ -257,11 +261,11 @@ async def _kept(taking: Awaitable[Took], found: list[Took]) -> None:
 
 
 async def _spell(running: Running, crowd: Crowd, waits: Awaitable[None]) -> Spell:
-    crowd.longest_s = crowd.longest_taken_s = 0.0
+    crowd.longest_s = crowd.longest_received_s = 0.0
     cpu, loop, waited, began = running.cpu_s(), running.loop_s(), running.loop_waited_s(), time.monotonic()
     await waits
     ended = time.monotonic()
     return Spell(
         began, ended, running.cpu_s() - cpu, running.loop_s() - loop, running.loop_waited_s() - waited,
-        1000 * crowd.longest_s, 1000 * crowd.longest_taken_s,
+        1000 * crowd.longest_s, 1000 * crowd.longest_received_s,
     )  # fmt: skip

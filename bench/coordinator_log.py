@@ -1,12 +1,12 @@
-"""Logs of `__consumer_offsets` as large as one likes, made from a seed: the same arguments, the same bytes.
+"""Synthetic `__consumer_offsets` logs of any size, from a seed: the same arguments give the same bytes.
 
-What is in them is what a busy coordinator writes: 92 of 100 records are offset commits, 3 tombstones of such,
-5 what members of consumer groups own. A group commits some partitions at a time, offsets go up, and the clock
-goes on. They are segments as Kafka leaves them, with their offset index. Nothing else is true to life: no
-group's records make a story.
+The mix is that of a busy coordinator: of 100 records 92 are offset commits, 3 are tombstones of commits, and
+5 are current assignments of consumer group members. A group commits some partitions at a time, offsets rise,
+and time advances. Segments and their offset indexes are as Kafka leaves them. The records of a group are not
+a plausible history.
 
-After `lap` records the same batches come again under further offsets, which stand in front of what a
-checksum covers. So ten gigabytes take no longer than the disk.
+After `lap` records the same batches repeat with later base offsets, which the checksum does not cover. So ten
+gigabytes take only as long as the disk needs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _VARINTS = [write_varint(n) for n in range(4096)]
 
 
 class Batch(NamedTuple):
-    """A batch without its base offset: so many records, and the bytes from its length on."""
+    """A batch without its base offset: its number of records, and its bytes from the length field on."""
 
     records: int
     tail: bytes
@@ -68,7 +68,7 @@ def write_log(
     segment_bytes: int = SEGMENT_BYTES,
     lap: int = LAP,
 ) -> list[Path]:
-    """Write so many records, or what fills the last batch, to `directory/__consumer_offsets-<partition>`."""
+    """Write at least `records` records, in full batches, to `directory/__consumer_offsets-<partition>`."""
     home = directory / f"{TOPIC}-{partition}"
     home.mkdir(parents=True, exist_ok=True)
     batches = list(
@@ -96,7 +96,7 @@ def write_log(
 
 
 def segment(records: int, **kinds: object) -> bytes:
-    """So many records as the bytes of one segment; `kinds` as in `make_batches`."""
+    """Return `records` records as the bytes of one segment; `kinds` as in `make_batches`."""
     out, offset = [], 0
     for batch in make_batches(records, **kinds):  # type: ignore[arg-type]
         out.append(batch.at(offset))
@@ -105,7 +105,7 @@ def segment(records: int, **kinds: object) -> bytes:
 
 
 def _write_segment(home: Path, base: int, parts: list[bytes]) -> Path:
-    """The log and its offset index: an entry with the last offset of a batch about every 4 KiB."""
+    """Write a segment and its offset index: one entry about every 4 KiB, with the last offset of a batch."""
     path = home / f"{base:020}.log"
     path.write_bytes(b"".join(parts))
     entries, position, since = [], 0, 0
@@ -129,7 +129,7 @@ def make_batches(
     compression: Compression = Compression.NONE,
     commit_version: int = 3,
 ) -> Iterator[Batch]:
-    """Batches that hold so many records together, a millisecond or more after one another."""
+    """Return batches with `records` records in total, with rising timestamps."""
     chance = np.random.Generator(np.random.PCG64(seed))
     values = _record_bodies(chance, records, groups, commit_version)
     now_ms, left = START_MS, records
@@ -145,7 +145,7 @@ def make_batches(
 
 
 def _batch(bodies: list[bytes], now_ms: int, compression: Compression) -> Batch:
-    """`bodies` are records behind their offset delta; times are the batch's."""
+    """Build a batch; `bodies` are records after their offset delta, with the batch's timestamp."""
     parts: list[bytes] = []
     for delta, body in enumerate(bodies):
         front = b"\0\0" + _VARINTS[delta]
@@ -159,7 +159,7 @@ def _batch(bodies: list[bytes], now_ms: int, compression: Compression) -> Batch:
 
 
 def _record_bodies(chance: np.random.Generator, records: int, groups: int, version: int) -> Iterator[bytes]:
-    """Key, value and count of headers of one record after another; of a group some partitions at a time."""
+    """Yield key, value and header count of records; a group commits some partitions at a time."""
     fronts = [_key_front(g, t) for g in range(groups) for t in range(TOPICS)]
     member_keys = [_member_key(g, m) for g in range(groups) for m in range(4)]
     epochs = dict.fromkeys(range(groups), 1)
@@ -184,7 +184,7 @@ def _record_bodies(chance: np.random.Generator, records: int, groups: int, versi
 
 
 def _commit(version: int, offset: int, now_ms: int) -> bytes:
-    """The value of a commit without metadata, behind its length."""
+    """Return the value of a commit without metadata, after its length."""
     if version >= 4:
         body = struct.pack(">hqi", version, offset, 5) + b"\1" + struct.pack(">q", now_ms) + b"\1\0\x10"
         body += b"topic id of  16 "
@@ -198,7 +198,7 @@ def _commit(version: int, offset: int, now_ms: int) -> bytes:
 
 
 def _key_front(group: int, topic: int) -> bytes:
-    """The key of a commit up to its partition."""
+    """Return the key of a commit up to its partition."""
     names = f"group-{group}".encode(), f"orders-{topic}".encode()
     return b"\0\1" + b"".join(len(name).to_bytes(2, "big") + name for name in names)
 

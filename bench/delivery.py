@@ -1,8 +1,8 @@
-"""What a share partition's decisions cost, and how much memory it takes: CPU microseconds and MiB.
+"""Share partitions: CPU microseconds per decision and memory in MiB, without a broker or disk.
 
-No broker is needed, and nothing is written. A batch is acquired and later accepted whole, or its records one
-by one; in a full window a member reads on among the locks of others. The memory is that of windows full of
-records that were acquired one by one, which is the most that records can take.
+A batch is acquired and later accepted as a whole, or record by record; in a full window a member acquires
+records among the locks of others. Memory is that of full windows whose records were acquired one by one,
+which is the maximum per record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARTITIONS = 100
 ACCEPT, RELEASE = (1,), (2,)
 MIB = 1 << 20
 AT_ONCE = 10
-"""Batches that are with members at the same time."""
+"""Number of batches that are acquired at the same time."""
 
 Costs = dict[str, float]
 
@@ -74,13 +74,13 @@ def _acknowledge(partition: SharePartition, acks: list[Acknowledged], now_ms: in
 
 
 def _batches(batches: int) -> Costs:
-    """Whole batches, each acknowledged while the next nine are with members."""
+    """Measure whole batches, each acknowledged while nine others are acquired."""
     partition = _partition()
     return _both(partition, range(0, batches * BATCH, BATCH), BATCH, ACCEPT, f"batch of {BATCH}")
 
 
 def _singles(batches: int) -> Costs:
-    """Batches of one record, each acknowledged on its own."""
+    """Measure batches of one record."""
     return _both(_partition(), range(batches), 1, ACCEPT, "single")
 
 
@@ -100,7 +100,7 @@ def _both(partition: SharePartition, bases: range, count: int, types: tuple[int,
 
 
 def _parts(batches: int) -> Costs:
-    """Batches of many records, each record of which is acknowledged on its own, one after another."""
+    """Measure batches of many records that are acknowledged one by one."""
     partition = _partition()
     bases = range(0, max(1, batches // BATCH) * BATCH, BATCH)
     accepting = 0.0
@@ -114,7 +114,7 @@ def _parts(batches: int) -> Costs:
 
 
 def _crowded(batches: int) -> Costs:
-    """A record in the middle of a window full of locks is given back and acquired again."""
+    """Measure releasing and acquiring again a record in the middle of a full window of locks."""
     partition = _full()
     again = 0.0
     for turn in range(batches):
@@ -131,7 +131,7 @@ def _crowded(batches: int) -> Costs:
 
 
 def _full() -> SharePartition:
-    """A window full of locks of single records."""
+    """Return a window full of single-record locks."""
     partition = _partition()
     for offset in range(LOCKS):
         _acquire(partition, "a", offset, 1, offset)

@@ -1,11 +1,11 @@
-"""A closed loop over many connections: each has so many requests in flight, and sends the next one when an
-answer has come.
+"""Closed-loop load generator over many connections: a fixed number of requests in flight on each.
 
-The broker's CPU time and the wall clock are read at both ends of a window, while the load goes on. Answers
-that came in one piece are followed by requests in one piece. Nothing here knows what is asked.
+The broker's CPU time and the wall clock are read at both ends of a window while the load continues. Responses
+received together are followed by requests sent together. The generator does not know the contents of
+requests.
 
-There is no event loop, only epoll and what must be done: a generator that is slower than the broker hands it
-one request at a time, and what the broker gains where many come at once would not be seen.
+It uses epoll and no event loop: a generator slower than the broker would send one request at a time, and hide
+what the broker gains from batches of requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from bench.wire import BEHIND_NUMBER, HOST, NUMBER_AT, WAIT_S, BadAnswer
+from bench.wire import AFTER_NUMBER, HOST, NUMBER_AT, WAIT_S, BadAnswer
 
 #: A request of this size is not copied to be given its number.
 LARGE = 1 << 16
@@ -29,19 +29,19 @@ Result = TypeVar("Result")
 
 
 class Caller(Protocol):
-    """What one connection asks, and what it makes of the answers. They come in the order of the requests."""
+    """Source of the requests of one connection, and check of the responses, which come in request order."""
 
     buffer_size: int
 
     def frame(self) -> bytes: ...
 
     def answered(self, body: memoryview) -> int:
-        """Bytes of records that went with this request or answer; raises BadAnswer."""
+        """Check a response and return the record bytes of request or response. Raises BadAnswer."""
 
 
 class Repeated:
-    """The same frames in turn. Answers are held to one that was proven right, up to `same` bytes: what
-    follows there, such as a new offset, differs from answer to answer."""
+    """Sends the same frames in rotation. Responses are compared with a verified one up to `same` bytes; the
+    bytes after that, such as offsets, differ between responses."""
 
     buffer_size = 1 << 16
 
@@ -75,7 +75,7 @@ class Repeated:
 
 
 class Windows(NamedTuple):
-    """How long is measured, and how often, after how long a warm-up."""
+    """Duration and number of measurement windows, and the warm-up before them."""
 
     seconds: float
     runs: int
@@ -83,7 +83,7 @@ class Windows(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What was answered between two looks at the clock."""
+    """Responses and CPU time of one measurement window."""
 
     requests: int
     size: int
@@ -92,7 +92,7 @@ class Window(NamedTuple):
 
 
 class Tally:
-    """What all connections have been answered so far."""
+    """Responses of all connections so far."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -103,7 +103,7 @@ class Tally:
 
 
 class Driven:
-    """A connection in the loop. It reads into one buffer, and sends as much as the socket takes."""
+    """A connection of the generator, with one read buffer; it sends as much as the socket takes."""
 
     def __init__(self, port: int, caller: Caller, tally: Tally) -> None:
         self.caller = caller
@@ -122,17 +122,17 @@ class Driven:
         return f"<{self.caller!r}, {self.correlation_id} sent>"
 
     def ask(self) -> None:
-        """Make the next request ready to be sent."""
+        """Append the next request to the send buffer."""
         frame = self.caller.frame()
         self.correlation_id += 1
         number = self.correlation_id.to_bytes(4, "big")
         if len(frame) < LARGE:
-            self.unsent.append(b"%b%b%b" % (frame[:NUMBER_AT], number, frame[BEHIND_NUMBER:]))
+            self.unsent.append(b"%b%b%b" % (frame[:NUMBER_AT], number, frame[AFTER_NUMBER:]))
         else:
-            self.unsent += (frame[:NUMBER_AT] + number, memoryview(frame)[BEHIND_NUMBER:])
+            self.unsent += (frame[:NUMBER_AT] + number, memoryview(frame)[AFTER_NUMBER:])
 
     def read(self) -> None:
-        """Take in what has come, and send a request for each answer that is whole."""
+        """Read responses, and queue a request for each complete one."""
         came = self.socket.recv_into(self.view[self.end :] if self.end else self.view)
         if not came:
             raise ConnectionError("the broker closed the connection")
@@ -159,7 +159,7 @@ class Driven:
             self.view = memoryview(self.buffer)
 
     def send(self) -> None:
-        """Send what is ready, or as much of it as the socket takes."""
+        """Send as much of the send buffer as the socket takes."""
         parts = self.unsent
         try:
             sent = self.socket.send(parts[0]) if len(parts) == 1 else self.socket.sendmsg(parts[:MOST_PARTS])
@@ -172,7 +172,7 @@ class Driven:
 
 
 class Driving:
-    """All connections, and the one loop that serves them."""
+    """All connections and the epoll loop that serves them."""
 
     def __init__(self, port: int, callers: Sequence[Caller]) -> None:
         self.tally = Tally()
@@ -194,7 +194,7 @@ class Driving:
             self._arm(line)
 
     def go_on(self, seconds: float) -> None:
-        """Serve all connections for so long."""
+        """Serve all connections for this many seconds."""
         clock, lines, poll = time.perf_counter, self.lines, self.epoll.poll
         until = clock() + seconds
         while (now := clock()) < until:
@@ -208,7 +208,7 @@ class Driving:
                     self._arm(line)
 
     def _arm(self, line: Driven) -> None:
-        """Look at this connection again when it takes more, as long as there is more to send."""
+        """Register for write events while there is data to send."""
         line.armed = bool(line.unsent)
         self.epoll.modify(line.socket, select.EPOLLIN | select.EPOLLOUT if line.armed else select.EPOLLIN)
 
@@ -221,7 +221,7 @@ class Driving:
 def drive(
     port: int, callers: Sequence[Caller], depth: int, windows: Windows, cpu_s: Callable[[], float]
 ) -> list[Window]:
-    """Run the load, and look at it through the windows."""
+    """Run the load and return the measurement windows."""
     driving = Driving(port, callers)
     tally, seen = driving.tally, []
     with without_garbage(), contextlib.closing(driving):
@@ -237,7 +237,7 @@ def drive(
 
 @contextlib.contextmanager
 def without_garbage() -> Iterator[None]:
-    """No search for garbage meanwhile."""
+    """Disable the garbage collector for the block."""
     gc.collect()
     gc.disable()
     try:
@@ -247,7 +247,7 @@ def without_garbage() -> Iterator[None]:
 
 
 def run(story: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine on uvloop where there is one."""
+    """Run a coroutine, on uvloop if it is installed."""
     with without_garbage():
         try:
             import uvloop

@@ -1,4 +1,4 @@
-"""What a benchmark yields: figures with a name, one value for each window."""
+"""Figures: named results of a benchmark with one value per window."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RSS = "RSS, MiB"
 
 
 class Figure(NamedTuple):
-    """A measured thing. The middle of its values is what counts; `less` says that less is better."""
+    """A measured quantity, reported as the median of its values; `less` means that lower is better."""
 
     what: str
     values: tuple[float, ...]
@@ -29,12 +29,12 @@ class Figure(NamedTuple):
 
 
 def less(what: str, values: Iterable[float]) -> Figure:
-    """A figure of which less is better."""
+    """Return a figure of which lower is better."""
     return Figure(what, tuple(values), less=True)
 
 
 def rates(windows: Sequence[Window]) -> list[Figure]:
-    """Requests, and where they carried records their bytes, per CPU second of the broker and per second."""
+    """Return requests (and record bytes, if any) per CPU second of the broker and per second."""
 
     def per(amounts: Iterable[float], seconds: Iterable[float]) -> tuple[float, ...]:
         return tuple(a / max(s, TICK_S) for a, s in zip(amounts, seconds, strict=True))
@@ -50,5 +50,5 @@ def rates(windows: Sequence[Window]) -> list[Figure]:
 
 
 def at_rank(values: Sequence[float], share: float) -> float:
-    """The value below which this share of them lies."""
+    """Return the nearest-rank quantile."""
     return sorted(values)[int(share * (len(values) - 1))]

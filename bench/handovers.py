@@ -1,10 +1,9 @@
-"""A large streams group gets one process more: how long it takes until tasks have moved, and what it costs.
+"""Scaling out a large streams group by one process: time until tasks have moved, and CPU cost.
 
-As many members, processes and tasks as in the largest of Kafka's own scenarios for this: 1,000 members in 20
-processes, 10,000 tasks. No broker is needed: the coordinator, its members and their disks are those of
-`konvene.sim.handovers.comparison`. Twenty tasks warm up at a time, which is the most that a group may be set
-to. Time is
-ticks, in which each member sends a heartbeat; what is measured is CPU.
+The size is that of the largest of Kafka's own scenarios for this: 1,000 members in 20 processes, 10,000
+tasks. No broker is needed: the coordinator, its members and their disks are those of
+`konvene.sim.handovers.comparison`. Twenty tasks warm up at a time, the maximum of the group setting. Time is
+counted in ticks, in which each member sends one heartbeat; CPU is measured.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ RECORDS, RESTORES = 20_000, 10_000
 
 
 def figures(lab: Lab) -> list[Figure]:
-    """From one more process until its share of the tasks is there. No hand-over may be cold."""
+    """Measure from the join of one more process until it has its share of the tasks. No hand-over may be
+    cold."""
     members = max(1, lab.of(MEMBERS) // PROCESSES)
     scenario = Scenario(
         seed=1,
@@ -64,7 +64,7 @@ def figures(lab: Lab) -> list[Figure]:
 
 
 def _timed(took: list[float]) -> Mapping[str, TaskAssignor]:
-    """The assignors, with what each answer costs written down."""
+    """Return the assignors, wrapped to record the CPU time of each assignment."""
 
     def timed(of: TaskAssignor) -> TaskAssignor:
         def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:

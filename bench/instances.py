@@ -1,8 +1,9 @@
-"""Members of a streams group (KIP-1071): a thread of an application each, and in a process of its own.
+"""Simulated members of a streams group (KIP-1071): one thread of an application each, in a process of its
+own.
 
-They do what bench/crowd.py says. Besides, they bring a topology when they join, and have tasks: one for each
-partition of the topic that all subtopologies read. There is no state to restore, so a task that is given is
-at work at once. Where they have an endpoint, they are told where all tasks are whenever that changes.
+They behave like the members of `bench/crowd.py`. In addition they send a topology when they join, and have
+tasks: one for each partition of the topic that all subtopologies read. There is no state to restore, so an
+assigned task runs at once. Members with an endpoint receive the endpoints of all tasks whenever these change.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from konvene.messages.streams_group_heartbeat import (
 
 
 class Instances(Crowd):
-    """The members of a streams group. `topic` is what they read; every subtopology has a task for each of its
+    """The members of a streams group. All subtopologies read `topic` and have a task for each of its
     partitions."""
 
     def __init__(
@@ -33,18 +34,18 @@ class Instances(Crowd):
         software: Software | None = None,
         *,
         subtopologies: int = 1,
-        hurries: bool = False,
+        fast_setup: bool = False,
         endpoints: bool = False,
     ) -> None:
         tasks = topic._replace(partitions=subtopologies * topic.partitions)
-        super().__init__(port, tasks, software, hurries=hurries, kind=Instance)
+        super().__init__(port, tasks, software, fast_setup=fast_setup, kind=Instance)
         self.endpoints = endpoints
         each = (Subtopology(subtopology_id=str(n), source_topics=(topic.name,)) for n in range(subtopologies))
         self.topology = Topology(subtopologies=tuple(each))
 
 
 class Instance(Consumer):
-    """One member."""
+    """A member of the group."""
 
     ANSWER: ClassVar[type[Any]] = StreamsGroupHeartbeatResponse
 
@@ -78,15 +79,15 @@ class Instance(Consumer):
                 user_endpoint=Endpoint(host=self.member_id, port=1) if crowd.endpoints else None,
                 client_tags=(),
             )
-        if not self.owes:
+        if not self.has_unreported:
             return request
         return request.replace(active_tasks=self.owns, standby_tasks=(), warmup_tasks=())
 
-    def take(self, answer: StreamsGroupHeartbeatResponse) -> bool:
+    def apply(self, answer: StreamsGroupHeartbeatResponse) -> bool:
         if answer.endpoint_information_epoch != self.endpoint_epoch:
             self.endpoint_epoch = answer.endpoint_information_epoch
             self._frame = b""
-        return super().take(answer)
+        return super().apply(answer)
 
     def _given(self, answer: StreamsGroupHeartbeatResponse) -> tuple[TaskIds, ...] | None:
         return answer.active_tasks

@@ -1,7 +1,7 @@
-"""Members of a classic group, each with a connection of its own, who all join at once.
+"""Members of a classic group, each with a connection of its own, that join at the same time.
 
-A member does what a client does: join, be told an id, join again, sync, and heartbeat until it is told to
-join once more. The storm is over when all have synced in one generation, the leader of which knew them all.
+A member joins, receives a member id, joins again, syncs, and heartbeats until it has to rejoin. The rebalance
+is complete when all have synced in one generation whose leader knew all members.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LATER = (
 
 
 class Storm:
-    """So many members of a new group, and whether all are in one generation."""
+    """Simultaneous joins of a new group, and whether all members are in one generation."""
 
     def __init__(self, topic: Topic, size: int, heartbeat_s: float) -> None:
         self.group = new_name("group")
@@ -61,7 +61,7 @@ class Storm:
         return f"<storm of {self.size}, {len(self.synced)} synced, over {self.over.is_set()}>"
 
     async def blow(self, lines: list[Asking]) -> list[HeartbeatRequest]:
-        """All join; a heartbeat for each member of the generation that comes of it."""
+        """Let all members join; return a heartbeat for each member of the resulting generation."""
         async with asyncio.timeout(SETTLED_WITHIN_S), asyncio.TaskGroup() as members:
             for line in lines:
                 members.create_task(self._live(line))
@@ -82,7 +82,7 @@ class Storm:
             if code == Errors.UNKNOWN_MEMBER_ID:
                 member_id = ""
             elif code not in (Errors.NONE, *AGAIN):
-                raise BadAnswer(f"a member was told {Errors(code).name}")
+                raise BadAnswer(f"a member received {Errors(code).name}")
 
     async def _join(self, line: Asking, member_id: str) -> JoinGroupResponse:
         while True:
@@ -137,7 +137,7 @@ class Storm:
             self.over.set()
 
     async def _beat(self, line: Asking, member_id: str, generation: int) -> int:
-        """Heartbeat until the answer is not that all is well, or the storm is over."""
+        """Heartbeat until a rebalance is required or the joins are complete."""
         request = HeartbeatRequest(group_id=self.group, generation_id=generation, member_id=member_id)
         while True:
             try:
@@ -150,7 +150,7 @@ class Storm:
 
 
 async def make_group(port: int, topic: Topic, size: int) -> list[HeartbeatRequest]:
-    """A stable group, whose members have no connections any more."""
+    """Create a stable group whose members have no open connections."""
     lines = [await asking(port) for _ in range(size)]
     beats = await Storm(topic, size, AT_ONCE_S).blow(lines)
     for line in lines:
@@ -159,7 +159,7 @@ async def make_group(port: int, topic: Topic, size: int) -> list[HeartbeatReques
 
 
 def storm(lab: Lab, size: int) -> list[Figure]:
-    """Milliseconds from the first JoinGroup until all members have synced in one generation."""
+    """Measure milliseconds from the first JoinGroup until all members have synced in one generation."""
     from bench.drive import run
 
     running, members = lab.shared(), lab.of(size)
@@ -193,11 +193,12 @@ async def _blow_once(running: Running, topic: Topic, size: int) -> tuple[float, 
 
 MEMBERS, A_GROUP = 5_000, 100
 BEAT_EVERY_S = 5.0
-"""As members of the newer protocols are told; those of classic groups ask every three seconds."""
+"""Heartbeat interval, that of consumer, share and streams groups; classic members heartbeat every three
+seconds."""
 
 
 def quiet_day(lab: Lab) -> list[Figure]:
-    """What 5,000 members cost that only say that they are there, each on a connection of its own."""
+    """Measure the cost of 5,000 members that only send heartbeats, each on a connection of its own."""
     from bench.drive import run
 
     running, groups = lab.shared(), max(lab.of(MEMBERS) // A_GROUP, 1)
@@ -214,7 +215,7 @@ def quiet_day(lab: Lab) -> list[Figure]:
 
 
 async def _quiet_day(running: Running, topic: Topic, groups: int, lab: Lab) -> tuple[float, list[float]]:
-    """Percent of a core, and how long each heartbeat took."""
+    """Return percent of a core, and the latency of each heartbeat."""
     every_s = BEAT_EVERY_S / lab.shrink
     lines: list[Asking] = []
     members: list[asyncio.Task[None]] = []

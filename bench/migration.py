@@ -1,11 +1,11 @@
-"""An application of Kafka Streams on its way from the classic protocol to the streams protocol (KIP-1071).
+"""Upgrade of a Kafka Streams application from the classic protocol to the streams protocol (KIP-1071).
 
-Its threads speak the classic protocol, each with state, copies of somebody else's, and an endpoint, so that
-everybody is told where all tasks are. They are in a classic group, as its leader assigned them; then one more
-joins that speaks the streams protocol, and the group is another. Measured is what that costs: the request by
-which it happens, all the others joining again, and what they say all day while the roll-out goes on.
+Its threads use the classic protocol, each with state, standby copies of another thread's tasks, and an
+endpoint, so that every member receives all endpoints. They form a classic group with an assignment of its
+leader; then a member joins with the streams protocol and the group is converted. The benchmark measures the
+request that converts the group, the rejoins of all other members, and their heartbeats during the roll-out.
 
-Apache Kafka 4.4 does not do this to a group with members.
+Apache Kafka 4.4 does not convert a group that has members.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ SETTINGS = NO_DELAY | {
     "group.streams.num.standby.replicas": "1",
 }
 EACH = 2
-"""So many tasks are for each thread."""
+"""Number of tasks per thread."""
 CONNECTIONS = 64
 
 
 class Thread:
-    """One that speaks the classic protocol, on a connection of its own."""
+    """A member with the classic protocol, on a connection of its own."""
 
     def __init__(self, rolling: Rolling, line: Asking, number: int) -> None:
         self.rolling = rolling
@@ -77,7 +77,8 @@ class Thread:
         )
 
     def metadata(self) -> bytes:
-        """All of its copies are at hand; of what it runs nothing is said."""
+        """Return the subscription metadata: all standby copies have caught up; no offsets are reported for
+        active tasks."""
         sums: dict[Task, int] = dict.fromkeys(self.has.standby, 0)
         sums |= dict.fromkeys((task for task, _ in self.has.active), LATEST_OFFSET)
         subscription_info = SubscriptionInfo(
@@ -126,7 +127,7 @@ class Thread:
         return Errors(answer.error_code)
 
     async def again(self) -> None:
-        """Join and sync until it is told what it has."""
+        """Join and sync until an assignment is received."""
         while True:
             await self.join()
             error = await self.sync()
@@ -140,7 +141,7 @@ class Thread:
 
 
 class Rolling:
-    """An application of so many threads, and the first one of the next release."""
+    """An application with `size` threads, and the first member of the next release."""
 
     def __init__(self, topic: Topic, changelog: Topic) -> None:
         self.group = new_name("group")
@@ -160,22 +161,22 @@ class Rolling:
         return f"<{self.group}: {len(self.threads)} threads>"
 
     async def begin(self, port: int, size: int) -> None:
-        """All threads are in one generation of a classic group, and have what the leader gives them."""
+        """Bring all threads into one generation of a classic group, with assignments of the leader."""
         self.threads = [Thread(self, await asking(port), number) for number in range(size)]
         self.line = await asking(port)
         answers = await asyncio.gather(*(thread.join() for thread in self.threads))
         if {len(answer.members) for answer in answers} != {0, size}:
-            raise BadAnswer("not everybody is in one generation")
+            raise BadAnswer("the members are not in one generation")
         given = self._given()
         syncs = (
             thread.sync(given if answer.leader == thread.member_id else ())
             for thread, answer in zip(self.threads, answers, strict=True)
         )
         if set(await asyncio.gather(*syncs)) != {Errors.NONE}:
-            raise BadAnswer("not everybody was told what it has")
+            raise BadAnswer("a member has received no assignment")
 
     def _given(self) -> tuple[SyncGroupRequestAssignment, ...]:
-        """Each thread's tasks, and copies of those of the next one."""
+        """Return each thread's tasks, and standby copies of the next thread's tasks."""
         topic, count = self.topic.name, self.topic.partitions
         given = []
         for number, thread in enumerate(self.threads):
@@ -194,7 +195,7 @@ class Rolling:
         return tuple(given)
 
     async def beat(self) -> None:
-        """The first one of the next release is heard; it joins where it has not."""
+        """Send the heartbeat of the upgraded member, which joins with its first one."""
         request = StreamsGroupHeartbeatRequest(
             group_id=self.group, member_id=self.member_id, member_epoch=self.epoch
         )
@@ -209,7 +210,7 @@ class Rolling:
         self.epoch = answer.member_epoch
 
     async def settle(self) -> None:
-        """Heartbeat, and do as one is told, until nobody is told anything."""
+        """Let all threads heartbeat and rejoin until no response requires an action."""
         for _ in range(100):
             await self.beat()
             errors = await asyncio.gather(*(thread.heartbeat() for thread in self.threads))
@@ -232,7 +233,7 @@ def _rolling(lab: Lab, size: int) -> tuple[Running, Rolling, int]:
 
 
 def upgrade(lab: Lab, size: int) -> list[Figure]:
-    """One joins that speaks the streams protocol; then all others join and sync once more."""
+    """Measure the join of one member with the streams protocol, and the rejoins of all others."""
     joins, others = [], []
     for _ in range(lab.windows.runs):
         running, rolling, members = _rolling(lab, size)
@@ -255,7 +256,7 @@ async def _upgraded(running: Running, rolling: Rolling, members: int) -> tuple[f
 
 
 def heartbeat(lab: Lab, size: int) -> list[Figure]:
-    """Heartbeats with nothing to say, of the threads that were not rolled yet."""
+    """Measure keep-alive heartbeats of the threads that are not upgraded yet."""
     running, rolling, members = _rolling(lab, size)
 
     async def settled() -> list[HeartbeatRequest]:

@@ -1,12 +1,12 @@
-"""From logs to answers: ten million records of ten thousand groups, taken in and made gold of.
+"""Pipeline throughput: ingest and build of ten million records of ten thousand groups.
 
-    ingest, all tables     bronze, silver and what belongs to them
+    ingest, all tables     bronze, silver and their auxiliary tables
     ingest, commits only   silver's largest table alone
     build                  gold: rebalances, owners, gaps, lag, health
 
-Wall time is that of two worker processes on as many cores, with their start; CPU is that of all of them. The
-logs are made from a seed (`pipeline_stories`). Run with `python -m bench.pipeline_build`; `--spark` has
-Spark's workers do it in place of plain processes, and their CPU is not counted.
+Wall time is that of two worker processes on as many cores, including their start; CPU time is the sum of all
+processes. The logs are made from a seed (`pipeline_stories`). Run with `python -m bench.pipeline_build`; with
+`--spark` Spark's workers run the tasks, and their CPU time is not counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RECORDS, GROUPS, PARTITIONS = 10_000_000, 10_000, 10
 
 
 class Took(NamedTuple):
-    """Seconds of wall and of CPU, of this process and those that it waited for."""
+    """Wall and CPU seconds of this process and the child processes that have ended."""
 
     wall_s: float
     cpu_s: float
@@ -39,7 +39,7 @@ class Took(NamedTuple):
 
 
 def make(home: Path, records: int = RECORDS, groups: int = GROUPS, partitions: int = PARTITIONS) -> Written:
-    """The logs, in all partitions together."""
+    """Write the logs; the numbers are totals of all partitions."""
     each = [
         write_stories(home, partition=p, groups=max(2, groups // partitions), records=records // partitions)
         for p in range(partitions)
@@ -59,7 +59,7 @@ def _cpu_s() -> float:
 
 
 def steps(logs: Path, home: Path, engine: Engine) -> dict[str, Took]:
-    """Each step once, in a warehouse of its own or after the one that it needs."""
+    """Run each step once, in a new warehouse or after the step that it needs."""
     whole, some = Warehouse(home / "whole"), Warehouse(home / "some")
     return {
         "ingest, all tables": took(lambda: ingest(whole, [logs], engine)),

@@ -1,8 +1,8 @@
-"""What it costs to make tables of a coordinator's log, in records per second of CPU: no broker, and no Spark.
+"""Decoding a coordinator's log into tables: records per CPU second, without broker and Spark.
 
-The log is synthetic (`bench.coordinator_log`) and in memory. Each figure has the steps of the one before it,
-but for the first, which is what one does without a pipeline: a loop in Python that reads each batch, each
-record and its fields, and makes nothing of them.
+The log is synthetic (`bench.coordinator_log`) and in memory. Each figure includes the steps of the one before
+it. The first is the baseline without a pipeline: a Python loop over batches, records and fields that produces
+no output.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BRONZE = TABLES["coordinator_record"].schema
 
 
 def loop(data: bytes) -> None:
-    """Record by record."""
+    """Decode record by record."""
     for header, batch in batches(data):
         for record in records(batch, header):
             decode_group_record(record.key, record.value)
@@ -41,7 +41,7 @@ def bronze(data: bytes) -> None:
 
 
 def typed(data: bytes, keep: Callable[[str, pa.RecordBatch], None] = lambda _name, _rows: None) -> None:
-    """Bronze, and of it a table for each type."""
+    """Decode bronze and then silver."""
     for found in blocks(data, segment_base=0):
         rows = located(found.records, "cluster", TOPIC, 0)
         keep("coordinator_record", rows)
@@ -51,12 +51,12 @@ def typed(data: bytes, keep: Callable[[str, pa.RecordBatch], None] = lambda _nam
 
 
 def silver_files(data: bytes) -> None:
-    """The same, and what is typed goes into Parquet."""
+    """Decode bronze and silver, and write silver as Parquet."""
     _files(data, {table.name: table.schema for table in TYPED.values()})
 
 
 def all_files(data: bytes) -> None:
-    """And bronze as well."""
+    """Decode bronze and silver, and write both as Parquet."""
     _files(data, {table.name: table.schema for table in TYPED.values()} | {"coordinator_record": BRONZE})
 
 
@@ -83,7 +83,7 @@ STEPS: tuple[tuple[str, Callable[[bytes], None]], ...] = (
 
 
 def figures(lab: Lab, per_batch: tuple[int, int]) -> list[Figure]:
-    """Records per CPU second of each step, with so many records in a batch."""
+    """Return records per CPU second of each step, with `per_batch` records per batch."""
     count = lab.of(RECORDS)
     data = segment(count, per_batch=per_batch)
     return [

@@ -1,15 +1,15 @@
-"""How fast logs become rows and files on Spark, beside one plain process that does the same.
+"""Pipeline on Spark: throughput from logs to rows and files, compared with one plain process.
 
     python -m bench.pipeline_spark                        all of it, on a log of four million records
     python -m bench.pipeline_spark --records 168000000 --cores 2 --runs 0 --only typed,silver,jvm_mib
-                                                          on one of 10 GB, once, for what it takes of memory
+                                                          on one of 10 GB, once, for its memory use
 
-Each session is a process of its own, with as many CPUs as it has slots: the JVM, its Python workers and all.
-So `1 core` is one core for everything. A rate is records of the log by seconds on the clock, the best of some
-runs behind one that is not counted. The machine should have nothing else to do; what it had is printed. Below
-stands `by CPU`: records by seconds that all processes of the session used, which others disturb less.
+Each session is a process of its own, with as many CPUs as it has slots, for the JVM, its Python workers and
+all. So `1 core` is one core for everything. A rate is log records per wall-clock second, the best of some
+runs after an uncounted one. The machine should be idle otherwise; its load is printed. The row below, `by
+CPU`, is records per CPU second of all processes of the session, which other load disturbs less.
 
-The naive anchor is what one would write first: a Python function over key and value, a record at a time.
+The naive baseline is a Python function over key and value, one record at a time.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ RUNS = 3
 NAIVE_RECORDS = 400_000
 BATCH_RECORDS = 1000
 BATCHES = 60
-"""Of a stream; a third of them are until its code is compiled."""
+"""Number of micro-batches; the first third, while code is being compiled, is left out."""
 COLUMNS = "`group` string, topic string, partition int, committed_offset bigint, commit_timestamp bigint"
 SILVER = ("offset_commit", "consumer_group_current_member_assignment")
 
 
 class Amounts(NamedTuple):
-    """How much there is to read."""
+    """Amounts of data to read."""
 
     records: int = RECORDS
     naive: int = NAIVE_RECORDS
@@ -56,7 +56,7 @@ class Amounts(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A row of the report: what was measured, what is promised for 1 and 2 cores."""
+    """A row of the report: the measurement and the targets for 1 and 2 cores."""
 
     name: str
     description: str
@@ -104,9 +104,9 @@ def main() -> None:
 
 
 def figures(lab: Lab) -> list[Figure]:
-    """The same for the table of all benchmarks: a plain process, Spark on one core, Spark on two.
+    """Return figures for the table of all benchmarks: a plain process, Spark on one core, Spark on two.
 
-    Where all is made small nothing is done twice: one session of Spark, and no run that does not count."""
+    With reduced sizes each measurement runs once, in one Spark session, without a warm-up run."""
     amounts = Amounts(*map(lab.of, Amounts()))
     if amounts == Amounts():
         found = measured(amounts, lab.windows.runs, "")
@@ -127,7 +127,7 @@ def figures(lab: Lab) -> list[Figure]:
 def measured(
     amounts: Amounts, runs: int, only: str, where: Iterable[int] = (0, 1, 2)
 ) -> dict[int, dict[str, float]]:
-    """By cores, 0 for the plain process: each row's figure, and what it was by CPU."""
+    """Return by number of cores (0: the plain process) each row's rate, and its rate by CPU."""
     with tempfile.TemporaryDirectory() as folder:
         logs = Path(folder)
         for partition in range(PARTITIONS):
@@ -142,7 +142,7 @@ def measured(
 
 
 def report(found: dict[int, dict[str, float]]) -> str:
-    """The rows: one plain process on one core, Spark on one core, Spark on two."""
+    """Print the rows: one plain process on one core, Spark on one core, Spark on two."""
     lines = [f"{'':<58}{'plain':>9}{'1 core':>9}{'2 cores':>9}{'promised':>14}"]
     for row in TARGETS:
         promised = " / ".join(f"{each:g}" for each in row.promised)
@@ -184,7 +184,7 @@ def _in_process(cores: int, logs: Path, amounts: Amounts, runs: int, only: str) 
 
 
 def inside(cores: int, logs: Path, amounts: Amounts, runs: int, only: Iterable[str]) -> dict[str, float]:
-    """What one process reaches; with 0 cores it is a plain one, on one core."""
+    """Run the measurements in this process; with 0 cores without Spark, on one core."""
     cpus = sorted(os.sched_getaffinity(0))[: max(cores, 1)]
     os.sched_setaffinity(0, cpus)
     options = set(only)
@@ -203,7 +203,8 @@ def inside(cores: int, logs: Path, amounts: Amounts, runs: int, only: Iterable[s
 
 
 Way = tuple[Callable[[], Any], str]
-"""How to do it once, and which log is then read; "" of what gives its figure itself."""
+"""A measurement: the function that runs it once, and the log that it reads; "" if it returns its figure
+itself."""
 
 
 def _plain(logs: Path) -> dict[str, Way]:
@@ -247,7 +248,8 @@ def _spark(cores: int, logs: Path) -> dict[str, Way]:
 
 
 def _seconds(how: Callable[[], Any]) -> tuple[float, float]:
-    """On the clock, and of CPU, in whole ticks and at least one, of this process and all below it."""
+    """Return wall seconds, and CPU seconds of this process and its descendants, in whole ticks and at least
+    one."""
     began, before = time.perf_counter(), _ticks()
     how()
     wall, after = time.perf_counter() - began, _ticks()
@@ -256,9 +258,10 @@ def _seconds(how: Callable[[], Any]) -> tuple[float, float]:
 
 
 def _ticks() -> dict[int, int]:
-    """What each process of the session has used, with what its children had that have ended.
+    """Return the CPU ticks of each process of the session, including its children that have ended.
 
-    A worker that ends between two looks is counted whole, by its parent: rather too much than too little."""
+    A worker that ends between two readings is counted completely, by its parent: the result is an upper
+    bound."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -301,7 +304,7 @@ def _naive_loop(logs: Path) -> None:
 
 
 def decode_commit(key: bytes, value: bytes | None) -> tuple[str, str, int, int, int] | None:
-    """An offset commit as one would read it without more ado; None for all else."""
+    """Decode an offset commit in the most direct way; None for all other records."""
     if value is None or key[:2] not in (b"\0\0", b"\0\1"):
         return None
     at = 4 + int.from_bytes(key[2:4], "big")
@@ -315,7 +318,8 @@ def decode_commit(key: bytes, value: bytes | None) -> tuple[str, str, int, int, 
 
 
 def _micro_batch_ms(spark: Any, logs: Path) -> float:
-    """The middle of what small batches take from trigger to checkpoint, the first ones left out."""
+    """Return the median milliseconds of small micro-batches from trigger to checkpoint, without the first
+    ones."""
     from konvene.pipeline.spark.stream import save
 
     reader = spark.readStream.format("konvene-log").option("table", "offset_commit")
@@ -325,7 +329,8 @@ def _micro_batch_ms(spark: Any, logs: Path) -> float:
 
 
 def _gold_batch_ms(spark: Any, logs: Path) -> float:
-    """The same of batches that a warehouse is kept up with, from bronze to gold."""
+    """Return the median milliseconds of micro-batches that keep a warehouse up to date, from bronze to
+    gold."""
     from konvene.pipeline.spark.stream import gold
 
     folder = tempfile.mkdtemp(dir=logs)
@@ -336,8 +341,8 @@ def _gold_batch_ms(spark: Any, logs: Path) -> float:
 
 def _middle_ms(query: Any) -> float:
     query.awaitTermination()
-    told = [each.batchDuration for each in query.recentProgress if each.numInputRows]
-    took = sorted(told[len(told) // 3 :])
+    durations = [each.batchDuration for each in query.recentProgress if each.numInputRows]
+    took = sorted(durations[len(durations) // 3 :])
     return float(took[len(took) // 2])
 
 
@@ -346,15 +351,15 @@ def _jvm_mib(spark: Any) -> float:
 
 
 def _worker_mib() -> float:
-    """Of those that are still there; an idle one stays for half a minute."""
+    """Return the memory of the Python workers that still run; an idle one exits after half a minute."""
     names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in _ticks()}
     return max(_peak_mib(pid) for pid, name in names.items() if name != "java" and pid != os.getpid())
 
 
 def _peak_mib(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
-    told = status.partition("VmHWM:")[2]  # A process that has just ended has none.
-    return int(told.split()[0]) / 1024 if told else 0.0
+    peak = status.partition("VmHWM:")[2]  # Missing if the process has just ended.
+    return int(peak.split()[0]) / 1024 if peak else 0.0
 
 
 if __name__ == "__main__":

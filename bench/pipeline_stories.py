@@ -1,12 +1,12 @@
-"""Coordinators' logs with stories in them: groups that live, so that what is told of them can be measured.
+"""Synthetic coordinator logs with plausible group histories, for measuring the pipeline's explanations.
 
-Each partition has groups of its own. Half speak the new protocol, half the classic one; members come and go
-at random moments, and a group follows as a coordinator has it follow: who joins waits for who has to give up.
-All the while each group commits four partitions every five seconds. From a seed: the same arguments, the same
-bytes.
+Each partition has groups of its own, half of them consumer groups and half classic ones. Members join and
+leave at random moments, and groups reconcile as under a coordinator: a joining member waits for the members
+that have to revoke partitions. Each group commits four partitions every five seconds. The same arguments give
+the same bytes.
 
-Commits are laid out once and then stamped with offsets and times, lap by lap, so ten million of them are a
-matter of seconds.
+Commits are prepared once and then stamped with offsets and timestamps, lap by lap, so ten million of them
+take seconds.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from konvene.records.coordinator import GROUP_RECORDS, Record, encode_record
 TOPIC = "__consumer_offsets"
 START_MS = 1_767_225_600_000  # 2026-01-01
 LAP_MS = 5000
-"""Consumers commit this often."""
+"""Milliseconds between two commits of a group."""
 COMMITTED = 4
-"""So many partitions a group commits."""
+"""Number of partitions that a group commits."""
 OWNED = 12
-"""So many partitions the members of a group share."""
+"""Number of partitions that a group is assigned."""
 PER_BATCH = 20
 SEGMENT_BYTES = 104_857_600
 _MARK = 0x7AB1_C2D3_E4F5_A6B7
@@ -42,7 +42,7 @@ Pairs = list[tuple[bytes, bytes | None]]
 
 
 class Written(NamedTuple):
-    """What a log has: records, those of them that are not commits, rebalances, bytes."""
+    """Contents of a log: records, records that are not commits, rebalances, bytes."""
 
     records: int
     of_groups: int
@@ -53,7 +53,7 @@ class Written(NamedTuple):
 def write_stories(
     home: Path, *, partition: int, groups: int, records: int, rebalances: int = 5, seed: int = 0
 ) -> Written:
-    """Write about that many records of so many groups to `home/__consumer_offsets-<partition>`."""
+    """Write about `records` records of `groups` groups to `home/__consumer_offsets-<partition>`."""
     chance = random.Random(f"{seed}-{partition}")
     names = [f"group-{partition}-{n}" for n in range(groups)]
     per_lap = groups * COMMITTED
@@ -85,7 +85,7 @@ def write_stories(
 
 
 class _Commits:
-    """A lap of commits: every group once."""
+    """A lap of commits: one of every group."""
 
     def __init__(self, names: Sequence[str]) -> None:
         pairs = [pair for n, name in enumerate(names) for pair in _commits(name, n)]
@@ -113,7 +113,7 @@ class _Commits:
 
 
 def _found(data: bytes, mark: bytes) -> np.ndarray[Any, Any]:
-    """Where a mark stands: a row of its eight bytes each time."""
+    """Return the positions of a placeholder, a row of its eight byte positions for each occurrence."""
     places, at = [], data.find(mark)
     while at >= 0:
         places.append(at)
@@ -136,7 +136,7 @@ def _topic_id(n: int) -> Uuid:
 
 
 class _Out:
-    """Segments with their offset indexes."""
+    """Writes segments with their offset indexes."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -175,12 +175,12 @@ class _Out:
 
 
 def _shares(members: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Who is to have which of the partitions: as evenly as it goes."""
+    """Distribute the partitions evenly over the members."""
     return {m: tuple(range(i, OWNED, len(members))) for i, m in enumerate(members)}
 
 
 def _changes(chance: random.Random, group: str, rebalances: int) -> Iterator[tuple[list[str], str, bool]]:
-    """The members after each change, who it was about, and whether it came."""
+    """Yield the members after each change, the changed member, and whether it joined."""
     members: list[str] = []
     for n in range(rebalances):
         comes = len(members) < 2 or (len(members) < 6 and chance.random() < 0.6)
@@ -223,12 +223,12 @@ def _consumer(chance: random.Random, group: str, rebalances: int) -> Iterator[Pa
         first: list[Record] = []
         member = consumer.ConsumerGroupMemberMetadataKey(group_id=group, member_id=who)
         if comes:
-            said = consumer.ConsumerGroupMemberMetadataValue(
+            metadata = consumer.ConsumerGroupMemberMetadataValue(
                 instance_id=None, rack_id=None, client_id="app", client_host="/10.0.0.7",
                 subscribed_topic_names=("orders",), subscribed_topic_regex="", rebalance_timeout_ms=300_000,
                 server_assignor="uniform",
             )  # fmt: skip
-            first.append(Record(member, said))
+            first.append(Record(member, metadata))
         else:
             first += [_current(group, who, None), _target(group, who, None), Record(member, None)]
             owned.pop(who), epochs.pop(who)
@@ -245,9 +245,9 @@ def _consumer(chance: random.Random, group: str, rebalances: int) -> Iterator[Pa
         records = [first]
         for m in members:
             kept = tuple(p for p in owned[m] if p in target[m])
-            gone = tuple(p for p in owned[m] if p not in target[m])
-            if gone:
-                records.append([_current(group, m, (epochs[m], epochs[m], 1, kept, gone))])
+            revoked = tuple(p for p in owned[m] if p not in target[m])
+            if revoked:
+                records.append([_current(group, m, (epochs[m], epochs[m], 1, kept, revoked))])
                 records.append([_current(group, m, (epoch, epochs[m], 0, kept, ()))])
         for m in members:
             records.append([_current(group, m, (epoch, epochs[m], 0, target[m], ()))])

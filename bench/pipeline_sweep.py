@@ -1,6 +1,6 @@
-"""What two cores bring a sweep: the same runs of the simulator, one after the other and on Spark.
+"""Speed-up of a sweep on two cores: the same simulator runs sequentially and on Spark.
 
-`python -m bench.pipeline_sweep`; the start of Spark's session and one warm task are not counted.
+`python -m bench.pipeline_sweep`; the start of the Spark session and one warm-up task are not counted.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline_sweep", description=__doc__)
     parser.add_argument("--seeds", type=int, default=40, help="of each of two plans")
     parser.add_argument("--cores", type=int, default=2)
-    asked = parser.parse_args()
-    session = build(f"local[{asked.cores}]")
+    arguments = parser.parse_args()
+    session = build(f"local[{arguments.cores}]")
     try:
         with tempfile.TemporaryDirectory() as name:
             home = Path(name)
-            _played(home / "warm", Spark(session), asked.cores, asked.cores)
-            one_s = _played(home / "one", Local(), 1, asked.seeds)
-            many_s = _played(home / "many", Spark(session), asked.cores, asked.seeds)
+            _played(home / "warm", Spark(session), arguments.cores, arguments.cores)
+            one_s = _played(home / "one", Local(), 1, arguments.seeds)
+            many_s = _played(home / "many", Spark(session), arguments.cores, arguments.seeds)
             for table in (SIM_RUN, SIM_METRIC, SIM_REBALANCE):
                 assert read(home / "one", table).equals(read(home / "many", table)), table
     finally:
         session.stop()
-    print(f"{asked.seeds * 2} runs: one process {one_s:.1f} s, Spark on {asked.cores} cores {many_s:.1f} s: "
+    runs = arguments.seeds * 2
+    print(f"{runs} runs: one process {one_s:.1f} s, Spark on {arguments.cores} cores {many_s:.1f} s: "
           f"{one_s / many_s:.2f} times as fast, same rows")  # fmt: skip
 
 

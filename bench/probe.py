@@ -1,7 +1,8 @@
-"""How long others wait: a process of its own with a group of one, which heartbeats all the time.
+"""Latency probe: a separate process with a group of one member that heartbeats all the time.
 
-`python -m bench.probe PORT` says so when it has joined, asks every few milliseconds until its input ends, and
-then prints when it asked and how long each answer took, as JSON; the clock is that of all processes.
+`python -m bench.probe PORT` prints a line when it has joined, heartbeats every few milliseconds until its
+input ends, and then prints the start and duration of each heartbeat as JSON. The clock is shared by all
+processes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ EVERY_S = 0.005
 
 
 class Probe:
-    """The process, and what it saw in the end."""
+    """The probe process and its results."""
 
     def __init__(self, port: int) -> None:
         root = Path(__file__).parent.parent
@@ -54,11 +55,11 @@ class Probe:
         self._process.wait(10)
 
     def longest_ms(self, began: float, ended: float) -> float:
-        """The longest that an answer took that was on its way between these moments."""
+        """Return the longest response time of requests in flight between these moments."""
         return 1000 * max(self.waited_s(began, ended))
 
     def waited_s(self, began: float, ended: float) -> list[float]:
-        """How long each answer took that was on its way between these moments."""
+        """Return the response times of requests in flight between these moments."""
         return [took for sent, took in self._seen if sent + took >= began and sent <= ended]
 
 
@@ -78,10 +79,10 @@ def main(port: int) -> None:
         rebalance_timeout_ms=60_000, subscribed_topic_names=("bench-none",), topic_partitions=()
     )
     with Peer(port) as peer:
-        told = peer.ask(joins, ConsumerGroupHeartbeatResponse)
-        if told.error_code:
-            raise BadAnswer(f"the probe was told {told.error_code}: {told.error_message}")
-        beat = frame_of(request.replace(member_epoch=told.member_epoch))
+        response = peer.ask(joins, ConsumerGroupHeartbeatResponse)
+        if response.error_code:
+            raise BadAnswer(f"the probe was response {response.error_code}: {response.error_message}")
+        beat = frame_of(request.replace(member_epoch=response.member_epoch))
         print("joined", flush=True)
         while not select.select([sys.stdin], [], [], EVERY_S)[0]:
             sent = time.monotonic()

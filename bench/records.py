@@ -1,8 +1,7 @@
-"""Records: Produce with all acknowledgements, Fetch of a megabyte, and how long a record takes from one to
-the other.
+"""Records: Produce with acks=all, Fetch of a megabyte, and end-to-end latency.
 
-A batch is made once and sent again and again, so all batches of a topic have one size, and what a Fetch
-brought is counted without looking at each of them. The values are noise.
+A batch is built once and sent repeatedly, so all batches of a topic have one size, and the records of a Fetch
+are counted without decoding. The values are random bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ ERROR_AT, HIGH_WATERMARK_AT, SIZE_AT = 37, 39, 68
 
 
 class Shape(NamedTuple):
-    """Batches of so many records of so many bytes; how they are produced, and how much there is to fetch."""
+    """Size and number of records per batch, the number of producers, and the amount to fetch."""
 
     records: int
     size: int
@@ -67,7 +66,8 @@ def produced(answer: ProduceResponse) -> bool:
 
 
 def produce(lab: Lab, count: int) -> list[Figure]:
-    """Produce of one batch; eight connections with five in flight, for the large batch four with two."""
+    """Measure Produce of one batch: eight connections with five requests in flight; for the large batch four
+    with two."""
     running, shape = lab.shared(), SHAPES[count]
     topic = make_topic(running, PARTITIONS, segment_bytes="104857600", retention_bytes="209715200")
     batch = batch_of(shape)
@@ -84,7 +84,7 @@ def produce(lab: Lab, count: int) -> list[Figure]:
 
 
 class Fetching:
-    """Fetches a partition from its beginning to its end, and round again."""
+    """Fetches a partition from beginning to end, repeatedly."""
 
     buffer_size = 2 * MOST_BYTES
 
@@ -133,13 +133,13 @@ def _unsigned_varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def fetch_of(topic: Topic, partition: int, offset: int) -> FetchRequest:
-    asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=MOST_BYTES)
-    topics = (FetchTopic(topic_id=topic.topic_id, partitions=(asked,)),)
+    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=MOST_BYTES)
+    topics = (FetchTopic(topic_id=topic.topic_id, partitions=(wanted,)),)
     return FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=MOST_BYTES, topics=topics)
 
 
 def fetch(lab: Lab, count: int) -> list[Figure]:
-    """Fetch of at most a megabyte, by eight connections, from a topic that was written in such batches."""
+    """Measure Fetch of at most a megabyte, by eight connections, from a topic of such batches."""
     running, shape = lab.shared(), SHAPES[count]
     topic = make_topic(running, PARTITIONS)
     batch = batch_of(shape)
@@ -151,7 +151,7 @@ def fetch(lab: Lab, count: int) -> list[Figure]:
 
 
 def fill(running: Running, topic: Topic, batch: bytes, times: int) -> None:
-    """Write the batch so many times to each partition."""
+    """Write the batch `times` times to each partition."""
     for partition in range(topic.partitions):
         prove(running, produce_of(topic, partition, batch), ProduceResponse, produced)
 
@@ -177,7 +177,7 @@ TIME_FROM_END = 9
 
 
 def latency(lab: Lab) -> list[Figure]:
-    """From before a record is made into a request until its Fetch answer is read, at 200 records/s."""
+    """Measure from before a Produce request is built until the Fetch response is read, at 200 records/s."""
     running = lab.shared()
     topic = make_topic(running, 1)
     prove(running, produce_of(topic, 0, batch_of(SHAPES[1])), ProduceResponse, produced)

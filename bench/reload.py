@@ -1,7 +1,7 @@
-"""A restart on a compacted log of members and offsets, as large as a coordinator's gets.
+"""Restart on a compacted log of members and offsets, as large as that of a busy coordinator.
 
-The log is written and cleaned here, without a broker: consumer groups whose members joined twice, and offsets
-that were committed twice, so that the cleaner takes the half. Then the broker starts on it.
+The log is written and cleaned without a broker: consumer groups whose members joined twice, and offsets that
+were committed twice, so that the cleaner removes half. Then the broker starts on it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from konvene.records.consumer import TopicPartition as Target
 from konvene.records.coordinator import Record
 
 GROUPS, MEMBERS, OFFSETS = 1_000, 100, 1_000
-"""So many members and offsets each group has."""
+"""Number of groups, and of members and offsets per group."""
 ROUNDS = 2
 PER_BATCH = 500
 LOG = TopicPartition("__consumer_offsets", 0)
@@ -47,7 +47,7 @@ SETTINGS = {"offsets.topic.num.partitions": "1", "group.consumer.session.timeout
 
 
 def compacted(lab: Lab) -> list[Figure]:
-    """From the start of the process until the last group's offsets are told."""
+    """Measure from the start of the process until the last group's offsets are returned."""
     groups = [f"group-{i}" for i in range(lab.of(GROUPS))]
     loaded, rss = [], []
     with lab.fresh(SETTINGS) as running:
@@ -69,7 +69,7 @@ def compacted(lab: Lab) -> list[Figure]:
 
 
 def write(data: Path, groups: list[str], topic: Topic) -> tuple[int, int]:
-    """Put all of it into the coordinator's log, and clean that: the bytes before and after."""
+    """Write the coordinator's log and clean it; return its size before and after."""
     now_ms = int(time.time() * 1000)
     directory = LogDirectory.open(RealDisk(), str(data), Identity("", 1, ""))
     log = directory.load(LOG, LogConfig(segment_bytes=32 << 20, retention_ms=-1), now_ms)
@@ -97,7 +97,7 @@ def write(data: Path, groups: list[str], topic: Topic) -> tuple[int, int]:
 
 
 def records_of(group: str, epoch: int, topic: Topic) -> Iterator[Record | OffsetCommitted]:
-    """Members that have ten partitions each, and what was committed for all."""
+    """Yield members with ten partitions each, and commits for all of them."""
     yield Record(ConsumerGroupMetadataKey(group_id=group), ConsumerGroupMetadataValue(epoch=epoch))
     each = OFFSETS // MEMBERS
     for number in range(MEMBERS):
@@ -132,7 +132,7 @@ def records_of(group: str, epoch: int, topic: Topic) -> Iterator[Record | Offset
 
 
 def wait_for_offsets(running: Running, group: str) -> None:
-    """Ask until the group's offsets are told; wrong ones are an error."""
+    """Repeat OffsetFetch until the group's offsets are returned; raises BadAnswer for wrong ones."""
 
     def right(answer: OffsetFetchResponse) -> bool:
         found = offsets(answer)

@@ -1,7 +1,7 @@
-"""Figures as a table for people, or as one JSON document.
+"""Reports of figures, as a table or as one JSON document.
 
-Beside each figure of ours stands Kafka's, as it was published (bench/kafka.py) or as measured in this run,
-and the ratio of ours to it: to the measured one where there is one.
+Beside each figure is Kafka's, as published (bench/kafka.py) or as measured in this run, and the ratio, which
+uses the measured figure if there is one.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ the machine beside the load generator. Differences under 15 % mean nothing. "Kaf
 
 @dataclass
 class Result:
-    """A row, its figures of each system, and what went wrong."""
+    """A row with its figures for each system, and errors."""
 
     row: Row
     figures: dict[str, list[Figure]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
 
     def line(self, what: str) -> dict[str, Any]:
-        """All that is known of one figure."""
+        """Return the line of one figure."""
         published = kafka.PUBLISHED.get(self.row.kafka, {}).get(what)
         found: dict[str, Any] = {"what": what, "kafka_published": published}
         for system, figures in self.figures.items():
@@ -62,12 +62,12 @@ def _values(figure: Figure) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float:
-    """Four digits that count; a figure has no more."""
+    """Round to four significant digits."""
     return float(f"{value:.4g}")
 
 
 def document(results: Sequence[Result], began_at: str, loads: Sequence[str]) -> dict[str, Any]:
-    """Everything, for a machine."""
+    """Return all results as a JSON document."""
     return {
         "konvene": __version__,
         "kafka": kafka.VERSION,
@@ -97,7 +97,7 @@ def load_average() -> str:
 
 
 def table(result: Result, here: bool) -> str:
-    """One row of the table, with a line for each figure; `here` tells whether Kafka runs as well."""
+    """Return one row of the table, with a line for each figure; `here`: Kafka is measured in this run too."""
     lines = [f"{result.row.name}: {result.row.description}"]
     for line in result.lines():
         arrow = "↓" if line["less_is_better"] else "↑"

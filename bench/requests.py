@@ -1,6 +1,6 @@
 """Requests without records: ApiVersions, Heartbeat, OffsetCommit, OffsetFetch.
 
-64 connections with one request in flight on each are the shape of real clients, and the main line.
+64 connections with one request in flight each resemble real clients; they are the main figures.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def api_versions(lab: Lab) -> list[Figure]:
 
 
 def heartbeat(lab: Lab, connections: int) -> list[Figure]:
-    """Heartbeats of ten stable classic groups of a hundred; a connection speaks for many members in turn."""
+    """Measure heartbeats of ten stable classic groups of a hundred; one connection sends for many members."""
     running = lab.shared()
     topic = make_topic(running, PARTITIONS)
     wait_for_coordinator(running, "heartbeat")
@@ -53,7 +53,7 @@ def heartbeat(lab: Lab, connections: int) -> list[Figure]:
 
 
 def commit(lab: Lab, partitions: int, sync: bool = True) -> list[Figure]:
-    """Commits of groups without members."""
+    """Measure commits of groups without members."""
     running = lab.shared(None if sync else NO_SYNC)
     topic = make_topic(running, PARTITIONS)
     wait_for_coordinator(running, "commit")
@@ -66,7 +66,7 @@ def commit(lab: Lab, partitions: int, sync: bool = True) -> list[Figure]:
 
 
 def offset_fetch(lab: Lab) -> list[Figure]:
-    """OffsetFetch of all that a group has committed, which is a hundred partitions."""
+    """Measure OffsetFetch of all hundred committed partitions of a group."""
     running = lab.shared()
     topic = make_topic(running, PARTITIONS)
     wait_for_coordinator(running, "commit")
@@ -103,7 +103,7 @@ def all_offsets_of(group: str) -> OffsetFetchRequest:
 
 
 def offsets(answer: OffsetFetchResponse) -> list[int]:
-    """The committed offsets of the one group; empty where there was an error."""
+    """Return the committed offsets of the group; empty after an error."""
     group = answer.groups[0]
     if group.error_code:
         return []

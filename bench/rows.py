@@ -1,4 +1,4 @@
-"""The table of what can be measured."""
+"""The table of all benchmarks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from bench.systems import Lab
 
 
 class Row(NamedTuple):
-    """A benchmark: its name, what it does in a sentence, how."""
+    """A benchmark: its name, its description in one sentence, and its function."""
 
     name: str
     description: str
     measure: Callable[[Lab], list[Figure]]
     beside: str | None = None
-    """The row whose figures of Kafka stand beside these, where it is not this one."""
+    """The row whose figures of Kafka to show, if it is not this one."""
 
     @property
     def kafka(self) -> str:
@@ -138,9 +138,9 @@ ROWS = (
         with_(consumers.change, size=100, policy="kafka"),
     ),
     Row(
-        "consumer-one-told",
+        "consumer-one-responsive",
         "the same, responsive by shorter heartbeat intervals alone",
-        with_(consumers.change, size=100, policy="told"),
+        with_(consumers.change, size=100, policy="responsive"),
         "consumer-one",
     ),
     Row(
@@ -172,9 +172,9 @@ ROWS = (
         with_(consumers.large, size=10_000, policy="kafka"),
     ),
     Row(
-        "consumer-10000-told",
+        "consumer-10000-responsive",
         "the same, responsive: thousands of joins at once",
-        with_(consumers.large, size=10_000, policy="told"),
+        with_(consumers.large, size=10_000, policy="responsive"),
     ),
     Row(
         "streams-heartbeat",
@@ -198,9 +198,9 @@ ROWS = (
         with_(streams.change, size=100, policy="kafka"),
     ),
     Row(
-        "streams-one-told",
+        "streams-one-responsive",
         "the same, responsive by shorter heartbeat intervals alone",
-        with_(streams.change, size=100, policy="told"),
+        with_(streams.change, size=100, policy="responsive"),
         "streams-one",
     ),
     Row(
@@ -356,11 +356,11 @@ ROWS = (
 
 
 class Unknown(Exception):
-    """A name that no row and no family of rows has."""
+    """No row and no family of rows has this name."""
 
 
 def chosen(names: list[str]) -> list[Row]:
-    """The rows of these names, or whose names begin so (`commit`, `produce`); all of them for no name."""
+    """Return the rows with these names or prefixes (`commit`, `produce`); all rows for no name."""
     for name in names:
         if not any(_is(row, name) for row in ROWS):
             raise Unknown(f"no benchmark is called {name}; there are: {', '.join(row.name for row in ROWS)}")

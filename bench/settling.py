@@ -1,15 +1,15 @@
-"""Groups that settle: how long it takes until a group is stable after something happened, and what it costs.
+"""Convergence of groups: time and CPU until a group is stable after a change.
 
-What is measured is the same for every kind of group whose coordinator assigns; the kind is that of the crowd,
-which whoever measures makes. `policy` says when members are told to heartbeat:
+The measurement is the same for consumer, share and streams groups; the caller's `Crowd` has the group type.
+`policy` is the broker's heartbeat policy:
 
-    kafka   every five seconds, as by Kafka
-    told    sooner while there are few, and each heartbeat is answered at once
-    held    the same, and the answers to heartbeats with nothing to tell are kept from clients that bear it
+    kafka        every five seconds, as in Kafka
+    responsive   sooner in small groups, and each heartbeat is answered at once
+    held         as responsive, and responses without news are held for clients that tolerate it
 
-Only `held` members say who they are; the broker keeps nothing from clients that it does not know. All else is
-as broker and members have it by default. "owned" is when every partition, or task, had an owner for good,
-"stable" when all members were at the new epoch and had said so.
+Only members under `held` send their client name; the broker holds no responses of unknown clients. Everything
+else has its default. "owned" is when every partition or task had its final owner, "stable" when all members
+had acknowledged the new epoch.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from bench.crowd import JAVA, NAMELESS, Consumer, Crowd, Software
+from bench.crowd import JAVA, UNNAMED, Consumer, Crowd, Software
 from bench.figures import Figure, less
 from bench.systems import Lab, Running, report_progress
 from bench.topics import wait_for_coordinator
 
 POLICIES: dict[str, dict[str, str]] = {
     "kafka": {"konvene.heartbeat.policy": "kafka"},
-    "told": {"konvene.heartbeat.policy": "responsive", "konvene.heartbeat.hold.enable": "false"},
+    "responsive": {"konvene.heartbeat.policy": "responsive", "konvene.heartbeat.hold.enable": "false"},
     "held": {"konvene.heartbeat.policy": "responsive"},
 }
 INTERVAL_S = 5.0
-#: Past the shortest time between two targets.
+#: Longer than the minimum time between two target assignments.
 BETWEEN_S = 1.5
 GRACE = {"konvene.session.disconnect.grace.ms": "2000"}
 
 
 def broker(lab: Lab, kind: str, policy: str, extra: dict[str, str] | None = None) -> Running:
-    """A broker of this policy; where everything is made small, so is the time of groups of this kind."""
+    """Return a broker with this policy; with reduced sizes also with shorter intervals for groups of this
+    type."""
     settings = POLICIES[policy] | (extra or {})
     if lab.shrink > 1:
         settings |= {
@@ -50,12 +51,12 @@ def broker(lab: Lab, kind: str, policy: str, extra: dict[str, str] | None = None
 
 
 def software(policy: str) -> Software | None:
-    """What members say that they are."""
-    return JAVA if policy == "held" else NAMELESS
+    """Return the client name that members send."""
+    return JAVA if policy == "held" else UNNAMED
 
 
 async def grown(crowd: Crowd, size: int, over_s: float = 0.0) -> None:
-    """Let so many join, over so long: then their heartbeats are spread as those of a fleet."""
+    """Let `size` members join over `over_s` seconds, which spreads their heartbeats."""
     members = await crowd.connect_all(size)
     for member in members:
         crowd.add(member)
@@ -64,7 +65,7 @@ async def grown(crowd: Crowd, size: int, over_s: float = 0.0) -> None:
 
 
 async def gathered(crowd: Crowd, size: int) -> Crowd:
-    """A stable group whose members have no connections any more, soon: nobody waits for an interval."""
+    """Quickly create a stable group whose members have closed connections."""
     await grown(crowd, size)
     await crowd.settle(0)
     for member in crowd.members:
@@ -73,7 +74,7 @@ async def gathered(crowd: Crowd, size: int) -> Crowd:
 
 
 async def stable(lab: Lab, crowd: Crowd, size: int) -> Crowd:
-    """A stable group whose heartbeats are spread."""
+    """Create a stable group with heartbeats spread over the interval."""
     await grown(crowd, size, INTERVAL_S / lab.shrink)
     await crowd.settle(0)
     await asyncio.sleep(BETWEEN_S / lab.shrink)
@@ -81,7 +82,7 @@ async def stable(lab: Lab, crowd: Crowd, size: int) -> Crowd:
 
 
 class Took(NamedTuple):
-    """What something cost."""
+    """Time and CPU of a change."""
 
     owned_ms: float
     stable_ms: float
@@ -98,7 +99,7 @@ def costs(found: Iterable[Took], what: str = "") -> list[Figure]:
 
 
 async def measured(running: Running, crowd: Crowd, happens: Callable[[], None]) -> Took:
-    """From now, when something happens, until the group is stable in a later epoch."""
+    """Trigger a change and measure until the group is stable at a later epoch."""
     beyond = max(crowd.at, default=0)
     cpu, began = running.cpu_s(), time.monotonic()
     happens()
@@ -108,7 +109,7 @@ async def measured(running: Running, crowd: Crowd, happens: Callable[[], None]) 
 
 
 async def all_at_once(running: Running, crowd: Crowd, size: int) -> Took:
-    """From the first heartbeat until all have what they are meant to have."""
+    """Measure simultaneous joins, from the first heartbeat until all members have reached their target."""
     members = await crowd.connect_all(size)
 
     def all_join() -> None:
@@ -126,25 +127,25 @@ def leaves(crowd: Crowd, member: Consumer) -> None:
 
 
 async def changes(lab: Lab, running: Running, crowd: Crowd) -> tuple[list[Took], list[Took]]:
-    """One more joins, one leaves, again and again, in a group that is stable before."""
-    joins, farewells = [], []
+    """Measure repeated joins and leaves of one member in a stable group."""
+    joins, leaves_ = [], []
     for _ in range(lab.windows.runs):
         (newcomer,) = await crowd.connect()
         joins.append(await measured(running, crowd, lambda member=newcomer: crowd.add(member)))  # type: ignore[misc]
         await asyncio.sleep(BETWEEN_S / lab.shrink)
         one = crowd.members[len(crowd.members) // 2]
-        farewells.append(await measured(running, crowd, lambda member=one: leaves(crowd, member)))  # type: ignore[misc]
+        leaves_.append(await measured(running, crowd, lambda member=one: leaves(crowd, member)))  # type: ignore[misc]
         one.close()
         await asyncio.sleep(BETWEEN_S / lab.shrink)
         report_progress(
-            f"  one joins {joins[-1].stable_ms:.0f} ms, one leaves {farewells[-1].stable_ms:.0f} ms"
+            f"  one joins {joins[-1].stable_ms:.0f} ms, one leaves {leaves_[-1].stable_ms:.0f} ms"
         )
     await crowd.end()
-    return joins, farewells
+    return joins, leaves_
 
 
 async def kills(lab: Lab, running: Running, make: Callable[[], Crowd], size: int) -> list[Took]:
-    """In one group after another: the connection of one is lost, and it never comes back."""
+    """Measure the loss of one member's connection, in one group after another."""
     found = []
     for _ in range(lab.windows.runs):
         crowd = await stable(lab, make(), size)

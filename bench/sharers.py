@@ -1,7 +1,7 @@
-"""Members of a share group (KIP-932), as bench/crowd.py has those of a consumer group.
+"""Simulated members of a share group (KIP-932), like those of consumer groups in bench/crowd.py.
 
-A member never says what it has: it has what it was told last. Partitions may have several members, but here
-there are never fewer partitions than members, and then each has one.
+A member does not report its partitions: it owns the last received assignment. Partitions may have several
+members, but here there are never fewer partitions than members, and then each has one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, S
 
 
 class Sharer(Consumer):
-    """One member."""
+    """A member of the group."""
 
     ANSWER: ClassVar[type[Any]] = ShareGroupHeartbeatResponse
 
@@ -32,12 +32,12 @@ class Sharer(Consumer):
             subscribed_topic_names=topics,
         )
 
-    def take(self, answer: Any) -> bool:
-        super().take(answer)
-        self.owes = False
+    def apply(self, answer: Any) -> bool:
+        super().apply(answer)
+        self.has_unreported = False
         return False
 
 
-def sharers(port: int, topic: Topic, software: Software | None = None, *, hurries: bool = False) -> Crowd:
-    """The members of a share group."""
-    return Crowd(port, topic, software, hurries=hurries, kind=Sharer)
+def sharers(port: int, topic: Topic, software: Software | None = None, *, fast_setup: bool = False) -> Crowd:
+    """Return the members of a new share group."""
+    return Crowd(port, topic, software, fast_setup=fast_setup, kind=Sharer)

@@ -1,12 +1,12 @@
-"""Share groups (KIP-932): records to members that accept them, keep-alive heartbeats, one change in a group.
+"""Share groups (KIP-932): delivery of records, keep-alive heartbeats, and one change in a group.
 
-Four members fetch eight partitions as fast as they are answered; a record is counted when its acknowledgement
-was answered. `in batches` is 500 records a fetch, and the next fetch accepts them; `singles` is one record,
-and a ShareAcknowledge of its own. Beside them stand the same records as a consumer has them: each fetch as
-large, and an OffsetCommit after each; and what part of its rate a share group reaches, taken by turns.
+Four members fetch eight partitions in a closed loop; a record counts once its acknowledgement is answered.
+`in batches` fetches 500 records at a time and accepts them with the next fetch; `singles` fetches one record
+and sends a ShareAcknowledge for it. For comparison the same records are consumed with fetches of the same
+size and an OffsetCommit after each; the ratio is taken from alternating runs.
 
-The load comes from an event loop, so the rate per second of the wall clock says less than that per CPU second
-of the broker.
+The load generator uses an event loop, so the rate per wall-clock second is less meaningful than that per CPU
+second of the broker.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ MOST_BYTES = 50 << 20
 FETCH_BYTES = 60_000
 GROUP, SET = 32, 0
 ACCEPT = (1,)
-#: The coordinator loads, is not there, or is not this one: Kafka says so while it makes its topics.
+#: Errors while the coordinator loads or moves, which Kafka also returns while it creates its topics.
 NOT_YET = (14, 15, 16)
 RECORD_LIMIT = 1
 
 
 class Spent(NamedTuple):
-    """What so many records took."""
+    """Time and CPU for a number of records."""
 
     records: int
     cpu_s: float
@@ -86,7 +86,7 @@ class Spent(NamedTuple):
 
 
 class Member:
-    """A member of a share group, on a connection of its own."""
+    """A member of a share group with a connection of its own."""
 
     def __init__(self, line: Asking, topic: Topic, group: str, member_id: str) -> None:
         self.line, self.topic, self.group = line, topic, group
@@ -94,17 +94,17 @@ class Member:
         self.epoch = 0
         self.accepted = 0
         self.again = 0
-        """Records that somebody had before."""
+        """Number of redelivered records."""
         self._has: dict[int, list[tuple[int, int]]] = {}
 
     def __repr__(self) -> str:
         return f"<{self.member_id} of {self.group}: {self.accepted} accepted>"
 
     async def fetch(self, most: int, mode: int = 0) -> int:
-        """Accept what it has, and acquire so many more. How many records came."""
+        """Accept the acquired records and fetch up to `most` more; return the number of new records."""
         accepting = sum(last - first + 1 for has in self._has.values() for first, last in has)
         partitions = range(self.topic.partitions) if self.epoch == 0 else sorted(self._has)
-        asked = ShareFetchRequest(
+        request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member_id,
             share_session_epoch=self.epoch,
@@ -120,7 +120,7 @@ class Member:
             if partitions
             else (),
         )
-        answer = await self.line.ask(asked, ShareFetchResponse, 2)
+        answer = await self.line.ask(request, ShareFetchResponse, 2)
         _check(answer.error_code)
         self.epoch += 1
         self._has = {}
@@ -146,7 +146,7 @@ class Member:
         return SharePartition(partition_index=index, acknowledgement_batches=acknowledged)
 
     async def acknowledge(self) -> None:
-        """Accept what it has, by a request of its own."""
+        """Accept the acquired records with a ShareAcknowledge."""
         partitions = tuple(
             AcknowledgePartition(
                 partition_index=index,
@@ -157,13 +157,13 @@ class Member:
             )
             for index, has in self._has.items()
         )
-        asked = ShareAcknowledgeRequest(
+        request = ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.member_id,
             share_session_epoch=self.epoch,
             topics=(AcknowledgeTopic(topic_id=self.topic.topic_id, partitions=partitions),),
         )
-        answer = await self.line.ask(asked, ShareAcknowledgeResponse, 2)
+        answer = await self.line.ask(request, ShareAcknowledgeResponse, 2)
         _check(answer.error_code)
         for topic in answer.responses:
             for partition in topic.partitions:
@@ -175,29 +175,29 @@ class Member:
 
 def _check(code: int) -> None:
     if code:
-        raise BadAnswer(f"a member of a share group was told error {code}")
+        raise BadAnswer(f"a member of a share group received error {code}")
 
 
 # --- records ---------------------------------------------------------------------------------------
 
 
 Take = Callable[[Sequence[Member], int], Coroutine[Any, Any, None]]
-"""How members take so many records."""
+"""Function with which members consume a number of records."""
 
 
 def in_batches(lab: Lab) -> list[Figure]:
-    """500 records a fetch, accepted by the next one."""
+    """Measure fetches of 500 records, accepted by the next fetch."""
     return _delivered(lab, lab.of(RECORDS), _take_batches)
 
 
 def singles(lab: Lab, sync: bool = True) -> list[Figure]:
-    """One record a fetch, and one ShareAcknowledge for each."""
+    """Measure fetches of one record with a ShareAcknowledge for each."""
     return _delivered(lab, lab.of(SINGLES), _take_singles, None if sync else NO_SYNC)
 
 
 def beside(lab: Lab) -> list[Figure]:
-    """The same records by Fetch, as many at a time, with an OffsetCommit after each; and by turns with it a
-    share group again, so that both are taken while the machine is as busy."""
+    """Measure consuming the same records with Fetch and OffsetCommit, alternating with a share group so that
+    both run under the same machine load."""
     records = lab.of(RECORDS)
     running, topic = _filled(lab, records)
     shared: list[Spent] = []
@@ -223,7 +223,7 @@ def _delivered(lab: Lab, records: int, take: Take, settings: dict[str, str] | No
 
 
 async def _deliver(running: Running, topic: Topic, records: int, take: Take) -> Spent:
-    """All records to a new group."""
+    """Deliver all records to a new group."""
     members = await _joined(running, topic)
     spent = await _spend(running, records, lambda: take(members, records))
     again = sum(member.again for member in members)
@@ -237,7 +237,7 @@ async def _deliver(running: Running, topic: Topic, records: int, take: Take) -> 
 def _windows(
     lab: Lab, running: Running, family: str, measure: Callable[[], Coroutine[Any, Any, Spent]]
 ) -> list[Spent]:
-    """So often as is asked for, after a warm-up of whole runs: a JVM compiles in it."""
+    """Repeat a measurement for each window, after warm-up runs in which a JVM compiles."""
     windows = lab.warmed(running, family)
     warm_until = time.monotonic() + windows.warm_s
     while time.monotonic() < warm_until:
@@ -272,7 +272,7 @@ async def _spend(running: Running, records: int, story: Callable[[], Awaitable[N
 
 
 async def _joined(running: Running, topic: Topic) -> list[Member]:
-    """Members of a new group that begins at the start of the topic, and have all partitions."""
+    """Return members of a new group that starts at the earliest offset and owns all partitions."""
     group = new_name("share")
     wait_for_coordinator(running, group)
     reset = AlterableConfig(name="share.auto.offset.reset", config_operation=SET, value="earliest")
@@ -287,13 +287,13 @@ async def _joined(running: Running, topic: Topic) -> list[Member]:
     until = time.monotonic() + 60
     while sum(has.values()) < topic.partitions or len(has) < len(members):
         for member in members:
-            asked = ShareGroupHeartbeatRequest(
+            request = ShareGroupHeartbeatRequest(
                 group_id=group,
                 member_id=member.member_id,
                 member_epoch=epochs[member.member_id],
                 subscribed_topic_names=(topic.name,) if not epochs[member.member_id] else None,
             )
-            answer = await member.line.ask(asked, ShareGroupHeartbeatResponse, 1)
+            answer = await member.line.ask(request, ShareGroupHeartbeatResponse, 1)
             if answer.error_code in NOT_YET:
                 continue
             _check(answer.error_code)
@@ -332,7 +332,7 @@ async def _consume(running: Running, topic: Topic) -> None:
         for partition in partitions:
             offset = 0
             while True:
-                asked = FetchPartition(
+                wanted = FetchPartition(
                     partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
                 )
                 answer: Any = await line.ask(
@@ -340,7 +340,7 @@ async def _consume(running: Running, topic: Topic) -> None:
                         max_wait_ms=0,
                         min_bytes=1,
                         max_bytes=FETCH_BYTES,
-                        topics=(FetchTopic(topic_id=topic.topic_id, partitions=(asked,)),),
+                        topics=(FetchTopic(topic_id=topic.topic_id, partitions=(wanted,)),),
                     ),
                     FetchResponse,
                 )
@@ -349,14 +349,12 @@ async def _consume(running: Running, topic: Topic) -> None:
                 if not data.records:
                     break
                 offset += min(A_FETCH, data.high_watermark - offset)
-                told = OffsetCommitRequestPartition(
+                committed = OffsetCommitRequestPartition(
                     partition_index=partition, committed_offset=offset, committed_metadata=""
                 )
-                topics = (OffsetCommitRequestTopic(topic_id=topic.topic_id, partitions=(told,)),)
-                committed = OffsetCommitRequest(
-                    group_id=group, generation_id_or_member_epoch=-1, topics=topics
-                )
-                done = await line.ask(committed, OffsetCommitResponse)
+                topics = (OffsetCommitRequestTopic(topic_id=topic.topic_id, partitions=(committed,)),)
+                request = OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=topics)
+                done = await line.ask(request, OffsetCommitResponse)
                 _check(done.topics[0].partitions[0].error_code)
         line.transport.close()
 
@@ -380,12 +378,13 @@ SAME = 11
 
 
 def heartbeat(lab: Lab) -> list[Figure]:
-    """Heartbeats with nothing to say, of ten stable groups of a hundred; a connection speaks for many."""
+    """Measure keep-alive heartbeats of ten stable groups of a hundred members; one connection sends for many
+    members."""
     running = broker(lab, "share", "kafka")
     topic = make_topic(running, lab.of(A_GROUP))
     beats: list[ShareGroupHeartbeatRequest] = []
     for _ in range(lab.of(GROUPS)):
-        crowd = run(gathered(sharers(running.port, topic, hurries=True), lab.of(A_GROUP)))
+        crowd = run(gathered(sharers(running.port, topic, fast_setup=True), lab.of(A_GROUP)))
         beats += [
             ShareGroupHeartbeatRequest(group_id=crowd.group, member_id=m.member_id, member_epoch=m.epoch)
             for m in crowd.members
@@ -399,7 +398,7 @@ def heartbeat(lab: Lab) -> list[Figure]:
 
 
 def change(lab: Lab, size: int, policy: str) -> list[Figure]:
-    """One more joins, one leaves: until all are where they are meant to be."""
+    """Measure the time until the group is stable again after one member joins and after one leaves."""
     running, members = broker(lab, "share", policy), lab.of(size)
     topic = make_topic(running, 2 * members)
 

@@ -1,11 +1,11 @@
-"""Commits for an hour, to a broker that cleans: does its directory stay within bounds?
+"""Soak test of the cleaner: an hour of commits, checking that the directory stays within bounds.
 
     python -m bench.soak [--minutes 60] [--commits-per-second 2000]
 
-A thousand groups commit twenty partitions a time, over and over; of all that is written some megabytes
-count. Each minute a line says what was written, what lies in `__consumer_offsets-0`, how long the slowest
-commit took and what the broker has of memory; the last one says whether the directory stayed within
-three segments and what counts. At the end the broker is killed, and the start reads what is left.
+A thousand groups commit twenty partitions at a time, repeatedly; only some megabytes of the written records
+remain after compaction. Each minute a line reports the bytes written, the size of `__consumer_offsets-0`, the
+slowest commit and the broker's memory. The last line reports whether the directory stayed within three
+segments plus the live data. At the end the broker is killed and started again on the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "5000",
 }
 COUNTS = 8 << 20
-"""More than what counts takes: 20,000 commits."""
+"""Upper bound of the live data in bytes: 20,000 commits."""
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def soak(running: Running, minutes: float, per_second: int) -> int:
-    """0 if the directory stayed within its bound all the time."""
+    """Run the test; return 0 if the directory stayed within its bound all the time."""
     topic = make_topic(running, PARTITIONS)
     wait_for_coordinator(running, "group-0")
     peer = Peer(running.port)
@@ -90,7 +90,7 @@ def soak(running: Running, minutes: float, per_second: int) -> int:
 
 
 def commit(peer: Peer, topic: Uuid, number: int) -> float:
-    """One group commits; the seconds that it took."""
+    """Commit as one group and return the seconds that it took."""
     partitions = tuple(
         OffsetCommitRequestPartition(partition_index=p, committed_offset=number) for p in range(PARTITIONS)
     )

@@ -1,8 +1,8 @@
-"""Streams groups (KIP-1071): keep-alive heartbeats, a storm of joins, one change in a group that was stable,
-and the load of a large one.
+"""Streams groups (KIP-1071): keep-alive heartbeats, simultaneous joins, one change in a stable group, and
+loading a large one.
 
-What `policy`, "owned" and "stable" mean is told in bench/settling.py. A group's first assignment waits for no
-more members (`group.streams.initial.rebalance.delay.ms=0`).
+`bench/settling.py` defines `policy`, "owned" and "stable". The first assignment of a group is not delayed
+(`group.streams.initial.rebalance.delay.ms=0`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ A_GROUP = 100
 
 
 def heartbeat(lab: Lab) -> list[Figure]:
-    """Heartbeats with nothing to say, of ten stable groups of a hundred; a connection speaks for many."""
+    """Measure keep-alive heartbeats of ten stable groups of a hundred members; one connection sends for many
+    members."""
     running = _broker(lab, "kafka")
     topic = make_topic(running, lab.of(A_GROUP))
     beats: list[StreamsGroupHeartbeatRequest] = []
@@ -66,8 +67,8 @@ def heartbeat(lab: Lab) -> list[Figure]:
 
 
 async def _made(running: Running, topic: Topic, size: int) -> list[StreamsGroupHeartbeatRequest]:
-    """What the members of a stable group say all day."""
-    crowd = await gathered(Instances(running.port, topic, hurries=True), size)
+    """Create stable groups and return the keep-alive heartbeats of their members."""
+    crowd = await gathered(Instances(running.port, topic, fast_setup=True), size)
     return [
         StreamsGroupHeartbeatRequest(group_id=crowd.group, member_id=m.member_id, member_epoch=m.epoch)
         for m in crowd.members
@@ -78,7 +79,8 @@ async def _made(running: Running, topic: Topic, size: int) -> list[StreamsGroupH
 
 
 def storm(lab: Lab, size: int, policy: str) -> list[Figure]:
-    """From the first heartbeat until all tasks are where they are meant to be; two for each member."""
+    """Measure the time from the first heartbeat until all tasks have reached their target; two tasks per
+    member."""
     running, members = _broker(lab, policy), lab.of(size)
     topic = make_topic(running, 2 * members)
     if lab.warmed(running, "streams-join").warm_s >= 1:
@@ -92,7 +94,7 @@ def storm(lab: Lab, size: int, policy: str) -> list[Figure]:
 
 
 def change(lab: Lab, size: int, policy: str) -> list[Figure]:
-    """One more joins, one leaves: until all are where they are meant to be."""
+    """Measure the time until the group is stable again after one member joins and after one leaves."""
     running, members = _broker(lab, policy), lab.of(size)
     topic = make_topic(running, 2 * members)
 
@@ -105,7 +107,8 @@ def change(lab: Lab, size: int, policy: str) -> list[Figure]:
 
 
 def kill(lab: Lab, size: int) -> list[Figure]:
-    """The connection of one is lost, and it never comes back: until the others have what it had."""
+    """Measure the time until the other members own the tasks of a member whose connection was lost for
+    good."""
     running, members = _broker(lab, "held", GRACE), lab.of(size)
     topic = make_topic(running, 2 * members)
     return costs(run(kills(lab, running, lambda: _crowd(running, topic, "held"), members)))
@@ -118,12 +121,12 @@ PARTITIONS = 100
 
 
 def load(lab: Lab, size: int) -> list[Figure]:
-    """A broker starts again, after kill -9, on a group with ten thousand tasks, until all tasks are
-    assigned again."""
+    """Measure a restart after kill -9 with a group of ten thousand tasks, until all tasks are assigned
+    again."""
     members = lab.of(size)
     starts, assigned, cpu = [], [], []
     with lab.fresh() as running:
-        running.broker.settings |= NO_DELAY | POLICIES["told"]
+        running.broker.settings |= NO_DELAY | POLICIES["responsive"]
         running.start()
         wait_for_coordinator(running, "streams")
         topic = make_topic(running, lab.of(PARTITIONS))

@@ -1,7 +1,7 @@
-"""The brokers that are measured: konvene from this checkout, Apache Kafka from Maven's jars.
+"""Measured brokers: konvene from this checkout, Apache Kafka from Maven's jars.
 
-How each is started is what the tests with real clients know; here come the settings of a benchmark, and what
-/proc tells of a process. So these figures need Linux.
+The tests with real clients have the code that starts each broker; this module has the settings of benchmarks
+and reads process figures from /proc, so it needs Linux.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ STOP_WITHIN_S = 180
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 NO_DELAY = {"group.streams.initial.rebalance.delay.ms": "0"}
 CLEANER_MIB = 1024
-"""What is compacted, where nothing else is asked for."""
+"""Default size in MiB of the log to compact."""
 NO_SYNC = {"konvene.log.fsync.internal": "false"}
 
 
 class Kafka(brokers.Kafka):
-    """With the heap of a small server and Kafka's default collector."""
+    """Apache Kafka with the heap of a small server and its default collector."""
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
         super().__init__(directory, {"log.cleaner.enable": "true"} | (settings or {}))
@@ -46,7 +46,7 @@ SYSTEMS: dict[str, type[brokers.Broker]] = {"konvene": brokers.Konvene, "kafka":
 
 
 class Running:
-    """A broker process of our own, that can be stopped, killed and started again on its data."""
+    """A broker process that can be stopped, killed and started again on its data."""
 
     def __init__(self, broker: brokers.Broker) -> None:
         self.broker = broker
@@ -61,7 +61,7 @@ class Running:
         return self.broker.port
 
     def start(self) -> None:
-        """Start, and return when ApiVersions is answered; `ready_s` is how long that took."""
+        """Start and wait until ApiVersions is answered; `ready_s` is the time that took."""
         broker = self.broker
         if broker.process is None:
             broker.directory.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ class Running:
         return time.perf_counter() - self.began
 
     def stop(self) -> float:
-        """End politely; how many seconds that took."""
+        """Stop the broker gracefully and return the seconds that took."""
         began = time.perf_counter()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -106,11 +106,11 @@ class Running:
         return _spent_s(f"/proc/{self.process.pid}/stat")
 
     def loop_s(self) -> float:
-        """CPU seconds of its first thread alone: in our broker, what its event loop has used."""
+        """Return the CPU seconds of the main thread, on which konvene's event loop runs."""
         return _spent_s(f"/proc/{self.process.pid}/task/{self.process.pid}/stat")
 
     def loop_waited_s(self) -> float:
-        """Seconds in which its first thread could have run, and others had the CPUs."""
+        """Return the seconds in which the main thread was runnable without a CPU."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/schedstat")
         return int(path.read_text().split()[1]) / 1e9
 
@@ -130,10 +130,10 @@ def _spent_s(path: str) -> float:
 
 
 class Lab:
-    """Where one system is measured: its brokers, how long to look, and how small everything is made.
+    """Environment of one measured system: its brokers, the measurement windows, and the reduction of sizes.
 
-    Rows that only send requests share a broker, which is warm after the first of them; a row about a start,
-    or about memory, has one of its own, and then no other is running."""
+    Rows that only send requests share a broker, which is warm after the first of them. A row that measures a
+    start or memory has a broker of its own, and no other broker runs meanwhile."""
 
     def __init__(
         self, system: str, windows: Windows, shrink: int = 1, cleaner_mib: int = CLEANER_MIB
@@ -159,11 +159,11 @@ class Lab:
         self.stop_shared()
 
     def of(self, count: int) -> int:
-        """So many of something, or fewer where everything is made small."""
+        """Return `count`, or fewer with reduced sizes."""
         return max(2, count // self.shrink)
 
     def shared(self, settings: dict[str, str] | None = None) -> Running:
-        """The broker with these settings that rows share."""
+        """Return the shared broker with these settings."""
         name = repr(settings)
         if name not in self._shared:
             running = self._make(self._directories, settings)
@@ -172,7 +172,7 @@ class Lab:
         return self._shared[name]
 
     def warmed(self, running: Running, family: str) -> Windows:
-        """The windows, with the whole warm-up where this broker has not seen such requests yet."""
+        """Return the windows, with the full warm-up if this broker has not served such requests yet."""
         known = (str(running.broker.directory), family)
         first = known not in self._warm
         self._warm.add(known)
@@ -180,7 +180,7 @@ class Lab:
 
     @contextlib.contextmanager
     def fresh(self, settings: dict[str, str] | None = None) -> Iterator[Running]:
-        """A broker for one row alone, not started yet."""
+        """Return a broker for one row, not started yet."""
         self.stop_shared()
         with contextlib.ExitStack() as directories:
             running = self._make(directories, settings)
@@ -202,6 +202,6 @@ class Lab:
 
 
 def report_progress(text: str) -> None:
-    """Say how it goes, beside the output."""
+    """Print progress to stderr."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Topics and coordinators, made ready before something is measured."""
+"""Creation of topics and coordinators before a measurement."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _numbers = itertools.count(1)
 
 
 def new_name(kind: str) -> str:
-    """A name that was not there before."""
+    """Return a unique name."""
     return f"bench-{kind}-{next(_numbers):04}"
 
 
 class Topic(NamedTuple):
-    """A topic that was made."""
+    """A created topic."""
 
     name: str
     topic_id: Uuid
@@ -69,7 +69,8 @@ def wait_for_coordinator(running: Running, group: str) -> None:
 def prove(
     running: Running, request: Struct, kind: type[Response], right: Callable[[Response], bool]
 ) -> bytes:
-    """Ask until the answer is right, as while something loads it is not; the answer's bytes."""
+    """Repeat a request until the response is accepted, such as while a coordinator loads; return its
+    bytes."""
     frame = frame_of(request)
     until = time.monotonic() + WAIT_S
     with Peer(running.port) as peer:

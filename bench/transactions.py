@@ -1,16 +1,16 @@
-"""Transactions: how many a broker can end, and how soon what they wrote can be read.
+"""Transactions: throughput, and the time until committed records can be read.
 
-A transaction is what consume-transform-produce does once: one record to one partition, one offset of one
-group, and the end. 64 producers, each with a connection, a transactional id and a group of its own, do it as
-fast as they are answered. There are two ways to speak. A client of the first generation announces what it
-will write (AddPartitionsToTxn, AddOffsetsToTxn), so that a transaction is five requests; one of the second
-does not, and is told a new epoch at each end: three requests.
+A transaction is one step of consume-transform-produce: one record to one partition, one offset of one group,
+and the commit. 64 producers, each with a connection, a transactional id and a group of its own, run
+transactions in a closed loop. Clients with transaction version 1 send AddPartitionsToTxn and AddOffsetsToTxn,
+so a transaction has five requests; with version 2 (KIP-890) they do not, and receive a new epoch with each
+EndTxn: three requests.
 
-The end of a transaction is answered before its markers are written. Who begins the next one too soon is told
-CONCURRENT_TRANSACTIONS, and asks again after a while, as Java's client does.
+EndTxn is answered before the markers are written. A request of the next transaction that comes too early is
+answered CONCURRENT_TRANSACTIONS and retried, as by Java's client.
 
-The load comes from an event loop, for each request is another: epochs, sequence numbers, checksums. It
-takes a good part of a CPU, so the rate per second of the wall clock says less than that per CPU second.
+The load generator uses an event loop, since each request differs: epochs, sequence numbers, checksums. It
+takes a good part of a CPU, so the rate per wall-clock second is less meaningful than that per CPU second.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ PRODUCERS = 64
 PARTITIONS = 8
 VALUE = bytes(100)
 TRANSACTIONS = 1
-"""The key type of transactional ids in FindCoordinator."""
+"""Key type of transactional ids in FindCoordinator."""
 READ_COMMITTED = 1
 
-AGAIN_S = 0.02
-#: The last transaction is being ended, or the coordinator is not there yet.
-LATER = (
+RETRY_S = 0.02
+#: The previous transaction is being completed, or the coordinator is not available yet.
+RETRIABLE = (
     Errors.CONCURRENT_TRANSACTIONS,
     Errors.COORDINATOR_LOAD_IN_PROGRESS,
     Errors.COORDINATOR_NOT_AVAILABLE,
@@ -66,26 +66,29 @@ LATER = (
 )
 
 
-class Generation(NamedTuple):
-    """How clients of a generation speak: whether they announce what they write, and their versions."""
+class TransactionProtocol(NamedTuple):
+    """A transaction protocol: whether clients announce partitions and groups, and the versions of their
+    requests."""
 
-    announces: bool
+    announces_writes: bool
     produce: int
     commit: int
     end: int
 
 
-GENERATIONS = {1: Generation(True, 11, 4, 4), 2: Generation(False, 13, 5, 5)}
+PROTOCOLS = {1: TransactionProtocol(True, 11, 4, 4), 2: TransactionProtocol(False, 13, 5, 5)}
 
 
 class Producer:
     """A transactional producer with a connection of its own."""
 
-    def __init__(self, line: Asking, topic: Topic, partition: int, speaks: Generation) -> None:
-        self.line = line
+    def __init__(
+        self, connection: Asking, topic: Topic, partition: int, protocol: TransactionProtocol
+    ) -> None:
+        self.connection = connection
         self.topic = topic
         self.partition = partition
-        self.speaks = speaks
+        self.protocol = protocol
         self.transactional_id = new_name("transaction")
         self.group = new_name("group")
         self.producer_id = self.epoch = -1
@@ -95,24 +98,24 @@ class Producer:
         return f"<{self.transactional_id}, producer {self.producer_id} in epoch {self.epoch}>"
 
     async def begin(self) -> None:
-        """Be told an id and an epoch."""
-        asked = InitProducerIdRequest(
+        """Initialise the producer: obtain its id and epoch."""
+        request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=60_000, producer_epoch=-1
         )
-        told = await self._until_accepted(
-            asked, InitProducerIdResponse, None, lambda answer: answer.error_code
+        response = await self._until_accepted(
+            request, InitProducerIdResponse, None, lambda answer: answer.error_code
         )
-        self.producer_id, self.epoch = told.producer_id, told.producer_epoch
+        self.producer_id, self.epoch = response.producer_id, response.producer_epoch
 
     async def transact(self) -> None:
-        """One whole transaction."""
+        """Run one complete transaction."""
         await self.write()
         await self.commit_offset()
         await self.end()
 
     async def write(self) -> None:
-        """One record."""
-        if self.speaks.announces:
+        """Produce one record."""
+        if self.protocol.announces_writes:
             topic = AddPartitionsToTxnTopic(name=self.topic.name, partitions=(self.partition,))
             announced = AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.transactional_id,
@@ -129,13 +132,13 @@ class Producer:
             base_sequence=self.sequence,
             transactional=True,
         )
-        asked = produce_of(self.topic, self.partition, batch, self.transactional_id)
-        await self._until_accepted(asked, ProduceResponse, self.speaks.produce, _of_produce)
+        request = produce_of(self.topic, self.partition, batch, self.transactional_id)
+        await self._until_accepted(request, ProduceResponse, self.protocol.produce, _of_produce)
         self.sequence += 1
 
     async def commit_offset(self) -> None:
-        """One offset of the group."""
-        if self.speaks.announces:
+        """Commit one offset of the group."""
+        if self.protocol.announces_writes:
             announced = AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
                 producer_id=self.producer_id,
@@ -147,26 +150,28 @@ class Producer:
         partition = TxnOffsetCommitRequestPartition(
             partition_index=self.partition, committed_offset=self.offset, committed_metadata=""
         )
-        asked = TxnOffsetCommitRequest(
+        request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=self.group,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             topics=(TxnOffsetCommitRequestTopic(name=self.topic.name, partitions=(partition,)),),
         )
-        await self._until_accepted(asked, TxnOffsetCommitResponse, self.speaks.commit, _of_commit)
+        await self._until_accepted(request, TxnOffsetCommitResponse, self.protocol.commit, _of_commit)
 
     async def end(self) -> None:
-        """Commit. In the second generation the next transaction has an epoch of its own."""
-        asked = EndTxnRequest(
+        """Commit the transaction. With transaction version 2 the response has the epoch of the next one."""
+        request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             committed=True,
         )
-        told = await self._until_accepted(asked, EndTxnResponse, self.speaks.end, lambda a: a.error_code)
-        if not self.speaks.announces:
-            self.producer_id, self.epoch, self.sequence = told.producer_id, told.producer_epoch, 0
+        response = await self._until_accepted(
+            request, EndTxnResponse, self.protocol.end, lambda a: a.error_code
+        )
+        if not self.protocol.announces_writes:
+            self.producer_id, self.epoch, self.sequence = response.producer_id, response.producer_epoch, 0
 
     async def _until_accepted(
         self,
@@ -176,13 +181,13 @@ class Producer:
         code: Callable[[Response], int],
     ) -> Response:
         while True:
-            answer = await self.line.ask(request, kind, version)
-            told = code(answer)
-            if told == Errors.NONE:
-                return answer
-            if told not in LATER:
-                raise BadAnswer(f"{type(request).__name__} was answered {Errors(told).name}")
-            await asyncio.sleep(AGAIN_S)
+            response = await self.connection.ask(request, kind, version)
+            error = code(response)
+            if error == Errors.NONE:
+                return response
+            if error not in RETRIABLE:
+                raise BadAnswer(f"{type(request).__name__} was answered {Errors(error).name}")
+            await asyncio.sleep(RETRY_S)
 
 
 def _of_partitions(answer: AddPartitionsToTxnResponse) -> int:
@@ -198,11 +203,11 @@ def _of_commit(answer: TxnOffsetCommitResponse) -> int:
 
 
 def transactions(lab: Lab, generation: int, sync: bool = True) -> list[Figure]:
-    """Transactions of many producers at once; their ends, not their requests, are what is counted."""
+    """Measure the rate of completed transactions of many concurrent producers."""
     running = lab.shared(None if sync else NO_SYNC)
-    topic = _made_ready(running)
+    topic = _prepare_topic(running)
     windows = lab.warmed(running, f"transactions-{generation}")
-    seen = run(_driven(running, topic, GENERATIONS[generation], lab.of(PRODUCERS), windows))
+    seen = run(_run_producers(running, topic, PROTOCOLS[generation], lab.of(PRODUCERS), windows))
     delete_topic(running, topic)
     return [
         Figure("transactions per CPU s", tuple(w.requests / max(w.cpu_s, TICK_S) for w in seen)),
@@ -210,7 +215,7 @@ def transactions(lab: Lab, generation: int, sync: bool = True) -> list[Figure]:
     ]
 
 
-def _made_ready(running: Running) -> Topic:
+def _prepare_topic(running: Running) -> Topic:
     topic = make_topic(running, PARTITIONS)
     wait_for_coordinator(running, "transactions")
     request = FindCoordinatorRequest(key_type=TRANSACTIONS, coordinator_keys=("transactions",))
@@ -218,45 +223,45 @@ def _made_ready(running: Running) -> Topic:
     return topic
 
 
-async def _driven(
-    running: Running, topic: Topic, speaks: Generation, count: int, windows: Windows
+async def _run_producers(
+    running: Running, topic: Topic, protocol: TransactionProtocol, count: int, windows: Windows
 ) -> list[Window]:
     done = 0
 
-    async def go_on(producer: Producer) -> None:
+    async def run_transactions(producer: Producer) -> None:
         nonlocal done
         while True:
             await producer.transact()
             done += 1
 
     producers = [
-        Producer(await asking(running.port), topic, i % topic.partitions, speaks) for i in range(count)
+        Producer(await asking(running.port), topic, i % topic.partitions, protocol) for i in range(count)
     ]
     for producer in producers:
         await producer.begin()
         await producer.transact()
     seen: list[Window] = []
 
-    async def look() -> None:
+    async def measure() -> None:
         await asyncio.sleep(windows.warm_s)
         for _ in range(windows.runs):
-            before, cpu, began = done, running.cpu_s(), time.perf_counter()
+            before, cpu, started = done, running.cpu_s(), time.perf_counter()
             await asyncio.sleep(windows.seconds)
-            wall = time.perf_counter() - began
+            wall = time.perf_counter() - started
             seen.append(Window(done - before, 0, wall, running.cpu_s() - cpu))
 
-    await _while([go_on(producer) for producer in producers], look())
+    await _run_while([run_transactions(producer) for producer in producers], measure())
     for producer in producers:
-        producer.line.transport.close()
+        producer.connection.transport.close()
     return seen
 
 
-async def _while(others: Sequence[Coroutine[Any, Any, None]], story: Awaitable[None]) -> None:
-    """Await the story while the others go on for ever; if one of them fails, so does this."""
+async def _run_while(others: Sequence[Coroutine[Any, Any, None]], main: Awaitable[None]) -> None:
+    """Await `main` while the other coroutines run; if one of them fails, raise its error."""
     tasks = [asyncio.ensure_future(other) for other in others]
-    told = asyncio.ensure_future(story)
-    await asyncio.wait([told, *tasks], return_when=asyncio.FIRST_COMPLETED)
-    for task in (told, *tasks):
+    main_task = asyncio.ensure_future(main)
+    await asyncio.wait([main_task, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in (main_task, *tasks):
         if task.done():
             task.result()
         task.cancel()
@@ -268,25 +273,24 @@ RATE = 100
 
 
 class Times(NamedTuple):
-    """Of each transaction in its turn: when it was asked to end, when that was answered, when its record was
-    read."""
+    """For each transaction: when EndTxn was sent, when it was answered, and when the record was read."""
 
-    asked: list[float]
+    sent: list[float]
     answered: list[float]
     read: list[float]
 
 
 def visibility(lab: Lab) -> list[Figure]:
-    """From before EndTxn is sent until a Fetch that waits, reading only what is committed, has the record; at
-    100 transactions/s of one producer of the second generation."""
+    """Measure from sending EndTxn until a pending read_committed Fetch returns the record, at 100
+    transactions/s of one producer with transaction version 2."""
     running = lab.shared()
-    topic = _made_ready(running)
+    topic = _prepare_topic(running)
     times = Times([], [], [])
-    cuts = run(_watched(running, topic, lab.warmed(running, "visibility"), times))
+    cuts = run(_run_visibility(running, topic, lab.warmed(running, "visibility"), times))
     delete_topic(running, topic)
     windows = [slice(a, b) for a, b in itertools.pairwise(cuts)]
-    read = [_ms(times.asked[w], times.read[w]) for w in windows]
-    answered = [_ms(times.asked[w], times.answered[w]) for w in windows]
+    read = [_ms(times.sent[w], times.read[w]) for w in windows]
+    answered = [_ms(times.sent[w], times.answered[w]) for w in windows]
     return [
         less("read, p50, ms", (at_rank(found, 0.5) for found in read)),
         less("read, p99, ms", (at_rank(found, 0.99) for found in read)),
@@ -294,37 +298,37 @@ def visibility(lab: Lab) -> list[Figure]:
     ]
 
 
-def _ms(began: Sequence[float], ended: Sequence[float]) -> list[float]:
-    return [1000 * (b - a) for a, b in zip(began, ended, strict=True)]
+def _ms(started: Sequence[float], ended: Sequence[float]) -> list[float]:
+    return [1000 * (b - a) for a, b in zip(started, ended, strict=True)]
 
 
-async def _watched(running: Running, topic: Topic, windows: Windows, times: Times) -> list[int]:
-    """Fill in the times; where each window begins in them, and where the last one ends."""
+async def _run_visibility(running: Running, topic: Topic, windows: Windows, times: Times) -> list[int]:
+    """Fill in the times; return the index at which each window begins, and the end of the last one."""
     cuts: list[int] = []
-    producer = Producer(await asking(running.port), topic, 0, GENERATIONS[2])
+    producer = Producer(await asking(running.port), topic, 0, PROTOCOLS[2])
     reader = await asking(running.port)
     seen: asyncio.Queue[float] = asyncio.Queue()
 
     async def produce() -> None:
         await producer.begin()
-        await _paced(producer, times, seen, windows.warm_s)
+        await _run_paced(producer, times, seen, windows.warm_s)
         for _ in range(windows.runs):
-            cuts.append(len(times.asked))
-            await _paced(producer, times, seen, windows.seconds)
-        cuts.append(len(times.asked))
+            cuts.append(len(times.sent))
+            await _run_paced(producer, times, seen, windows.seconds)
+        cuts.append(len(times.sent))
 
-    await _while([_read(reader, topic, seen)], produce())
-    for line in (producer.line, reader):
-        line.transport.close()
+    await _run_while([_read(reader, topic, seen)], produce())
+    for connection in (producer.connection, reader):
+        connection.transport.close()
     return cuts
 
 
-async def _paced(producer: Producer, times: Times, seen: asyncio.Queue[float], seconds: float) -> None:
-    began = due = time.perf_counter()
-    while due < began + seconds:
+async def _run_paced(producer: Producer, times: Times, seen: asyncio.Queue[float], seconds: float) -> None:
+    started = due = time.perf_counter()
+    while due < started + seconds:
         await producer.write()
         await producer.commit_offset()
-        times.asked.append(time.perf_counter())
+        times.sent.append(time.perf_counter())
         await producer.end()
         times.answered.append(time.perf_counter())
         times.read.append(await seen.get())
@@ -332,12 +336,12 @@ async def _paced(producer: Producer, times: Times, seen: asyncio.Queue[float], s
         await asyncio.sleep(due - time.perf_counter())
 
 
-async def _read(line: Asking, topic: Topic, seen: asyncio.Queue[float]) -> None:
-    """Note when each record comes; markers come between them."""
+async def _read(connection: Asking, topic: Topic, seen: asyncio.Queue[float]) -> None:
+    """Record when each record is read, skipping control batches."""
     offset = 0
     while True:
         request = fetch_of(topic, 0, offset).replace(isolation_level=READ_COMMITTED)
-        answer = await line.ask(request, FetchResponse)
+        answer = await connection.ask(request, FetchResponse)
         now = time.perf_counter()
         partition = answer.responses[0].partitions[0]
         if partition.error_code:

@@ -1,13 +1,13 @@
-"""How often the pipeline names the right cause: random lives of groups, whose causes are known.
+"""Accuracy of the pipeline's causes: random group histories with known causes.
 
-The simulator's coordinator says of each decision why a group moved. Its log, with and without the audit, is
-given to the reducer, and its rows are compared with the decisions: cause by cause and member by member.
+The simulator's coordinator records the cause of each decision. Its log, with and without the audit, is
+reduced, and the resulting rows are compared with the decisions, cause by cause and member by member.
 
     recall       share of the actual causes that are reported
-    precision    of the causes that are reported, those that there were
+    precision    share of the reported causes that are actual ones
 
-An answer that names two causes, because the log cannot tell them apart, counts for the one that it was; how
-many answers of this kind there are is printed beside. `python -m bench.truth --rebalances 10000`.
+A result that names two causes, because the log cannot distinguish them, counts as the actual one; the number
+of such results is printed separately. Run `python -m bench.truth --rebalances 10000`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ KINDS: tuple[tuple[str, ...], ...] = (
 
 
 SETS = (("compaction", "0"), ("fault.clock_step", "0"))
-"""The whole log, by one clock: what a compacted log cannot say is counted elsewhere, and nobody can tell from
-times what happened while the clock was set back."""
+"""Histories with the complete log and one clock: compaction is measured elsewhere, and clocks set back make
+timeouts ambiguous."""
 
 
 class KnownRebalance(NamedTuple):
@@ -51,7 +51,7 @@ class KnownRebalance(NamedTuple):
 
 @dataclass(slots=True)
 class Score:
-    """Causes that there were, that were reported, and that were both."""
+    """Numbers of actual, reported and correctly reported causes."""
 
     rebalances: int = 0
     missed: Counter[str] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class Score:
     """Reported causes that are not actual ones."""
     right: int = 0
     ambiguous: int = 0
-    """Of the right ones, those that name more than one cause."""
+    """Correctly reported causes that are one of several alternatives."""
     rows_missing: int = 0
     rows_too_many: int = 0
 
@@ -100,7 +100,7 @@ class _Audits(MembershipListener):
 
 
 def life(run: Run) -> tuple[World, _Listens, _Audits]:
-    """A random life: its log, what its coordinator decided, and what came into the audit."""
+    """Return a random history: its log, the decisions of its coordinator, and its audit."""
     options = run.options()
     heavy = targets.OFFLOAD_WEIGHT, tasks.OFFLOAD_WEIGHT
     targets.OFFLOAD_WEIGHT = tasks.OFFLOAD_WEIGHT = options["heavy"]
@@ -121,7 +121,7 @@ def life(run: Run) -> tuple[World, _Listens, _Audits]:
 
 def truth(world: World, listens: _Listens, audits: _Audits) -> Iterator[KnownRebalance]:
     """Yield the rebalances that left a record in the log, and superseded generations that only the audit has.
-    Those that a crash took away do not count."""
+    Rebalances lost in a crash do not count."""
     ends: dict[int, int] = {}
     offset = 0
     for batch in world.log.batches:
@@ -171,7 +171,8 @@ def _compare(found: Score, stories: Sequence[KnownRebalance], reported: Sequence
 
 
 def _meant(kinds: Sequence[str], member_id: str | None) -> Iterator[tuple[str, str | None]]:
-    """What an answer may be right about. An administrator removes a member by a LeaveGroup in its name."""
+    """Return the causes that count as correct. An administrator removes a member by a LeaveGroup with the
+    member's id."""
     for kind in kinds:
         yield kind, member_id
         if kind == "member-left":
@@ -179,7 +180,7 @@ def _meant(kinds: Sequence[str], member_id: str | None) -> Iterator[tuple[str, s
 
 
 def measure(run: Run) -> tuple[Score, Score]:
-    """Of a life: with the audit, and without it."""
+    """Score one history, with and without its audit."""
     world, listens, audits = life(run)
     known = list(truth(world, listens, audits))
     scores = []
@@ -193,8 +194,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.truth", description=__doc__.splitlines()[0])
     parser.add_argument("--rebalances", type=int, default=10_000, help="how many at least, of all kinds")
     parser.add_argument("--steps", type=int, default=5_000)
-    asked = parser.parse_args()
-    each = asked.rebalances // len(KINDS) + 1
+    arguments = parser.parse_args()
+    each = arguments.rebalances // len(KINDS) + 1
     print(
         f"{'':18}{'rebalances':>11} | {'audit: precision':>17}{'recall':>9} | "
         f"{'without: precision':>19}{'recall':>9}{'ambiguous':>11}"
@@ -204,7 +205,7 @@ def main() -> None:
         found = Score(), Score()
         seed = 0
         while found[0].rebalances < each:
-            run = Run(seed, kinds, asked.steps, SETS)
+            run = Run(seed, kinds, arguments.steps, SETS)
             for total, one in zip(found, measure(run), strict=True):
                 total += one
             seed += 1

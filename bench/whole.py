@@ -1,5 +1,6 @@
-"""A broker as a whole, each time one of its own: its start, its memory, its connections, and what a restart
-costs when there is much to load."""
+"""Whole-broker benchmarks: start, memory, connections, and restarts with much to load; each with a broker of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ IDLE_CPU = "idle CPU, %"
 
 
 def start(lab: Lab) -> list[Figure]:
-    """From the start of the process on an empty directory to the first ApiVersions answer."""
+    """Measure from the start of the process on an empty directory to the first ApiVersions response."""
     took = []
     for _ in range(2 * lab.windows.runs - 1):
         with lab.fresh() as running:
@@ -40,7 +41,7 @@ def start(lab: Lab) -> list[Figure]:
 
 
 def idle(lab: Lab) -> list[Figure]:
-    """Memory and CPU of a broker that nobody talks to, five seconds after its start."""
+    """Measure memory and CPU of an idle broker, five seconds after its start."""
     rss, cpu = [], []
     with lab.fresh() as running:
         running.start()
@@ -57,7 +58,7 @@ CONNECTIONS = 5_000
 
 
 def connections(lab: Lab) -> list[Figure]:
-    """What 5,000 connections cost that have asked for ApiVersions and then nothing."""
+    """Measure the cost of 5,000 idle connections that have sent ApiVersions."""
     count = lab.of(CONNECTIONS)
     each, took = [], []
     for _ in range(lab.windows.runs):
@@ -71,7 +72,7 @@ def connections(lab: Lab) -> list[Figure]:
 
 
 async def _connect(running: Running, count: int, settle_s: float) -> tuple[float, float]:
-    """Open so many connections and look at the broker's memory; seconds to open them, and MiB."""
+    """Open `count` connections; return the seconds that took, and the memory per connection in MiB."""
     began = time.perf_counter()
     lines: list[Asking] = []
     request = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
@@ -93,8 +94,8 @@ FIRST_MS = "first right OffsetFetch, ms"
 
 
 def load(lab: Lab) -> list[Figure]:
-    """A restart with 1,000,000 committed offsets of 10,000 groups: from the start of the process until a
-    group is told its offsets, and until a group of each partition of the log is."""
+    """Measure a restart with 1,000,000 committed offsets of 10,000 groups: from the start of the process
+    until the offsets of one group are returned, and until those of a group of each log partition are."""
     groups = [f"load-{i}" for i in range(lab.of(GROUPS))]
     first, loaded, rss = [], [], []
     with lab.fresh() as running:
@@ -119,7 +120,7 @@ def load(lab: Lab) -> list[Figure]:
 
 
 async def _commit_all(port: int, topic: Topic, groups: list[str]) -> None:
-    """Commit a hundred offsets of each group, which say what its number is."""
+    """Commit a hundred offsets of each group, derived from its number."""
 
     async def write(first: int) -> None:
         line = await asking(port)
@@ -135,7 +136,7 @@ async def _commit_all(port: int, topic: Topic, groups: list[str]) -> None:
 
 
 def _wait_for_offsets(running: Running, group: str, offset: int) -> None:
-    """Ask until the group's offsets are told; wrong ones are an error."""
+    """Repeat OffsetFetch until the group's offsets are returned; raises BadAnswer for wrong ones."""
 
     def right(answer: OffsetFetchResponse) -> bool:
         found = offsets(answer)
@@ -153,8 +154,8 @@ LONG_S = 60
 
 
 def partitions(lab: Lab) -> list[Figure]:
-    """10,000 partitions with records: starts until a record of the last one is known, after a clean close and
-    after kill -9, which finds records that were not there at the last start."""
+    """Measure starts with 10,000 partitions until ListOffsets of the last one works, after a clean close, and
+    after kill -9 with records written since the last start."""
     starts: list[float] = []
     recoveries: list[float] = []
     closes: list[float] = []
@@ -190,7 +191,7 @@ def partitions(lab: Lab) -> list[Figure]:
 
 
 def _write_to_each(running: Running, topics: list[Topic]) -> None:
-    """One record to every partition; again to those that do not take it yet."""
+    """Write one record to every partition, retrying those that are not available yet."""
     batch = batch_of(SHAPES[1])
     with Peer(running.port) as peer:
         for topic in topics:
@@ -198,8 +199,8 @@ def _write_to_each(running: Running, topics: list[Topic]) -> None:
             until = time.monotonic() + 120
             while missing:
                 data = tuple(PartitionProduceData(index=i, records=batch) for i in missing)
-                asked = TopicProduceData(topic_id=topic.topic_id, partition_data=data)
-                request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=(asked,))
+                topic_data = TopicProduceData(topic_id=topic.topic_id, partition_data=data)
+                request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=(topic_data,))
                 answers = peer.ask(request, ProduceResponse).responses[0].partition_responses
                 missing = [a.index for a in answers if a.error_code]
                 if missing and time.monotonic() > until:
@@ -208,10 +209,10 @@ def _write_to_each(running: Running, topics: list[Topic]) -> None:
 
 
 def _wait_for_records(running: Running, topic: Topic, count: int) -> None:
-    """Ask until the topic's last partition ends where it must."""
-    asked = ListOffsetsPartition(partition_index=topic.partitions - 1, timestamp=-1)
+    """Repeat ListOffsets until the topic's last partition has the expected end offset."""
+    wanted = ListOffsetsPartition(partition_index=topic.partitions - 1, timestamp=-1)
     request = ListOffsetsRequest(
-        replica_id=-1, topics=(ListOffsetsTopic(name=topic.name, partitions=(asked,)),)
+        replica_id=-1, topics=(ListOffsetsTopic(name=topic.name, partitions=(wanted,)),)
     )
 
     def right(answer: ListOffsetsResponse) -> bool:

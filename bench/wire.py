@@ -1,7 +1,7 @@
-"""Requests as frames, and two ways to send one: a blocking connection for what is set up, and one of the
-event loop for stories of several clients. Load has its own loop (bench/drive.py).
+"""Requests as frames, and two clients: a blocking connection for set-up, and one on the event loop.
 
-The versions are those of VERSIONS, which Apache Kafka 4.4 and konvene both serve.
+Load tests have a loop of their own (bench/drive.py). `VERSIONS` has the request versions, which Apache Kafka
+4.4 and konvene both serve.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ VERSIONS = {
     "EndTxn": 5,
 }
 #: Where the correlation id of a frame stands, behind the length, the key and the version; and what follows.
-NUMBER_AT, BEHIND_NUMBER = 8, 12
+NUMBER_AT, AFTER_NUMBER = 8, 12
 WAIT_S = 120.0
 
 Response = TypeVar("Response", bound=Struct)
 
 
 class BadAnswer(Exception):
-    """The broker answered something else than what the benchmark needs."""
+    """The broker sent another response than the benchmark needs."""
 
 
 def frame_of(request: Struct, version: int | None = None) -> bytes:
-    """A request as a frame, with the client id "bench"; in the version of VERSIONS, if no other is named."""
+    """Encode a request as a frame, with the client id "bench", in the version of VERSIONS unless one is
+    given."""
     api = API_KEYS[type(request).__key__]
     version = VERSIONS[api.name] if version is None else version
     head = api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\0\5bench"
@@ -66,14 +67,14 @@ def frame_of(request: Struct, version: int | None = None) -> bytes:
 
 
 def read(kind: type[Response], body: bytes, version: int | None = None) -> Response:
-    """A response from its frame, without the length."""
+    """Decode a response from its frame without the length."""
     api = API_KEYS[kind.__key__]
     version = VERSIONS[api.name] if version is None else version
     return decode(kind, version, body, 5 if api.response_header_version(version) else 4)
 
 
 class Peer:
-    """A blocking connection, for setting things up."""
+    """A blocking connection for set-up."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection((HOST, port), timeout=WAIT_S)
@@ -91,7 +92,7 @@ class Peer:
         return read(kind, self.exchange(frame_of(request)))
 
     def exchange(self, frame: bytes) -> bytes:
-        """Send a frame; give the one that comes back, without its length."""
+        """Send a frame and return the response frame without its length."""
         self.socket.sendall(frame)
         return self._exactly(int.from_bytes(self._exactly(4), "big"))
 
@@ -106,7 +107,7 @@ class Peer:
 
 
 class Asking(asyncio.Protocol):
-    """A connection for a story: one asks and awaits the answer."""
+    """A connection on the event loop; `ask` sends a request and awaits the response."""
 
     def __init__(self) -> None:
         self.come = b""

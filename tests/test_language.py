@@ -19,9 +19,7 @@ PEOPLE_WORDS = {
 }  # fmt: skip
 """Words that stood for responses, requests, configs and members that left."""
 
-UNFINISHED = (
-    "bench", "src/konvene/broker", "src/konvene/pipeline", "src/konvene/sim",
-)  # fmt: skip
+UNFINISHED = ("src/konvene/broker", "src/konvene/sim")
 """Packages that still have such words. A package that has none any more is taken off this list."""
 
 SOURCES = [

@@ -8,9 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from konvene.pipeline.codec.typed import TYPED
-from konvene.pipeline.codec.typed import WHERE as SILVER_WHERE
-from konvene.pipeline.reference import SILVER, WHERE, ddl, render_reference, sql_type
+from konvene.pipeline.codec.typed import POSITION_COLUMNS, TYPED
+from konvene.pipeline.reference import POSITION_MEANINGS, SILVER, ddl, render_reference, sql_type
 from konvene.pipeline.tables import TABLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
@@ -29,14 +28,14 @@ def test_each_table_has_a_section_and_each_column_a_line() -> None:
         assert re.findall(r"^\| `(\w+)`", sections[table.name], re.M) == table.schema.names
     for silver in TYPED.values():
         told = re.findall(r"^\| `(\w+)`", sections[silver.name], re.M)
-        assert told == silver.schema.names[len(SILVER_WHERE) :]
+        assert told == silver.schema.names[len(POSITION_COLUMNS) :]
 
 
 def test_each_table_of_silver_has_its_sentence_and_no_other_has() -> None:
     """A new type of record is told before it is read."""
     assert set(SILVER) == {silver.name for silver in TYPED.values()}
-    assert list(WHERE) == [field.name for field in SILVER_WHERE]
-    for sentence in [*SILVER.values(), *WHERE.values()]:
+    assert list(POSITION_MEANINGS) == [field.name for field in POSITION_COLUMNS]
+    for sentence in [*SILVER.values(), *POSITION_MEANINGS.values()]:
         assert sentence[0].isupper() or sentence.startswith(("its", "and")), sentence
         assert sentence.endswith((".", ",")), sentence
 

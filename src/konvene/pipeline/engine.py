@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine", "Local", "Processes", "Spark"]
 
-LEAST_JOBS = 8
+MIN_JOBS = 8
 """At least this many jobs are submitted to Spark at a time, since it may not know its number of slots yet."""
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class Spark:
             made: R = context.parallelize([task], 1).map(work).collect()[0]
             return made
 
-        at_a_time = max(LEAST_JOBS, 2 * context.defaultParallelism)
+        at_a_time = max(MIN_JOBS, 2 * context.defaultParallelism)
         with ThreadPoolExecutor(min(at_a_time, len(tasks)), "konvene-job") as pool:
             futures = [pool.submit(one, task) for task in tasks]
             try:

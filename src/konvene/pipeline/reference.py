@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from konvene.pipeline.codec.typed import TYPED, SilverTable
-from konvene.pipeline.codec.typed import WHERE as SILVER_WHERE
+from konvene.pipeline.codec.typed import POSITION_COLUMNS, TYPED, SilverTable
 from konvene.pipeline.tables import TABLES, Table
 from konvene.pipeline.tables.sweeps import SIM_METRIC, SIM_REBALANCE, SIM_RUN
 
@@ -49,7 +48,7 @@ next record of the same key, null if there is none. The key of each of these tab
 `log_partition`, `offset`.
 """
 
-WHERE = {
+POSITION_MEANINGS = {
     "cluster": "The cluster id, or the name that was given to the input.",
     "log_topic": "The topic of the log.",
     "log_partition": "The partition of the log.",
@@ -129,7 +128,7 @@ def _page() -> Iterator[str]:
     yield from _tables(table for table in TABLES.values() if table.layer == "bronze")
     yield "## Silver\n"
     yield SILVER_HEAD
-    yield from _columns((field, WHERE[field.name]) for field in SILVER_WHERE)
+    yield from _columns((field, POSITION_MEANINGS[field.name]) for field in POSITION_COLUMNS)
     yield SILVER_TAIL
     for table in TYPED.values():
         yield from _silver(table)
@@ -169,7 +168,7 @@ def _silver(table: SilverTable) -> Iterator[str]:
     yield f"{SILVER[table.name]} `{table.log_topic}`, type {kind.code}, {word} {versions}.\n"
     yield "| Column | Type | Of | Versions |"
     yield "| --- | --- | --- | --- |"
-    fields = list(table.schema)[len(SILVER_WHERE) :]
+    fields = list(table.schema)[len(POSITION_COLUMNS) :]
     declared = [("key", f) for f in kind.key.__fields__] + [("value", f) for f in kind.value.__fields__]
     for field, (part, declaration) in zip(fields, declared, strict=True):
         since = (

@@ -64,7 +64,7 @@ def test_many_at_once_or_one_by_one(values: list[RebalanceValue]) -> None:
     )
     one_by_one, _ = events(records)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typed, "FEW", 1)
+        patch.setattr(typed, "MAX_SCALAR_ROWS", 1)
         at_once, _ = events(records)
     assert at_once.equals(one_by_one)
     assert at_once.column("epoch").to_pylist() == [value.epoch for value in values]

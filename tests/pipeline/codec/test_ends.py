@@ -11,7 +11,7 @@ from tests import depth
 from tests.pipeline.codec.made import log, sealed
 
 from konvene.codec.batches import Record, TimestampType, build, read_header
-from konvene.pipeline.codec.ends import ENDS, MOST_BATCHES, log_ends
+from konvene.pipeline.codec.ends import ENDS, MAX_BATCHES, log_ends
 
 MINUTE = 60_000
 
@@ -43,7 +43,7 @@ def test_stretches_end_with_the_minute() -> None:
 
 
 def test_stretches_end_after_a_thousand_batches() -> None:
-    data = b"".join(batch(i, 0) for i in range(2 * MOST_BATCHES + 5))
+    data = b"".join(batch(i, 0) for i in range(2 * MAX_BATCHES + 5))
     assert [(row[2], row[3], row[4]) for row in ends(data)] == [
         (0, 1000, 1000),
         (1000, 2000, 1000),

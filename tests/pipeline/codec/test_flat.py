@@ -30,9 +30,9 @@ TABLES = list(TYPED.values())
 @pytest.fixture(autouse=True)
 def few_rows_are_many() -> Iterator[None]:
     """However few rows there are, they are read at once."""
-    before, typed.FEW = typed.FEW, 1
+    before, typed.MAX_SCALAR_ROWS = typed.MAX_SCALAR_ROWS, 1
     yield
-    typed.FEW = before
+    typed.MAX_SCALAR_ROWS = before
 
 
 def plain_rows(table: SilverTable, records: pa.RecordBatch) -> list[bool]:
@@ -162,7 +162,7 @@ def test_more_structs_than_are_read_at_once() -> None:
     """A member of very many topics is read all the same, in its place."""
     table = TYPED["__consumer_offsets", 8]
     pairs: list[Pair] = []
-    for count in (0, 1, flat.MOST_STRUCTS, flat.MOST_STRUCTS + 1, 500, 2):
+    for count in (0, 1, flat.MAX_STRUCTS, flat.MAX_STRUCTS + 1, 500, 2):
         held = tuple(TopicPartitions(topic_id=Uuid([i % 250] * 16), partitions=(i,)) for i in range(count))
         value = ConsumerGroupCurrentMemberAssignmentValue(member_epoch=count, assigned_partitions=held)
         pairs.append((key_of(table), b"\0\0" + encode(value, 0)))

@@ -79,11 +79,11 @@ def test_as_the_plain_decoder(batches: list[bytes], most: int) -> None:
 @given(log(least=3), st.sampled_from([1, 96]))
 def test_either_way_of_finding_records(batches: list[bytes], thin: int) -> None:
     """Following each batch and stepping through all at once come to the same."""
-    before, parsing._THIN = parsing._THIN, thin
+    before, parsing._MIN_PARALLEL_BATCHES = parsing._MIN_PARALLEL_BATCHES, thin
     try:
         assert_same(batches, read(b"".join(batches)))
     finally:
-        parsing._THIN = before
+        parsing._MIN_PARALLEL_BATCHES = before
 
 
 @settings(max_examples=depth.examples(150), deadline=None)
@@ -93,11 +93,11 @@ def test_refuses_what_the_plain_decoder_refuses(batches: list[bytes], seed: int,
     chance = random.Random(seed)
     batches = [sealed(damaged(chance, made)) if chance.random() < 0.5 else made for made in batches]
     batches = apart(batches)
-    before, parsing._THIN = parsing._THIN, thin
+    before, parsing._MIN_PARALLEL_BATCHES = parsing._MIN_PARALLEL_BATCHES, thin
     try:
         assert_same(batches, read(b"".join(batches)))
     finally:
-        parsing._THIN = before
+        parsing._MIN_PARALLEL_BATCHES = before
 
 
 def apart(batches: list[bytes]) -> list[bytes]:
@@ -180,7 +180,7 @@ def test_batch_with_more_records_than_a_block() -> None:
 
 
 def test_a_large_batch_is_not_read_twice_to_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsing, "_EXPLAINED", 2)
+    monkeypatch.setattr(parsing, "_MAX_EXPLAINED_RECORDS", 2)
     for count, reason in ((2, "has offset delta 0"), (3, "a record of the batch at offset 5 does not fit")):
         entries = [Record(5 + i, 0, None, None) for i in range(count)]
         made = bytearray(build(entries))

@@ -84,7 +84,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotALog, match="no segment of a log"):
         find([tmp_path / "notes.txt"])
     for path in (tmp_path / "unnamed", tmp_path / "unnamed" / f"{0:020}.log"):
-        with pytest.raises(NotALog, match="does not say of which partition"):
+        with pytest.raises(NotALog, match="is not that of a partition"):
             find([path])
     with pytest.raises(FileNotFoundError):
         find([tmp_path / "nowhere"])

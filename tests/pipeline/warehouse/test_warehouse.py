@@ -66,7 +66,7 @@ def test_the_second_of_two_writers_fails_and_changes_nothing(tmp_path: Path) -> 
     """Whether it comes while the first works or with what it knew before."""
     first, second = Warehouse(tmp_path), Warehouse(tmp_path)
     with first.writing():
-        with pytest.raises(Conflict, match="somebody else is writing"), second.writing():
+        with pytest.raises(Conflict, match="another process is writing"), second.writing():
             pass
         first.commit("ingest", [a_file(first, 0)])
     late = a_file(second, 3)

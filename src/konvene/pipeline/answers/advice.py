@@ -1,9 +1,9 @@
 """Advice on how to avoid rebalances or make them cheaper, with the numbers that it rests on.
 
-A rule is a row of `RULES`: a function that looks at one group and returns a piece of advice or none. A rule
+A rule is a row of `RULES`: a function that examines one group and returns a piece of advice or None. A rule
 applies only if it counts at least `AT_LEAST` rebalances; it reports how many of how many they are, which
-clients caused them, and what they cost. It says "would have" for what follows from the protocol, and "may"
-for what the log cannot show, such as the time that a client needs between two polls.
+clients caused them, and what they cost. Its text has "would have" for consequences of the protocol, and "may"
+for facts that the log does not record, such as the time that a client needs between two polls.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from konvene.shard import causes
 __all__ = ["RULES", "Advice", "Facts", "advise"]
 
 AT_LEAST = 3
-"""The smallest number of rebalances that makes a pattern."""
-MOST_NAMES = 5
+"""Minimum number of rebalances that a rule needs to apply."""
+MAX_NAMES = 5
 SLOW_MS = 1_000
 
 Row = Mapping[str, Any]
@@ -91,7 +91,7 @@ def _cost_clause(rebalances: Iterable[Rebalance]) -> str:
 def _names(found: Iterable[str | None]) -> str:
     """List names with their counts, most frequent first."""
     ranked = Counter(name for name in found if name).most_common()
-    listed = [f"{name} ({count}×)" if count > 1 else name for name, count in ranked[:MOST_NAMES]]
+    listed = [f"{name} ({count}×)" if count > 1 else name for name, count in ranked[:MAX_NAMES]]
     more = len(ranked) - len(listed)
     return ", ".join([*listed, *([f"{more:,} more"] if more else [])])
 

@@ -1,7 +1,7 @@
 """Deliveries of share groups: the state of each share partition, its problems, and the worst minutes.
 
-A redelivered record was released, its lock expired, or its member departed: the state does not say which. An
-archived record was rejected or delivered too often. A share partition is stuck if its start offset has not
+A redelivered record was released, its lock expired, or its member departed: the state does not record which.
+An archived record was rejected or delivered too often. A share partition is stuck if its start offset has not
 moved for a long time although states were written and a record that was delivered more than once is still in
 flight: records behind it wait, and the in-flight window may fill up.
 """
@@ -37,7 +37,7 @@ class Delivery:
 
     @property
     def stood_ms(self) -> int:
-        """How long the start offset had not moved when the last state was written."""
+        """Return how long the start offset had not moved when the last state was written."""
         return max(int(self.row["last_ms"]) - int(self.row["moved_ms"]), 0)
 
     @property

@@ -1,6 +1,6 @@
 """A rebalance as a value: one row of the table `rebalance`, with the table's column names.
 
-`Selection` says which rebalances a caller wants. Nothing here reads a file.
+`Selection` filters rebalances by group and time. Nothing here reads a file.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class Rebalance:
     superseded_by: int | None
     members: int
     joined: int
-    gone: int
+    departed: int
+    """Members that departed; the column `gone` of the table."""
     units: int
     kept: int
     moved: int
@@ -79,7 +80,8 @@ class Rebalance:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Rebalance:
         """Build a rebalance from a row as Arrow returns it."""
-        values = {each.name: row[each.name] for each in fields(cls)}
+        columns = {field: column for column, field in _FIELDS.items()}
+        values = {each.name: row[columns.get(each.name, each.name)] for each in fields(cls)}
         known = Cause._fields
         values["causes"] = tuple(
             Cause(**{k: v for k, v in c.items() if k in known}) for c in values["causes"]
@@ -132,7 +134,7 @@ class Rebalance:
 
 
 class Selection(NamedTuple):
-    """Which rebalances a caller wants."""
+    """Filter for rebalances by group and time."""
 
     groups: tuple[str, ...] = ()
     """Exact group ids; empty for all groups."""
@@ -152,6 +154,9 @@ class Selection(NamedTuple):
             return False
         return self.until_ms is None or rebalance.at_ms <= self.until_ms
 
+
+_FIELDS = {"gone": "departed"}
+"""Fields of `Rebalance` by column, where the names differ."""
 
 _COPIED = (
     "state", "reason", "cause_topic", "target_ms", "duration_ms", "converged", "superseded_by", "joined",
@@ -182,7 +187,7 @@ def document(rebalance: Rebalance, cost: Cost | None = None, sentence: str = "")
         "revoked": r.revoked,
         "added": r.added,
     }
-    values.update({name: getattr(r, name) for name in _COPIED})
+    values.update({name: getattr(r, _FIELDS.get(name, name)) for name in _COPIED})
     values["stopped"] = cost.stopped if cost is not None else 0 if rebalance.unavailable_ms == 0 else None
     values["lag_records"] = cost.lag_records if cost is not None else None
     values["causes"] = [

@@ -1,8 +1,8 @@
 """Rebalances as sentences: one per rebalance, and what the log could not record about it.
 
-A sentence names the cause, the duration, the moved units and the cost. What the row does not know is left
-out, and where the log cannot distinguish two causes both are named. `note` says what a row rests on;
-`caveats` lists, once for many rebalances, which facts Kafka's log does not contain.
+A sentence names the cause, the duration, the moved units and the cost. Unknown values of the row are left
+out. If the log cannot distinguish two causes, both are named. `note` names the evidence for a row; `caveats`
+lists, once for many rebalances, which facts Kafka's log does not contain.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _result(r: Rebalance) -> str:
         return "the log ends before it completed"
     if r.duration_ms is None:
         members = counted(r.members, "member")
-        return f"the group has {members} now" if r.joined and not r.gone else f"{members} remained"
+        return f"the group has {members} now" if r.joined and not r.departed else f"{members} remained"
     if r.state == "NotReady":
         return f"the group became NotReady after {duration(r.duration_ms)}"
     if r.duration_ms == 0:

@@ -17,7 +17,7 @@ from konvene.pipeline.answers.trace import MemberTrace, RebalanceTrace
 
 __all__ = ["DRAWN", "PLAIN", "Letters", "legend", "timeline"]
 
-MOST_NAME = 34
+MAX_NAME_LENGTH = 34
 
 
 class Letters(NamedTuple):
@@ -103,4 +103,6 @@ def _lane(f: MemberTrace, scale: _Scale, letters: Letters) -> list[str]:
 
 
 def _cut(name: str, letters: Letters) -> str:
-    return name if len(name) <= MOST_NAME else name[: MOST_NAME - len(letters.dots)] + letters.dots
+    return (
+        name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - len(letters.dots)] + letters.dots
+    )

@@ -1,7 +1,7 @@
-"""The rows of `__konvene_audit` as `audit_event`.
+"""Decodes the rows of `__konvene_audit` into the table `audit_event`.
 
-They are read like any other record type (`typed`), with other names for some columns; tombstones and rows of
-other types are dropped.
+They are decoded like any other record type (`typed`), with other names for some columns; tombstones and rows
+of other types are dropped.
 """
 
 from __future__ import annotations

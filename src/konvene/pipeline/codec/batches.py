@@ -29,8 +29,8 @@ from konvene.codec.errors import CodecError
 
 __all__ = [
     "HEADER",
-    "MOST_BYTES",
-    "MOST_RECORDS",
+    "MAX_BYTES",
+    "MAX_RECORDS",
     "Bad",
     "Block",
     "Bytes",
@@ -51,29 +51,29 @@ HEADER = np.dtype(
         ("base_sequence", ">i4"), ("record_count", ">i4"),
     ]
 )  # fmt: skip
-"""`konvene.codec.batches.BatchHeader`, for many at once."""
+"""Numpy layout of `konvene.codec.batches.BatchHeader`, for decoding many headers at once."""
 
-MOST_RECORDS = 32_768
-"""A block ends with the batch that reaches this."""
+MAX_RECORDS = 32_768
+"""Number of records at which a block ends."""
 
-MOST_BYTES = 16 << 20
-"""Or this, as it stands or unpacked. A batch of more makes a block of its own."""
+MAX_BYTES = 16 << 20
+"""Number of bytes, stored or decompressed, at which a block ends; a larger batch is a block of its own."""
 
-MOST_BAD = 1000
-"""So many bad ones end a block as well."""
+MAX_BAD = 1000
+"""Number of bad batches at which a block ends."""
 
-HEAD = 1024
-"""So much is kept of what is bad."""
+MAX_QUARANTINED_BYTES = 1024
+"""Number of bytes of a bad batch that the quarantine keeps."""
 
-LEAST_RECORD = 7
-"""Size, attributes, two deltas, two lengths and the count of headers: no record is shorter."""
+MIN_RECORD_BYTES = 7
+"""Minimum size of a record: size, attributes, two deltas, two lengths and the number of headers."""
 
 _FRONT = struct.Struct(">8xi4xbIh34xi")  # length, magic, checksum, attributes, count
 _COVERED_AT = 21
 _MAGIC_AT = 16
 _SHORTEST = HEADER_SIZE - PREFIX_SIZE
 _WINDOW = 1 << 16
-_MOST_OFFSET = np.iinfo(np.int64).max
+_MAX_OFFSET = np.iinfo(np.int64).max
 
 
 class Bad(NamedTuple):
@@ -88,16 +88,16 @@ class Bad(NamedTuple):
 
 @dataclass(slots=True)
 class Block:
-    """Some whole batches of one piece of log; `data[starts[i]:ends[i]]` are the records of the i-th."""
+    """Complete batches of a buffer; `data[starts[i]:ends[i]]` has the records of the i-th batch."""
 
     data: Bytes
     positions: npt.NDArray[np.int64]
-    """Where in the buffer each batch begins."""
+    """Position of each batch in the buffer."""
     headers: npt.NDArray[Any]
     starts: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
     next_position: int
-    """Everything in front of it is in this block, one before, or bad."""
+    """Position at which to continue: everything before it is in this block or an earlier one, or is bad."""
     bad: list[Bad] = field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -108,11 +108,11 @@ class Block:
         return self.headers["record_count"].astype(np.int64)
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
-        """A field of the headers, as numbers of this machine."""
+        """Return a field of the headers, in native byte order."""
         return self.headers[name].astype(np.int64)
 
     def only(self, kept: npt.NDArray[np.bool_]) -> Block:
-        """The same without some batches."""
+        """Return the block with only the selected batches."""
         return Block(
             self.data, self.positions[kept], self.headers[kept], self.starts[kept], self.ends[kept],
             self.next_position, self.bad,
@@ -124,13 +124,13 @@ def walk(
     position: int = 0,
     end: int | None = None,
     *,
-    most_records: int = MOST_RECORDS,
-    most_bytes: int = MOST_BYTES,
+    most_records: int = MAX_RECORDS,
+    most_bytes: int = MAX_BYTES,
     limit: int = DEFAULT_LIMIT,
 ) -> Iterator[Block]:
-    """The batches that begin in `buf[position:end]`; the last of them may reach beyond `end`.
+    """Yield the batches that begin in `buf[position:end]`; the last of them may reach beyond `end`.
 
-    A batch is unpacked to at most `limit` bytes, and longer ones are bad."""
+    A batch that decompresses to more than `limit` bytes is bad."""
     walker = _Walker(memoryview(buf), position, end, limit)
     while not walker.done:
         block = walker.block(most_records, most_bytes)
@@ -141,9 +141,11 @@ def walk(
 def headers(
     buf: Source, position: int = 0, end: int | None = None, *, most: int
 ) -> Iterator[npt.NDArray[Any]]:
-    """The headers of the batches that begin in `buf[position:end]`, `most` at a time, read without the rest.
+    """Yield the headers of the batches that begin in `buf[position:end]`, `most` at a time, without reading
+    the batches.
 
-    A header is right here that can be one and leads to another, or to the end."""
+    A header is accepted if its values are plausible and its length leads to another plausible header or to
+    the end."""
     walker = _Walker(memoryview(buf), position, end, DEFAULT_LIMIT)
     while not walker.done:
         found = whole(walker.view, np.array(walker.leaps(most), np.int64))
@@ -152,7 +154,7 @@ def headers(
 
 
 def whole(buf: Source, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """The headers at these positions."""
+    """Return the headers at these positions."""
     if not len(positions):
         return np.empty(0, HEADER)
     every = np.ndarray((len(buf) - HEADER_SIZE + 1,), HEADER, buffer=buf, strides=(1,))
@@ -160,8 +162,8 @@ def whole(buf: Source, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
 
 
 class _Walker:
-    """Where a walk stands. `work` is what looking for batches may still cost, in bytes; `last` is the last
-    offset of the batches so far."""
+    """State of a walk. `work` is the remaining budget for searching, in bytes; `last` is the last offset of
+    the batches so far."""
 
     def __init__(self, view: memoryview, position: int, end: int | None, limit: int) -> None:
         self.view = view
@@ -174,7 +176,8 @@ class _Walker:
         self.last = -1
 
     def block(self, most_records: int, most_bytes: int) -> Block:
-        """The next batches, up to so many records and bytes. A batch costs about a microsecond here."""
+        """Return the next batches, up to `most_records` and `most_bytes`. Costs about a microsecond per
+        batch."""
         view, total, pos = self.view, self.total, self.pos
         bodies: dict[int, bytes] = {}
         positions: list[int] = []
@@ -187,7 +190,7 @@ class _Walker:
             after = pos + PREFIX_SIZE + length
             if magic != 2 or length < 49 or after > total or checksum(view[pos + 21 : after]) != crc:
                 pos = self._astray(pos, bad)
-                if self.done or len(bad) >= MOST_BAD:
+                if self.done or len(bad) >= MAX_BAD:
                     break
                 continue
             if attributes & 7 or length > limit:
@@ -197,7 +200,7 @@ class _Walker:
                 except CodecError as error:
                     bad.append(self._bad(pos, after, str(error)))
                     pos = after
-                    if len(bad) >= MOST_BAD:
+                    if len(bad) >= MAX_BAD:
                         break
                     continue
             keep(pos)
@@ -210,7 +213,7 @@ class _Walker:
         return self._made(positions, bodies, bad)
 
     def leaps(self, most: int) -> list[int]:
-        """Where the next batches begin, from one to the next; of none the checksum is looked at."""
+        """Return the positions of the next batches, following their lengths without verifying checksums."""
         read, total, stop, pos = _FRONT.unpack_from, self.total, self.stop, self.pos
         positions: list[int] = []
         while pos < stop and len(positions) < most:
@@ -262,11 +265,11 @@ class _Walker:
         return self._sound(block)
 
     def _sound(self, block: Block) -> Block:
-        """The block without batches whose numbers cannot be."""
+        """Return the block without batches whose headers have impossible values."""
         base, delta, count = (block.column(n) for n in ("base_offset", "last_offset_delta", "record_count"))
         size = block.ends - block.starts
-        wrong = (base < 0) | (count < 0) | (count > delta + 1) | (base > _MOST_OFFSET - delta)
-        crowded = (count * LEAST_RECORD > size) | ((count == 0) & (size > 0))
+        wrong = (base < 0) | (count < 0) | (count > delta + 1) | (base > _MAX_OFFSET - delta)
+        crowded = (count * MIN_RECORD_BYTES > size) | ((count == 0) & (size > 0))
         if (wrong | crowded).any():
             descriptions = [
                 f"the batch at offset {b} counts {c} records" for b, c in zip(base, count, strict=True)
@@ -294,10 +297,10 @@ class _Walker:
         return block.only(~wrong)
 
     def strays(self, found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which batches do not stand in the order of the log. No checksum has the base offset.
+        """Return which batches are out of offset order; the checksum does not cover the base offset.
 
-        A batch strays ahead if the next one fits behind the one before it. Else it is the one that goes back
-        that strays."""
+        If the batch after a jump continues the offsets before it, the batch that jumped ahead is out of
+        order; otherwise the batch that goes back is."""
         if not len(found):
             return np.zeros(0, bool)
         base = found["base_offset"].astype(np.int64)
@@ -311,15 +314,16 @@ class _Walker:
         return astray
 
     def _base_at(self, at: int) -> int:
-        """The base offset of the next sound batch from there on; beyond all where there is none."""
+        """Return the base offset of the next valid batch from `at` on, or a value beyond all offsets if there
+        is none."""
         if self.total - at < HEADER_SIZE:
-            return int(_MOST_OFFSET)
+            return int(_MAX_OFFSET)
         length, magic, crc, *_ = _FRONT.unpack_from(self.view, at)
         after = at + PREFIX_SIZE + length
         fits = magic == 2 and length >= _SHORTEST and after <= self.total
         if not (fits and crc32c(self.view[at + _COVERED_AT : after]) == crc):
             at = self._search(at + 1)
-        return int.from_bytes(self.view[at : at + 8], "big", signed=True) if at >= 0 else int(_MOST_OFFSET)
+        return int.from_bytes(self.view[at : at + 8], "big", signed=True) if at >= 0 else int(_MAX_OFFSET)
 
     # what to do where there is no sound batch ----------------------------------------------------
 
@@ -352,14 +356,15 @@ class _Walker:
         return found
 
     def _leads_on(self, pos: int, after: int) -> bool:
-        """Whether there is a batch from `pos` to `after`, by what is behind it, else by its checksum."""
+        """Return True if a batch spans `pos` to `after`, judged by the bytes after it or else by its
+        checksum."""
         if after >= self.stop or self._plausible(after):
             return True
         crc: int = _FRONT.unpack_from(self.view, pos)[2]
         return bool(crc32c(self.view[pos + _COVERED_AT : after]) == crc)
 
     def _plausible(self, at: int, magic: int = 2) -> bool:
-        """Whether a batch of this magic or a later one can begin there, or the log ends."""
+        """Return True if a batch of at least this magic can begin at `at`, or if the log ends there."""
         if at >= self.total - _MAGIC_AT:
             return at <= self.total
         if not magic <= self.view[at + _MAGIC_AT] <= 2 or self.view[at] > 0x7F:
@@ -367,14 +372,14 @@ class _Walker:
         return int.from_bytes(self.view[at + 8 : at + 12], "big") in range(14, 1 << 31)
 
     def _anything(self, pos: int) -> bool:
-        """Whether there is anything but zeros from here on."""
+        """Return True if any byte from `pos` on is not zero."""
         return any(
             np.frombuffer(self.view[at : at + _WINDOW], np.uint8).any()
             for at in range(pos, self.total, _WINDOW)
         )
 
     def _search(self, at: int) -> int:
-        """The next place, in front of `stop`, where a batch begins whose checksum holds; -1 if none."""
+        """Return the next position before `stop` of a batch with a valid checksum; -1 if there is none."""
         while at < self.stop and self.total - at >= HEADER_SIZE:
             until = min(at + _WINDOW, self.stop, self.total - HEADER_SIZE + 1)
             here = np.frombuffer(self.view[at + _MAGIC_AT : until + _MAGIC_AT], np.uint8)
@@ -407,7 +412,7 @@ def _can_be(found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         & (found["attributes"] >= 0)
         & (found["attributes"] <= 0x7F)
         & (base >= 0)
-        & (base <= _MOST_OFFSET - np.maximum(delta, 0) - 1)
+        & (base <= _MAX_OFFSET - np.maximum(delta, 0) - 1)
         & (count >= 0)
         & (count <= delta + 1)
     )
@@ -415,7 +420,7 @@ def _can_be(found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def bad_batch(buf: Source, pos: int, after: int, reason: str) -> Bad:
-    """What is at `pos`, for the quarantine."""
-    head = bytes(memoryview(buf)[pos : min(after, pos + HEAD)])
+    """Describe the bytes at `pos` for the quarantine."""
+    head = bytes(memoryview(buf)[pos : min(after, pos + MAX_QUARANTINED_BYTES)])
     offset = int.from_bytes(head[:8], "big", signed=True) if len(head) >= 8 else -1
     return Bad(pos, after - pos, max(offset, -1), reason, head)

@@ -1,8 +1,8 @@
-"""A piece of a coordinator's log as `coordinator_record`, column by column.
+"""Decodes a piece of a coordinator's log into the table `coordinator_record`, column by column.
 
-Keys and values are copied once, from where they stand in the log into the columns. Nothing here knows what a
-record means, but for what stands in front of all: the type in the key, the version in the value, and the
-first text of the key, by which all records of one group are found.
+Keys and values are copied once, from the log into the columns. Of their contents only three fields are read:
+the type in the key, the version in the value, and the first string of the key, which is the group id of all
+records of a group.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from konvene.codec.compression import DEFAULT_LIMIT
-from konvene.pipeline.codec.batches import MOST_BYTES, MOST_RECORDS, Bad, Bytes, Source, walk
+from konvene.pipeline.codec.batches import MAX_BYTES, MAX_RECORDS, Bad, Bytes, Source, walk
 from konvene.pipeline.codec.records import Records, parse
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.tables.common import WHERE
@@ -49,16 +49,16 @@ _PER_BATCH = ("leader_epoch", "attributes", "producer_id", "producer_epoch")
 
 @dataclass(slots=True)
 class Decoded:
-    """Some records of a log, with what could not be read on the way."""
+    """Decoded records of a piece of log, and the batches and records that could not be decoded."""
 
     records: pa.RecordBatch
     quarantine: pa.RecordBatch | None
     next_position: int
     """Where to continue in the buffer: everything before it is in this block or an earlier one."""
     first_offset: int
-    """Of the batches that these records are of, the first one's base offset; -1 where there is none."""
+    """Base offset of the first batch of these records; -1 if there is none."""
     last_offset: int
-    """And the last one's last offset, which can be beyond its last record; -1 likewise."""
+    """Last offset of their last batch, which may lie after the last remaining record; -1 if there is none."""
 
 
 def blocks(
@@ -68,15 +68,15 @@ def blocks(
     position: int = 0,
     end: int | None = None,
     origin: int = 0,
-    most_records: int = MOST_RECORDS,
-    most_bytes: int = MOST_BYTES,
+    most_records: int = MAX_RECORDS,
+    most_bytes: int = MAX_BYTES,
     limit: int = DEFAULT_LIMIT,
 ) -> Iterator[Decoded]:
     """Yield the records of the batches that begin in `buf[position:end]`, some ten thousand at a time.
 
-    `origin` is the position of the buffer in the segment; a `segment_base` of -1 means that there is no
-    segment, and all positions in the tables are -1. A batch that is cut off at the end of the buffer is left:
-    the last `next_position` is where it begins. Nothing is raised for any bytes."""
+    `origin` is the position of the buffer in the segment. Without a segment, `segment_base` is -1 and so are
+    all positions in the tables. A batch cut off by the end of the buffer is not decoded: the last
+    `next_position` is its start. No input raises an error."""
     for block in walk(buf, position, end, most_records=most_records, most_bytes=most_bytes, limit=limit):
         for found in parse(block, buf, most_records=most_records):
             quarantine = quarantined(found.block.bad, segment_base, origin) if found.last else None
@@ -100,7 +100,7 @@ def located(batch: pa.RecordBatch, cluster: str, topic: str, partition: int) -> 
 
 
 def quarantined(bad: list[Bad], segment_base: int, origin: int = 0) -> pa.RecordBatch | None:
-    """Rows for what could not be read; None if there are none."""
+    """Return rows of `quarantine` for the bad batches and records; None if there are none."""
     if not bad:
         return None
     at = [b.position + origin if segment_base >= 0 else -1 for b in bad]
@@ -151,7 +151,8 @@ def _nullable(values: npt.NDArray[np.int16], there: npt.NDArray[np.bool_]) -> pa
 
 
 def int16_at(data: Bytes, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
-    """The 16-bit numbers that stand there, signed; anything where there is none."""
+    """Return the signed 16-bit numbers at these positions; the value is undefined for positions out of
+    bounds."""
     if not len(data):
         return np.zeros(len(at), np.int16)
     high = data.take(at, mode="clip").astype(np.int16)
@@ -159,7 +160,8 @@ def int16_at(data: Bytes, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
 
 
 def _keys_and_values(found: Records) -> tuple[pa.Array, pa.Array]:
-    """One binary array over the log itself, whose elements are by turns key, gap, value, gap; of it, two."""
+    """Return keys and values as two slices of one binary array over the log, whose elements are key, gap,
+    value, gap, …"""
     n = len(found)
     ends = np.empty((n, 4), np.int32)
     ends[:, 0] = found.key
@@ -173,7 +175,7 @@ def _keys_and_values(found: Records) -> tuple[pa.Array, pa.Array]:
 
 
 def _headers(found: Records) -> pa.Array:
-    """From the count of headers on; null where that is 0."""
+    """Return the bytes of the headers from their count on; null for records without headers."""
     n = len(found)
     none = found.headers + 1 == found.end
     if none.all():
@@ -185,7 +187,8 @@ def _headers(found: Records) -> pa.Array:
 def _every(
     data: Bytes, ends: npt.NDArray[np.int32], step: int, first: int, null: npt.NDArray[np.bool_]
 ) -> pa.Array:
-    """Of the elements that lie between `ends` every `step`-th from the `first` on, as an array of its own."""
+    """Return every `step`-th element from `first` on, of the elements that `ends` delimits, as an array of
+    its own."""
     if not len(ends):
         return pa.array([], pa.binary())
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
@@ -197,7 +200,8 @@ def _every(
 def texts(
     data: Bytes, at: npt.NDArray[np.int64], length: npt.NDArray[np.int64], there: npt.NDArray[np.bool_]
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Texts that stand in `data`, in order and apart; and where there is one that is UTF-8. Else null."""
+    """Return strings at these positions of `data`, in order and disjoint; null unless `there` is set and the
+    bytes are UTF-8."""
     found = spans(data, at, length, there)
     try:
         return found.cast(pa.string()), there
@@ -209,7 +213,7 @@ def texts(
 def spans(
     data: Bytes, at: npt.NDArray[np.int64], length: npt.NDArray[np.int64], there: npt.NDArray[np.bool_]
 ) -> pa.Array:
-    """The same as bytes."""
+    """Return binary values at these positions; null unless `there` is set."""
     end = at + length
     if not there.all():
         empty = np.maximum.accumulate(np.where(there, end, 0))
@@ -226,7 +230,7 @@ def _is_text(value: bytes | None) -> bool:
 
 
 def _group_ids(found: Records, typed: npt.NDArray[np.bool_]) -> pa.Array:
-    """The text behind the type, if the key has room for it."""
+    """Return the first string of the key, after its type; null if the key is too short for it."""
     length = int16_at(found.block.data, found.key + 2).astype(np.int64)
     there = typed & (found.key_length >= 4) & (length >= 0) & (length + 4 <= found.key_length)
     return texts(found.block.data, found.key + 4, length, there)[0]

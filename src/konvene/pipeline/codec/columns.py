@@ -30,7 +30,7 @@ _TYPES: dict[str, pa.DataType] = {
 
 
 def fields(cls: type[Struct], *, nullable: bool = False) -> list[pa.Field]:
-    """The columns of a declaration; `nullable` where a row may have none of it."""
+    """Return the columns of a declaration; with `nullable`, a row may lack the whole struct."""
     return [pa.field(f.name, type_of(f), nullable=nullable or _nullable(f)) for f in cls.__fields__]
 
 
@@ -53,14 +53,14 @@ def _nullable(f: Field) -> bool:
 
 
 def id_text(value: bytes | None) -> str | None:
-    """Kafka's text of an id."""
+    """Return an id in Kafka's text form."""
     if value is None or value == ZERO_UUID:
         return None
     return base64.urlsafe_b64encode(value)[:22].decode()
 
 
 def column(f: Field, values: Sequence[Any]) -> pa.Array:
-    """The values of one field, one a row; None where a row has none."""
+    """Return the column of a field from its values, one per row; None becomes null."""
     if f.kind == "array":
         return _lists(f.element, values)
     if f.kind == "struct":
@@ -99,7 +99,7 @@ def list_of(
     inner: pa.Array,
     null: npt.NDArray[np.bool_],
 ) -> pa.Array:
-    """Lists of what is `inner`, between `ends`."""
+    """Return a list array whose elements `inner` are delimited by `ends`."""
     mask = pa.array(null) if null.any() else None
     return pa.ListArray.from_arrays(pa.array(ends), inner, type=pa.list_(_element(element)), mask=mask)
 
@@ -107,6 +107,6 @@ def list_of(
 def struct_of(
     cls: type[Struct], made: Sequence[pa.Array], null: npt.NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    """Structs of these columns."""
+    """Return a struct array of these columns."""
     mask = None if null is None or not null.any() else pa.array(null)
     return pa.StructArray.from_arrays(list(made), fields=fields(cls), mask=mask)

@@ -25,13 +25,13 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _KEY = 10
-"""Bytes of a key beside its texts: type, two lengths, partition."""
+"""Bytes of a key besides its strings: type, two lengths, partition."""
 _TAGGED = 27
-"""Behind the metadata of version 4: the time, one tag, its number, its size, a topic's id."""
+"""Bytes after the metadata of version 4: timestamp, number of tags, tag, tag size, topic id."""
 
 
 def decode(records: pa.RecordBatch, legacy: bool) -> tuple[Bools, list[pa.Array]]:
-    """Which rows are plain, and of these the columns of key and value in the order of their declarations."""
+    """Return which rows are plain, and for these the columns of key and value in declaration order."""
     if not len(records):
         records = records.slice(0, 0)
     key, value = Raw(records.column("key")), Raw(records.column("value"))
@@ -47,7 +47,7 @@ def decode(records: pa.RecordBatch, legacy: bool) -> tuple[Bools, list[pa.Array]
 
 
 def _keys(key: Raw) -> tuple[Bools, pa.Array, pa.Array]:
-    """Which keys are plain, and topics and partitions."""
+    """Return which keys are plain, and their topics and partitions."""
     group = int16_at(key.data, key.at + 2).astype(np.int64)
     at = key.at + 4 + group
     topic = int16_at(key.data, at).astype(np.int64)
@@ -58,7 +58,7 @@ def _keys(key: Raw) -> tuple[Bools, pa.Array, pa.Array]:
 
 
 def _values(value: Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
-    """Which values are plain (tombstones are), and their fields."""
+    """Return which values are plain, including tombstones, and their fields."""
     data, there = value.data, ~value.null
     version = int16_at(data, value.at)
     known = version == 0 if legacy else (version >= 0) & (version <= 4)
@@ -108,7 +108,7 @@ def _masked(values: npt.NDArray[Any], null: pa.Array | None) -> pa.Array:
 
 
 def _byte(data: Bytes, at: Ints) -> Ints:
-    """The bytes that stand there; anything where there is none."""
+    """Return the bytes at these positions; the value is undefined for positions out of bounds."""
     if not len(data):
         return np.zeros(len(at), np.int64)
     return data.take(at, mode="clip").astype(np.int64)

@@ -1,8 +1,8 @@
-"""Log ends over time, from the headers of batches alone.
+"""Log ends over time, from batch headers alone.
 
-No record is read and no checksum computed: of a mapped file only the pages with batch headers are touched. So
-a header is accepted if it is plausible and leads to another one. Otherwise the log is searched for the next
-batch with a right checksum, and what lies between is ignored.
+No record is decoded and no checksum is verified: of a mapped file only the pages with batch headers are read.
+So a header is accepted if it is plausible and leads to another one. Otherwise the log is searched for the
+next batch with a valid checksum, and the bytes between are ignored.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ __all__ = ["ENDS", "log_ends"]
 
 ENDS = pa.schema([f for f in TABLES["log_end"].schema if f.name not in {column.name for column in WHERE}])
 
-MOST_BATCHES = 1000
-"""A stretch ends after so many batches, or with the minute in which its first one was written."""
+MAX_BATCHES = 1000
+"""Maximum number of batches of a stretch, which also ends with the minute in which its first batch was
+written."""
 
 _MINUTE_MS = 60_000
 _CHUNK = 100_000
@@ -31,8 +32,8 @@ _LOG_APPEND_TIME, _DELETE_HORIZON = 0x08, 0x40
 
 
 def log_ends(buf: Source, *, position: int = 0, end: int | None = None) -> Iterator[pa.RecordBatch]:
-    """A row for each stretch of batches that begin in `buf[position:end]`: `log_end` without cluster, topic
-    and partition. Nothing is raised, whatever the bytes are."""
+    """Return a row for each stretch of batches that begin in `buf[position:end]`: `log_end` without cluster,
+    topic and partition. No input raises an error."""
     for found in headers(buf, position, end, most=_CHUNK):
         if len(found):
             yield _stretches(found)
@@ -48,7 +49,7 @@ def _stretches(found: npt.NDArray[Any]) -> pa.RecordBatch:
     fresh = np.concatenate([[0], np.flatnonzero(minute[1:] != minute[:-1]) + 1])
     sizes = np.diff(np.append(fresh, len(found)))
     begins = np.concatenate(
-        [np.arange(at, at + n, MOST_BATCHES) for at, n in zip(fresh.tolist(), sizes.tolist(), strict=True)]
+        [np.arange(at, at + n, MAX_BATCHES) for at, n in zip(fresh.tolist(), sizes.tolist(), strict=True)]
     )
     offsets = found["base_offset"].astype(np.int64)
     after = offsets + found["last_offset_delta"] + 1

@@ -32,10 +32,10 @@ __all__ = ["Raw", "decode", "ids_at", "numbers_at"]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-MOST_STRUCTS = 64
-"""An array with more structs, or texts, is left to the other reader."""
+MAX_STRUCTS = 64
+"""Maximum number of structs or strings of an array; rows with longer arrays are left to the plain decoder."""
 
-MOST_TAGS = 8
+MAX_TAGS = 8
 
 _KINDS = {
     "bool": ("i1", np.bool_), "int8": ("i1", np.int8), "int16": (">i2", np.int16),
@@ -63,7 +63,7 @@ class Raw:
 
 @dataclass(slots=True)
 class _Cursor:
-    """Where each row stands, where it ends, and whether all was well with it so far."""
+    """Current position and end of each row, and whether the row could be decoded so far."""
 
     data: Bytes
     pos: Ints
@@ -77,17 +77,17 @@ class _Cursor:
         return f"<{len(self)} rows, {int(self.plain.sum())} plain>"
 
     def some(self, rows: Ints) -> _Cursor:
-        """A cursor of its own for some of the rows."""
+        """Return a separate cursor for some of the rows."""
         return _Cursor(self.data, self.pos[rows], self.end[rows], self.plain[rows])
 
     def join(self, rows: Ints, other: _Cursor) -> None:
-        """What became of these rows."""
+        """Take over the positions and validity of a cursor for some of the rows."""
         self.pos[rows] = other.pos
         self.plain[rows] = other.plain
 
 
 def decode(records: pa.RecordBatch, kind: RecordType) -> tuple[Bools, list[pa.Array]]:
-    """Which rows of `coordinator_record` are plain, and of these the columns of key and value."""
+    """Return which rows of `coordinator_record` are plain, and for these the columns of key and value."""
     key, value = Raw(records.column("key")), Raw(records.column("value"))
     cursor = _Cursor(key.data, key.at + 2, key.end, ~key.null)
     columns = _struct(kind.key, 0, False, cursor)
@@ -111,7 +111,7 @@ def decode(records: pa.RecordBatch, kind: RecordType) -> tuple[Bools, list[pa.Ar
 
 
 def _struct(cls: type[Struct], version: int, flexible: bool, cursor: _Cursor) -> list[pa.Array]:
-    """The columns of a struct that stands at each row; those of its tags come last in the bytes."""
+    """Decode the struct at each row's position into columns; tagged fields are at its end."""
     made: dict[str, pa.Array] = {}
     tagged = []
     for f in cls.__fields__:
@@ -166,7 +166,7 @@ def _primitive(kind: str, compact: bool, nullable: bool, cursor: _Cursor) -> pa.
 
 
 def _length(compact: bool, width: int, cursor: _Cursor) -> Ints:
-    """A length or count as it stands there, -1 for null."""
+    """Decode a length or count; -1 means null."""
     if compact:
         wrong = np.zeros(len(cursor), bool)
         length = unsigned(cursor.data, cursor.pos, wrong) - 1
@@ -180,7 +180,7 @@ def _length(compact: bool, width: int, cursor: _Cursor) -> Ints:
 def _nullable_struct(
     cls: type[Struct], version: int, flexible: bool, cursor: _Cursor, absent: int
 ) -> pa.Array:
-    """Structs behind a byte that is 1; of another one there is none."""
+    """Decode nullable structs: a byte 1 precedes a struct, any other byte means null."""
     marker = _byte(cursor)
     cursor.plain &= (marker == 1) | (marker == absent)
     rows = np.flatnonzero(cursor.plain & (marker == 1))
@@ -197,7 +197,7 @@ def _nullable_struct(
 
 
 def column_of_none(cls: type[Struct]) -> list[pa.Array]:
-    """One row of what stands, unseen, where there is no struct."""
+    """Return the one-row column that fills the place of an absent struct under its mask."""
     return [column(f, [getattr(cls(), f.name)]) for f in cls.__fields__]
 
 
@@ -220,7 +220,7 @@ def _array(f: Field, version: int, compact: bool, nullable: bool, cursor: _Curso
     if isinstance(element, Primitive) and element.name in _KINDS:
         there &= count * np.dtype(_KINDS[element.name][0]).itemsize <= cursor.end - cursor.pos
     else:
-        there &= count <= MOST_STRUCTS
+        there &= count <= MAX_STRUCTS
     cursor.plain &= there | null
     count = np.where(there, count, 0)
     ends = np.zeros(len(count) + 1, np.int64)
@@ -233,7 +233,7 @@ def _array(f: Field, version: int, compact: bool, nullable: bool, cursor: _Curso
 
 
 def _run(kind: str, count: Ints, ends: Ints, cursor: _Cursor) -> pa.Array:
-    """Numbers that stand one behind the other."""
+    """Decode arrays of fixed-width numbers."""
     layout, kept = _KINDS[kind]
     width = np.dtype(layout).itemsize
     at = np.repeat(cursor.pos - ends[:-1] * width, count) + np.arange(int(ends[-1])) * width
@@ -244,7 +244,8 @@ def _run(kind: str, count: Ints, ends: Ints, cursor: _Cursor) -> pa.Array:
 def _steps(
     element: Primitive | type[Struct], version: int, compact: bool, count: Ints, ends: Ints, cursor: _Cursor
 ) -> pa.Array:
-    """The first elements of all rows, then the second ones of those that have one."""
+    """Decode arrays element by element: the first elements of all rows, then the second ones of the rows that
+    have one."""
     pieces: list[tuple[Ints, pa.Array]] = []
     for step in range(int(count.max(initial=0))):
         rows = np.flatnonzero(count > step)
@@ -266,9 +267,9 @@ def _steps(
 
 
 def _tags(fields: Sequence[Field], version: int, cursor: _Cursor) -> dict[str, pa.Array]:
-    """The columns of tagged fields. Tags that are not declared are passed over."""
+    """Decode tagged fields into columns, skipping undeclared tags."""
     count = _length(True, 4, cursor) + 1
-    cursor.plain &= count <= MOST_TAGS
+    cursor.plain &= count <= MAX_TAGS
     left = np.where(cursor.plain, count, 0)
     last = np.full(len(cursor), -1, np.int64)
     pieces: dict[str, list[tuple[Ints, pa.Array]]] = {f.name: [] for f in fields}
@@ -294,7 +295,7 @@ def _tags(fields: Sequence[Field], version: int, cursor: _Cursor) -> dict[str, p
 
 
 def _tag(f: Field, version: int, cursor: _Cursor) -> pa.Array:
-    """The value of a tagged field, where a struct that is null is a byte 0."""
+    """Decode the value of a tagged field; for a null struct it is a byte 0."""
     if f.kind == "struct" and version in f.nullable:
         return _nullable_struct(f.element, version, True, cursor, absent=0)
     return _field(f, version, True, cursor)
@@ -304,7 +305,8 @@ def _tag(f: Field, version: int, cursor: _Cursor) -> pa.Array:
 
 
 def _gathered(pieces: Sequence[tuple[Ints, pa.Array]], count: int, instead: pa.Array) -> pa.Array:
-    """A column of `count` rows: each piece has its rows, and all others the one value `instead`."""
+    """Assemble a column of `count` rows from pieces with row numbers; all other rows get the value
+    `instead`."""
     if len(pieces) == 1 and len(pieces[0][0]) == count:
         rows, made = pieces[0]
         return made if (rows[1:] > rows[:-1]).all() else made.take(pa.array(np.argsort(rows)))
@@ -317,7 +319,8 @@ def _gathered(pieces: Sequence[tuple[Ints, pa.Array]], count: int, instead: pa.A
 
 
 def numbers_at(data: Bytes, at: Ints, layout: str) -> npt.NDArray[Any]:
-    """The big-endian numbers that stand there; anything where there is none."""
+    """Return the big-endian numbers at these positions; the value is undefined for positions out of
+    bounds."""
     width = np.dtype(layout).itemsize
     if len(data) < width:
         return np.zeros(len(at), np.dtype(layout).newbyteorder("="))
@@ -326,7 +329,7 @@ def numbers_at(data: Bytes, at: Ints, layout: str) -> npt.NDArray[Any]:
 
 
 def ids_at(data: Bytes, at: Ints, there: Bools) -> pa.Array:
-    """Ids as text, null where there is none. Few are different, so each is turned once."""
+    """Return ids as text, null unless `there` is set. Each distinct id is converted once."""
     if not there.any():
         return pa.nulls(len(at), pa.string())
     raw = np.zeros((len(at), 16), np.uint8)

@@ -21,16 +21,16 @@ import numpy.typing as npt
 from konvene.codec.batches import PREFIX_SIZE, read_header, read_record, records
 from konvene.codec.errors import CodecError
 from konvene.codec.varint import write_varint
-from konvene.pipeline.codec.batches import MOST_RECORDS, Block, Bytes, Source, bad_batch
+from konvene.pipeline.codec.batches import MAX_RECORDS, Block, Bytes, Source, bad_batch
 
 __all__ = ["Records", "parse", "unsigned"]
 
 Ints = npt.NDArray[np.int64]
 
-_THIN = 96
-"""With fewer batches than this a step for all of them costs more than following each."""
+_MIN_PARALLEL_BATCHES = 96
+"""With fewer batches than this, following each batch is cheaper than a step for all of them."""
 
-_EXPLAINED = 20_000
+_MAX_EXPLAINED_RECORDS = 20_000
 """An invalid batch with more records is not decoded again for its error message."""
 
 _LOG_APPEND_TIME = 0x08
@@ -44,7 +44,7 @@ class Records:
     block: Block
     """The block, without batches that turned out to be bad."""
     batch: Ints
-    """Of which batch of the block each record is."""
+    """Index of each record's batch in the block."""
     offset: Ints
     timestamp: Ints
     key: Ints
@@ -52,10 +52,10 @@ class Records:
     value: Ints
     value_length: Ints
     headers: Ints
-    """Where the count of headers stands: everything from there to `end` is about headers."""
+    """Position of each record's header count; the headers extend from it to `end`."""
     end: Ints
     last: bool
-    """Whether these are the last ones of the block."""
+    """True for the last piece of the block."""
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -64,10 +64,10 @@ class Records:
         return f"<{len(self)} records of {self.block!r}>"
 
 
-def parse(block: Block, buf: Source, *, most_records: int = MOST_RECORDS) -> Iterator[Records]:
-    """The records of a block; bad batches join those that the block has. Gives at least one piece.
+def parse(block: Block, buf: Source, *, most_records: int = MAX_RECORDS) -> Iterator[Records]:
+    """Yield the records of a block, in at least one piece; invalid batches are added to the block's bad ones.
 
-    A block of few batches can have many more records than it should: then they come in several pieces."""
+    A block of few batches with many records is returned in several pieces."""
     begin, end, fits = _boundaries(block)
     if not fits.all():
         block = _without(block, fits, buf)
@@ -89,7 +89,7 @@ def parse(block: Block, buf: Source, *, most_records: int = MOST_RECORDS) -> Ite
 def _read(
     block: Block, batch: Ints, begin: Ints, end: Ints, most: int
 ) -> Iterator[tuple[Records, npt.NDArray[np.bool_]]]:
-    """The records, all at once or in pieces, and which of them are wrong."""
+    """Yield the records, in one or several pieces, with a mask of the invalid ones."""
     delta, before = -1, -1
     for piece in _pieces(len(begin), most):
         if piece.start and batch[piece.start] != before:
@@ -119,7 +119,7 @@ def _without(block: Block, right: npt.NDArray[np.bool_], buf: Source) -> Block:
 
 def _reason(batch: memoryview) -> str:
     header = read_header(batch)
-    if header.record_count > _EXPLAINED:
+    if header.record_count > _MAX_EXPLAINED_RECORDS:
         return f"a record of the batch at offset {header.base_offset} does not fit"
     try:
         records(batch)
@@ -132,7 +132,7 @@ def _reason(batch: memoryview) -> str:
 
 
 def _boundaries(block: Block) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Where each record begins, behind its size, and where it ends; and of which batches that is right."""
+    """Return start (after the size) and end of each record, and which batches have valid sizes."""
     counts = block.counts
     order = np.argsort(-counts, kind="stable")
     most = counts[order]
@@ -140,7 +140,7 @@ def _boundaries(block: Block) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     pos = block.starts[order]
     total = int(counts.sum())
     begin, end = np.zeros(total, np.int64), np.full(total, -1, np.int64)
-    steps = int(most[_THIN - 1]) if len(most) >= _THIN else 0
+    steps = int(most[_MIN_PARALLEL_BATCHES - 1]) if len(most) >= _MIN_PARALLEL_BATCHES else 0
     lanes = np.searchsorted(-most, -np.arange(steps), side="left").tolist()
     for step, live in enumerate(lanes):
         here, at = pos[:live], index[:live] + step
@@ -158,7 +158,8 @@ def _boundaries(block: Block) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
 
 
 def _follow(data: Bytes, pos: int, begin: Ints, end: Ints) -> int:
-    """The same for one batch, from `pos` on: where its last record ends, -1 if that is nowhere."""
+    """Find the records of one batch from `pos` on; return the end of its last record, or -1 if a size is
+    invalid."""
     view = data.data
     begins, ends = array("q"), array("q")
     try:
@@ -196,9 +197,9 @@ def _follow(data: Bytes, pos: int, begin: Ints, end: Ints) -> int:
 def _fields(
     block: Block, batch: Ints, begin: Ints, end: Ints, carry: int
 ) -> tuple[Records, npt.NDArray[np.bool_], int]:
-    """The records, which of them are wrong, and the last offset delta.
+    """Return the records, a mask of the invalid ones, and the last offset delta.
 
-    `carry` is the offset delta in front of the first record, if that is not the first of its batch."""
+    `carry` is the offset delta before the first record, if that is not the first of its batch."""
     data = block.data
     pos = begin + 1  # attributes: none are defined for a record
     wrong = np.zeros(len(pos), bool)
@@ -233,7 +234,7 @@ def _fields(
 
 
 def _headers_hold(data: Bytes, begin: int, end: int) -> bool:
-    """Whether the plain decoder reads a record that has headers. Those of coordinators have none."""
+    """Return True if the plain decoder accepts a record with headers. Coordinators' records have none."""
     try:
         read_record(write_varint(end - begin) + data[begin:end].tobytes(), 0, 0, 0, None)
     except (CodecError, IndexError):
@@ -245,10 +246,10 @@ def _headers_hold(data: Bytes, begin: int, end: int) -> bool:
 
 
 def _zigzag(data: Bytes, pos: Ints, most: int, wrong: npt.NDArray[np.bool_] | None = None) -> Ints:
-    """The numbers at `pos`, which moves behind them, of at most so many bytes each.
+    """Decode zigzag varints of at most `most` bytes at `pos`, and advance `pos`.
 
-    One that is longer or larger than it may be is -1, and marked in `wrong`. No position is out of bounds:
-    outside of the data its first or last byte is read, again and again."""
+    Invalid ones become -1 and are marked in `wrong`. Positions out of bounds read the first or last byte of
+    the data instead."""
     byte = data.take(pos, mode="clip")
     pos += 1
     value = _ZIGZAG.take(byte)
@@ -263,7 +264,7 @@ def _zigzag(data: Bytes, pos: Ints, most: int, wrong: npt.NDArray[np.bool_] | No
 
 
 def unsigned(data: Bytes, pos: Ints, wrong: npt.NDArray[np.bool_]) -> Ints:
-    """The unsigned numbers of at most five bytes at `pos`, which moves behind them; wrong ones are 0."""
+    """Decode unsigned varints of at most five bytes at `pos`, and advance `pos`; invalid ones become 0."""
     if not len(data):
         wrong[:] = True
         return np.zeros(len(pos), np.int64)
@@ -281,7 +282,8 @@ def unsigned(data: Bytes, pos: Ints, wrong: npt.NDArray[np.bool_]) -> Ints:
 def _rest(
     data: Bytes, pos: Ints, many: Ints, first: Bytes, most: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """The numbers of several bytes, whose first one was read, unsigned; and which of them cannot be."""
+    """Decode the remaining bytes of multi-byte varints, and return the values and which of them are
+    invalid."""
     raw = (first & 0x7F).astype(np.uint64)
     malformed = np.zeros(len(many), bool)
     live = np.arange(len(many))

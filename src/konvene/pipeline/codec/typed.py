@@ -24,7 +24,7 @@ from konvene.codec.errors import CodecError
 from konvene.codec.schema import Field, Struct
 from konvene.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from konvene.pipeline.codec import columns, commits, flat
-from konvene.pipeline.codec.batches import HEAD
+from konvene.pipeline.codec.batches import MAX_QUARANTINED_BYTES
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.tables.common import CLUSTER
 from konvene.records.coordinator import (
@@ -36,9 +36,9 @@ from konvene.records.coordinator import (
 )
 from konvene.records.offsets import LegacyOffsetCommitKey, OffsetCommitKey
 
-__all__ = ["TYPED", "WHERE", "SilverTable"]
+__all__ = ["POSITION_COLUMNS", "TYPED", "SilverTable"]
 
-WHERE = (
+POSITION_COLUMNS = (
     pa.field("cluster", CLUSTER.type, nullable=False),
     pa.field("log_topic", pa.string(), nullable=False),
     pa.field("log_partition", pa.int32(), nullable=False),
@@ -47,10 +47,10 @@ WHERE = (
     pa.field("batch_base_offset", pa.int64(), nullable=False),
     pa.field("tombstone", pa.bool_(), nullable=False),
 )
-"""The columns in front of all tables of silver."""
+"""The first columns of every silver table."""
 
-FEW = 64
-"""So many rows are read one by one just as fast."""
+MAX_SCALAR_ROWS = 64
+"""Up to this number of rows, decoding row by row is as fast."""
 
 _COMMITS = (OffsetCommitKey, LegacyOffsetCommitKey)
 _RENAMED: dict[tuple[type[Struct], str], str] = {(key, "offset"): "committed_offset" for key in _COMMITS}
@@ -72,19 +72,19 @@ class SilverTable:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns by which a row is the only one of its kind."""
+        """Columns of the record key."""
         return ("cluster", "log_partition", "offset")
 
     @cached_property
     def schema(self) -> pa.Schema:
         names = {f.name: _RENAMED.get((self.kind.key, f.name), f.name) for f in self.kind.value.__fields__}
         values = [f.with_name(names[f.name]) for f in columns.fields(self.kind.value, nullable=True)]
-        return pa.schema([*WHERE, *columns.fields(self.kind.key), *values])
+        return pa.schema([*POSITION_COLUMNS, *columns.fields(self.kind.key), *values])
 
     def decode(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-        """Rows of `coordinator_record`, all of this type, as rows of this table; and as rows of `quarantine`
-        those that cannot be read."""
-        if len(records) < FEW:
+        """Decode rows of `coordinator_record` of this type into rows of this table, and undecodable ones into
+        rows of `quarantine`."""
+        if len(records) < MAX_SCALAR_ROWS:
             return self._one_by_one(records)
         if self.kind.key in _COMMITS:
             plain, columns_ = commits.decode(records, self.kind.key is LegacyOffsetCommitKey)
@@ -99,12 +99,12 @@ class SilverTable:
 
     def _rows(self, records: pa.RecordBatch, typed: Sequence[pa.Array]) -> pa.RecordBatch:
         where = [records.column(n) for n in ("cluster", "topic", "partition")]
-        where += [records.column(f.name) for f in WHERE[3:-1]]
+        where += [records.column(f.name) for f in POSITION_COLUMNS[3:-1]]
         tombstone = records.column("value").is_null()
         return pa.RecordBatch.from_arrays([*where, tombstone, *typed], schema=self.schema)
 
     def _one_by_one(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-        """With the broker's reader. The columns are made of all values at once."""
+        """Decode row by row with the broker's decoder, and convert all values to columns at once."""
         keys: list[Struct] = []
         values: list[Struct | None] = []
         good: list[int] = []
@@ -133,7 +133,8 @@ def _column(f: Field, rows: Sequence[Struct | None]) -> pa.Array:
 
 
 def _quarantined(records: pa.RecordBatch, bad: list[tuple[int, str]]) -> pa.RecordBatch:
-    """Rows of `quarantine` for these records and reasons. A record's bytes are its key and its value."""
+    """Return rows of `quarantine` for these records and reasons. A record's bytes are its key and its
+    value."""
     rows = records.take(pa.array([i for i, _ in bad], pa.int32()))
     pairs = zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)
     contents = [(key or b"") + (value or b"") for key, value in pairs]
@@ -143,7 +144,7 @@ def _quarantined(records: pa.RecordBatch, bad: list[tuple[int, str]]) -> pa.Reco
     made["segment_base_offset"] = rows.column("segment_base_offset")
     made["length"] = pa.array([len(data) for data in contents], pa.int64())
     made["reason"] = pa.array([reason for _, reason in bad], pa.string())
-    made["bytes"] = pa.array([data[:HEAD] for data in contents], pa.binary())
+    made["bytes"] = pa.array([data[:MAX_QUARANTINED_BYTES] for data in contents], pa.binary())
     schema = TABLES["quarantine"].schema
     return pa.RecordBatch.from_arrays([made[f.name] for f in schema], schema=schema)
 
@@ -157,4 +158,4 @@ _LOGS = {
 TYPED: dict[tuple[str, int], SilverTable] = {
     (topic, kind.code): SilverTable(topic, kind) for topic, table in _LOGS.items() for kind in table.values()
 }
-"""By the log's topic and the type in the key."""
+"""Silver tables by the log's topic and the type in the key."""

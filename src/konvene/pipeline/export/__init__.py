@@ -1,9 +1,9 @@
-"""The warehouse's tables as tables of Delta Lake and Iceberg, for engines that read those.
+"""Exports the warehouse's tables as Delta Lake or Iceberg tables.
 
-`delta.export` and `iceberg.export` bring a directory to what a warehouse is now: one table for each of its
-tables, whose files are the warehouse's own, under the same bytes. What is there already stays, what the
-warehouse has no more goes, and all of a table's changes are one commit. So an export can be run again at any
-time, also after one that was killed: it does what is left to do, and nothing twice.
+`delta.export` and `iceberg.export` bring a directory up to date with a warehouse: one exported table per
+table, with the same Parquet files. Files that are already exported stay, files that the warehouse no longer
+has are removed, and all changes of a table are one commit. An export can be repeated at any time, also after
+it was killed: it completes what is missing and adds nothing twice.
 
 Neither needs a JVM. Both are extras: `konvene[delta]`, `konvene[iceberg]`.
 """

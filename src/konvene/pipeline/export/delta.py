@@ -1,9 +1,9 @@
-"""Delta tables, one directory each, through `deltalake`: no JVM, no Spark.
+"""Exports Delta tables, one directory each, with `deltalake`: no JVM, no Spark.
 
-The files of a table are added and removed by name, in one commit. The commit carries a transaction of the
-application `konvene`, whose version is the number of the warehouse's manifest: of two exports at the same
-time one wins and the other is told, and an older state never replaces a newer one. A commit that changes
-nothing is not made. Files that were removed stay for readers of older versions until another writer vacuums.
+The files of a table are added and removed in one commit. The commit carries a transaction of the application
+`konvene` whose version is the number of the warehouse's manifest: of two concurrent exports one fails, and an
+older state never replaces a newer one. An export without changes makes no commit. Removed files stay for
+readers of older versions until another writer vacuums the table.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ APPLICATION = "konvene"
 
 
 def export(warehouse: Warehouse, where: str | Path, tables: Iterable[str] | None = None) -> list[Exported]:
-    """Bring the Delta tables under a directory to what the warehouse is now: what came of each.
+    """Bring the Delta tables under `where` up to date with the warehouse; return the changes of each table.
 
-    `MissingExtra` without `deltalake`; `ExportError` where a table is of a later state or has other columns.
-    """
+    Raises `MissingExtra` without `deltalake`, and `ExportError` if a table has a later state or other
+    columns."""
     deltalake = _library()
     home = Path(where).absolute()
     exported = [folder.parent.name for folder in home.glob("*/_delta_log")]
@@ -84,7 +84,7 @@ def _table(deltalake: Any, warehouse: Warehouse, table: str, home: Path) -> Expo
 
 
 def _present(there: Any) -> dict[str, int]:
-    """The files that a table has by now, and their sizes."""
+    """Return the files of the Delta table with their sizes."""
     actions = there.get_add_actions()
     names, sizes = (actions.column(name).to_pylist() for name in ("path", "size_bytes"))
     return dict(zip(names, sizes, strict=True))

@@ -1,9 +1,9 @@
-"""What an export of any format needs: which files a table is to have, and these files in their new place.
+"""Files of an export: which files a table needs, and linking or copying them to their place.
 
-A file of a warehouse goes when the step that replaces it is over, so an exported table has files of its own:
-the same ones by a hard link, or copies on another file system. Their names carry the range of offsets and the
-checksum of the bytes, so a file that is there by its name is the one that is wanted, and one that is half
-there never has that name.
+The warehouse deletes a file once the step that replaced it is over, so an exported table has files of its
+own: hard links, or copies on another file system. A file's name has its range of offsets and the checksum of
+its bytes, so an existing file of that name has the right contents. An incomplete file never has its final
+name.
 """
 
 # Files are linked and renamed by system calls whose promises are known:
@@ -30,22 +30,22 @@ __all__ = [
 ]  # fmt: skip
 
 RUNS = "pipeline_run"
-"""Its rows are in the manifests: an export writes them."""
+"""Table whose rows are in the manifests instead of files; the export writes its file."""
 
 
 class ExportError(RuntimeError):
-    """Nothing of the table that is named was changed."""
+    """An export failed; the table named in the message is unchanged."""
 
 
 class MissingExtra(ExportError):
-    """A library is needed that is not installed."""
+    """An optional library is not installed."""
 
     def __init__(self, extra: str) -> None:
         super().__init__(f"this export needs a library that is not here: pip install 'konvene[{extra}]'")
 
 
 class Exported(NamedTuple):
-    """What came of one table."""
+    """The changes of one exported table."""
 
     table: str
     where: str
@@ -56,19 +56,19 @@ class Exported(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file that a table is to have, by its name within the table."""
+    """A file that an exported table needs, by its name within the table."""
 
     name: str
     source: Path | None
-    """Where it stands in the warehouse; None if it was written in its place."""
+    """Path in the warehouse; None if the export wrote the file itself."""
     rows: int
     bytes: int
 
 
 def chosen(warehouse: Warehouse, tables: Iterable[str] | None, exported: Iterable[str]) -> list[str]:
-    """The tables to export; if none are named, all that have rows here or were exported before.
+    """Return the tables to export; if none are named, all that have rows or were exported before.
 
-    `ExportError` for an unknown one."""
+    Raises `ExportError` for an unknown table."""
     known = {*TABLES, *(silver.name for silver in TYPED.values())}
     there = {*warehouse.tables(), *({RUNS} if warehouse.snapshot.runs else ()), *(known & set(exported))}
     if tables is None:
@@ -81,7 +81,7 @@ def chosen(warehouse: Warehouse, tables: Iterable[str] | None, exported: Iterabl
 
 
 def wanted(warehouse: Warehouse, table: str, home: Path) -> dict[str, File]:
-    """The files that a table is to have, by name."""
+    """Return the files that the exported table needs, by name."""
     if table == RUNS:
         return {file.name: file for file in [_runs(warehouse, home)]}
     found = {}
@@ -92,7 +92,7 @@ def wanted(warehouse: Warehouse, table: str, home: Path) -> dict[str, File]:
 
 
 def place(files: Iterable[File], home: Path) -> None:
-    """Let files be where a table's are, whole. `ExportError` where the warehouse has lost one."""
+    """Link or copy files to the exported table. Raises `ExportError` if the warehouse has lost one."""
     for file in files:
         target = home / file.name
         if file.source is None or (target.exists() and target.stat().st_size == file.bytes):
@@ -131,14 +131,14 @@ def described(table: str, word: str) -> pa.Schema:
 
 
 def meaning(table: str) -> str:
-    """What a table is, in a sentence."""
+    """Return the description of a table in one sentence."""
     if table in TABLES:
         return TABLES[table].meaning
     return f"Records of type {table}, as the coordinator's log has them."
 
 
 def _runs(warehouse: Warehouse, home: Path) -> File:
-    """The rows of the runs as a file, which has the number of the manifest in its name."""
+    """Write the rows of `pipeline_run` as a file whose name has the number of the manifest."""
     name = f"runs-{warehouse.snapshot.number:020}.parquet"
     rows = read.table(warehouse, RUNS)
     home.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,14 @@
-"""Iceberg tables through `pyiceberg`: no JVM, no Spark.
+"""Exports Iceberg tables with `pyiceberg`: no JVM, no Spark.
 
-The catalogue is a SQLite file in the directory, `catalog.db`, in which all tables are in the namespace
-`konvene`; whoever reads opens it as a catalogue of type `sql`, or a table by its newest metadata file. The
-files of a table are added and removed by name, in one snapshot, whose summary says of which manifest of the
-warehouse it is. The catalogue lets one of two commits win; a commit that changes nothing is not made, and an
-older state never replaces a newer one. Files that were removed stay for readers of older snapshots.
+The catalogue is a SQLite file in the directory, `catalog.db`, with all tables in the namespace `konvene`.
+Readers open it as a catalogue of type `sql`, or open a table by its newest metadata file. The files of a
+table are added and removed in one snapshot, whose summary has the number of the warehouse's manifest. The
+catalogue accepts one of two concurrent commits; an export without changes makes no commit, and an older state
+never replaces a newer one. Removed files stay for readers of older snapshots.
 
-Columns of one and two bytes are numbers of four there: Iceberg has no shorter ones. Lists of structs that are
-null in our files (the values of tombstones) are shown as empty by `pyiceberg` itself (apache/iceberg-python,
-3833); other readers see what the files say.
+Columns of one and two bytes become four-byte integers, since Iceberg has no shorter ones. `pyiceberg` reads
+null lists of structs (the values of tombstones) as empty (apache/iceberg-python, 3833); other readers see
+null.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ __all__ = ["MANIFEST", "NAMESPACE", "catalog", "export"]
 NAMESPACE = "konvene"
 MANIFEST = "konvene.manifest"
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
-"""A commit that lost is not to be made on top of the one that won: that one may have added the same files."""
+"""Disables retries: after a lost race the winning commit may have added the same files."""
 
 
 def export(warehouse: Warehouse, where: str | Path, tables: Iterable[str] | None = None) -> list[Exported]:
-    """Bring the Iceberg tables under a directory to what the warehouse is now: what came of each.
+    """Bring the Iceberg tables under `where` up to date with the warehouse; return the changes of each table.
 
-    `MissingExtra` without `pyiceberg`; `ExportError` where a table is of a later state or has other columns.
-    """
+    Raises `MissingExtra` without `pyiceberg`, and `ExportError` if a table has a later state or other
+    columns."""
     library = _library()
     home = Path(where).absolute()
     home.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def export(warehouse: Warehouse, where: str | Path, tables: Iterable[str] | None
 
 
 def catalog(where: str | Path) -> Any:
-    """The catalogue of a directory, to read from. `MissingExtra` without `pyiceberg`."""
+    """Open the catalogue of a directory for reading. Raises `MissingExtra` without `pyiceberg`."""
     home = Path(where).absolute()
     return _library().SqlCatalog(NAMESPACE, uri=f"sqlite:///{home}/catalog.db", warehouse=home.as_uri())
 
@@ -100,7 +100,7 @@ def _table(library: Any, found: Any, warehouse: Warehouse, table: str, home: Pat
 
 
 def _manifest(there: Any) -> int:
-    """Of which manifest of a warehouse a table is; -1 of none."""
+    """Return the number of the warehouse manifest that a table was exported from; -1 if it has none."""
     snapshot = there.current_snapshot()
     summary = snapshot.summary if snapshot is not None else None
     return int(summary.additional_properties.get(MANIFEST, -1)) if summary is not None else -1
@@ -124,7 +124,7 @@ def _commit(library: Any, there: Any, number: int, added: Sequence[str], removed
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Without a warning for each column of which our files keep no statistics, on purpose."""
+    """Suppress the warnings about columns without statistics, which are omitted on purpose."""
     logger = logging.getLogger("pyiceberg.io.pyarrow")
     logger.addFilter(_is_relevant)
     try:

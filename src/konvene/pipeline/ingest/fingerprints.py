@@ -1,4 +1,4 @@
-"""Fingerprints of segments: enough to recognise a segment, and to tell copies from unrelated files.
+"""Fingerprints of segments: recognise a segment, and distinguish copies from unrelated files.
 
 Only a few kilobytes of a segment are read. Two copies of a segment have the same fingerprint, so a second one
 need not be searched. Two logs that begin with the same offset begin with the same batch unless one was

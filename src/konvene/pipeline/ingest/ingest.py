@@ -1,18 +1,18 @@
 """Ingests logs: from segments to bronze and silver, each offset once, however often it is offered.
 
-New is what the ledger does not have. So repeating an ingest adds nothing, a log that grew adds its growth, a
-replica adds what others had lost to compaction, and bronze keeps its rows whatever happens to the log. The
-steps:
+An offset is new if the ledger does not have it. So repeating an ingest adds nothing, a log that grew adds its
+growth, a replica adds records that other copies lost to compaction, and bronze keeps its rows whatever
+happens to the log. The steps:
 
     look     find partitions and their copies, and how far each segment can be read
     read     what no span of the ledger covers, each range from the first copy that has it
     fill     compacted spans, from other copies, one after the other: they may have the missing records
     commit   make files, spans and topic names visible atomically
 
-`take` does the second and the last of these for callers that know what is new.
+`take` does `read` and `commit` for callers that already know which parts are new.
 
 A segment that the cleaner or retention replaced between look and read is left for the next run, and the
-report says so.
+report mentions it.
 
 Known limitation: offsets identify records. If a partition was truncated (an unclean election, a crash) and
 other records were then written with the same offsets, bronze keeps the records that it read first.

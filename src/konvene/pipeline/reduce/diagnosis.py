@@ -4,7 +4,7 @@ evidence.
 An audit row counts if it is about the same group and epoch, explains the record that bumped the epoch, and
 was not itself inferred from the log. Its causes are observed. All others are inferred, by `groups.history`.
 
-A log shows that a member departed but not how. So `member-gone` becomes all possible causes, in the order of
+A log shows that a member departed but not how. So a departure has all possible causes, in the order of
 `member-left|session-expired|rebalance-timeout|sync-timeout`; a removal by an administrator counts as leaving.
 A cause is excluded if it is impossible, provided that one clock wrote all times:
 

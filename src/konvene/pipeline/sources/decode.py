@@ -37,15 +37,16 @@ _USERS = re.compile(r"(?!__).*")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a table is read from logs."""
+    """How a table is decoded from logs."""
 
     table: str
     schema: pa.Schema
     topics: tuple[str, ...]
-    """The logs that contain it; empty for those of users' topics, which are read from files only."""
+    """Topics whose logs contain the table; empty for tables of users' topics, which are read from files
+    only."""
     rows: Callable[[Slice, Iterable[Decoded]], Iterator[pa.RecordBatch]]
     everything: bool = False
-    """Read files of all topics."""
+    """True to read the files of all topics."""
 
     def __repr__(self) -> str:
         return f"Reading({self.table})"
@@ -106,7 +107,7 @@ def _audits(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
 
 
 def _parts(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
-    """What is to be read, and nothing of it is."""
+    """Return the row of `log_part` that describes the part, without reading it."""
     split = part.split or Split("", -1, 0, 0, part.first, part.last)
     row = (
         *_where(part.of), part.first, part.last, split.path, split.segment_base, split.position, split.end,
@@ -154,7 +155,7 @@ def _tables() -> Iterator[Reading]:
 
 
 TABLES_OF_LOGS = {each.table: each for each in _tables()}
-"""What can be read."""
+"""Tables that can be read from logs, by name."""
 
 
 # bytes -------------------------------------------------------------------------------------------
@@ -171,7 +172,8 @@ def _decoded(part: Slice) -> Iterator[Decoded]:
 
 
 def fetched(servers: str, of: Partition, first: int, last: int) -> Iterator[Decoded]:
-    """Yield what a broker has of a range of offsets; the first and last batch may contain others."""
+    """Yield the batches that a broker has of a range of offsets; the first and last batch may contain
+    others."""
     with asyncio.Runner() as runner:
         cluster = Cluster(servers)
         try:
@@ -183,7 +185,8 @@ def fetched(servers: str, of: Partition, first: int, last: int) -> Iterator[Deco
 
 
 def _bytes(split: Split) -> memoryview:
-    """The part, and some zeros behind it. It is read: a mapped file that is cut ends the process."""
+    """Read the bytes of the part, with some zeros after them. Not mapped: truncating a mapped file crashes
+    the process."""
     handle = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.fstat(handle).st_ino != split.inode:
@@ -201,7 +204,7 @@ def _bytes(split: Split) -> memoryview:
 
 
 def _within(records: pa.RecordBatch, part: Slice) -> pa.RecordBatch:
-    """Records of the part's offsets: the first and the last batch may have others."""
+    """Return the records within the part's offsets; its first and last batch may have others."""
     offsets = records.column("offset")
     if not len(offsets) or (offsets[0].as_py() >= part.first and offsets[-1].as_py() <= part.last):
         return records

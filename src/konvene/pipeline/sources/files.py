@@ -135,7 +135,7 @@ def find(paths: Iterable[str | Path], cluster: str = "") -> Found:
 
 
 def _folders(path: str, deep: int) -> Iterator[str]:
-    """The partitions' folders at `path` and below it."""
+    """Return the partition directories at `path` and below."""
     name = os.path.basename(path)
     if _LEAVING.match(name):
         return
@@ -143,7 +143,7 @@ def _folders(path: str, deep: int) -> Iterator[str]:
         yield path
         return
     if _names(path):
-        raise NotALog(f"{path} has segments, but its name does not say of which partition (topic-0)")
+        raise NotALog(f"{path} has segments, but its name is not that of a partition, such as topic-0")
     if not deep:
         return
     with os.scandir(path) as entries:
@@ -153,14 +153,14 @@ def _folders(path: str, deep: int) -> Iterator[str]:
 
 
 def _names(folder: str) -> list[str]:
-    """Files of a folder that are parts of a log."""
+    """Return the segment files of a partition directory."""
     return [name for name in os.listdir(folder) if _SEGMENT.match(name) or _SNAPSHOT.match(name)]
 
 
 def _copy(folder: str, names: set[str], cluster: str, *, kept: bool = False) -> Copy:
     match = _PARTITION.match(os.path.basename(folder))
     if match is None:
-        raise NotALog(f"{folder} has segments, but its name does not say of which partition (topic-0)")
+        raise NotALog(f"{folder} has segments, but its name is not that of a partition, such as topic-0")
     segments: list[Segment] = []
     snapshots: list[Segment] = []
     for name in sorted(names):
@@ -176,7 +176,7 @@ def _copy(folder: str, names: set[str], cluster: str, *, kept: bool = False) -> 
 
 
 def _kept_homes(folders: Iterable[str]) -> set[str]:
-    """The directories, of those that folders are in, that no broker has."""
+    """Return the data directories that belong to no broker."""
     homes = {os.path.dirname(folder) for folder in folders}
     return {home for home in homes if (whose := _identity(home)) is not None and whose.node_id == NO_BROKER}
 

@@ -1,21 +1,20 @@
-"""The data source `konvene-log`: coordinators' logs as frames of Spark's, in batches and as a stream.
+"""Spark data source `konvene-log`: coordinators' logs as batch and streaming data frames.
 
     spark.read.format("konvene-log").option("table", "coordinator_record").load("/var/kafka-logs")
     spark.readStream.format("konvene-log").option("kafka.bootstrap.servers", "localhost:9092").load()
 
-`table` is one of bronze or silver that follows from the log alone (`TABLES_OF_LOGS`). What is read is decoded
-in the tasks, in columns; the driver plans, by the names of files and few of their headers. A schema that is
-given (`.schema("offset bigint, key binary")`) leaves out all other columns before they reach Spark.
+`table` is a bronze or silver table that follows from the log alone (`TABLES_OF_LOGS`). Tasks decode the
+records, by columns; the driver plans them from file names and a few headers. With an explicit schema
+(`.schema("offset bigint, key binary")`) all other columns are dropped before they reach Spark.
 
-Partitions and offsets are chosen by options. They could be by filters, but are not: Spark 4.3 keeps what a
-filter made a Python source plan, and uses it for other queries of the same frame, whose answers are then
-wrong.
+Options select partitions and offsets. Filters do not: Spark 4.3 caches the plan that a filter made for a
+Python source and reuses it for other queries of the same frame, with wrong results.
 
-A stream's offsets are `{"<cluster>/<topic>-<partition>": <next offset>}`. A batch that was planned reads the
-same records whenever it is done again, unless retention or the cleaner took them from the log meanwhile.
+A stream's offsets are `{"<cluster>/<topic>-<partition>": <next offset>}`. A planned batch reads the same
+records each time it is repeated, unless retention or the cleaner removed them from the log meanwhile.
 
-Spark makes readers in processes of its own, some of them only to ask for a schema, and ends them without a
-word: so nothing is opened before it is read, and nothing that is read is left open.
+Spark creates readers in processes of its own, some only for a schema, and ends them without notice: so no
+file is opened before it is read, and none stays open afterwards.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ class KonveneLog(DataSource):
 
 
 class Part(InputPartition):
-    """What one task reads."""
+    """The part of the logs that one task reads."""
 
     def __init__(self, part: Slice) -> None:
         super().__init__(part)
@@ -203,7 +202,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _rows(what: Reading, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of a task. Where nothing is planned, Spark plans one task for nothing."""
+    """Yield the rows of a task. If nothing is planned, Spark still runs one task, without rows."""
     part: Slice | None = partition.value
     return iter(()) if part is None else map(conversion(schema), what.batches(part))
 

@@ -22,7 +22,7 @@ _CHUNK = 1 << 18
 
 
 class Limit(NamedTuple):
-    """How much may be taken at a time; None where it does not matter."""
+    """Limits of a micro-batch; None means no limit."""
 
     records: int | None = None
     bytes: int | None = None
@@ -30,7 +30,7 @@ class Limit(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Offsets `[first, last]` of a segment, which is read next."""
+    """Offsets `[first, last]` of a segment to read next."""
 
     path: str
     extent: Extent
@@ -54,7 +54,8 @@ class _Taken(NamedTuple):
 
 
 def limited(ahead: Mapping[P, Sequence[Part]], start: Mapping[P, int], limit: Limit) -> dict[P, int]:
-    """The offsets up to which one may read from `start` on, where `ahead` is what there is."""
+    """Return the offset up to which each partition may be read from `start` on, given the available parts
+    `ahead`."""
     reached = dict(start)
     behind = [of for of, parts in ahead.items() if parts]
     turn = sum(start.values()) % len(behind) if behind else 0
@@ -75,7 +76,8 @@ def _share(limit: Limit, taken: _Taken, among: int) -> Limit:
 
 
 def _go(parts: Sequence[Part], at: int, share: Limit, must: bool) -> tuple[int, _Taken]:
-    """Where one gets with a share, and what that took; `must`: at least one batch."""
+    """Return the offset reached with a share of the limit, and the amount used; with `must` at least one
+    batch."""
     taken = _Taken()
     for part in parts:
         if taken.plus(files=1).exceeds(share) and not (must and taken == _Taken()):
@@ -92,7 +94,7 @@ def _go(parts: Sequence[Part], at: int, share: Limit, must: bool) -> tuple[int, 
 
 
 def _headers(part: Part) -> Iterator[BatchHeader]:
-    """Of the batches that have an offset of the part, in order; they end where no header can be read."""
+    """Yield the headers of the batches that overlap the part, up to the first invalid one."""
     position = max((cut.position for cut in part.extent.cuts if cut.offset <= part.first), default=0)
     file = ReadOnlyFile(part.path)
     try:

@@ -52,14 +52,14 @@ __all__ = [
 T = TypeVar("T")
 
 METADATA_MS = 10_000
-"""How long a topic that was made since may wait to be seen."""
+"""Interval between metadata requests: the longest time until a new topic is found."""
 LOG_ENDS_MS = 30_000
 ANSWER_BYTES = 16 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
 
 
 class Appended(NamedTuple):
-    """What one call brought of a partition: batches from `first_offset` to before `next_offset`."""
+    """Batches that one call added to a partition, from `first_offset` to before `next_offset`."""
 
     partition: TopicPartition
     first_offset: int
@@ -69,7 +69,7 @@ class Appended(NamedTuple):
 
 
 class LiveReader:
-    """Reads a cluster's coordinator logs into a directory. One at a time has the directory."""
+    """Copies a cluster's coordinator logs into a directory, which it locks."""
 
     def __init__(
         self, bootstrap: str, directory: str | Path, *, topics: Sequence[str] = SPOOLED_TOPICS,
@@ -106,15 +106,16 @@ class LiveReader:
         return self._cluster.metadata.cluster_id
 
     def catch_up(self) -> list[Appended]:
-        """Read up to the ends that the logs have now. Raises `ClientError` and `SpoolError`."""
+        """Read up to the current ends of the logs. Raises `ClientError` and `SpoolError`."""
         return self._runner.run(self.catch_up_async())
 
     def poll(self, wait_ms: int = 1000) -> list[Appended]:
-        """One round: what there is by now, or what comes first within `wait_ms`; perhaps nothing."""
+        """Fetch once: return the available batches, or wait up to `wait_ms` for the first ones; may return
+        none."""
         return self._runner.run(self.poll_async(wait_ms))
 
     async def catch_up_async(self) -> list[Appended]:
-        await self._look()
+        await self._refresh_metadata()
         targets = await ends(self._cluster, self._positions)
         total: dict[TopicPartition, Appended] = {}
         while any(self._positions[tp] < end for tp, end in targets.items()):
@@ -124,7 +125,7 @@ class LiveReader:
         return [total[tp] for tp in sorted(total)]
 
     async def poll_async(self, wait_ms: int = 1000) -> list[Appended]:
-        await self._look()
+        await self._refresh_metadata()
         if not self._positions:
             await asyncio.sleep(wait_ms / 1000)
             return []
@@ -160,8 +161,8 @@ class LiveReader:
 
     # what there is to read
 
-    async def _look(self) -> None:
-        """Ask for topics and for the ends of users' logs, each when it is due."""
+    async def _refresh_metadata(self) -> None:
+        """Request topics and the ends of users' logs, each when it is due."""
         if self._is_due("metadata", METADATA_MS):
             metadata = await self._cluster.refresh()
             self.spool.adopt(metadata.cluster_id)
@@ -201,7 +202,7 @@ class LiveReader:
         return begun
 
     async def _read_ends(self) -> None:
-        """The last batch's header of each users' log that has grown."""
+        """Read the last batch header of each users' log that has grown."""
         users = [
             topic.name
             for topic in self._cluster.metadata.topics.values()
@@ -241,13 +242,13 @@ class LiveReader:
 
 
 async def ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The offset behind the last record of each, as it is now."""
+    """Return the current end offset of each partition."""
     found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
     return {tp: at.offset for tp, at in found.items()}
 
 
 async def ranges(cluster: Cluster, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, int]]:
-    """The first offset and the end of each partition of those topics that the cluster has."""
+    """Return the first and end offset of each partition of those topics that the cluster has."""
     partitions = _partitions(await cluster.refresh(), topics)
     if not partitions:
         return {}
@@ -259,7 +260,7 @@ async def ranges(cluster: Cluster, topics: Sequence[str]) -> dict[TopicPartition
 async def read_range(
     cluster: Cluster, partition: TopicPartition, start: int, end: int
 ) -> AsyncIterator[list[tuple[BatchHeader, memoryview]]]:
-    """The batches that have offsets from `start` to before `end`, an answer of the broker at a time."""
+    """Yield the batches that have offsets from `start` to before `end`, one Fetch response at a time."""
     position = start
     patience = cluster.patience()
     while position < end:
@@ -312,7 +313,7 @@ def _sum(before: Appended | None, more: Appended) -> Appended:
 
 
 def in_turn(items: AsyncIterator[T], runner: asyncio.Runner) -> Iterator[T]:
-    """What an asynchronous iterator gives, for who has no loop."""
+    """Iterate over an asynchronous iterator from synchronous code."""
 
     async def following() -> T | None:
         return await anext(items, None)

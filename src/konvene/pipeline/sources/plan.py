@@ -28,17 +28,17 @@ from konvene.pipeline.sources.live import ranges
 __all__ = ["Files", "Live", "Place", "Slice", "Source", "Wanted"]
 
 LIVE_TASK_OFFSETS = 500_000
-"""So many offsets of a live partition are one task's."""
+"""Number of offsets of a live partition per task."""
 
 
 class Slice(NamedTuple):
-    """What a task reads: the offsets `[first, last]` of one partition."""
+    """The offsets `[first, last]` of one partition, which one task reads."""
 
     of: Partition
     first: int
     last: int
     split: Split | None = None
-    """The part of a segment; None where they are to be fetched."""
+    """The part of a segment; None if the offsets are fetched."""
     bootstrap: str = ""
 
 
@@ -51,10 +51,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which partitions and offsets are to be read."""
+    """Filter for partitions and offsets."""
 
     topics: re.Pattern[str]
-    """Names that may be."""
+    """Allowed topic names."""
     partitions: frozenset[int] | None = None
     least_offset: int = 0
     largest_offset: int = (1 << 63) - 1
@@ -83,7 +83,8 @@ class Files:
     def slices(
         self, wanted: Wanted, start: Mapping[Partition, int], end: Mapping[Partition, int]
     ) -> list[Slice]:
-        """The parts between two sets of offsets; a partition that `start` lacks begins at its first."""
+        """Return the slices between two sets of offsets; a partition missing in `start` begins at its first
+        offset."""
         made = []
         for of, parts in self._partitions(wanted).items():
             first = max(start.get(of, 0), wanted.least_offset)
@@ -96,7 +97,7 @@ class Files:
     def limited(
         self, wanted: Wanted, start: Mapping[Partition, int], target: Mapping[Partition, int], limit: Limit
     ) -> dict[Partition, int]:
-        """How far one may go from `start` towards `target`."""
+        """Return the offsets up to which a batch may read from `start` towards `target`."""
         ahead = {
             of: [
                 Part(segment.path, extent, begin, until)
@@ -122,7 +123,7 @@ class Files:
         return {of: sorted(found[of], key=lambda part: (part[1].first, part[0].path)) for of in sorted(found)}
 
     def _extent(self, segment: Segment, behind: int | None) -> Extent | None:
-        """How far a segment goes; one that has not grown is not looked at twice."""
+        """Return the extent of a segment, cached until the file grows."""
         known = self._extents.get((segment.path, segment.size, behind))
         if known is not None:
             return known
@@ -186,7 +187,7 @@ Source = Files | Live
 def cover(
     parts: Sequence[tuple[Segment, Extent]], first: int, last: int
 ) -> Iterator[tuple[Segment, Extent, int, int]]:
-    """Segments that together have the offsets `[first, last]`, each offset of one of them only."""
+    """Choose segments that together have the offsets `[first, last]`, each offset from one of them only."""
     position = first
     while position <= last:
         here = [part for part in parts if part[1].first <= position < part[1].next]

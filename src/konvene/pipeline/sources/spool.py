@@ -31,7 +31,7 @@ from konvene.log.index import OffsetIndex
 __all__ = ["SPOOLED_TOPICS", "LogWentBack", "Spool", "SpoolError", "WrongCluster"]
 
 SPOOLED_TOPICS = (*COORDINATOR_TOPICS, AUDIT_TOPIC)
-"""The logs that are read whole, where a cluster has them."""
+"""Topics whose logs are copied completely, if the cluster has them."""
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 INDEX_INTERVAL_BYTES = 4096
@@ -39,7 +39,7 @@ _SEGMENT = re.compile(r"\d{20}\.log")
 
 
 class SpoolError(Exception):
-    """The directory and the cluster do not fit together."""
+    """The directory does not match the cluster."""
 
 
 class WrongCluster(SpoolError):
@@ -47,11 +47,11 @@ class WrongCluster(SpoolError):
 
 
 class LogWentBack(SpoolError):
-    """The cluster's log ends before what was read of it, or is another one of the same name."""
+    """The cluster's log ends before the offsets already read, or is another one of the same name."""
 
 
 class Spool:
-    """Use as a context: `with Spool(path) as spool`. One process at a time has it."""
+    """A locked directory of segments; use as a context manager: `with Spool(path) as spool`."""
 
     def __init__(
         self, directory: str | Path, *, topics: Collection[str] = SPOOLED_TOPICS,
@@ -77,7 +77,7 @@ class Spool:
         self.close()
 
     def close(self) -> None:
-        """Make durable what was appended, and let another process have the directory."""
+        """Sync appended batches to disk and release the lock."""
         self.sync()
         self._open.clear()
         if self._lock is not None:
@@ -99,7 +99,7 @@ class Spool:
             )
 
     def name_topic(self, topic: str, topic_id: Uuid) -> None:
-        """Note the id of a topic. Raises `LogWentBack` where a log that was read is of another topic."""
+        """Record a topic's id. Raises `LogWentBack` if an existing log belongs to another topic id."""
         if topic_id == ZERO_UUID or self._ids.get(topic) == topic_id:
             return
         folder = self.directory / f"{topic}-0"
@@ -115,12 +115,12 @@ class Spool:
         self._ids[topic] = topic_id
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The offset behind the last batch that is here; None of a partition that has none."""
+        """Return the offset after the last stored batch; None if the partition has none."""
         segment = self._segment(partition)
         return None if segment is None else segment.next_offset
 
     def append(self, partition: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
-        """Put a batch behind the others, as it is; of a topic that is not a coordinator's its header."""
+        """Append a batch unchanged; for users' topics only its header."""
         segment = self._segment(partition)
         if segment is not None and segment.size + header.size > self.segment_bytes and segment.size:
             self.cut(partition)
@@ -132,7 +132,7 @@ class Spool:
         self._dirty.add(partition)
 
     def cut(self, partition: TopicPartition) -> None:
-        """What comes next does not follow upon what is here: it goes to a segment of its own."""
+        """Start a new segment, because the next batch does not continue the stored offsets."""
         segment = self._segment(partition)
         if segment is not None:
             segment.finish()
@@ -140,14 +140,14 @@ class Spool:
             segment.is_finished = True
 
     def drop(self, partition: TopicPartition) -> None:
-        """Forget the ends of a users' topic: it was made anew."""
+        """Delete the stored headers of a users' topic that was created again."""
         self._dirty.discard(partition)
         self._open.pop(partition, None)
         for path in sorted((self.directory / str(partition)).glob("*.log")):
             path.unlink()
 
     def sync(self) -> None:
-        """Make durable what was appended, and keep no file open."""
+        """Sync appended batches to disk and close all files."""
         for partition in sorted(self._dirty):
             self._open[partition].sync()
         self._dirty.clear()
@@ -194,7 +194,7 @@ class _Segment:
         self._count(header)
 
     def recover(self, *, whole: bool) -> bool:
-        """Find the end of the last sound batch and cut off what is behind it; False if there is none."""
+        """Truncate the file after its last valid batch; return False if it has none."""
         with self.path.open("r+b") as file:
             length = os.fstat(file.fileno()).st_size
             while self.size < length:
@@ -219,7 +219,7 @@ class _Segment:
         self.next_offset = header.next_offset
 
     def finish(self) -> None:
-        """No more is appended here: write the index, by which readers cut the segment into pieces."""
+        """Complete the segment: write its index, by which readers split it."""
         self.sync()
         self.path.with_suffix(".index").write_bytes(self._index.data)
 

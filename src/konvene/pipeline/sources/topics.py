@@ -96,7 +96,7 @@ def _in_batch(batch: memoryview, cluster: str) -> Iterator[Named]:
 
 
 def merged(names: Iterable[Named]) -> list[Named]:
-    """One row for each id that has a name."""
+    """Merge rows into one per topic id that has a name."""
     called: dict[tuple[str, str], str] = {}
     counted: dict[tuple[str, str], int] = {}
     for each in sorted(names):
@@ -107,7 +107,7 @@ def merged(names: Iterable[Named]) -> list[Named]:
 
 
 def named_table(names: Iterable[Named]) -> pa.RecordBatch:
-    """The rows as the table `topic_name`."""
+    """Return the rows as the table `topic_name`."""
     rows = list(names)
     schema = TABLES["topic_name"].schema
     columns = [pa.array([row[i] for row in rows], field.type) for i, field in enumerate(schema)]

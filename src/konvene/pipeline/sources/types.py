@@ -1,7 +1,7 @@
-"""Schemas of Arrow as Spark's, and batches in the types that Spark takes.
+"""Conversion of Arrow schemas and batches to Spark's types.
 
-Spark checks the first batch of a source against its own idea of the schema and trusts the others, so every
-batch is brought to that idea here: columns by name, plain types, and no null where there may be none.
+Spark checks the first batch of a source against its schema and trusts the others, so every batch is converted
+here: columns by name, plain types, and no nulls in required columns.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ __all__ = ["conversion", "spark_schema"]
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The same columns, as Spark names their types."""
+    """Return the schema with Spark's types."""
     return from_arrow_schema(schema)
 
 
 def conversion(wanted: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """What brings a batch to the columns and types of `wanted`, without a copy where it has them."""
+    """Return a function that converts a batch to the columns and types of `wanted`, without copying those
+    that match."""
     target = to_arrow_schema(wanted, timezone="UTC")
 
     def convert(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,1 +1,1 @@
-"""What the pipeline needs of Spark: sessions, frames and streaming sinks."""
+"""The pipeline's use of Spark: sessions, data frames and streaming sinks."""

@@ -27,12 +27,13 @@ SILVER = frozenset(table.name for table in TYPED.values())
 
 
 def frames(spark: SparkSession, warehouse: Warehouse) -> dict[str, DataFrame]:
-    """Every table, by its name; one of which the warehouse has nothing is empty."""
+    """Return a data frame for every table, by name; a table without files is empty."""
     return {name: frame(spark, warehouse, name) for name in sorted({*TABLES, *SILVER})}
 
 
 def views(spark: SparkSession, warehouse: Warehouse) -> list[str]:
-    """Every table as a temporary view: `spark.sql("select * from rebalance")`. Their names are returned."""
+    """Register every table as a temporary view and return their names: `spark.sql("select * from
+    rebalance")`."""
     made = frames(spark, warehouse)
     for name, each in made.items():
         each.createOrReplaceTempView(name)
@@ -40,7 +41,7 @@ def views(spark: SparkSession, warehouse: Warehouse) -> list[str]:
 
 
 def frame(spark: SparkSession, warehouse: Warehouse, name: str) -> DataFrame:
-    """One table. KeyError for one that there is not."""
+    """Return the data frame of one table. Raises KeyError for an unknown table."""
     from konvene.pipeline.sources.types import spark_schema
 
     schema = spark_schema(read.schema_of(name))

@@ -1,7 +1,8 @@
-"""Makes the data source `konvene-log` known to a session of Spark's.
+"""Registers the data source `konvene-log` with a Spark session.
 
-With the wheel installed Spark finds it by itself, by the package `pyspark_konvene`. `register` is for where
-that package cannot be found: executors that got konvene as an archive, or a session that had looked before.
+With the wheel installed, Spark finds the source through the package `pyspark_konvene`. Use `register` where
+that package cannot be found: executors that received konvene as an archive, or a session that was started
+before the installation.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Let `spark.read.format("konvene-log")` and `spark.readStream.format("konvene-log")` work."""
+    """Register the source, so that `spark.read.format("konvene-log")` and
+    `spark.readStream.format("konvene-log")` work."""
     from konvene.pipeline.sources.konvene_log import KonveneLog
 
     spark.dataSource.register(KonveneLog)

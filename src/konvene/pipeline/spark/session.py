@@ -1,11 +1,11 @@
-"""The one place that makes a session of Spark's: its settings are rows, and each has its reason.
+"""Builds Spark sessions for the pipeline, from a table of settings with the reason for each.
 
-Nothing of Spark is imported before `build` is called. A session belongs to its process: where there is one
-already, `build` gives that one, with those of the settings that can still be changed. Whoever has a session
-of their own needs `register` alone and none of these settings; the data source and the engine work with any.
+Nothing of Spark is imported before `build` is called. A process has one session: if it exists already,
+`build` returns it, with those settings applied that can still be changed. With a session of your own, call
+only `register`: the data source and the engine work without these settings.
 
-The driver's heap is small on purpose. Only names of files and rows about them pass the driver, however long
-the logs are.
+The driver's heap is small on purpose: only file names and rows about files pass through the driver, however
+long the logs are.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ JIT = " ".join(
         "-XX:Tier4CompileThreshold=150000",
     )
 )
-"""Of the driver's JVM: only what is called ten times as often as usual is compiled a second time, and better;
-what loops over rows still is at once. To plan small batches is to call much and to loop little: compiling all
-of that took a fifth of a core in the first minutes of a stream."""
+"""JIT option of the driver's JVM: raises the threshold of the optimising compiler tenfold, except for loops.
+Planning of small batches calls much code and loops little; compiling it all took a fifth of a core in the
+first minutes of a stream."""
 TASK_FAILURES = 4
-"""So often a task is tried; Spark's local mode would try it once."""
+"""Number of attempts per task; Spark's local mode makes only one by default."""
 
 
 class Conf(NamedTuple):
-    """A setting of Spark's."""
+    """A Spark setting and its reason."""
 
     key: str
     value: str
@@ -46,14 +46,14 @@ class Conf(NamedTuple):
 
 CONF = (
     Conf("spark.ui.enabled", "false", "No web server for a command that ends."),
-    Conf("spark.ui.showConsoleProgress", "false", "Progress is told by who asked."),
-    Conf("spark.sql.session.timeZone", "UTC", "Times are told in UTC."),
+    Conf("spark.ui.showConsoleProgress", "false", "The caller reports progress."),
+    Conf("spark.sql.session.timeZone", "UTC", "Times are shown in UTC."),
     Conf("spark.python.unix.domain.socket.enabled", "true",
-         "A task's hop to Python takes a third of the time that it takes by TCP."),
+         "Calls from a task to Python take a third of the time of TCP."),
     Conf("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH),
-         "Fewer rows cost more by the row, more rows more memory."),
-    Conf("spark.driver.memory", "512m", "What passes the driver is small, whatever the input."),
-    Conf("spark.sql.catalogImplementation", "in-memory", "No metastore, no files of one."),
+         "Smaller batches cost more per row, larger ones more memory."),
+    Conf("spark.driver.memory", "512m", "Little data passes the driver, whatever the input."),
+    Conf("spark.sql.catalogImplementation", "in-memory", "No metastore and no files of one."),
     Conf("spark.hadoop.fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs",
          "A stream's checkpoint on a local disk without a file of checksums beside each file of it; without "
          "Hadoop's native library each would start a process of its own."),
@@ -61,9 +61,9 @@ CONF = (
 
 
 def build(master: str = "local[*]", *, app_name: str = "konvene", **conf: str) -> SparkSession:
-    """A session on this machine, or on the cluster that `master` names.
+    """Return a session on this machine, or on the cluster that `master` names.
 
-    `conf` are further settings, with underscores for dots, or as they are by `**{"spark.x": ...}`. Raises
+    `conf` has further settings, with underscores for dots, or verbatim with `**{"spark.x": ...}`. Raises
     RuntimeError if Java is missing, with a message that names what to install."""
     try:
         from pyspark.errors import PySparkRuntimeError
@@ -82,7 +82,7 @@ def build(master: str = "local[*]", *, app_name: str = "konvene", **conf: str) -
 
 
 def settings(master: str = "local[*]", **conf: str) -> dict[str, str]:
-    """All settings of a session. Those that are given win over `CONF`."""
+    """Return all settings of a session. Given settings override `CONF`."""
     found = {row.key: row.value for row in CONF}
     found["spark.master"] = master = retrying(master)
     found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_quiet().as_uri()} {JIT}"
@@ -95,7 +95,7 @@ def settings(master: str = "local[*]", **conf: str) -> dict[str, str]:
 
 
 def retrying(master: str) -> str:
-    """A local master as one that tries a task again: `local[2]` as `local[2,4]`; others as they are."""
+    """Return a local master that retries tasks: `local[2]` becomes `local[2,4]`; others are unchanged."""
     match = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
     if match is None:
         return master
@@ -104,7 +104,7 @@ def retrying(master: str) -> str:
 
 
 def cores(master: str) -> int:
-    """How many tasks a local master does at a time; of a cluster this is not known here, so 1."""
+    """Return the number of slots of a local master; 1 for a cluster, whose number is not known here."""
     match = re.match(r"local\[(\*|\d+)", master)
     if match is None:
         return 1

@@ -1,19 +1,18 @@
-"""Keeps what a stream gives, each row once, in files that a crash leaves right; or all that it comes to.
+"""Streaming sinks: a stream's rows as Parquet files, exactly once, or a whole warehouse that follows logs.
 
-Spark does a micro-batch again that it does not know to be done. So each batch has a folder of its own,
-`batch=<number>`, which is written anew whenever the batch is: nothing is there twice, and with the checkpoint
-nothing is left out. The folder and the checkpoint belong together; to begin anew is to take others.
+Spark repeats a micro-batch whose completion it has not recorded. So each batch has a folder of its own,
+`batch=<number>`, which a repetition overwrites: no row is written twice, and with the checkpoint none is
+lost. The folder and the checkpoint belong together; to start over, use new ones.
 
     log = spark.readStream.format("konvene-log").option("table", "offset_commit").load("/var/kafka-logs")
     query = save(log, "commits", checkpoint="commits.checkpoint")
     spark.read.parquet("commits")
 
-`gold` keeps a whole warehouse, from bronze to gold. What a micro-batch has are not records but the parts of
-logs that are new, a row for each; tasks read them and write files, as in an ingest, and then make gold of the
-logs that grew, going on where they were (`konvene.pipeline.gold.resume`). Both steps end with a manifest,
-and what
-the warehouse has of a log stands in it. So a batch that is done again finds itself done, wholly or in part,
-and the tables are those of `ingest` and `build`: the same code makes them.
+`gold` keeps a whole warehouse up to date, from bronze to gold. Its micro-batches contain rows about the new
+parts of logs instead of records; tasks read these parts and write files, as in an ingest, and then update
+gold of the logs that grew, resuming stored state (`konvene.pipeline.gold.resume`). Both steps end with a
+manifest that records which offsets of a log the warehouse has. So a repeated batch finds itself completed,
+wholly or in part. The tables are those of `ingest` and `build`, made by the same code.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ __all__ = ["gold", "save", "step"]
 def save(
     rows: DataFrame, folder: str, *, checkpoint: str, every: str = "10 seconds", once: bool = False
 ) -> StreamingQuery:
-    """Begin to write a stream's rows to `folder` as Parquet.
+    """Start a query that writes a stream's rows to `folder` as Parquet.
 
-    `every` is the pause between batches; with `once` the query ends when all is read that was there."""
+    `every` is the interval between batches; with `once` the query ends when all available rows are read."""
 
     def write(batch: DataFrame, number: int) -> None:
         batch.write.mode("overwrite").parquet(f"{folder}/batch={number}")
@@ -61,11 +60,11 @@ def gold(
     kinds: Collection[str] = tuple(GOLD_OF),
     **options: Any,
 ) -> StreamingQuery:
-    """Begin to keep the tables of a warehouse up with logs, up to gold.
+    """Start a query that keeps a warehouse up to date with logs, up to gold.
 
-    `logs` are paths, or nothing where `options` name a live cluster (`kafka.bootstrap.servers`); other
-    options are those of the data source. `kinds`: of gold only what is made by these, such as `("groups",)`.
-    No other process may write to the warehouse meanwhile; all may read it."""
+    `logs` are paths, or None if `options` name a live cluster (`kafka.bootstrap.servers`); other options are
+    those of the data source. `kinds` limits gold to the tables of these tasks, such as `("groups",)`. No
+    other process may write to the warehouse meanwhile; any may read it."""
     paths = [logs] if isinstance(logs, str) else list(logs)
     reader = spark.readStream.format("konvene-log").option("table", "log_part").options(**options)
     if paths:
@@ -85,7 +84,7 @@ def step(
     warehouse: Warehouse, parts: list[Slice], engine: Engine, paths: list[str], cluster: str = "",
     kinds: Collection[str] = tuple(GOLD_OF),
 ) -> None:  # fmt: skip
-    """What a micro-batch of `gold` does."""
+    """Process one micro-batch of `gold`: ingest the parts and build gold."""
     take(warehouse, parts, engine, paths, cluster)
     build(warehouse, engine, kinds=kinds, goes_on=True)
 

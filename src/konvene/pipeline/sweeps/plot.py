@@ -1,4 +1,4 @@
-"""A picture of a sweep: for each metric the runs of each plan, as a box and as points. Needs matplotlib."""
+"""Plot of a sweep: for each metric the runs of each plan, as a box and as points. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from konvene.sim.runs.plot import GRID, INK, LINE, MARK, SOFT_INK, STYLE, SURFAC
 __all__ = ["plot"]
 
 WIDTH, ROW, HEAD = 9.0, 0.28, 0.75
-"""In inches: of all; of a plan in a panel; of a panel beside its plans."""
+"""Sizes in inches: the total width, a plan within a panel, and a panel without its plans."""
 
 
 def plot(file: Path, metrics: pa.Table) -> None:
-    """Draw rows of `sim_metric`. The same rows give the same picture, in SVG to the byte."""
+    """Plot rows of `sim_metric`. The same rows give a byte-identical SVG."""
     import matplotlib
     from matplotlib.figure import Figure
 

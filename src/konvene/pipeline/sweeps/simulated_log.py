@@ -50,7 +50,8 @@ def tables_of(
 def audit_rows(
     cluster: str, explained: Iterable[tuple[Rebalance, int, int]], first: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Rows of `audit_event`; `first` is the first offset of each batch, and behind the last one."""
+    """Return rows of `audit_event`; `first` has the first offset of each batch, and the end of the last
+    one."""
     return [
         {
             "cluster": cluster,

@@ -1,11 +1,12 @@
-"""Many seeds of many plans: what would happen, as distributions.
+"""Sweeps: many seeds of many simulation plans, as distributions of their metrics.
 
-A task plays some seeds of one plan and writes what came of them to files that are named by these seeds; what
-it writes depends on the plan, the seeds and the version of konvene, and on nothing else. A seed is done when
-the file of its run is there, which is written last. So a sweep that was ended goes on where it was, in tasks
-of another size if need be, and no seed counts twice.
+A task runs some seeds of one plan and writes its results to files named by these seeds. They depend only on
+the plan, the seeds and the version of konvene. A seed is complete when the file of its run exists, which is
+written last. So an interrupted sweep continues where it stopped, even with another task size, and no seed
+counts twice.
 
-The first seed of each plan is a task of its own, to see how long one takes: a task should be worth its start.
+The first seed of each plan is a task of its own, to measure how long a seed takes: a task should take much
+longer than its start.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from konvene.sim.runs.what_if import Plan, run_scene
 
 __all__ = ["Figure", "NotThisSweep", "figures", "grid", "open_sweep", "read", "sweep"]
 
-LEAST_TASK_S = 2.5
-"""A task is to last so long at least."""
-TASKS_A_SLOT = 24
-"""More than this does not spread the work any better."""
+MIN_TASK_S = 2.5
+"""Minimum duration that a task should have."""
+TASKS_PER_SLOT = 24
+"""Maximum number of tasks per slot."""
 TABLES = (SIM_REBALANCE, SIM_METRIC, SIM_RUN)
-"""In the order in which they are written."""
+"""Tables of a sweep, in the order in which they are written."""
 
 
 class NotThisSweep(ValueError):
-    """The folder holds another sweep."""
+    """The folder contains another sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Done(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A metric of a plan over its runs: values that were met (nearest rank), and their mean."""
+    """A metric of a plan over its runs: nearest-rank quantiles and the mean."""
 
     plan: str
     metric: str
@@ -80,7 +81,7 @@ class Figure(NamedTuple):
 
 
 def open_sweep(folder: Path, plans: Mapping[str, Plan]) -> None:
-    """Make the folder of a sweep, or find the one that is there. Raises NotThisSweep."""
+    """Create the folder of a sweep, or check that an existing one belongs to it. Raises NotThisSweep."""
     values: dict[str, Any] = {"version": __version__}
     values["plans"] = {title: plan.as_dict() for title, plan in plans.items()}
     file = folder / "sweep.json"
@@ -107,7 +108,7 @@ def sweep(
     slots: int,
     progress: Callable[[int], None] = lambda runs: None,
 ) -> int:
-    """Play all seeds of all plans that were not played yet; how many that were. Raises NotThisSweep."""
+    """Run all seeds of all plans that are not complete yet, and return their number. Raises NotThisSweep."""
     open_sweep(folder, plans)
     missing = {title: _missing(folder, title, seeds) for title in plans}
     progress(sum(len(seeds) - len(each) for each in missing.values()))
@@ -118,7 +119,7 @@ def sweep(
         played += done.runs
         progress(done.runs)
     all_s = sum(len(missing[title][1:]) * took_s for title, took_s in each_s.items())
-    task_s = max(LEAST_TASK_S, all_s / (slots * TASKS_A_SLOT))
+    task_s = max(MIN_TASK_S, all_s / (slots * TASKS_PER_SLOT))
     tasks = [
         Task(folder, title, plan, some[0], some[-1])
         for title, plan in plans.items()
@@ -131,13 +132,13 @@ def sweep(
 
 
 def _missing(folder: Path, title: str, seeds: range) -> list[int]:
-    """Seeds of which there is no run yet."""
+    """Return the seeds that are not complete yet."""
     there = {seed for first, last in _ranges(folder, title) for seed in range(first, last + 1)}
     return [seed for seed in seeds if seed not in there]
 
 
 def _cut(seeds: Sequence[int], most: int) -> Iterator[Sequence[int]]:
-    """Runs of seeds that follow one another, each of so many at most."""
+    """Split seeds into ranges of consecutive seeds, each of at most `most`."""
     begin = 0
     for end in range(1, len(seeds) + 1):
         if end == len(seeds) or seeds[end] != seeds[end - 1] + 1 or end - begin == most:
@@ -149,7 +150,7 @@ def _cut(seeds: Sequence[int], most: int) -> Iterator[Sequence[int]]:
 
 
 def play(task: Task) -> Done:
-    """Play the task's seeds and write what came of them."""
+    """Run the task's seeds and write their results."""
     began_s = time.perf_counter()
     rows: dict[str, list[dict[str, Any]]] = {SIM_RUN.name: [], SIM_METRIC.name: []}
     rebalances = []
@@ -229,7 +230,7 @@ def _metrics(plan: Plan, outcome: Outcome) -> Iterator[dict[str, Any]]:
 
 
 def read(folder: Path, table: Table) -> pa.Table:
-    """All rows of the sweep, by plan and seed. What has no run beside it was not written to its end."""
+    """Return all rows of a table of the sweep, by plan and seed, without those of incomplete seeds."""
     found = [table.schema.empty_table()]
     for title in json.loads((folder / "sweep.json").read_text("utf-8"))["plans"]:
         for first, last in sorted(_ranges(folder, title)):
@@ -239,14 +240,14 @@ def read(folder: Path, table: Table) -> pa.Table:
 
 
 def _ranges(folder: Path, title: str) -> Iterator[tuple[int, int]]:
-    """The seeds of each file of runs: the first and the last."""
+    """Return the first and last seed of each file of runs."""
     for file in _folder(folder, SIM_RUN, title).glob("*.parquet"):
         first, _, last = file.stem.partition("-")
         yield int(first), int(last)
 
 
 def figures(metrics: pa.Table) -> list[Figure]:
-    """Each metric of each plan, in the order of the rows."""
+    """Return the figures of each metric of each plan, in the order of the rows."""
     values: dict[tuple[str, str, str], list[float]] = {}
     for row in metrics.select(["plan", "metric", "unit", "value"]).to_pylist():
         values.setdefault((row["plan"], row["metric"], row["unit"]), []).append(row["value"])

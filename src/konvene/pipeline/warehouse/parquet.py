@@ -29,12 +29,12 @@ __all__ = ["GROUP_BYTES", "GROUP_ROWS", "VERSION", "Sink", "Written"]
 GROUP_ROWS = 50_000
 GROUP_BYTES = 32 << 20
 VERSION = 1
-"""Of what workers make of a log. What another version made is made anew, under another name."""
+"""Version of the writer. Files of another version are written again, under another name."""
 _PART = ".part"
 
 
 class Written(NamedTuple):
-    """A file that is whole."""
+    """A complete file."""
 
     name: str
     rows: int
@@ -43,7 +43,7 @@ class Written(NamedTuple):
 
 
 class _Hashing:
-    """A file to be written from its beginning to its end, whose checksum is known then."""
+    """A sequentially written file, with the checksum of its contents."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -75,7 +75,7 @@ class _Hashing:
 
 
 class Sink:
-    """One file of a table. Without rows there is none."""
+    """Writes one file of a table; without rows no file is created."""
 
     def __init__(
         self, folder: str | Path, schema: pa.Schema, rows: int | None = None, size: int | None = None
@@ -93,7 +93,7 @@ class Sink:
         return f"<{self._written + self._rows} rows for {self._folder}>"
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows. Their columns must be those of the schema, in its order."""
+        """Append rows. Their columns must be those of the schema, in its order."""
         at = 0
         while at < batch.num_rows:
             piece = batch.slice(at, self._most_rows - self._rows)
@@ -105,7 +105,7 @@ class Sink:
                 self._flush()
 
     def close(self, name_of: Callable[[str], str]) -> Written | None:
-        """Finish the file and give it the name that `name_of` makes of the beginning of its checksum."""
+        """Complete the file and rename it to what `name_of` returns for the beginning of its checksum."""
         if self._rows:
             self._flush()
         if self._file is None:
@@ -118,7 +118,7 @@ class Sink:
         return Written(name, self._written, self._file.size, sha256)
 
     def abandon(self) -> None:
-        """Leave nothing behind of a file that will not be finished."""
+        """Delete the incomplete file."""
         if self._file is not None and not self._file.closed:
             with contextlib.suppress(OSError):
                 self._writer.close()
@@ -139,7 +139,8 @@ class Sink:
 
 
 def _options(schema: pa.Schema) -> dict[str, Any]:
-    """How columns are stored: what repeats as numbers into a dictionary, ranges of what is sought by."""
+    """Return the encoding options of the columns: dictionaries for repetitive ones, statistics for those used
+    in filters."""
     plain = [f.name for f in schema if not pa.types.is_binary(f.type) and not pa.types.is_nested(f.type)]
     return {
         "compression": "zstd",
@@ -153,6 +154,6 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 
 _EACH_ITS_OWN = frozenset({"offset", "timestamp_ms", "committed_offset", "commit_timestamp"})
 _RISING = _EACH_ITS_OWN - {"timestamp_ms"}
-"""Stored as steps from one to the next: half the time and a tenth of the bytes. A log's times are the same in
-all of a batch, which the compression sees by itself."""
+"""Columns stored with delta encoding: half the time and a tenth of the bytes. The timestamps of a batch are
+equal, which compression handles by itself."""
 _NOT_SOUGHT = frozenset({"producer_epoch", "leader_epoch"})

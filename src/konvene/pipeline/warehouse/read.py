@@ -27,12 +27,12 @@ __all__ = ["VALIDITY", "batches", "key_of", "merged", "of_files", "schema_of", "
 
 ROWS = 32_768
 VALIDITY = (pa.field("valid_to_offset", pa.int64()), pa.field("valid_to_ms", pa.int64()))
-"""The columns that `validity` adds: where and when the next record of the same key came; null if none did."""
+"""Columns that `validity` adds: offset and time of the next record of the same key; null if there is none."""
 _SILVER = {silver.name: silver for silver in TYPED.values()}
 
 
 def schema_of(name: str) -> pa.Schema:
-    """The schema of a table of any layer. KeyError for one that there is not."""
+    """Return the schema of a table of any layer. Raises KeyError for an unknown table."""
     schema: pa.Schema = TABLES[name].schema if name in TABLES else _SILVER[name].schema
     return schema
 
@@ -40,7 +40,7 @@ def schema_of(name: str) -> pa.Schema:
 def table(
     warehouse: Warehouse, name: str, columns: Sequence[str] | None = None, filter: Any = None
 ) -> pa.Table:
-    """A table, whole: for those of gold, which are small."""
+    """Return a whole table; for gold tables, which are small."""
     schema = schema_of(name)
     if columns is not None:
         schema = pa.schema([schema.field(column) for column in columns])
@@ -58,11 +58,11 @@ def batches(
     cluster: str | None = None,
     family: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """A table's rows, some ten thousand at a time, in the order of logs and their offsets.
+    """Yield a table's rows, some ten thousand at a time, ordered by log and offset.
 
-    `filter` is an expression of `pyarrow.dataset`; what Parquet's statistics rule out is not read. With
-    `topic`, `partition`, `cluster` and `family` only files of these are read. KeyError for a table that there
-    is not."""
+    `filter` is an expression of `pyarrow.dataset`; row groups that Parquet's statistics exclude are not read.
+    With `topic`, `partition`, `cluster` and `family` only files of these are read. Raises KeyError for an
+    unknown table."""
     schema_of(name)
     if name == "pipeline_run":
         rows = pa.RecordBatch.from_pylist(warehouse.snapshot.runs, schema=schema_of(name))
@@ -77,7 +77,7 @@ def batches(
 def of_files(
     home: Any, files: Sequence[DataFile], columns: Sequence[str] | None = None, filter: Any = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the files of one log and table, in the order of offsets where the table has some."""
+    """Yield the rows of the files of one log and table, in offset order if the table has offsets."""
     ordered = sorted(files, key=lambda f: f.place)
     while ordered:
         together, last = [ordered.pop(0)], 0
@@ -97,7 +97,7 @@ def of_files(
 
 
 def merged(streams: Iterable[Iterator[pa.RecordBatch]], by: str = "offset") -> Iterator[pa.RecordBatch]:
-    """Several streams, each in the order of a column, as one. Of each one batch is held."""
+    """Merge streams that are sorted by a column. Holds one batch of each."""
     held = [batch for stream in streams if (batch := _next(stream)) is not None]
     while held:
         upto = min(batch.column(by)[-1].as_py() for batch, _ in held)
@@ -143,7 +143,7 @@ def _listed(columns: Sequence[str] | None) -> list[str] | None:
 
 
 def _offset_of(name: str) -> str | None:
-    """The column by which a table's rows are in the order of their log."""
+    """Return the column that sorts a table by log position."""
     names = schema_of(name).names
     return next((by for by in ("offset", "audit_offset", "base_offset") if by in names), None)
 
@@ -152,7 +152,7 @@ def _offset_of(name: str) -> str | None:
 
 
 def key_of(name: str) -> list[str]:
-    """The columns of a table of silver that make up a record's key."""
+    """Return the columns of a silver table that make up a record's key."""
     return [field.name for field in _SILVER[name].kind.key.__fields__]
 
 
@@ -164,9 +164,10 @@ def validity(
     partition: int | None = None,
     cluster: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of silver with `VALIDITY`, log by log, the newest batch of a log first (in a batch oldest first).
+    """Yield rows of silver with `VALIDITY`, log by log, the newest batch of a log first (rows within a batch
+    oldest first).
 
-    What is held is one entry for each key of a log, and its largest batch."""
+    Memory holds one entry per key of a log, and its largest batch."""
     key = key_of(name)
     shown = [f.name for f in schema_of(name)] if columns is None else list(columns)
     wanted = list(dict.fromkeys([*shown, *key, "offset", "timestamp_ms"]))
@@ -178,7 +179,7 @@ def validity(
 
 
 def _backwards(home: Any, files: list[DataFile], columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of one log's files, batches from the end to the beginning."""
+    """Yield the batches of one log's files, from the end to the beginning."""
     ordered = sorted(files, key=lambda f: f.place)
     groups: list[list[DataFile]] = []
     last = -1

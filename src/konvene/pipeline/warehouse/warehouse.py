@@ -59,10 +59,10 @@ class DataFile(NamedTuple):
 
     table: str
     path: str
-    """From the warehouse's directory."""
+    """Path relative to the warehouse's directory."""
     cluster: str
     topic: str
-    """The log that it was made from; empty where that is not one log."""
+    """Topic of the log that the file was made from; empty if it was not made from one log."""
     partition: int
     first_offset: int
     last_offset: int
@@ -70,13 +70,13 @@ class DataFile(NamedTuple):
     bytes: int
     sha256: str
     family: str = ""
-    """Of bronze's `__consumer_offsets`: `commits` (types 0 and 1) or `groups` (all others)."""
+    """For bronze files of `__consumer_offsets`: `commits` (types 0 and 1) or `groups` (all others)."""
 
     @classmethod
     def made(
         cls, table: str, folder: str, of: Partition, first: int, last: int, file: Written, family: str = ""
     ) -> DataFile:
-        """The row of a file that was just written to a folder of the warehouse."""
+        """Build the entry of a file that was just written to a folder of the warehouse."""
         where = of.cluster, of.topic, of.partition, first, last
         return cls(table, f"{folder}/{file.name}", *where, file.rows, file.bytes, file.sha256, family)
 
@@ -86,28 +86,28 @@ class DataFile(NamedTuple):
 
     @property
     def place(self) -> tuple[str, str, int, int, int, str]:
-        """By this files are in the order of logs and offsets."""
+        """Sort key that orders files by log and offset."""
         return self.cluster, self.topic, self.partition, self.first_offset, self.last_offset, self.path
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """What manifests up to `number` come to."""
+    """State of the warehouse after the manifests up to `number`."""
 
     number: int = 0
     files: dict[str, DataFile] = field(default_factory=dict)
     ledger: dict[str, Any] = field(default_factory=dict)
-    """What steps remember, by words of their own."""
+    """State that steps keep from run to run, by keys of their own."""
     runs: list[dict[str, Any]] = field(default_factory=list)
     """Rows of `pipeline_run`."""
     removed: list[str] = field(default_factory=list)
-    """Paths that the last step removed: readers may still use them."""
+    """Paths that the last step removed; readers may still use them."""
 
     def __repr__(self) -> str:
         return f"<snapshot {self.number} with {len(self.files)} files>"
 
     def apply(self, manifest: dict[str, Any]) -> None:
-        """One manifest further."""
+        """Apply the next manifest."""
         for path in manifest["removed"]:
             del self.files[path]
         for row in manifest["added"]:
@@ -119,7 +119,7 @@ class Snapshot:
 
 
 class Warehouse:
-    """A directory of tables, as it was when this was made or refreshed last."""
+    """A directory of tables, as of its creation or the last `refresh`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
@@ -133,7 +133,7 @@ class Warehouse:
     # reading --------------------------------------------------------------------------------------
 
     def refresh(self) -> Snapshot:
-        """Look at the newest manifest. `DamagedWarehouse` where one is missing or not to be read."""
+        """Load the newest manifest. Raises `DamagedWarehouse` if one is missing or unreadable."""
         for _ in range(5):
             with contextlib.suppress(FileNotFoundError):  # Folded meanwhile: look again.
                 self.snapshot = self._load()
@@ -150,7 +150,7 @@ class Warehouse:
         cluster: str | None = None,
         family: str | None = None,
     ) -> list[DataFile]:
-        """A table's files, or those of one log, in the order of logs and offsets."""
+        """Return a table's files, or those of one log, ordered by log and offset."""
         found = (
             f
             for f in self.snapshot.files.values()
@@ -163,25 +163,26 @@ class Warehouse:
         return sorted(found, key=lambda f: f.place)
 
     def tables(self) -> list[str]:
-        """Names of the tables that have files."""
+        """Return the names of the tables that have files."""
         return sorted({f.table for f in self.snapshot.files.values()})
 
     def where(self, file: DataFile) -> str:
-        """A file's path on this machine."""
+        """Return a file's path on this machine."""
         return str(self.path / file.path)
 
     # writing --------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Snapshot]:
-        """Be the one who writes: refreshed, and rid of what earlier steps left. `Conflict` if another is."""
+        """Take the write lock for the block: refresh, and delete leftovers of earlier steps. Raises
+        `Conflict` if another process has the lock."""
         self._manifests.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._manifests / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Conflict(f"{self.path}: somebody else is writing to this warehouse") from None
+                raise Conflict(f"{self.path}: another process is writing to this warehouse") from None
             snapshot = self.refresh()
             self._clean()
             yield snapshot
@@ -197,7 +198,7 @@ class Warehouse:
         ledger: dict[str, Any] | None = None,
         run: dict[str, Any] | None = None,
     ) -> int:
-        """Let a step have happened: its number. `Conflict` if another step came before it."""
+        """Commit a step and return its number. Raises `Conflict` if another step was committed first."""
         number = self.snapshot.number + 1
         new = sorted(added, key=lambda f: f.path)
         deleted = sorted({f if isinstance(f, str) else f.path for f in removed} - {f.path for f in new})
@@ -219,7 +220,7 @@ class Warehouse:
         return number
 
     def _settle(self, files: list[DataFile]) -> None:
-        """All files are there, whole, and will be after a power cut."""
+        """Check that all files exist with their size, and sync them to disk."""
         for file in files:
             try:
                 size = os.stat(self.path / file.path).st_size
@@ -297,7 +298,7 @@ class Warehouse:
         return value
 
     def _clean(self) -> None:
-        """Remove files that no manifest names, but those that the last step removed."""
+        """Delete files that no manifest names, except those that the last step removed."""
         kept = {*self.snapshot.files, *self.snapshot.removed}
         for layer in _LAYERS:
             for folder, below, names in os.walk(self.path / layer, topdown=False):
@@ -314,7 +315,7 @@ class Warehouse:
 
 
 def folder_of(layer: str, table: str, of: Partition) -> str:
-    """Where files of a table that were made from a log stand, from the warehouse's directory."""
+    """Return the folder of a table's files for a log, relative to the warehouse's directory."""
     parts = [layer, table, quote(of.cluster, safe="") if of.cluster else None]
     parts.append(f"{of.topic}-{of.partition}" if of.topic else None)
     return "/".join(part for part in parts if part is not None)
