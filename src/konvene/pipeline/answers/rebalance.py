@@ -61,7 +61,7 @@ class Rebalance:
     members: int
     joined: int
     departed: int
-    """Members that departed; the column `gone` of the table."""
+    """Number of members that departed."""
     units: int
     kept: int
     moved: int
