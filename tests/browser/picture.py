@@ -1,6 +1,6 @@
-"""Takes the picture of a report that the docs show: `python -m tests.browser.picture docs/images/report.png`.
+"""Renders the screenshot of a report for the docs: `python -m tests.browser.picture docs/images/report.png`.
 
-What is on it is the made-up day of `tests/pipeline/answers/sample.py`.
+The page shows the synthetic day of `tests/pipeline/answers/sample.py`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tests.pipeline.answers.sample import day
 from konvene.pipeline.answers.rebalance import Selection
 from konvene.pipeline.answers.report import page
 
-WIDTH, MOST_BYTES = 1120, 200_000
-PICKED = 12
-"""So many rebalances before the last one is shown as chosen."""
+WIDTH, MAX_BYTES = 1120, 200_000
+STEPS_BACK = 12
+"""Number of key presses from the last rebalance to the selected one."""
 
 
-def take(target: Path) -> None:
-    """From the head of the page to what is said of the chosen rebalance."""
+def render(target: Path) -> None:
+    """Save a screenshot from the top of the page to the details of the selected rebalance."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         path = Path(folder, "report.html")
         path.write_text(page(day(), Selection(), source="/var/kafka"), "utf-8")
@@ -31,18 +31,18 @@ def take(target: Path) -> None:
         shown = browser.new_page(viewport={"width": WIDTH, "height": 2000}, color_scheme="light")
         shown.goto(path.as_uri())
         shown.locator("#group svg").focus()
-        for _ in range(PICKED):
+        for _ in range(STEPS_BACK):
             shown.keyboard.press("ArrowLeft")
         shown.evaluate("document.activeElement.blur(), window.scrollTo(0, 0)")
-        box = shown.locator("#group .told").bounding_box()
+        box = shown.locator("#group .details").bounding_box()
         assert box is not None
         height = box["y"] + box["height"] + 20
         shown.screenshot(path=target, clip={"x": 0, "y": 0, "width": WIDTH, "height": height})
         browser.close()
     few = Image.open(target).quantize(160, dither=Image.Dither.NONE)
     few.save(target, optimize=True)
-    assert target.stat().st_size <= MOST_BYTES, target.stat().st_size
+    assert target.stat().st_size <= MAX_BYTES, target.stat().st_size
 
 
 if __name__ == "__main__":
-    take(Path(sys.argv[1]))
+    render(Path(sys.argv[1]))
