@@ -1,4 +1,5 @@
-"""Logs of `__consumer_offsets` as lists of batches, what compaction leaves of them, and what they tell."""
+"""Logs of `__consumer_offsets` as lists of batches, their compaction, and the rebalances inferred from
+them."""
 
 from __future__ import annotations
 
@@ -15,16 +16,16 @@ LOGS = Path(__file__).parents[2] / "vectors" / "logs"
 
 
 class Entry(NamedTuple):
-    """A record: `said` is a `Record`, or None for what is no record of a group."""
+    """A record with its offset; `record` is None if it is not a record of a group."""
 
     offset: int
     timestamp_ms: int
     key: Any
-    said: Any
+    record: Any
 
     @property
     def is_tombstone(self) -> bool:
-        return self.said is not None and self.said.value is None
+        return self.record is not None and self.record.value is None
 
 
 class Batch(NamedTuple):
@@ -34,11 +35,11 @@ class Batch(NamedTuple):
 
 
 def golden(name: str) -> dict[int, list[Batch]]:
-    """What Apache Kafka wrote, by partition."""
+    """Return the batches of a recorded log of Apache Kafka, by partition."""
     found: dict[int, list[Batch]] = {}
-    for place in sorted((LOGS / name).glob("__consumer_offsets-*")):
-        log = found[int(place.name.rpartition("-")[2])] = []
-        for file in sorted(place.glob("*.log")):
+    for directory in sorted((LOGS / name).glob("__consumer_offsets-*")):
+        log = found[int(directory.name.rpartition("-")[2])] = []
+        for file in sorted(directory.glob("*.log")):
             for header, batch in rb.batches(file.read_bytes()):
                 entries = tuple(
                     Entry(r.offset, r.timestamp, r.key, decode_record(r.key, r.value, GROUP_RECORDS))
@@ -51,27 +52,30 @@ def golden(name: str) -> dict[int, list[Batch]]:
 
 
 def compacted(log: Sequence[Batch], begin: int, end: int, tombstones: bool = True) -> list[Batch]:
-    """The log after its batches from `begin` to before `end` were compacted. Empty batches go."""
+    """Return the log after compaction of its batches from `begin` to before `end`; empty batches are
+    dropped."""
     last = {e.key: e.offset for batch in log[begin:end] for e in batch.entries}
-    left = []
+    remaining = []
     for batch in log[begin:end]:
-        kept = tuple(
+        entries = tuple(
             e for e in batch.entries if last[e.key] == e.offset and (tombstones or not e.is_tombstone)
         )
-        if kept:
-            left.append(batch._replace(entries=kept))
-    return [*log[:begin], *left, *log[end:]]
+        if entries:
+            remaining.append(batch._replace(entries=entries))
+    return [*log[:begin], *remaining, *log[end:]]
 
 
-def told(log: Sequence[Batch], partition: int = 0, batches: bool = True) -> list[tuple[str, RebalanceValue]]:
-    """The rows that are derived; without `batches` the reader is not told where they begin."""
+def infer_rebalances(
+    log: Sequence[Batch], partition: int = 0, batches: bool = True
+) -> list[tuple[str, RebalanceValue]]:
+    """Return the inferred rebalances; without `batches` the reader does not get the batch boundaries."""
     history = History(partition)
     rows = []
     for batch in log:
         if batches:
             history.batch(batch.base_offset, batch.last_offset, len(batch.entries))
         for entry in batch.entries:
-            found = history.take(entry.offset, entry.timestamp_ms, entry.said)
+            found = history.take(entry.offset, entry.timestamp_ms, entry.record)
             if found is not None:
                 rows.append((found.group_id, found.value))
     return rows
@@ -80,21 +84,22 @@ def told(log: Sequence[Batch], partition: int = 0, batches: bool = True) -> list
 def contradictions(
     fewer: Sequence[tuple[str, RebalanceValue]], full: Sequence[tuple[str, RebalanceValue]]
 ) -> list[str]:
-    """Rows of a compacted log that the whole log's rows contradict. To know less is no contradiction."""
+    """Return rows of a compacted log that contradict the whole log's rows. Missing details do not
+    contradict."""
     whole = {(group, row.last_offset): row for group, row in full}
     found = []
     for group, row in fewer:
-        true = whole.get((group, row.last_offset))
-        if true is None:
+        expected = whole.get((group, row.last_offset))
+        if expected is None:
             found.append(f"{group}: no such row: {row}")
             continue
-        kinds = [c for c in row.causes if c.kind != "unknown"]
-        less = row.replace(
-            causes=true.causes,
-            base_offset=true.base_offset,
-            started_ms=row.started_ms if row.started_ms >= 0 else true.started_ms,
-            moved=row.moved if row.moved else true.moved,
+        known_causes = [c for c in row.causes if c.kind != "unknown"]
+        completed = row.replace(
+            causes=expected.causes,
+            base_offset=expected.base_offset,
+            started_ms=row.started_ms if row.started_ms >= 0 else expected.started_ms,
+            moved=row.moved if row.moved else expected.moved,
         )
-        if less != true or any(c not in true.causes for c in kinds):
-            found.append(f"{group}: {row} contradicts {true}")
+        if completed != expected or any(c not in expected.causes for c in known_causes):
+            found.append(f"{group}: {row} contradicts {expected}")
     return found

@@ -1,5 +1,5 @@
-"""An application of Kafka Streams whose threads roll to the streams protocol and back, on the coordinator
-itself: its log, and what it told live."""
+"""A Kafka Streams application whose threads roll to the streams protocol and back: the coordinator's log and
+the rebalances that it reported."""
 
 from __future__ import annotations
 
@@ -20,64 +20,65 @@ MOST = 4
 
 
 @dataclass
-class Rolled(Thread):
-    """A thread of the classic protocol that takes one step at a time, and leads where it is to."""
+class RollingThread(Thread):
+    """A thread of the classic protocol that takes one step at a time, and assigns tasks if it is the
+    leader."""
 
     instance: str | None = None
     leads: tuple[str, ...] = ()
-    """The members that it is to give tasks to."""
+    """The members that it assigns tasks to as the leader."""
 
     def step(self, roll: Roll) -> None:
-        """Hear what there is to hear; then beat, join or sync."""
+        """Handle a pending response; otherwise send a heartbeat, join or sync."""
         if self.name in roll.life.waiting.values():
             return
-        answer = roll.life.answers.pop(self.name, None)
-        if answer is not None and type(answer).__name__ == "JoinGroupResponse":
-            self._enters(roll, answer)
-        elif answer is not None and type(answer).__name__ == "SyncGroupResponse":
-            self._takes(roll, answer)
+        response = roll.life.answers.pop(self.name, None)
+        if response is not None and type(response).__name__ == "JoinGroupResponse":
+            self._handle_join(roll, response)
+        elif response is not None and type(response).__name__ == "SyncGroupResponse":
+            self._handle_sync(roll, response)
         elif self.generation < 0:
-            self._joins(roll)
+            self._join(roll)
         else:
-            answer = roll.life.ask(self.name, self.beat_request(), 4)
-            error = answer if isinstance(answer, Errors) else Errors(answer.error_code)
+            response = roll.life.ask(self.name, self.beat_request(), 4)
+            error = response if isinstance(response, Errors) else Errors(response.error_code)
             if error is Errors.REBALANCE_IN_PROGRESS:
-                self._joins(roll)
+                self._join(roll)
             elif error is not Errors.NONE:
-                self._forgets()
+                self._forget()
 
-    def _joins(self, roll: Roll) -> None:
+    def _join(self, roll: Roll) -> None:
         request = self.join_request().replace(group_instance_id=self.instance)
-        answer = roll.life.ask(self.name, request, 9)
-        if answer is not None:
-            self._enters(roll, answer)
+        response = roll.life.ask(self.name, request, 9)
+        if response is not None:
+            self._handle_join(roll, response)
 
-    def _enters(self, roll: Roll, answer: Any) -> None:
-        if isinstance(answer, Errors):
-            self._forgets()
-        elif self.joined(answer):
-            self._joins(roll)
-        elif answer.error_code:
-            self._forgets()
+    def _handle_join(self, roll: Roll, response: Any) -> None:
+        if isinstance(response, Errors):
+            self._forget()
+        elif self.joined(response):
+            self._join(roll)
+        elif response.error_code:
+            self._forget()
         else:
-            self.leads = tuple(member.member_id for member in answer.members)
+            self.leads = tuple(member.member_id for member in response.members)
             request = self.sync_request().replace(assignments=self._plan())
-            given = roll.life.ask(self.name, request, 4)
-            if given is not None:
-                self._takes(roll, given)
+            response = roll.life.ask(self.name, request, 4)
+            if response is not None:
+                self._handle_sync(roll, response)
 
-    def _takes(self, roll: Roll, answer: Any) -> None:
-        error = answer if isinstance(answer, Errors) else self.synced(answer)
+    def _handle_sync(self, roll: Roll, response: Any) -> None:
+        error = response if isinstance(response, Errors) else self.synced(response)
         if error is Errors.REBALANCE_IN_PROGRESS:
-            self._joins(roll)
+            self._join(roll)
         elif error is not Errors.NONE:
-            self._forgets()
+            self._forget()
 
-    def _forgets(self) -> None:
+    def _forget(self) -> None:
         self.member_id, self.generation, self.has = "", -1, None
 
     def _plan(self) -> tuple[SyncGroupRequestAssignment, ...]:
-        """Tasks in turn, each with a copy at whoever comes next."""
+        """Return assignments that deal out the tasks in turn, each with a standby on the next member."""
         found = []
         for i, member_id in enumerate(self.leads):
             active = [p for p in range(SIZE) if p % len(self.leads) == i]
@@ -87,8 +88,8 @@ class Rolled(Thread):
                 active=tuple((("0", p), ("orders", p)) for p in active),
                 standby={("0", p): (("orders", p),) for p in copies},
             )  # fmt: skip
-            told = write_assignment([("orders", tuple(active))], b"\0\1", write_assignment_info(info))
-            found.append(SyncGroupRequestAssignment(member_id=member_id, assignment=told))
+            assignment = write_assignment([("orders", tuple(active))], b"\0\1", write_assignment_info(info))
+            found.append(SyncGroupRequestAssignment(member_id=member_id, assignment=assignment))
         return tuple(found)
 
     def leave(self, roll: Roll) -> None:
@@ -97,7 +98,7 @@ class Rolled(Thread):
 
 
 class Roll(Walk):
-    """One group. `threads` speak the classic protocol, `walkers` that of streams groups."""
+    """One group. `threads` speak the classic protocol, `walkers` the streams protocol."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -108,43 +109,43 @@ class Roll(Walk):
         )  # fmt: skip
         self.sizes = {"orders": SIZE, "sums": SIZE}
         self._topics()
-        self.threads: list[Rolled] = []
+        self.threads: list[RollingThread] = []
 
     def roll(self, steps: int) -> None:
-        self.old()
-        self.turn()
+        self.add_classic()
+        self.act_all()
         for _ in range(steps):
-            self.random.choice(WAYS)(self)
+            self.random.choice(EVENTS)(self)
             self.life.advance(self.random.choice((0, 7, 900)))
 
     @property
     def is_full(self) -> bool:
         return len(self.threads) + len(self.walkers) >= MOST
 
-    def turn(self) -> None:
-        """Everybody says what there is to say."""
+    def act_all(self) -> None:
+        """Let every member act once."""
         for thread in self.threads:
             thread.step(self)
         self.beat()
 
-    def turns(self) -> None:
+    def act_repeatedly(self) -> None:
         for _ in range(6):
-            self.turn()
+            self.act_all()
             self.life.advance(1_000)
 
-    def old(self, instance: str | None = None) -> Rolled | None:
-        """One that speaks the classic protocol."""
+    def add_classic(self, instance: str | None = None) -> RollingThread | None:
+        """Start a member of the classic protocol."""
         if self.is_full:
             return None
         self.count += 1
         if instance is None and self.random.random() < 0.5:
             instance = f"i{self.count}"
-        thread = Rolled(f"t{self.count}", instance=instance)
+        thread = RollingThread(f"t{self.count}", instance=instance)
         self.threads.append(thread)
         thread.step(self)
         return thread
 
-    def new(self, instance: str | None = None) -> Walker | None:
+    def add_streams(self, instance: str | None = None) -> Walker | None:
         if self.is_full:
             return None
         self.count += 1
@@ -156,8 +157,8 @@ class Roll(Walk):
         self._beat(walker)
         return walker
 
-    def forth(self) -> None:
-        """One is rolled; a static one takes its own place."""
+    def upgrade_one(self) -> None:
+        """Restart a member with the streams protocol; a static one replaces itself."""
         settled = [thread for thread in self.threads if thread.generation >= 0 and thread.member_id]
         if not settled:
             return
@@ -165,21 +166,21 @@ class Roll(Walk):
         if thread.instance is None:
             thread.leave(self)
         self.threads.remove(thread)
-        self.new(thread.instance)
+        self.add_streams(thread.instance)
 
-    def back(self) -> None:
+    def downgrade_one(self) -> None:
         walker = self._any()
         if walker is None or walker.epoch <= 0:
             return
         if walker.instance is None:
-            self._say(walker, -1)
+            self._heartbeat_with(walker, -1)
         elif self.random.random() < 0.5:
-            self._say(walker, -2)
+            self._heartbeat_with(walker, -2)
         self.walkers.remove(walker)
-        self.old(walker.instance)
+        self.add_classic(walker.instance)
 
     def stop(self) -> None:
-        """Who speaks the classic protocol leaves, or is silent."""
+        """Let a classic member leave, or stop without leaving."""
         if self.threads:
             thread = self.random.choice(self.threads)
             if thread.member_id and self.random.random() < 0.5:
@@ -187,8 +188,9 @@ class Roll(Walk):
             self.threads.remove(thread)
 
 
-WAYS = (
-    Roll.turns, Roll.turns, Roll.turns, Roll.turns, Roll.turn, Roll.turn, Roll.old, Roll.new, Roll.forth,
-    Roll.forth, Roll.back, Roll.back, Roll.leave, Roll.stop, Roll.report,
+EVENTS = (
+    Roll.act_repeatedly, Roll.act_repeatedly, Roll.act_repeatedly, Roll.act_repeatedly, Roll.act_all,
+    Roll.act_all, Roll.add_classic, Roll.add_streams, Roll.upgrade_one,
+    Roll.upgrade_one, Roll.downgrade_one, Roll.downgrade_one, Roll.leave, Roll.stop, Roll.report,
 )  # fmt: skip
-"""What may happen next, as often as it stands here."""
+"""The possible events, as often as they are likely."""

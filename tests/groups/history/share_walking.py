@@ -1,5 +1,5 @@
-"""Members of share groups who do what comes to their minds, on the coordinator itself: its log, and what it
-told live of each epoch. What is inferred from the one has to be the other."""
+"""Members of share groups that act at random, on the coordinator itself: its log, and the rebalances that it
+reported. The rebalances inferred from the log have to equal the reported ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NAMES = ("a", "b", "c")
 
 @dataclass(slots=True)
 class Walker:
-    """One member, as it knows itself."""
+    """One member and the state that it knows."""
 
     name: str
     group: str
@@ -50,7 +50,7 @@ class Walker:
 
 
 class ShareWalk:
-    """Some groups, members of them, and what is written down."""
+    """Some groups with their members, and the coordinator's log."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -62,7 +62,7 @@ class ShareWalk:
         self.sizes = {"a": 2, "b": 3}
         self.made = 0
         self.topics = Topics(())
-        self._know_topics()
+        self._update_topics()
         self.runtime = GroupRuntime(
             self.event_queue,
             lambda: config,
@@ -74,10 +74,10 @@ class ShareWalk:
         self.walkers: list[Walker] = []
         self.count = 0
 
-    # --- what is left of it ---
+    # --- results ---
 
     @property
-    def told(self) -> list[tuple[str, RebalanceValue]]:
+    def reported(self) -> list[tuple[str, RebalanceValue]]:
         return [(each.rebalance.group_id, each.rebalance.value) for each in self.explained]
 
     @property
@@ -86,7 +86,7 @@ class ShareWalk:
 
     @property
     def first(self) -> list[int]:
-        """The first offset of each batch, and behind the last one."""
+        """Return the first offset of each batch, and the end offset."""
         return [0, *accumulate(batch.size for batch in self.batches)]
 
     @property
@@ -111,26 +111,26 @@ class ShareWalk:
     # --- what members do ---
 
     def _ask(self, name: str, request: Any, version: int = 1) -> Any:
-        heard: list[Any] = []
+        responses: list[Any] = []
         self.runtime.ask(
-            request, RequestContext(version, f"client {name}", "/127.0.0.1", ("",)), heard.append
+            request, RequestContext(version, f"client {name}", "/127.0.0.1", ("",)), responses.append
         )
         self.runtime.audit()
-        return heard[0] if heard else None
+        return responses[0] if responses else None
 
-    def _say(self, walker: Walker, epoch: int, **more: Any) -> None:
+    def _heartbeat_with(self, walker: Walker, epoch: int, **more: Any) -> None:
         request = ShareGroupHeartbeatRequest(
             group_id=walker.group, member_id=walker.name, member_epoch=epoch, **more
         )
-        answer = self._ask(walker.name, request)
+        response = self._ask(walker.name, request)
         if epoch >= 0:
-            walker.epoch = answer.member_epoch if answer.error_code == Errors.NONE else 0
+            walker.epoch = response.member_epoch if response.error_code == Errors.NONE else 0
 
     def _beat(self, walker: Walker) -> None:
         if walker.epoch <= 0:
-            self._say(walker, 0, subscribed_topic_names=walker.topics)
+            self._heartbeat_with(walker, 0, subscribed_topic_names=walker.topics)
         else:
-            self._say(walker, walker.epoch)
+            self._heartbeat_with(walker, walker.epoch)
 
     def _any(self) -> Walker | None:
         return self.random.choice(self.walkers) if self.walkers else None
@@ -147,79 +147,79 @@ class ShareWalk:
         self._beat(walker)
 
     def beat(self) -> None:
-        """All of them, each in its turn."""
+        """Let every member heartbeat in turn."""
         for walker in self.walkers:
             self._beat(walker)
 
     def leave(self) -> None:
         if walker := self._any():
-            self._say(walker, -1)
+            self._heartbeat_with(walker, -1)
             self.walkers.remove(walker)
 
     def die(self) -> None:
-        """Nobody hears of it again; the others are heard of until its time is over."""
+        """Stop a member without leaving; the others heartbeat until its session expires."""
         if walker := self._any():
             self.walkers.remove(walker)
             for _ in range(10):
                 self.event_queue.run_until(self.event_queue.now_ms + OFTEN_ENOUGH_MS)
                 self.beat()
 
-    def read_others(self) -> None:
+    def change_subscription(self) -> None:
         if (walker := self._any()) and walker.epoch > 0:
             walker.topics = self._some()
-            self._say(walker, walker.epoch, subscribed_topic_names=walker.topics)
+            self._heartbeat_with(walker, walker.epoch, subscribed_topic_names=walker.topics)
 
-    def move_house(self) -> None:
-        """It says otherwise of itself: no epoch moves for that."""
+    def change_rack(self) -> None:
+        """Change a member's rack, which bumps no epoch."""
         if (walker := self._any()) and walker.epoch > 0:
-            self._say(walker, walker.epoch, rack_id=self.random.choice(("x", "y")))
+            self._heartbeat_with(walker, walker.epoch, rack_id=self.random.choice(("x", "y")))
 
-    # --- what happens around them ---
+    # --- topics and administrators ---
 
-    def _know_topics(self) -> None:
+    def _update_topics(self) -> None:
         known = [Topic(name, Uuid(name.encode().ljust(16, b"-")), size) for name, size in self.sizes.items()]
         self.topics = Topics(known, self.topics.version + 1)
 
     def grow(self) -> None:
         if self.sizes:
             self.sizes[self.random.choice(sorted(self.sizes))] += 1
-            self._know_topics()
+            self._update_topics()
 
     def make(self) -> None:
         self.sizes.setdefault(self.random.choice(NAMES), 2)
-        self._know_topics()
+        self._update_topics()
 
     def delete(self) -> None:
         name = self.random.choice(NAMES)
         if name in self.sizes:
-            gone = self.topics.by_name[name].id
+            topic_id = self.topics.by_name[name].id
             del self.sizes[name]
-            self._know_topics()
-            self.runtime.inform(DeletedTopics(frozenset({gone})))
+            self._update_topics()
+            self.runtime.inform(DeletedTopics(frozenset({topic_id})))
 
-    def begin(self) -> None:
-        """The share coordinator answers, and not always well."""
+    def complete_initialization(self) -> None:
+        """Let the share coordinator respond, sometimes with a failure."""
         pending, self.pending = self.pending, []
-        for wanted in pending:
-            keys = tuple(request.key for request in wanted.requests)
+        for initialization in pending:
+            keys = tuple(request.key for request in initialization.requests)
             if self.random.random() < 0.8:
-                self.runtime.inform(StateInitialized(wanted.group_id, keys))
+                self.runtime.inform(StateInitialized(initialization.group_id, keys))
             else:
-                self.runtime.inform(StateInitialized(wanted.group_id, (), keys))
+                self.runtime.inform(StateInitialized(initialization.group_id, (), keys))
 
     def alter(self) -> None:
-        """Somebody sets the offsets of a group anew, which is refused if it has members."""
+        """Alter a group's offsets, which is refused if it has members."""
         topic = AlterShareGroupOffsetsRequestTopic(
             topic_name=self.random.choice(NAMES),
             partitions=(AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0),),
         )
         request = AlterShareGroupOffsetsRequest(group_id=self.random.choice(("g0", "g1")), topics=(topic,))
-        answer = self._ask("admin", request, 0)
-        if isinstance(answer, OffsetsToAlter) and answer.requests:
-            self.pending.append(StateToInitialize(request.group_id, answer.requests))
+        response = self._ask("admin", request, 0)
+        if isinstance(response, OffsetsToAlter) and response.requests:
+            self.pending.append(StateToInitialize(request.group_id, response.requests))
 
     def remove(self) -> None:
-        """A group is deleted, if it is empty."""
+        """Delete a group, if it is empty."""
         self._ask("admin", DeleteGroupsRequest(groups_names=(self.random.choice(("g0", "g1")),)), 2)
 
     def _perform(self, effect: Effect) -> None:
@@ -229,8 +229,9 @@ class ShareWalk:
 
 STEPS = (
     ShareWalk.join, ShareWalk.join, ShareWalk.join, ShareWalk.beat, ShareWalk.beat, ShareWalk.beat,
-    ShareWalk.beat, ShareWalk.begin, ShareWalk.begin, ShareWalk.begin, ShareWalk.leave, ShareWalk.leave,
-    ShareWalk.die, ShareWalk.read_others, ShareWalk.move_house, ShareWalk.grow, ShareWalk.make,
+    ShareWalk.beat, ShareWalk.complete_initialization, ShareWalk.complete_initialization,
+    ShareWalk.complete_initialization, ShareWalk.leave, ShareWalk.leave,
+    ShareWalk.die, ShareWalk.change_subscription, ShareWalk.change_rack, ShareWalk.grow, ShareWalk.make,
     ShareWalk.delete, ShareWalk.alter, ShareWalk.remove,
 )  # fmt: skip
-"""What may happen next, as often as it stands here."""
+"""The possible events, as often as they are likely."""

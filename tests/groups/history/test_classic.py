@@ -1,7 +1,7 @@
-"""What can be said of a rebalance from two records of a classic group.
+"""Causes of rebalances inferred from two records of a classic group.
 
-`vectors/history` is a log that Apache Kafka wrote (its GROUP_METADATA records) and the broker's own account
-of why each rebalance began.
+`vectors/history` is a log that Apache Kafka wrote (its GROUP_METADATA records) and the broker's own report of
+the cause of each rebalance.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ def lines(name: str) -> list[Any]:
         return [json.loads(line) for line in file]
 
 
-def told(previous: GroupMetadataValue | None, current: GroupMetadataValue | None) -> RebalanceValue | None:
+def infer_row(
+    previous: GroupMetadataValue | None, current: GroupMetadataValue | None
+) -> RebalanceValue | None:
     return infer(previous, current, group="g", timestamp_ms=5_000, partition=3, offset=42)
 
 
-def kinds(previous: GroupMetadataValue | None, current: GroupMetadataValue) -> list[str]:
-    row = told(previous, current)
+def inferred_causes(previous: GroupMetadataValue | None, current: GroupMetadataValue) -> list[str]:
+    row = infer_row(previous, current)
     assert row is not None
     return [f"{c.kind} {c.member_id or c.topic or ''}".rstrip() for c in row.causes]
 
@@ -67,14 +69,14 @@ def group(generation: int, *members: MemberMetadata, at_ms: int = 4_000) -> Grou
     )  # fmt: skip
 
 
-def test_kafkas_log_is_explained_as_kafka_itself_explained_it() -> None:
-    """For every generation: the same cause and member; how a member went, only Kafka knows."""
-    stated: dict[tuple[str, int], tuple[str, str]] = {}
+def test_inferred_causes_of_kafkas_log_are_those_that_kafka_reported() -> None:
+    """For every generation: the same cause and member; whether a member left or expired is not in the log."""
+    expected: dict[tuple[str, int], tuple[str, str]] = {}
     for line in lines("classic-causes"):
         if line["event"] == "rebalance-starts":
             cause = line["cause"]
             kind = "member-gone" if cause in ("member-left", "session-expired") else cause
-            stated.setdefault((line["group"], line["generation"] + 1), (kind, line["member"]))
+            expected.setdefault((line["group"], line["generation"] + 1), (kind, line["member"]))
     previous: dict[str, GroupMetadataValue | None] = {}
     explained: dict[tuple[str, int], list[tuple[str, str | None]]] = {}
     for line in lines("classic-group-records"):
@@ -91,12 +93,12 @@ def test_kafkas_log_is_explained_as_kafka_itself_explained_it() -> None:
         if row is not None:
             explained[name, row.epoch] = [(c.kind, c.member_id) for c in row.causes]
         previous[name] = current
-    assert explained.keys() == stated.keys()
-    for key, (kind, who) in stated.items():
+    assert explained.keys() == expected.keys()
+    for key, (kind, member_id) in expected.items():
         if kind == "topic-metadata-changed":  # Ours names the topic, Kafka's the member that saw it.
             assert [k for k, _ in explained[key]] == [kind]
         else:
-            assert (kind, who) in explained[key], key
+            assert (kind, member_id) in explained[key], key
 
 
 @pytest.mark.parametrize(
@@ -130,10 +132,10 @@ def test_kafkas_log_is_explained_as_kafka_itself_explained_it() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_two_records_tell(
+def test_causes_inferred_from_two_records(
     previous: GroupMetadataValue | None, current: GroupMetadataValue, expected: list[str]
 ) -> None:
-    assert kinds(previous, current) == expected
+    assert inferred_causes(previous, current) == expected
 
 
 @pytest.mark.parametrize(
@@ -149,11 +151,11 @@ def test_what_two_records_tell(
 def test_no_new_generation_is_no_rebalance(
     previous: GroupMetadataValue | None, current: GroupMetadataValue | None
 ) -> None:
-    assert told(previous, current) is None
+    assert infer_row(previous, current) is None
 
 
-def test_a_row_says_where_it_is_from_and_what_came_out() -> None:
-    row = told(group(1, member("a")), group(2, member("b", instance="i"), member("a")))
+def test_an_inferred_row_has_its_position_and_result() -> None:
+    row = infer_row(group(1, member("a")), group(2, member("b", instance="i"), member("a")))
     assert row == RebalanceValue(
         group_type="classic", epoch=2, state="Stable", joined_ms=4_000, ended_ms=5_000, partition=3,
         base_offset=42, last_offset=42, inferred=True, protocol="range", leader="b",
@@ -172,15 +174,15 @@ def test_a_row_says_where_it_is_from_and_what_came_out() -> None:
     )  # fmt: skip
 
 
-def test_a_clock_that_runs_backwards_gives_no_time() -> None:
-    row = told(None, group(1, member("a"), at_ms=9_000))
+def test_a_clock_that_runs_backwards_yields_no_duration() -> None:
+    row = infer_row(None, group(1, member("a"), at_ms=9_000))
     assert row is not None and row.joined_ms == -1
 
 
 @pytest.mark.parametrize("junk", [b"", b"\x00", b"\x00\x03\xff\xff\xff\xff", b"\xff" * 9])
-def test_members_own_bytes_may_be_anything(junk: bytes) -> None:
+def test_members_metadata_may_be_arbitrary_bytes(junk: bytes) -> None:
     odd = member("a").replace(subscription=junk, assignment=junk)
-    assert kinds(group(1, odd), group(2, odd)) == ["unknown"]
-    assert kinds(group(1, odd), group(2, odd.replace(subscription=junk + b"!"))) == [
+    assert inferred_causes(group(1, odd), group(2, odd)) == ["unknown"]
+    assert inferred_causes(group(1, odd), group(2, odd.replace(subscription=junk + b"!"))) == [
         "member-metadata-changed a"
     ]

@@ -1,4 +1,4 @@
-"""Rows of the audit in words."""
+"""Sentences that describe rows of the audit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROW = RebalanceValue(
 )  # fmt: skip
 
 
-def test_a_sentence_per_cause_and_one_for_who_was_waited_for() -> None:
+def test_a_sentence_per_cause_and_one_for_the_slowest_member() -> None:
     assert sentences(ROW) == [
         "member-joined: billing-3 (client bob at /127.0.0.1) joined; "
         "reason: rebalance failed due to UnknownMemberIdException",
@@ -74,7 +74,7 @@ def test_tasks_that_moved_are_counted_by_role() -> None:
     assert sentences(classic)[1] == "rebalance-timeout: n did not rejoin within its rebalance timeout"
 
 
-def test_what_the_coordinator_adds_to_a_cause_is_not_taken_for_a_clients_words() -> None:
+def test_the_coordinators_details_of_a_cause_are_no_client_reason() -> None:
     caught_up = Cause(kind="warmup-caught-up", member_id="m", reason="1_0")
     row = RebalanceValue(
         group_type="streams", state="Assigning",
@@ -94,7 +94,7 @@ def test_what_the_coordinator_adds_to_a_cause_is_not_taken_for_a_clients_words()
 @pytest.mark.parametrize(
     "ms, text", [(0, "0 ms"), (999, "999 ms"), (1_000, "1.0 s"), (59_999, "60.0 s"), (123_400, "2 min 3 s")]
 )
-def test_durations_are_for_people(ms: int, text: str) -> None:
+def test_durations_are_readable(ms: int, text: str) -> None:
     assert duration(ms) == text
 
 
@@ -105,7 +105,7 @@ def member(name: str, joined_ms: int) -> RebalancedMember:
 JOINED = Cause(kind="member-joined", member_id="m", client_id="c-m", client_host="/h")
 
 
-def test_an_epoch_that_is_raised_takes_no_time() -> None:
+def test_an_epoch_bump_has_no_duration() -> None:
     row = RebalanceValue(
         group_type="consumer", epoch=4, state="Assigning", started_ms=9, ended_ms=9, causes=(JOINED,)
     )
@@ -113,8 +113,8 @@ def test_an_epoch_that_is_raised_takes_no_time() -> None:
     assert headline(row.replace(state="Empty")) == "epoch 4 is Empty"
 
 
-def test_who_came_last_to_its_assignment_is_named_be_it_new_or_not() -> None:
-    """Late is counted from when the assignment was made; without that time nobody is called late."""
+def test_the_last_converged_member_is_listed() -> None:
+    """Lateness counts from the new assignment; without its time no member is called slow."""
     row = RebalanceValue(
         group_type="consumer", epoch=4, state="Stable", started_ms=1_000, joined_ms=3_000, ended_ms=7_100,
         causes=(JOINED,), members=(member("a", 3_000), member("m", 7_100)), members_left_out=2,

@@ -1,44 +1,44 @@
-"""Rows of streams groups: what is inferred from a coordinator's log is what that coordinator told live."""
+"""Rebalances of streams groups inferred from a coordinator's log are those that the coordinator reported."""
 
 from __future__ import annotations
 
 from random import Random
 
 import pytest
-from tests.groups.history.logs import compacted, contradictions, told
-from tests.groups.history.walking import STATELESS, SUMS, Walk, Walker, offset, plain
+from tests.groups.history.logs import compacted, contradictions, infer_rebalances
+from tests.groups.history.walking import STATELESS, SUMS, Walk, Walker, comparable, offset
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_log_tells_what_was_told_live(seed: int) -> None:
-    """Each row, in order: why, when, who came when, and how many tasks moved."""
+def test_inferred_rebalances_are_the_reported_ones(seed: int) -> None:
+    """Each row, in order: causes, times, members, and the number of moved tasks."""
     walk = Walk(seed)
     walk.walk(60)
-    assert plain(told(walk.log)) == plain(walk.told)
+    assert comparable(infer_rebalances(walk.log)) == comparable(walk.reported)
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_no_compaction_makes_it_tell_otherwise(seed: int) -> None:
-    """Prefixes with their tombstones and without, and windows in the middle."""
+def test_compacted_logs_do_not_contradict_the_whole_log(seed: int) -> None:
+    """Prefixes with and without their tombstones, and windows in the middle."""
     walk, random = Walk(seed), Random(seed)
     walk.walk(60)
-    log, full = walk.log, told(walk.log)
+    log, full = walk.log, infer_rebalances(walk.log)
     for end in range(1, len(log) + 1, 3):
-        assert contradictions(told(compacted(log, 0, end)), full) == []
-        assert contradictions(told(compacted(log, 0, end, tombstones=False)), full) == []
+        assert contradictions(infer_rebalances(compacted(log, 0, end)), full) == []
+        assert contradictions(infer_rebalances(compacted(log, 0, end, tombstones=False)), full) == []
         begin = random.randrange(end)
-        assert contradictions(told(compacted(log, begin, end)), full) == []
+        assert contradictions(infer_rebalances(compacted(log, begin, end)), full) == []
 
 
-def test_who_caught_up_with_what_is_told_where_it_can_only_be_that() -> None:
-    """Of a topology that took another's place it is told what is different."""
+def test_the_caught_up_task_is_listed_if_it_is_unambiguous() -> None:
+    """For an updated topology the changes are listed."""
     walk = Walk(0)
     walk.life.set_config(("konvene.streams.mode", "kip"), ("group.streams.num.warmup.replicas", "1"))
     walk.sizes = {"orders": 2, "sums": 2}
     walk._topics()
     ann, bob = (Walker(name, "g", SUMS, process=name, member_id=f"{name}-1") for name in ("ann", "bob"))
     walk.walkers = [ann, bob]
-    walk._say(ann, 0, **walk.introduction(ann))
+    walk._heartbeat_with(ann, 0, **walk.introduction(ann))
     walk.life.advance(5_000)
     for _ in range(3):
         walk.beat()
@@ -46,15 +46,20 @@ def test_who_caught_up_with_what_is_told_where_it_can_only_be_that() -> None:
     (warming,) = [each for each in bob.owned["warmup_tasks"] if each.partitions]
     task = warming.subtopology_id, warming.partitions[0]
     for at in (0, 50_000):
-        walk._say(bob, bob.epoch, **bob.owned, task_offsets=(offset(*task, at),),
+        walk._heartbeat_with(bob, bob.epoch, **bob.owned, task_offsets=(offset(*task, at),),
                   task_end_offsets=(offset(*task, 50_000),))  # fmt: skip
         walk.life.advance(2_000)
     bob.topology, bob.topology_epoch, bob.epoch = STATELESS, 1, 0
     walk._beat(bob)
-    causes = [(row.epoch, c) for _, row in told(walk.log) if row.state == "Assigning" for c in row.causes]
+    causes = [
+        (row.epoch, c)
+        for _, row in infer_rebalances(walk.log)
+        if row.state == "Assigning"
+        for c in row.causes
+    ]
     caught_up, updated = (c for _, c in causes if c.kind in ("warmup-caught-up", "topology-updated"))
     assert (caught_up.member_id, caught_up.reason) == ("bob-1", f"{task[0]}_{task[1]}")
     assert (updated.member_id, updated.reason) == (
         "bob-1", "epoch 0 to 1: subtopology 0 - changelog sums",
     )  # fmt: skip
-    assert plain(told(walk.log)) == plain(walk.told)
+    assert comparable(infer_rebalances(walk.log)) == comparable(walk.reported)

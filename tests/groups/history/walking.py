@@ -1,5 +1,5 @@
-"""Members of streams groups who do what comes to their minds, on the coordinator itself: its log, and what it
-told live of each rebalance. What is inferred from the one has to be the other."""
+"""Members of streams groups that act at random, on the coordinator itself: its log, and the rebalances that
+it reported. The rebalances inferred from the log have to equal the reported ones."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from konvene.sim.transcript.streams_commands import topology_of
 from konvene.sim.world.event import Event
 
 STATELESS, COUNTS = "0:orders", "0:orders>words|1:<words/4!counts"
-"""The second one needs topics that somebody has to make."""
+"""The second topology needs internal topics."""
 SUMS = "0:orders!sums"
 NEXT = {STATELESS: SUMS, SUMS: STATELESS, COUNTS: "0:orders>words|1:<words/4"}
-"""What applications are changed to."""
+"""The next topology of each topology."""
 
 OFTEN_ENOUGH_MS = 5_000
 BEHIND = (0, 20_000, 45_000)
-"""How far copies of a task may be, of 50,000."""
-GONE = ("member-left", "session-expired", "rebalance-timeout", "removed-by-admin")
+"""Possible lags of a task's copies, of 50,000 records."""
+DEPARTURES = ("member-left", "session-expired", "rebalance-timeout", "removed-by-admin")
 
 
 @dataclass(slots=True)
 class Walker:
-    """One member, as it knows itself."""
+    """One member and the state that it knows."""
 
     name: str
     group: str
@@ -45,11 +45,11 @@ class Walker:
     epoch: int = 0
     owned: dict[str, Any] = field(default_factory=dict)
     is_stubborn: bool = False
-    """Whether it keeps what it is to give up."""
+    """Whether it keeps tasks that it has to revoke."""
 
 
 class Walk:
-    """Some groups, members of them, and what is written down."""
+    """Some groups with their members, and the coordinator's log."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -70,8 +70,8 @@ class Walk:
         self.count = 0
 
     @property
-    def told(self) -> list[tuple[str, RebalanceValue]]:
-        return [(told.group_id, told.value) for told in self.life.why]
+    def reported(self) -> list[tuple[str, RebalanceValue]]:
+        return [(rebalance.group_id, rebalance.value) for rebalance in self.life.why]
 
     def walk(self, steps: int) -> None:
         for _ in range(steps):
@@ -79,7 +79,7 @@ class Walk:
             self.life.advance(self.random.choice((0, 7, 900)))
 
     def _watch(self, event: Event) -> None:
-        """A batch was appended."""
+        """Record an appended batch."""
         if event.batch is None:
             return
         now, first = self.life.now_ms, self.offset
@@ -93,31 +93,31 @@ class Walk:
 
     # --- what members do ---
 
-    def _say(self, walker: Walker, epoch: int, **more: Any) -> Any:
+    def _heartbeat_with(self, walker: Walker, epoch: int, **more: Any) -> Any:
         request = StreamsGroupHeartbeatRequest(
             group_id=walker.group, member_id=walker.member_id, member_epoch=epoch,
             instance_id=walker.instance, **more,
         )  # fmt: skip
-        answer: Any = self.life.ask(walker.name, request, 1)
-        if answer is None or epoch < 0:
-            return answer
-        if answer.error_code:
+        response: Any = self.life.ask(walker.name, request, 1)
+        if response is None or epoch < 0:
+            return response
+        if response.error_code:
             walker.epoch, walker.owned = 0, {}
-            return answer
-        walker.epoch = answer.member_epoch
+            return response
+        walker.epoch = response.member_epoch
         for role in ("active_tasks", "standby_tasks", "warmup_tasks"):
-            if getattr(answer, role) is not None and not walker.is_stubborn:
-                walker.owned[role] = getattr(answer, role)
-        return answer
+            if getattr(response, role) is not None and not walker.is_stubborn:
+                walker.owned[role] = getattr(response, role)
+        return response
 
     def _beat(self, walker: Walker) -> None:
         if walker.epoch <= 0:
-            self._say(walker, 0, **self.introduction(walker))
+            self._heartbeat_with(walker, 0, **self.introduction(walker))
         else:
-            self._say(walker, walker.epoch, **walker.owned)
+            self._heartbeat_with(walker, walker.epoch, **walker.owned)
 
     def introduction(self, walker: Walker) -> dict[str, Any]:
-        """What who joins says."""
+        """Return the fields of a joining member's heartbeat."""
         walker.owned = {"active_tasks": (), "standby_tasks": (), "warmup_tasks": ()}
         return walker.owned | {
             "rebalance_timeout_ms": 20_000, "process_id": walker.process, "rack_id": walker.rack,
@@ -141,17 +141,17 @@ class Walk:
         self._beat(walker)
 
     def beat(self) -> None:
-        """All of them, each in its turn."""
+        """Let every member heartbeat in turn."""
         for walker in self.walkers:
             self._beat(walker)
 
     def leave(self) -> None:
         if walker := self._any():
-            self._say(walker, -1)
+            self._heartbeat_with(walker, -1)
             self.walkers.remove(walker)
 
     def die(self) -> None:
-        """Nobody hears of it again; the others are heard of until its time is over."""
+        """Stop a member without leaving; the others heartbeat until its session expires."""
         if walker := self._any():
             self.walkers.remove(walker)
             for _ in range(10):
@@ -159,7 +159,7 @@ class Walk:
                 self.beat()
 
     def resist(self) -> None:
-        """One keeps what it has, perhaps for so long that it is given up."""
+        """Let a member keep revoked tasks, perhaps until its rebalance timeout."""
         if walker := self._any():
             walker.is_stubborn = True
             for _ in range(self.random.choice((1, 6))):
@@ -168,11 +168,12 @@ class Walk:
             walker.is_stubborn, walker.owned = False, {}
 
     def away(self) -> None:
-        """A static member leaves for a while, and comes back under another id, perhaps on another machine."""
+        """Let a static member leave temporarily and come back under another member id, perhaps on another
+        process."""
         walker = self._any()
         if walker is None or walker.instance is None or walker.epoch <= 0:
             return
-        self._say(walker, -2)
+        self._heartbeat_with(walker, -2)
         if self.random.random() < 0.5:
             self.beat_others(walker)
         walker.member_id, walker.epoch = self.life.own_id(walker.name), 0
@@ -180,36 +181,36 @@ class Walk:
             walker.process += "'"
         self._beat(walker)
 
-    def beat_others(self, but: Walker) -> None:
+    def beat_others(self, excluded: Walker) -> None:
         for walker in self.walkers:
-            if walker is not but:
+            if walker is not excluded:
                 self._beat(walker)
 
-    def move_house(self) -> None:
-        """It says otherwise of itself, and of its instance id nothing."""
+    def change_rack(self) -> None:
+        """Change a member's rack and tags."""
         if walker := self._any():
             walker.rack = self.random.choice(("a", "b"))
             walker.tags = (KeyValue(key="zone", value=self.random.choice("xy")),)
             if walker.epoch > 0:
-                self._say(walker, walker.epoch, rack_id=walker.rack, client_tags=walker.tags)
+                self._heartbeat_with(walker, walker.epoch, rack_id=walker.rack, client_tags=walker.tags)
 
     def report(self) -> None:
-        """All say how far what they have is; what warms up may have caught up."""
+        """Let all members report offsets; warm-ups may have caught up."""
         for walker in self.walkers:
             if walker.epoch <= 0:
                 continue
-            told = [
+            tasks = [
                 (each.subtopology_id, p) for role in walker.owned for each in walker.owned[role]
                 for p in each.partitions
             ]  # fmt: skip
-            self._say(
+            self._heartbeat_with(
                 walker, walker.epoch, **walker.owned,
-                task_offsets=tuple(offset(*task, self.random.choice(BEHIND)) for task in told),
-                task_end_offsets=tuple(offset(*task, 50_000) for task in told),
+                task_offsets=tuple(offset(*task, self.random.choice(BEHIND)) for task in tasks),
+                task_end_offsets=tuple(offset(*task, 50_000) for task in tasks),
             )  # fmt: skip
 
     def update(self) -> None:
-        """One comes with the application's next topology, and whoever comes after it with the same one."""
+        """Give one member the application's next topology; later updates use the same one."""
         walker = self._any()
         if walker is None or self.life.settings["konvene.streams.mode"] != "kip":
             return
@@ -220,14 +221,14 @@ class Walk:
         walker.epoch = 0
         self._beat(walker)
 
-    # --- what happens around them ---
+    # --- topics and settings ---
 
     def grow(self) -> None:
         self.sizes["orders"] = self.sizes.get("orders", 2) + 1
         self._topics()
 
     def make(self) -> None:
-        """The topics that the second group needs, as it needs them, or not."""
+        """Create the topics that the second group needs, sometimes with a wrong partition count."""
         self.sizes |= {"words": 4, "counts": self.random.choice((4, 4, 4, 3)), "orders": 4, "sums": 4}
         self._topics()
 
@@ -241,31 +242,33 @@ class Walk:
 
 STEPS = (
     Walk.join, Walk.join, Walk.join, Walk.beat, Walk.beat, Walk.beat, Walk.beat, Walk.beat, Walk.beat,
-    Walk.leave, Walk.die, Walk.resist, Walk.away, Walk.move_house, Walk.grow, Walk.make, Walk.make,
+    Walk.leave, Walk.die, Walk.resist, Walk.away, Walk.change_rack, Walk.grow, Walk.make, Walk.make,
     Walk.delete, Walk.set_standbys, Walk.report, Walk.report, Walk.report, Walk.report, Walk.update,
 )  # fmt: skip
-"""What may happen next, as often as it stands here."""
+"""The possible events, as often as they are likely."""
 
 
 def offset(subtopology: str, partition: int, at: int) -> TaskOffset:
     return TaskOffset(subtopology_id=subtopology, partition=partition, offset=at)
 
 
-def plain(told: list[tuple[str, RebalanceValue]]) -> list[Any]:
-    """What a row says, but for what a log does not: how a member went, the assignor, where it stands, and who
-    of several has caught up with a task."""
+def comparable(rows: list[tuple[str, RebalanceValue]]) -> list[Any]:
+    """Return the comparable part of rows: without details that a log lacks (how a member left, the assignor,
+    its position), and which of several members caught up with a task."""
     found = []
-    for group, row in told:
-        why = [
+    for group, row in rows:
+        causes = [
             (c.kind, None, None, c.at_ms)
             if c.kind == "warmup-caught-up"
-            else ("member-gone" if c.kind in GONE else c.kind, c.member_id, c.client_id, c.at_ms)
+            else ("member-gone" if c.kind in DEPARTURES else c.kind, c.member_id, c.client_id, c.at_ms)
             for c in row.causes
         ]
-        why = list(dict.fromkeys(why)) if all(kind == "warmup-caught-up" for kind, *_ in why) else why
+        causes = (
+            list(dict.fromkeys(causes)) if all(kind == "warmup-caught-up" for kind, *_ in causes) else causes
+        )
         members = sorted((m.member_id, m.instance_id, m.joined_ms) for m in row.members)
         found.append(
-            (group, row.epoch, row.state, why, members, row.moved, row.started_ms, row.joined_ms,
+            (group, row.epoch, row.state, causes, members, row.moved, row.started_ms, row.joined_ms,
              row.ended_ms)
         )  # fmt: skip
     return found

@@ -1,6 +1,7 @@
-"""Writes logs of consumer groups as Apache Kafka does, at random, and keeps account of why epochs moved.
+"""Random logs of consumer groups in Apache Kafka's format, with the causes of their epoch bumps.
 
-No member changes twice within a batch: that cannot be told apart from changing once."""
+No member changes twice within a batch: that would look like a single change.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +30,13 @@ from konvene.records.coordinator import Record
 TOPICS = ("a", "b", "c", "d")
 REGEXES = ("a.*", "b|c", ".+")
 
-Why = frozenset[tuple[str, str | None]]
-"""Kinds and members."""
+Causes = frozenset[tuple[str, str | None]]
+"""Causes with their members."""
 
 
 @dataclass(slots=True)
 class Model:
-    """A group as it is."""
+    """The state of a group."""
 
     name: str
     epoch: int = 1
@@ -45,7 +46,7 @@ class Model:
     regexes: dict[str, frozenset[str]] = field(default_factory=dict)
     waiting: dict[str, str] = field(default_factory=dict)
     moved_ms: int = -1
-    """When its epoch was first raised since it was last stable; -1: it was not."""
+    """Time of the first epoch bump since it was last stable; -1 if there was none."""
     since: list[tuple[str, str | None]] = field(default_factory=list)
 
     @property
@@ -56,15 +57,15 @@ class Model:
 
 
 class Writer:
-    """One partition. `raised` and `settled` are what readers should find out."""
+    """One partition's log. `raised` and `stable` are what readers should infer."""
 
     def __init__(self, seed: int, groups: int = 3) -> None:
         self.random = Random(seed)
         self.log: list[Batch] = []
-        self.raised: dict[tuple[str, int], Why] = {}
+        self.raised: dict[tuple[str, int], Causes] = {}
         """By group and offset of the epoch's record."""
-        self.settled: dict[tuple[str, int], tuple[int, Why]] = {}
-        """By group and offset of the last member's record: since when it was not stable, and why."""
+        self.stable: dict[tuple[str, int], tuple[int, Causes]] = {}
+        """By group and offset of the last member's record: the time of the first bump, and the causes."""
         self._groups = {f"g{i}": Model(f"g{i}") for i in range(groups)}
         self._ids = 0
         self._offset = 0
@@ -73,13 +74,13 @@ class Writer:
         self._touched: set[str] = set()
 
     def write(self, steps: int) -> None:
-        """So many decisions, now and then two in one batch."""
+        """Log `steps` decisions, sometimes two in one batch."""
         for _ in range(steps):
             self._now_ms += self.random.choice((0, 1, 700))
             group = self._groups[self.random.choice(sorted(self._groups))]
             before = self._offset
             self.random.choice(STEPS)(self, group)
-            self._see_whether_stable(group, before)
+            self._record_if_stable(group, before)
             if self._batch and self.random.random() < 0.8:
                 self._end_batch()
             if self.random.random() < 0.1:
@@ -90,11 +91,11 @@ class Writer:
 
     # --- the log ---
 
-    def _put(self, key: Any, said: Record | None) -> None:
-        self._batch.append(Entry(self._offset, self._now_ms, key, said))
+    def _put(self, key: Any, record: Record | None) -> None:
+        self._batch.append(Entry(self._offset, self._now_ms, key, record))
         self._offset += 1
 
-    def _say(self, *records: Record) -> None:
+    def _write(self, *records: Record) -> None:
         for record in records:
             self._put(record.key, record)
 
@@ -105,21 +106,21 @@ class Writer:
             self._batch = []
         self._touched.clear()
 
-    def _raise(self, g: Model, *why: tuple[str, str | None]) -> None:
+    def _bump(self, g: Model, *why: tuple[str, str | None]) -> None:
         g.epoch += 1
         self.raised[g.name, self._offset] = frozenset(why)
-        self._say(group_record(g.name, g.epoch, g.hash))
+        self._write(group_record(g.name, g.epoch, g.hash))
         if g.members:
             g.moved_ms = self._now_ms if g.moved_ms < 0 else g.moved_ms
             g.since += why
         else:
-            self._say(assignment_record(g.name, g.epoch, 0))
+            self._write(assignment_record(g.name, g.epoch, 0))
             g.assigned, g.moved_ms = g.epoch, -1
             g.since.clear()
 
-    def _see_whether_stable(self, g: Model, before: int) -> None:
+    def _record_if_stable(self, g: Model, before: int) -> None:
         if g.moved_ms >= 0 and g.is_stable and self._offset > before:
-            self.settled[g.name, self._offset - 1] = (g.moved_ms, frozenset(g.since))
+            self.stable[g.name, self._offset - 1] = (g.moved_ms, frozenset(g.since))
             g.moved_ms = -1
             g.since.clear()
 
@@ -132,18 +133,18 @@ class Writer:
     def _set(self, g: Model, member: Member) -> None:
         self._touched.add(member.member_id)
         g.members[member.member_id] = member
-        self._say(member_record(g.name, member))
+        self._write(member_record(g.name, member))
 
-    def _now(self, g: Model, member: Member, state: MemberState, epoch: int) -> None:
+    def _set_assignment(self, g: Model, member: Member, state: MemberState, epoch: int) -> None:
         current = CurrentAssignment(state, epoch, member.current.epoch)
         g.members[member.member_id] = replace(member, current=current)
-        self._say(current_record(g.name, member.member_id, current))
+        self._write(current_record(g.name, member.member_id, current))
 
     def _unused(self, g: Model, regex: str) -> None:
-        """Nobody subscribes by it any more, perhaps."""
+        """Remove an expression if no member uses it any more."""
         if regex and regex in g.regexes and all(m.regex != regex for m in g.members.values()):
             del g.regexes[regex]
-            self._say(regex_tombstone(g.name, regex))
+            self._write(regex_tombstone(g.name, regex))
 
     def _new(self, instance: str | None, like: Member | None = None) -> Member:
         self._ids += 1
@@ -161,10 +162,10 @@ class Writer:
         member = self._new(None if instance in names else instance)
         self._set(g, member)
         if member.topics or member.regex in g.regexes:
-            self._raise(g, ("member-joined", member.member_id))
+            self._bump(g, ("member-joined", member.member_id))
         else:
             g.waiting[member.member_id] = "member-joined"
-        self._now(g, member, MemberState.STABLE, g.assigned)
+        self._set_assignment(g, member, MemberState.STABLE, g.assigned)
 
     def leave(self, g: Model) -> None:
         member = self._any(g)
@@ -172,9 +173,9 @@ class Writer:
             return
         del g.members[member.member_id]
         g.waiting.pop(member.member_id, None)
-        self._say(*member_tombstones(g.name, member.member_id))
+        self._write(*member_tombstones(g.name, member.member_id))
         self._unused(g, member.regex)
-        self._raise(g, ("member-gone", member.member_id))
+        self._bump(g, ("member-gone", member.member_id))
 
     def change_topics(self, g: Model) -> None:
         member = self._any(g)
@@ -185,7 +186,7 @@ class Writer:
             return
         g.waiting.pop(member.member_id, None)
         self._set(g, replace(member, topics=topics))
-        self._raise(g, ("subscription-changed", member.member_id))
+        self._bump(g, ("subscription-changed", member.member_id))
 
     def change_regex(self, g: Model) -> None:
         member = self._any(g)
@@ -196,12 +197,12 @@ class Writer:
         self._set(g, replace(member, regex=regex))
         self._unused(g, member.regex)
         if not regex or regex in g.regexes:
-            self._raise(g, ("subscription-changed", member.member_id))
+            self._bump(g, ("subscription-changed", member.member_id))
         else:
             g.waiting[member.member_id] = "subscription-changed"
 
-    def move_house(self, g: Model) -> None:
-        """A member's record changes and nothing follows from it."""
+    def change_client_host(self, g: Model) -> None:
+        """Change a member's record without an effect on the group."""
         member = self._any(g)
         if member is not None:
             self._set(g, replace(member, client_host=f"/h{self.random.randrange(9)}"))
@@ -212,16 +213,16 @@ class Writer:
             return
         self._set(g, replace(member, assignor="range" if member.assignor != "range" else "uniform"))
         if self.random.random() < 0.5:
-            self._raise(g, ("assignor-changed", member.member_id))
+            self._bump(g, ("assignor-changed", member.member_id))
 
-    def step_out(self, g: Model) -> None:
-        """A static member leaves for a while."""
+    def leave_temporarily(self, g: Model) -> None:
+        """Let a static member leave temporarily."""
         member = self._any(g)
         if member is not None and member.instance_id is not None:
-            self._now(g, member, MemberState.STABLE, -2)
+            self._set_assignment(g, member, MemberState.STABLE, -2)
 
-    def come_back(self, g: Model) -> None:
-        """A static member takes its place again, sometimes with other wishes."""
+    def rejoin(self, g: Model) -> None:
+        """Let a static member rejoin, sometimes with another subscription."""
         member = self._any(g)
         if member is None or member.instance_id is None or member.regex:
             return
@@ -230,12 +231,14 @@ class Writer:
         if changed:
             back = replace(back, topics=back.topics ^ {"z"})
         del g.members[member.member_id]
-        self._say(*member_tombstones(g.name, member.member_id))
+        self._write(*member_tombstones(g.name, member.member_id))
         self._set(g, back)
-        self._say(target_record(g.name, back.member_id, {}))
+        self._write(target_record(g.name, back.member_id, {}))
         if changed:
-            self._raise(g, ("static-member-rejoins", back.member_id))
-        self._now(g, back, MemberState.STABLE, g.assigned if member.current.epoch in (-2, g.assigned) else 0)
+            self._bump(g, ("static-member-rejoins", back.member_id))
+        self._set_assignment(
+            g, back, MemberState.STABLE, g.assigned if member.current.epoch in (-2, g.assigned) else 0
+        )
 
     def refresh(self, g: Model) -> None:
         used = sorted({m.regex for m in g.members.values() if m.regex})
@@ -246,23 +249,23 @@ class Writer:
             topics = g.regexes.get(regex, topics) if self.random.random() < 0.6 else topics
             differs |= topics != g.regexes.get(regex, frozenset())
             g.regexes[regex] = topics
-            self._say(regex_record(g.name, regex, Resolved(topics, self._now_ms, self._now_ms)))
+            self._write(regex_record(g.name, regex, Resolved(topics, self._now_ms, self._now_ms)))
         waited = [name for name in g.waiting if g.members[name].regex in first]
         if differs:
             why = [(g.waiting[name], name) for name in waited]
-            self._raise(g, ("regex-refreshed", None), *why)
+            self._bump(g, ("regex-refreshed", None), *why)
         for name in waited:
             del g.waiting[name]
 
     def change_cluster(self, g: Model) -> None:
         if g.members:
             g.hash += 1
-            self._raise(g, ("topic-metadata-changed", None))
+            self._bump(g, ("topic-metadata-changed", None))
 
     def compute(self, g: Model) -> None:
         if g.epoch > g.assigned and g.members:
-            self._say(*(target_record(g.name, name, {}) for name in sorted(g.members)))
-            self._say(assignment_record(g.name, g.epoch, self._now_ms))
+            self._write(*(target_record(g.name, name, {}) for name in sorted(g.members)))
+            self._write(assignment_record(g.name, g.epoch, self._now_ms))
             g.assigned = g.epoch
 
     def heartbeat(self, g: Model) -> None:
@@ -271,20 +274,21 @@ class Writer:
             state = self.random.choice(
                 (MemberState.STABLE, MemberState.STABLE, MemberState.UNRELEASED_PARTITIONS)
             )
-            self._now(g, g.members[self.random.choice(behind)], state, g.assigned)
+            self._set_assignment(g, g.members[self.random.choice(behind)], state, g.assigned)
 
     def delete(self, g: Model) -> None:
         if not g.members and g.epoch > 1:
-            self._say(*group_tombstones(ConsumerGroup(g.name)))
+            self._write(*group_tombstones(ConsumerGroup(g.name)))
             self._groups[g.name] = Model(g.name)
 
 
 Step = Callable[[Writer, Model], None]
 
 STEPS: tuple[Step, ...] = (
-    Writer.join, Writer.join, Writer.leave, Writer.change_topics, Writer.change_regex, Writer.move_house,
-    Writer.change_assignor, Writer.step_out, Writer.come_back, Writer.refresh, Writer.change_cluster,
+    Writer.join, Writer.join, Writer.leave, Writer.change_topics, Writer.change_regex,
+    Writer.change_client_host,
+    Writer.change_assignor, Writer.leave_temporarily, Writer.rejoin, Writer.refresh, Writer.change_cluster,
     Writer.compute, Writer.compute, Writer.compute, Writer.heartbeat, Writer.heartbeat, Writer.heartbeat,
     Writer.heartbeat, Writer.heartbeat, Writer.delete,
 )  # fmt: skip
-"""What may happen next, as often as it stands here."""
+"""The possible events, as often as they are likely."""

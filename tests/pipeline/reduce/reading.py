@@ -33,7 +33,7 @@ def feed(reducer: PartitionReducer, log: Sequence[Batch]) -> None:
     for batch in log:
         reducer.batch(batch.base_offset, batch.last_offset, len(batch.entries))
         for entry in batch.entries:
-            reducer.take_record(entry.offset, entry.timestamp_ms, entry.said)
+            reducer.take_record(entry.offset, entry.timestamp_ms, entry.record)
 
 
 def reduced(

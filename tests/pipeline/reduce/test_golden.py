@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.groups.history.logs import golden, told
+from tests.groups.history.logs import golden, infer_rebalances
 from tests.pipeline.reduce.reading import golden_rows
 from tests.pipeline.reduce.truth import disagreement, truth_of
 
@@ -45,7 +45,7 @@ def test_a_rebalance_has_converged_where_the_history_says_stable(name: str) -> N
     stable = {
         (group, row.epoch): (row.state, row.ended_ms, row.joined_ms)
         for partition, log in golden(name).items()
-        for group, row in told(log, partition)
+        for group, row in infer_rebalances(log, partition)
         if row.state in ("Stable", "NotReady") and row.group_type != "classic"
     }
     found = {

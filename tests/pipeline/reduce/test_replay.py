@@ -29,21 +29,21 @@ def shard_and_reducer(log: list[Any]) -> tuple[GroupShard, PartitionReducer]:
     for batch in log:
         feed(reducer, [batch])
         for entry in batch.entries:
-            if entry.said is not None:
-                shard.replay(entry.said)
+            if entry.record is not None:
+                shard.replay(entry.record)
     return shard, reducer
 
 
 def same_groups(log: list[Any]) -> int:
     shard, reducer = shard_and_reducer(log)
     of_log = {
-        e.said.key.group_id
+        e.record.key.group_id
         for b in log
         for e in b.entries
-        if hasattr(getattr(e.said, "key", None), "group_id")
+        if hasattr(getattr(e.record, "key", None), "group_id")
     }
     of_log |= {
-        e.said.key.group for b in log for e in b.entries if hasattr(getattr(e.said, "key", None), "group")
+        e.record.key.group for b in log for e in b.entries if hasattr(getattr(e.record, "key", None), "group")
     }
     for group_id in of_log:
         expected = shard.groups.get(group_id)

@@ -16,13 +16,13 @@ def there_and_back() -> Rows:
     roll = Roll(5)
     for name in ("i1", "i2"):
         roll.life.advance(100)
-        roll.old(name)
-        roll.turns()
-    roll.new("i3")
-    roll.turns()
-    roll._say(roll.walkers[0], -1)
+        roll.add_classic(name)
+        roll.act_repeatedly()
+    roll.add_streams("i3")
+    roll.act_repeatedly()
+    roll._heartbeat_with(roll.walkers[0], -1)
     roll.walkers.clear()
-    roll.turns()
+    roll.act_repeatedly()
     return reduced(roll.log)
 
 

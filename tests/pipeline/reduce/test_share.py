@@ -31,7 +31,7 @@ def test_all_that_kafka_said_at_the_end_is_the_state_of_the_reducer() -> None:
     for partition, log in golden("share").items():
         reducer = PartitionReducer("c", partition)
         feed(reducer, log)
-        groups = {e.said.key.group_id for batch in log for e in batch.entries if e.said is not None}
+        groups = {e.record.key.group_id for batch in log for e in batch.entries if e.record is not None}
         for group_id in sorted(groups):
             group = reducer.group(group_id)
             if group is not None:
@@ -128,7 +128,7 @@ def test_who_had_what_is_what_records_said(seed: int) -> None:
     has: dict[tuple[str, str], set[tuple[str, int]]] = {}
     for batch in walk.log:
         for entry in batch.entries:
-            take(has, entry.said)
+            take(has, entry.record)
         at = batch.last_offset
         told: dict[tuple[str, str], set[tuple[str, int]]] = {}
         for row in rows["ownership"]:
