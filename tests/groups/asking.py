@@ -1,4 +1,4 @@
-"""Requests of classic members in few words, and a cast of members who know their lines."""
+"""Builders of requests of classic members, and a group whose members send them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SESSION_MS, REBALANCE_MS = 10_000, 20_000
 
 
 def subscription(topics: tuple[str, ...] = ("orders",), note: str = "") -> bytes:
-    """A consumer's metadata, version 1."""
+    """Return a consumer's protocol metadata, version 1."""
     return b"\0\1" + encode(ConsumerProtocolSubscription(topics=topics, user_data=note.encode()), 1)
 
 
@@ -39,7 +39,7 @@ def join_request(
     **more: Any,
 ) -> JoinGroupRequest:
     metadata = subscription() if metadata is None else metadata
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "group_id": "g",
         "session_timeout_ms": SESSION_MS,
         "rebalance_timeout_ms": REBALANCE_MS,
@@ -48,7 +48,7 @@ def join_request(
         "group_instance_id": instance_id,
         "protocols": tuple(JoinGroupRequestProtocol(name=p, metadata=metadata) for p in protocols),
     }
-    return JoinGroupRequest(**told | more)
+    return JoinGroupRequest(**fields | more)
 
 
 def commit_request(
@@ -61,7 +61,7 @@ def commit_request(
     metadata: str = "",
     topic: str = "orders",
 ) -> OffsetCommitRequest:
-    told = tuple(
+    rows = tuple(
         OffsetCommitRequestPartition(partition_index=p, committed_offset=offset, committed_metadata=metadata)
         for p in partitions
     )
@@ -70,7 +70,7 @@ def commit_request(
         generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=instance_id,
-        topics=(OffsetCommitRequestTopic(name=topic, partitions=told),),
+        topics=(OffsetCommitRequestTopic(name=topic, partitions=rows),),
     )
 
 
@@ -83,7 +83,7 @@ def fetch_request(
 
 
 class Cast:
-    """Members by name in group "g" of a life. Names in capitals are static."""
+    """Members of group "g" in a sandbox, by name. Members with upper-case names are static."""
 
     def __init__(self, **settings: str) -> None:
         named = {key.replace("_", "."): value for key, value in settings.items()}
@@ -99,76 +99,81 @@ class Cast:
     def group_or_none(self) -> ClassicGroup | None:
         return self.life.shard.groups.get("g")
 
-    def answer(self, who: str) -> Any:
-        """What was answered last."""
-        return self.life.answers.get(who)
+    def answer(self, name: str) -> Any:
+        """Return a client's last response."""
+        return self.life.answers.get(name)
 
-    def _learn(self) -> None:
-        for who in list(self.life.answers):
-            told = self.answer(who)
-            if type(told).__name__ == "JoinGroupResponse" and told.member_id and who != "other":
-                self.ids[who] = told.member_id
-                if not told.error_code:
-                    self.generations[who] = told.generation_id
+    def _update_members(self) -> None:
+        for name in list(self.life.answers):
+            response = self.answer(name)
+            if type(response).__name__ == "JoinGroupResponse" and response.member_id and name != "other":
+                self.ids[name] = response.member_id
+                if not response.error_code:
+                    self.generations[name] = response.generation_id
 
-    def ask(self, who: str, request: Any, version: int) -> Any:
-        answer = self.life.ask(who, request, version, client_id=who)
-        self._learn()
+    def ask(self, name: str, request: Any, version: int) -> Any:
+        answer = self.life.ask(name, request, version, client_id=name)
+        self._update_members()
         return answer
 
     def advance(self, ms: int) -> None:
         self.life.advance(ms)
-        self._learn()
+        self._update_members()
 
-    def join(self, who: str, version: int = 9, **more: Any) -> Any:
-        """A JoinGroup under the id that the member has, if any; a new dynamic one comes back with its own."""
-        static = who if who.isupper() and version >= 5 else None
-        told = {"member_id": self.ids.get(who, ""), "instance_id": static} | more
-        answer = self.ask(who, join_request(**told), version)
+    def join(self, name: str, version: int = 9, **more: Any) -> Any:
+        """Send a JoinGroup with the member's current id; a new dynamic member joins again with its assigned
+        id."""
+        static = name if name.isupper() and version >= 5 else None
+        fields = {"member_id": self.ids.get(name, ""), "instance_id": static} | more
+        answer = self.ask(name, join_request(**fields), version)
         if getattr(answer, "error_code", 0) == 79:
-            answer = self.ask(who, join_request(**told | {"member_id": answer.member_id}), version)
+            answer = self.ask(name, join_request(**fields | {"member_id": answer.member_id}), version)
         return answer
 
-    def anew(self, who: str, version: int = 9, **more: Any) -> Any:
-        """A JoinGroup of one who was started anew, and so has no id."""
-        self.ids.pop(who, None)
-        return self.join(who, version, **more)
+    def anew(self, name: str, version: int = 9, **more: Any) -> Any:
+        """Send a JoinGroup of a restarted member, which has no member id."""
+        self.ids.pop(name, None)
+        return self.join(name, version, **more)
 
-    def sync(self, who: str, version: int = 5, **more: Any) -> Any:
-        """A SyncGroup; the leader gives everybody "name@generation" of what it was told."""
-        generation = self.generations.get(who, -1)
-        given: tuple[SyncGroupRequestAssignment, ...] = ()
-        if self.group.leader == self.ids[who]:
-            given = tuple(
+    def sync(self, name: str, version: int = 5, **more: Any) -> Any:
+        """Send a SyncGroup; the leader assigns "name@generation" to every member."""
+        generation = self.generations.get(name, -1)
+        assignments: tuple[SyncGroupRequestAssignment, ...] = ()
+        if self.group.leader == self.ids[name]:
+            assignments = tuple(
                 SyncGroupRequestAssignment(member_id=m, assignment=f"{m}@{generation}".encode())
                 for m in self.group.members
             )
-        told = {"group_id": "g", "generation_id": generation, "member_id": self.ids[who]} | more
-        return self.ask(who, SyncGroupRequest(**{"assignments": given} | told), version)
+        fields = {"group_id": "g", "generation_id": generation, "member_id": self.ids[name]} | more
+        return self.ask(name, SyncGroupRequest(**{"assignments": assignments} | fields), version)
 
-    def heartbeat(self, who: str, **more: Any) -> Any:
-        told = {"group_id": "g", "generation_id": self.generations[who], "member_id": self.ids[who]} | more
-        return self.ask(who, HeartbeatRequest(**told), 4)
+    def heartbeat(self, name: str, **more: Any) -> Any:
+        fields = {
+            "group_id": "g",
+            "generation_id": self.generations[name],
+            "member_id": self.ids[name],
+        } | more
+        return self.ask(name, HeartbeatRequest(**fields), 4)
 
-    def commit(self, who: str, offset: int = 7, **more: Any) -> Any:
-        told = {"member_id": self.ids[who], "generation": self.generations[who]} | more
-        return self.ask(who, commit_request(offset, **told), 8)
+    def commit(self, name: str, offset: int = 7, **more: Any) -> Any:
+        fields = {"member_id": self.ids[name], "generation": self.generations[name]} | more
+        return self.ask(name, commit_request(offset, **fields), 8)
 
     def leave(self, *members: MemberIdentity) -> Any:
         return self.ask("admin", LeaveGroupRequest(group_id="g", members=members), 5)
 
     def fetched(self, partition: int = 0) -> int:
-        """The committed offset."""
+        """Return the committed offset of a partition."""
         answer = self.ask("admin", fetch_request((partition,)), 9)
         offset: int = answer.groups[0].topics[0].partitions[0].committed_offset
         return offset
 
-    def stable(self, *who: str, **more: Any) -> None:
-        """All of them in one generation, with their assignments."""
-        for name in who:
+    def stable(self, *names: str, **more: Any) -> None:
+        """Join the members and sync them, so that the group is stable."""
+        for name in names:
             self.join(name, **more)
         self.advance(1000)
-        for name in sorted(who, key=lambda name: self.ids[name] != self.group.leader):
+        for name in sorted(names, key=lambda name: self.ids[name] != self.group.leader):
             self.sync(name)
         assert self.group.state is State.STABLE
-        assert len(self.group.members) == len(who)
+        assert len(self.group.members) == len(names)

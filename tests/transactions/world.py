@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from tests.groups.offsets.transacting import UNSTABLE, Place, txn_commit_request
+from tests.groups.offsets.transacting import UNSTABLE, TransactionalHarness, txn_commit_request
 
 from konvene.codec import batches as rb
 from konvene.codec.compile import decode, encode
@@ -160,7 +160,7 @@ class World:
         self.config, _ = BrokerConfig.load(overrides=list(SETTINGS.items()))
         self.shard = TransactionShard()
         self.log: list[tuple[bytes, bytes | None]] = []
-        self.place = Place(offsets_topic_num_partitions="1")
+        self.place = TransactionalHarness(offsets_topic_num_partitions="1")
         self.logs = {place: Log() for place in PLACES}
         self.deliveries: list[Delivery] = []
         self.waiting: list[Write] = []
@@ -371,7 +371,7 @@ class World:
     def commit_plainly(self, partition: int) -> None:
         """An OffsetCommit that is in no transaction."""
         number = self.number()
-        assert self.place.commits(number, partitions=(partition,)) is Errors.NONE
+        assert self.place.commit(number, partitions=(partition,)) is Errors.NONE
         entry = Entry(number, OFFSETS, None, True)
         self.entries.setdefault((OFFSETS[0], partition), []).append(entry)
 
@@ -420,9 +420,9 @@ class World:
             entries = self.entries.get((OFFSETS[0], partition), [])
             counting = [entry.number for entry in entries if entry.counts]
             expected = counting[-1] if counting else -1
-            assert self.place.fetched(partition) == expected
+            assert self.place.fetch_offset(partition) == expected
             is_open = any(entry.counts is None for entry in entries)
-            assert self.place.fetched(partition, stable=True) == (UNSTABLE if is_open else expected)
+            assert self.place.fetch_offset(partition, stable=True) == (UNSTABLE if is_open else expected)
 
     def settle(self) -> None:
         """Let everything come to its end: what waits arrives, markers too, and time runs out for the rest."""

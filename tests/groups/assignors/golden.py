@@ -1,8 +1,8 @@
-"""What Kafka 4.4.0's own assignors answered, and the orders in which it had its members and topics.
+"""Recorded results of Kafka 4.4.0's assignors, and the orders in which Kafka iterated members and topics.
 
-Kafka's uniform assignor takes members and topics as its hash maps have them. Both orders follow from the
-names, so that its answers can be compared exactly: by the hash modulo the size of a table that doubles when
-it is three quarters full (one made as a copy is made for its size).
+Kafka's uniform assignor iterates members and topics in the order of its hash maps. Both orders follow from
+the names, so that results can be compared exactly: by the hash modulo the size of a table that doubles when
+it is three quarters full (a copied table is made for its size).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Case(NamedTuple):
     number: int
     event: str
     spec: GroupSpec
-    """Members in the order in which they came."""
+    """Members in the order in which they joined."""
     output: GroupAssignment
     figures: Mapping[str, int]
 
@@ -45,31 +45,31 @@ def cases(assignor: str, only: SubscriptionType | None = None) -> list[Case]:
     return [case for case in found if only in (None, case.spec.subscription_type)]
 
 
-def _case(told: dict[str, Any]) -> Case:
+def _case(case: dict[str, Any]) -> Case:
     members = {
         name: MemberSpec(
             frozenset(map(Uuid.parse, of["subscribed"])),
-            _given(of["assigned"]),
+            _assignment(of["assigned"]),
             of.get("instanceId"),
             of.get("rackId"),
         )
-        for name, of in told["members"].items()
+        for name, of in case["members"].items()
     }
     topics = {
         Uuid.parse(topic["id"]): TopicSpec(topic["partitions"], tuple(map(frozenset, topic.get("racks", ()))))
-        for topic in told["topics"]
+        for topic in case["topics"]
     }
-    spec = GroupSpec(members, topics, SubscriptionType[told["subscriptionType"]])
-    output = {name: _given(mine) for name, mine in told["output"].items()}
-    return Case(told["case"], told["event"], spec, output, told["figures"])
+    spec = GroupSpec(members, topics, SubscriptionType[case["subscriptionType"]])
+    output = {name: _assignment(mine) for name, mine in case["output"].items()}
+    return Case(case["case"], case["event"], spec, output, case["figures"])
 
 
-def _given(told: dict[str, list[int]]) -> MemberAssignment:
-    return {Uuid.parse(topic): tuple(some) for topic, some in told.items() if some}
+def _assignment(by_topic: dict[str, list[int]]) -> MemberAssignment:
+    return {Uuid.parse(topic): tuple(some) for topic, some in by_topic.items() if some}
 
 
 def kafkas_members(members: Iterable[str]) -> list[str]:
-    """In the order of a HashMap that grew with them."""
+    """Return members in the order of a HashMap that grew with them."""
     names, size = list(members), 16
     while len(names) > size * 3 // 4:
         size *= 2
@@ -77,7 +77,7 @@ def kafkas_members(members: Iterable[str]) -> list[str]:
 
 
 def kafkas_topics(topics: Iterable[Uuid]) -> list[Uuid]:
-    """In the order of a HashSet that was made as a copy; those in one place of it stay as they came."""
+    """Return topics in the order of a copied HashSet; colliding topics keep their order."""
     ids, size = list(topics), 16
     while size < int(len(ids) / 0.75) + 1:
         size *= 2
@@ -100,7 +100,7 @@ def _spread(code: int) -> int:
     return code ^ code >> 16
 
 
-# What can be said of an answer -----------------------------------------------------------------
+# Measures of an assignment --------------------------------------------------------------------
 
 
 def units(given: MemberAssignment) -> set[tuple[Uuid, int]]:
@@ -108,23 +108,24 @@ def units(given: MemberAssignment) -> set[tuple[Uuid, int]]:
 
 
 def sizes(given: GroupAssignment) -> list[int]:
-    """How many each has, most first: what comes first in this order of lists is the more balanced one."""
+    """Return the sizes of the assignments, largest first: the lexicographically smaller list is more
+    balanced."""
     return sorted((sum(map(len, mine.values())) for mine in given.values()), reverse=True)
 
 
 def kept(spec: GroupSpec, given: GroupAssignment) -> int:
-    """How many stay with whom they were."""
+    """Return how many partitions stay with their former owner."""
     return sum(len(units(of.assigned) & units(given[name])) for name, of in spec.members.items())
 
 
 def moved(spec: GroupSpec, given: GroupAssignment) -> int:
-    """How many went from one to another."""
+    """Return how many partitions move from one member to another."""
     before = {unit: name for name, of in spec.members.items() for unit in units(of.assigned)}
     return sum(before.get(unit, name) != name for name, mine in given.items() for unit in units(mine))
 
 
 def near(spec: GroupSpec, given: GroupAssignment) -> int:
-    """How many have a replica in the rack of their reader."""
+    """Return how many partitions have a replica in the rack of their owner."""
     return sum(
         spec.members[name].rack_id in spec.topics[topic].racks[partition]
         for name, mine in given.items()

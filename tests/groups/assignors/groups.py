@@ -1,4 +1,4 @@
-"""Groups of all kinds, for properties: small, odd, with or without racks, with whatever they had before."""
+"""Hypothesis strategies for groups: small, unusual, with or without racks, with any former assignment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RACKS = ("a", "b", "c")
 
 @st.composite
 def groups(draw: st.DrawFn, *, alike: bool | None = None, racks: bool | None = None) -> GroupSpec:
-    """A group; its members subscribe alike or not, and had before what they were given or anything else."""
+    """A group whose members subscribe alike or not, with a valid former assignment or any other."""
     topics = {topic: draw(st.integers(0, 9)) for topic in TOPICS[: draw(st.integers(1, 7))]}
     names = draw(
         st.lists(st.text("abxé\U0001f600", min_size=1, max_size=3), min_size=1, max_size=7, unique=True)
@@ -53,7 +53,7 @@ def groups(draw: st.DrawFn, *, alike: bool | None = None, racks: bool | None = N
 
 
 def having(spec: GroupSpec, given: GroupAssignment) -> GroupSpec:
-    """The same group after it was given this."""
+    """Return the group with this assignment as the members' current one."""
     members = {name: replace(of, assigned=given[name]) for name, of in spec.members.items()}
     return replace(spec, members=members)
 
@@ -67,7 +67,7 @@ def without(spec: GroupSpec, name: str) -> GroupSpec:
 
 
 def shuffled(spec: GroupSpec, seed: int) -> GroupSpec:
-    """An equal group, whose maps come in another order."""
+    """Return an equal group whose maps have another order."""
     chance = random.Random(seed)
 
     def other(of: dict[Any, Any]) -> dict[Any, Any]:

@@ -1,4 +1,4 @@
-"""What every assignor promises. A new row of `ASSIGNORS` is held to all of it."""
+"""The contract of every assignor. A new row of `ASSIGNORS` is tested against all of it."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_table_begins_with_kafkas_default() -> None:
 
 @every
 @whenever(groups())
-def test_everything_is_given_once_to_somebody_who_reads_it(assignor: Assignor, spec: GroupSpec) -> None:
-    """Every partition of every topic that is read, nothing else; every member is in the answer."""
+def test_every_partition_is_assigned_once_to_a_subscriber(assignor: Assignor, spec: GroupSpec) -> None:
+    """Every partition of every subscribed topic, and no other; every member is in the result."""
     given = assignor.assign(spec)
     read = frozenset().union(*(of.subscribed for of in spec.members.values()))
     wanted = {(topic, p) for topic in read for p in range(spec.topics[topic].partitions)}
@@ -61,7 +61,7 @@ def test_everything_is_given_once_to_somebody_who_reads_it(assignor: Assignor, s
 
 
 @every
-def test_nobody_is_given_nothing(assignor: Assignor) -> None:
+def test_empty_groups_and_topics(assignor: Assignor) -> None:
     """No members, no topics, no partitions."""
     topic = {TOPICS[0]: TopicSpec(0)}
     reader = MemberSpec(frozenset(topic))
@@ -76,8 +76,8 @@ MIXED = SubscriptionType.HETEROGENEOUS
 
 @every
 @pytest.mark.parametrize("others", [[], [TOPICS[0]]], ids=["alike", "mixed"])
-def test_topic_that_is_not_there_is_an_error(assignor: Assignor, others: list[Uuid]) -> None:
-    """The coordinator resolves names first: an id without a topic is its mistake, told as Kafka tells it."""
+def test_a_missing_topic_is_an_error(assignor: Assignor, others: list[Uuid]) -> None:
+    """The coordinator resolves names first: an id without a topic is its bug, reported as in Kafka."""
     members = {"a": MemberSpec(frozenset(TOPICS[:2])), "b": MemberSpec(frozenset(others or TOPICS[:2]))}
     with pytest.raises(PartitionAssignorError, match=f"{TOPICS[1]} which doesn't exist") as raised:
         assignor.assign(GroupSpec.of(members, {TOPICS[0]: TopicSpec(3)}))
@@ -115,21 +115,21 @@ for size in range(2, 40):
 
 @every
 def test_hash_seed_does_not_matter(assignor: Assignor) -> None:
-    """Not even to the order in which an answer is written down."""
+    """Not even for the order of the result."""
 
-    def told(seed: int) -> bytes:
+    def output(seed: int) -> bytes:
         command = [sys.executable, "-c", HASHED, assignor.name]
         env = {"PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(path or "." for path in sys.path)}
         return subprocess.run(command, env=env, check=True, capture_output=True, timeout=120).stdout
 
-    first = told(1)
+    first = output(1)
     assert len(first) > 10_000
-    assert first == told(2) == told(3)
+    assert first == output(2) == output(3)
 
 
 @every
 @whenever(groups())
-def test_answer_is_its_own_answer(assignor: Assignor, spec: GroupSpec) -> None:
+def test_an_unchanged_group_keeps_its_assignment(assignor: Assignor, spec: GroupSpec) -> None:
     """An unchanged group moves nothing."""
     given = assignor.assign(spec)
     assert assignor.assign(having(spec, given)) == given
@@ -137,19 +137,20 @@ def test_answer_is_its_own_answer(assignor: Assignor, spec: GroupSpec) -> None:
 
 @balanced
 @whenever(groups(racks=False))
-def test_member_that_keeps_what_it_had_gets_the_same_mapping(assignor: Assignor, spec: GroupSpec) -> None:
+def test_an_unchanged_assignment_is_the_same_mapping(assignor: Assignor, spec: GroupSpec) -> None:
     for name, mine in assignor.assign(spec).items():
         before = spec.members[name].assigned
         assert (mine is before) == (mine == before) or not mine
 
 
-def test_what_clients_agreed_on_is_held_once_by_the_first() -> None:
-    """Two have everything, one of them twice and with what is not there; who has nothing keeps its value."""
-    topics, (gone, read) = {TOPICS[1]: TopicSpec(2)}, TOPICS[:2]
+def test_conflicting_ownership_is_resolved_for_the_first_owner() -> None:
+    """Two own all partitions, one of them twice and with missing ones; a member without any keeps its
+    value."""
+    topics, (missing, read) = {TOPICS[1]: TopicSpec(2)}, TOPICS[:2]
     reads = frozenset(topics)
     members = {
         "b": MemberSpec(reads, {read: (0, 1)}, "i", "rack"),
-        "a": MemberSpec(reads, {read: (3, 1, 1), gone: (0,)}),
+        "a": MemberSpec(reads, {read: (3, 1, 1), missing: (0,)}),
         "c": MemberSpec(reads),
     }
     once = each_once(members, topics)
@@ -164,19 +165,19 @@ def test_what_clients_agreed_on_is_held_once_by_the_first() -> None:
         assert sizes(given) == [1, 1, 0]
 
 
-# Balanced, and sticky as long as it is balanced --------------------------------------------------
+# Balance, and stickiness within it ---------------------------------------------------------------
 
 
 @balanced
 @whenever(groups(alike=True))
-def test_members_who_subscribe_alike_differ_by_one(assignor: Assignor, spec: GroupSpec) -> None:
+def test_sizes_in_a_homogeneous_group_differ_by_at_most_one(assignor: Assignor, spec: GroupSpec) -> None:
     assert spread(assignor.assign(spec)) <= 1
 
 
 @balanced
 @whenever(groups(alike=False))
-def test_no_topic_has_readers_between_whom_a_move_would_help(assignor: Assignor, spec: GroupSpec) -> None:
-    """Nobody has something that somebody who has two less could read."""
+def test_no_move_between_two_subscribers_improves_the_balance(assignor: Assignor, spec: GroupSpec) -> None:
+    """No member has a partition that a subscriber with two fewer could have."""
     given = assignor.assign(spec)
     size = {name: sum(map(len, mine.values())) for name, mine in given.items()}
     for name, mine in given.items():
@@ -184,8 +185,8 @@ def test_no_topic_has_readers_between_whom_a_move_would_help(assignor: Assignor,
             assert size[name] - size[other] <= 1 or not mine.keys() & of.subscribed
 
 
-def test_what_goes_back_leaves_nobody_with_two_more() -> None:
-    """Its former owner has less than the new one, and yet two more than a third who reads what it kept."""
+def test_returned_partitions_do_not_unbalance_their_former_owner() -> None:
+    """Its former owner has fewer than the new one, but two more than a third subscriber of what it kept."""
     kept, shared, own, others = (
         Uuid(name.ljust(16, b"-")) for name in (b"kept", b"shared", b"own", b"others")
     )
@@ -203,8 +204,8 @@ def test_what_goes_back_leaves_nobody_with_two_more() -> None:
 
 
 @whenever(groups(alike=True, racks=False))
-def test_no_balanced_answer_keeps_more(spec: GroupSpec) -> None:
-    """Everybody keeps its quota, and some one more, as many as there are: that is all that can be kept."""
+def test_no_balanced_assignment_keeps_more(spec: GroupSpec) -> None:
+    """Every member keeps its quota, and the allowed number of members one more: the maximum."""
     given = ASSIGNORS["uniform"].assign(spec)
     held = [
         sum(len(some) for topic, some in of.assigned.items() if topic in of.subscribed)
@@ -216,8 +217,8 @@ def test_no_balanced_answer_keeps_more(spec: GroupSpec) -> None:
 
 
 @whenever(groups(alike=False, racks=False))
-def test_mixed_group_is_told_alike_whatever_it_is_called(spec: GroupSpec) -> None:
-    """A group that subscribes alike and is called mixed is balanced all the same."""
+def test_a_homogeneous_group_declared_heterogeneous_is_balanced(spec: GroupSpec) -> None:
+    """A homogeneous group that is declared heterogeneous is balanced all the same."""
     one = next(iter(spec.members.values())).subscribed
     alike = {name: replace(of, subscribed=one) for name, of in spec.members.items()}
     given = ASSIGNORS["uniform"].assign(GroupSpec(alike, spec.topics, MIXED))
@@ -225,7 +226,7 @@ def test_mixed_group_is_told_alike_whatever_it_is_called(spec: GroupSpec) -> Non
 
 
 @whenever(groups(alike=True, racks=False))
-def test_new_member_takes_its_share_and_nothing_else_moves(spec: GroupSpec) -> None:
+def test_a_new_member_takes_its_share_and_nothing_else_moves(spec: GroupSpec) -> None:
     uniform = ASSIGNORS["uniform"].assign
     before = having(spec, uniform(spec))
     one = next(iter(spec.members.values()))
@@ -236,11 +237,11 @@ def test_new_member_takes_its_share_and_nothing_else_moves(spec: GroupSpec) -> N
 
 @balanced
 @whenever(groups(racks=False), st.data())
-def test_what_a_leaver_had_is_all_that_moves_in_a_group_that_subscribes_alike(
+def test_only_a_departed_members_partitions_move_in_a_homogeneous_group(
     assignor: Assignor, spec: GroupSpec, data: st.DataObject
 ) -> None:
-    """In a mixed group what comes free may let others be balanced; even then what moves is no more than that
-    explains: nothing that goes to a member that gives something of its own away to another in return."""
+    """In a mixed group released partitions may let others be balanced; even then there is no needless
+    exchange between two members."""
     before = having(spec, assignor.assign(spec))
     left = without(before, data.draw(st.sampled_from(sorted(spec.members))))
     given = assignor.assign(left)
@@ -262,8 +263,8 @@ def test_what_a_leaver_had_is_all_that_moves_in_a_group_that_subscribes_alike(
 
 @balanced
 @whenever(groups())
-def test_near_is_never_bought_with_balance(assignor: Assignor, spec: GroupSpec) -> None:
-    """Of assignors that balance, the one that knows racks has sizes as good, and at least as much near."""
+def test_racks_never_cost_balance(assignor: Assignor, spec: GroupSpec) -> None:
+    """Among balanced assignors the rack-aware one has sizes as good, and at least as many near partitions."""
     given, other = assignor.assign(spec), ASSIGNORS["uniform"].assign(spec)
     assert sizes(given) <= sizes(other)
     assert near(spec, given) >= near(spec, other)

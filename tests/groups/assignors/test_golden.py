@@ -1,4 +1,4 @@
-"""Our assignors beside what Kafka 4.4.0's own answered, four hundred times each."""
+"""Our assignors compared with recorded results of Kafka 4.4.0's, four hundred cases each."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from konvene.groups.assignors.uniform import assignor, heterogeneous
 ALIKE, MIXED = SubscriptionType.HOMOGENEOUS, SubscriptionType.HETEROGENEOUS
 
 OF_TOO_MANY_OTHERS = {83, 166, 185, 199, 211, 261, 265, 329, 343, 350, 377, 379}
-"""Here Kafka takes other partitions from a member that has too many: it keeps the first of a hash set."""
+"""Cases in which Kafka revokes other partitions of an overloaded member: it keeps the first of a hash set."""
 
 MORE_BALANCED_FOR_ONE_MOVE = {222, 356, 357, 393}
-"""Here Kafka happens to end with sizes that differ more than ours, and one move less."""
+"""Cases in which Kafka's sizes happen to differ more than ours, with one move less."""
 
 
 def plain(given: GroupAssignment) -> dict[str, dict[bytes, tuple[int, ...]]]:
@@ -28,7 +28,7 @@ def test_range_is_kafkas(case: Case) -> None:
 
 @pytest.mark.parametrize("case", cases("uniform", ALIKE), ids=repr)
 def test_uniform_is_kafkas_in_kafkas_order(case: Case) -> None:
-    """Members and topics in the order in which Kafka had them: the very same answer."""
+    """With members and topics in Kafka's order the result is identical."""
     order = kafkas_members(case.spec.members)
     subscribed = case.spec.members[order[0]].subscribed
     topics = kafkas_topics(topic for topic in case.spec.topics if topic in subscribed)
@@ -53,7 +53,7 @@ def test_uniform_is_as_good_in_our_order(case: Case) -> None:
 
 @pytest.mark.parametrize("case", cases("uniform", MIXED), ids=repr)
 def test_uniform_of_a_mixed_group_is_no_worse_in_our_order(case: Case) -> None:
-    """Never less balanced; and no more moves, but for cases that are named, where it is more balanced."""
+    """Never less balanced; and no more moves, except in the listed cases, where it is more balanced."""
     given = assignor.assign(case.spec)
     more = moved(case.spec, given) - case.figures["moved"]
     assert sizes(given) <= sizes(case.output)

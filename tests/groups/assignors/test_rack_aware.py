@@ -1,4 +1,4 @@
-"""The rack-aware assignor: as near as can be, which Kafka's server side has no assignor for."""
+"""The rack-aware assignor, which has no counterpart among Kafka's server-side assignors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ A, B, C = (frozenset(rack) for rack in "abc")
 
 
 def group(racks: str, *topics: tuple[frozenset[str], ...]) -> GroupSpec:
-    """Members `0a`, `1b`, … in these racks, who all read topics with these replicas."""
+    """Return a group of members `0a`, `1b`, … in these racks, all subscribed to topics with these
+    replicas."""
     read = dict(zip((ORDERS, PAYMENTS), (TopicSpec(len(of), of) for of in topics), strict=False))
     members = {f"{n}{rack}": MemberSpec(frozenset(read), rack_id=rack) for n, rack in enumerate(racks)}
     return GroupSpec.of(members, read)
@@ -27,22 +28,22 @@ def of_orders(given: GroupAssignment) -> dict[str, tuple[int, ...]]:
     return {name: mine.get(ORDERS, ()) for name, mine in given.items()}
 
 
-def test_everybody_reads_what_is_near() -> None:
+def test_members_get_partitions_of_their_rack() -> None:
     spec = group("abc", (C, B, A, C, B, A))
     assert of_orders(rack_aware.assign(spec)) == {"0a": (2, 5), "1b": (1, 4), "2c": (0, 3)}
     assert near(spec, assignor.assign(spec)) == 0
 
 
 def test_balance_comes_first() -> None:
-    """All is in one rack. Its member gets no more than its share, but it is the one with the longer share."""
+    """All replicas are in one rack. Its member gets no more than its share, but the larger one."""
     spec = group("ab", (B, B, B, B, B))
     assert of_orders(rack_aware.assign(spec)) == {"0a": (3, 4), "1b": (0, 1, 2)}
 
 
-def test_longer_share_goes_to_who_is_near() -> None:
-    """Even if who has it gives up nothing near, and who gets it takes from a third."""
-    nobodys: frozenset[str] = frozenset()
-    spec = group("xyc", (C, nobodys, nobodys, C))
+def test_the_larger_share_goes_to_the_nearer_member() -> None:
+    """Even if its owner gives up nothing near, and the new owner takes it from a third member."""
+    no_racks: frozenset[str] = frozenset()
+    spec = group("xyc", (C, no_racks, no_racks, C))
     held = {"0x": (0,), "1y": (1, 2), "2c": (3,)}
     members = {
         name: MemberSpec(of.subscribed, {ORDERS: held[name]}, None, of.rack_id)
@@ -53,8 +54,8 @@ def test_longer_share_goes_to_who_is_near() -> None:
     assert sizes(given) == [2, 1, 1]
 
 
-def test_member_gives_up_what_is_near_for_nobody_but_a_nearer_whole() -> None:
-    """The row of exchanges goes over three racks: no two members alone could do better."""
+def test_partitions_are_exchanged_in_cycles_for_a_nearer_whole() -> None:
+    """The cycle of exchanges goes over three racks: no exchange of two members would help."""
     spec = group("abc", (A | B, B | C, C | A))
     held = {"0a": (1,), "1b": (2,), "2c": (0,)}
     members = {
@@ -70,8 +71,8 @@ def held_as(held: dict[str, tuple[int, ...]]) -> GroupAssignment:
     return {name: {ORDERS: some} for name, some in held.items()}
 
 
-def test_new_member_is_given_what_is_near_to_it() -> None:
-    """And nothing else moves: those who have too much give what the new one reads nearby."""
+def test_a_new_member_gets_partitions_of_its_rack() -> None:
+    """No other partition moves: overloaded members release those that are near to the new one."""
     spec = group("aabb", (A | C, A | C, A, A, B | C, B | C, B, B))
     before = having(spec, rack_aware.assign(spec))
     joined = with_member(before, "4c", MemberSpec(frozenset([ORDERS]), rack_id="c"))
@@ -80,8 +81,8 @@ def test_new_member_is_given_what_is_near_to_it() -> None:
     assert near(joined, given) == 8
 
 
-def test_rack_that_moves_away_is_followed() -> None:
-    """A replica that is elsewhere now is worth a move, if somebody there can give something in return."""
+def test_a_moved_replica_is_followed() -> None:
+    """A moved replica is worth a move of the partition, if a member there can give one in return."""
     spec = group("ab", (A, B, A, B))
     before = having(spec, rack_aware.assign(spec))
     assert near(before, rack_aware.assign(before)) == 4
@@ -92,8 +93,8 @@ def test_rack_that_moves_away_is_followed() -> None:
 
 
 @whenever(groups(alike=True, racks=True))
-def test_no_balanced_answer_is_nearer(spec: GroupSpec) -> None:
-    """All answers with these sizes, one by one: a member's rack, how many it has, how many are near."""
+def test_no_balanced_assignment_is_nearer(spec: GroupSpec) -> None:
+    """Compared with every assignment of these sizes: a member's rack, its size, its near partitions."""
     subscribed = next(iter(spec.members.values())).subscribed
     partitions = [racks for topic in subscribed for racks in spec.topics[topic].racks]
     assume(len(partitions) <= 9)
@@ -116,7 +117,7 @@ def test_without_racks_it_is_uniform(spec: GroupSpec) -> None:
 
 
 def test_nearer_than_kafka_in_its_own_cases() -> None:
-    """As balanced as Kafka's uniform, in all four hundred; near are half as many again."""
+    """As balanced as Kafka's uniform in all four hundred cases, with half as many near partitions again."""
     ours = theirs = 0
     for case in cases("uniform"):
         given = rack_aware.assign(case.spec)

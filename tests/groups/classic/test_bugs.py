@@ -1,7 +1,7 @@
-"""What once went wrong with classic groups, static members and offsets, in Kafka and elsewhere: 45 to 60.
+"""Past bugs of classic groups, static members and offsets, in Kafka and elsewhere: 45 to 60 of the catalogue.
 
-Each test says what the bug was, and that it does not happen here. Those about transactions, 60 to 67, are in
-`test_bugs_transactions.py`. The lives of these tests keep all of `invariants` at every event, too.
+Each docstring names the bug; the test shows that it does not happen here. Bugs of transactions, 60 to 67, are
+in `test_bugs_transactions.py`. All of `invariants` are checked at every event, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NONE, FENCED, UNKNOWN = Errors.NONE, Errors.FENCED_INSTANCE_ID, Errors.UNKNOWN_M
 
 
 def test_bug_45_static_rejoin_was_not_persisted() -> None:
-    """KAFKA-10284: after a failover the coordinator knew the old member id, and fenced the living member."""
+    """KAFKA-10284: after a failover the coordinator had the old member id, and fenced the living member."""
     cast = Cast()
     cast.stable("ANN", "BOB")
     old = cast.ids["BOB"]
@@ -39,8 +39,8 @@ def test_bug_45_static_rejoin_was_not_persisted() -> None:
 
 
 def test_bug_46_failed_static_rejoin_was_reverted_halfway() -> None:
-    """KAFKA-18263: where the new id could not be written, it was taken back by hand, and raced.
-    Here nothing is taken back: the state is loaded again, and nobody has heard of the new id."""
+    """KAFKA-18263: if the new id could not be written, it was rolled back by hand, with a race. Here nothing
+    is rolled back: the state is reloaded, and no client has received the new id."""
     cast = Cast()
     cast.stable("ANN", "BOB")
     old, before = cast.ids["BOB"], cast.group.copy()
@@ -55,7 +55,7 @@ def test_bug_46_failed_static_rejoin_was_reverted_halfway() -> None:
 
 @pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE])
 def test_bug_47_two_readers_under_one_instance_id(state: State) -> None:
-    """KAFKA-8500: outside Stable the member id was not replaced, and two processes both were the member."""
+    """KAFKA-8500: outside Stable the member id was not replaced, and two processes were both the member."""
     cast = Cast()
     cast.stable("ANN", "BOB")
     cast.join("ANN", protocols=("range", "sticky"))
@@ -75,7 +75,7 @@ def test_bug_47_two_readers_under_one_instance_id(state: State) -> None:
     assert cast.join("BOB", member_id=old) is FENCED
 
 
-def test_bug_47_who_waits_is_told_that_it_was_replaced() -> None:
+def test_bug_47_a_waiting_join_of_a_replaced_member_is_fenced() -> None:
     """KAFKA-8500, its other half: the first process's JoinGroup is answered FENCED_INSTANCE_ID."""
     cast = Cast()
     cast.stable("ANN", "BOB")
@@ -87,7 +87,8 @@ def test_bug_47_who_waits_is_told_that_it_was_replaced() -> None:
 
 
 def test_bug_48_member_ids_of_the_same_moment_were_the_same() -> None:
-    """KAFKA-8715: a static member's id was made of the time, and crashed the coordinator when it loaded."""
+    """KAFKA-8715: a static member's id was derived from the time, which made the coordinator fail on
+    replay."""
     cast = Cast()
     ids = []
     for _ in range(5):
@@ -103,10 +104,10 @@ def test_bug_48_member_ids_of_the_same_moment_were_the_same() -> None:
 
 
 def test_bug_49_static_join_while_the_leader_assigns_got_nothing() -> None:
-    """KAFKA-9801: back under a new id in CompletingRebalance, a member found no assignment under it."""
+    """KAFKA-9801: a member back under a new id in CompletingRebalance got no assignment for that id."""
     cast = Cast()
-    for who in ("ANN", "BOB"):
-        cast.join(who)
+    for name in ("ANN", "BOB"):
+        cast.join(name)
     cast.advance(1000)
     assert cast.group.state is State.COMPLETING_REBALANCE
     late = {"generation_id": cast.generations["ANN"]}
@@ -119,7 +120,7 @@ def test_bug_49_static_join_while_the_leader_assigns_got_nothing() -> None:
 
 
 def test_bug_50_static_member_was_kicked_by_the_rebalance_timeout() -> None:
-    """KAFKA-8220: a static member that was late to rejoin was out, before its session ended."""
+    """KAFKA-8220: a static member that was late to rejoin was removed before its session expired."""
     cast = Cast()
     cast.stable("ANN", "BOB", session_timeout_ms=300_000)
     cast.join("ANN", protocols=("range", "sticky"), session_timeout_ms=300_000)
@@ -129,7 +130,8 @@ def test_bug_50_static_member_was_kicked_by_the_rebalance_timeout() -> None:
 
 
 def test_bug_51_new_rebalance_timeout_was_ignored_at_static_rejoin() -> None:
-    """KAFKA-14009: the group waited as long as the member's last life had said; also after a restart."""
+    """KAFKA-14009: the group used the rebalance timeout of the member's former process; also after a
+    restart."""
     cast = Cast()
     cast.stable("ANN", "BOB", rebalance_timeout_ms=300_000)
     cast.anew("ANN", rebalance_timeout_ms=7000)
@@ -142,34 +144,34 @@ def test_bug_51_new_rebalance_timeout_was_ignored_at_static_rejoin() -> None:
 
 @pytest.mark.parametrize(("version", "skips"), [(9, True), (8, False)])
 def test_bug_52_rejoining_static_leader_assigned_again(version: int, skips: bool) -> None:
-    """KAFKA-13435, KIP-814: it computed an assignment that nobody took. It is told to skip that; an older
-    client is shown its old id as leader's, and does not think of it."""
+    """KAFKA-13435, KIP-814: it computed an assignment that was ignored. The response skips that; an older
+    client gets its old id as the leader's, and does not compute one."""
     cast = Cast()
     cast.stable("ANN", "BOB")
     old = cast.ids["ANN"]
-    answer = cast.anew("ANN", version)
-    assert answer.error_code == NONE
-    assert answer.skip_assignment is skips
-    assert (answer.leader == answer.member_id) is skips
-    assert [m.group_instance_id for m in answer.members] == (["BOB", "ANN"] if skips else [])
+    response = cast.anew("ANN", version)
+    assert response.error_code == NONE
+    assert response.skip_assignment is skips
+    assert (response.leader == response.member_id) is skips
+    assert [m.group_instance_id for m in response.members] == (["BOB", "ANN"] if skips else [])
     assert cast.sync("ANN", assignments=()).assignment == f"{old}@1".encode()
     assert cast.group.state is State.STABLE
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_bug_53_simple_commit_with_an_instance_id(known: bool) -> None:
-    """KAFKA-14201: a consumer without a group that had group.instance.id set could not commit."""
+    """KAFKA-14201: a consumer without a group, but with group.instance.id set, could not commit."""
     cast = Cast()
     if known:
         cast.ask("simple", commit_request(1), 8)
-    answer = cast.ask("simple", commit_request(9, instance_id="ANN"), 8)
-    assert answer.topics[0].partitions[0].error_code == NONE
+    response = cast.ask("simple", commit_request(9, instance_id="ANN"), 8)
+    assert response.topics[0].partitions[0].error_code == NONE
     assert cast.fetched() == 9
 
 
 def test_bug_54_new_member_that_timed_out_left_the_rebalance_stuck() -> None:
-    """KAFKA-9752: a new member of an old client waited for five minutes, was removed, and nobody looked
-    whether the rebalance was complete now."""
+    """KAFKA-9752: a new member of an old client was removed after five minutes, without a check whether the
+    rebalance was complete by then."""
     cast = Cast()
     long = {"rebalance_timeout_ms": 600_000, "session_timeout_ms": 400_000}
     cast.stable("ann", "bob", **long)
@@ -184,38 +186,38 @@ def test_bug_54_new_member_that_timed_out_left_the_rebalance_stuck() -> None:
     assert cast.answer("ann").generation_id == 2
 
 
-def test_bug_55_stuck_where_one_never_asked_for_its_assignment() -> None:
+def test_bug_55_stuck_because_a_member_never_synced() -> None:
     """KAFKA-12890: a member joined, its SyncGroup never came, and the group waited for ever."""
     cast = Cast()
-    for who in ("ann", "bob", "CAS"):
-        cast.join(who)
+    for name in ("ann", "bob", "CAS"):
+        cast.join(name)
     cast.advance(1000)
-    leader = next(who for who in ("ann", "bob") if cast.ids[who] == cast.group.leader)
+    leader = next(name for name in ("ann", "bob") if cast.ids[name] == cast.group.leader)
     other, lost = "bob" if leader == "ann" else "ann", "CAS"
     cast.sync(leader)
     cast.sync(other)
     for _ in range(2):
         cast.advance(REBALANCE_MS // 2 - 1000)
-        for who in (leader, other):
-            cast.heartbeat(who)
+        for name in (leader, other):
+            cast.heartbeat(name)
         cast.heartbeat(lost)
         assert cast.ids[lost] in cast.group.members
     cast.advance(2000)
     assert cast.ids[lost] not in cast.group.members
     assert cast.group.state is State.PREPARING_REBALANCE
-    for who in (leader, other):
-        cast.join(who)
+    for name in (leader, other):
+        cast.join(name)
     assert cast.group.state is State.COMPLETING_REBALANCE
     assert len(cast.group.members) == 2
 
 
-def test_bug_55_stuck_where_the_leader_never_assigns() -> None:
-    """KAFKA-12890: nor does the group wait for a leader that is gone."""
+def test_bug_55_stuck_because_the_leader_never_synced() -> None:
+    """KAFKA-12890: nor does the group wait for a leader that has departed."""
     cast = Cast()
-    for who in ("ann", "bob"):
-        cast.join(who)
+    for name in ("ann", "bob"):
+        cast.join(name)
     cast.advance(1000)
-    leader = next(who for who in ("ann", "bob") if cast.ids[who] == cast.group.leader)
+    leader = next(name for name in ("ann", "bob") if cast.ids[name] == cast.group.leader)
     other = "bob" if leader == "ann" else "ann"
     assert cast.sync(other) is None
     cast.advance(SESSION_MS)
@@ -228,10 +230,10 @@ def test_bug_55_stuck_where_the_leader_never_assigns() -> None:
 
 @pytest.mark.parametrize("version", [2, 9])
 def test_bug_56_more_members_than_group_max_size(version: int) -> None:
-    """KAFKA-9844: members that came at the same time were counted too late. One after the other is let in
-    here, and an id that was handed out is no place in the group."""
+    """KAFKA-9844: simultaneous joins were counted too late. Here they are admitted one by one, and an
+    assigned id alone does not count."""
     cast = Cast(group_max_size="2")
-    answers = [cast.join(who, version) for who in ("ann", "bob", "cas", "dan")]
+    answers = [cast.join(name, version) for name in ("ann", "bob", "cas", "dan")]
     assert [a.error_code if a is not None else None for a in answers] == [None, None, 81, 81]
     cast.advance(1000)
     assert len(cast.group.members) == 2
@@ -240,8 +242,8 @@ def test_bug_56_more_members_than_group_max_size(version: int) -> None:
 
 @pytest.mark.parametrize("until", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE])
 def test_bug_57_reload_in_a_rebalance_left_partitions_without_owner(until: State) -> None:
-    """kfake 12889e13: a group loaded in the middle of a rebalance was Stable at once with what nobody had
-    been told. Here it is in the last generation that was written; who knows another one has to rejoin."""
+    """kfake 12889e13: a group loaded during a rebalance was Stable with assignments that no member had
+    received. Here it has the last generation that was written; members of another one have to rejoin."""
     cast = Cast()
     cast.stable("ann", "BOB")
     cast.join("cas")
@@ -252,20 +254,20 @@ def test_bug_57_reload_in_a_rebalance_left_partitions_without_owner(until: State
     cast.life.restart()
     assert (cast.group.state, cast.group.generation) == (State.STABLE, 1)
     assert set(cast.group.members) == {cast.ids["ann"], cast.ids["BOB"]}
-    told = [cast.heartbeat(who) for who in ("ann", "BOB")]
+    responses = [cast.heartbeat(name) for name in ("ann", "BOB")]
     if until is State.COMPLETING_REBALANCE:
-        assert told == [Errors.ILLEGAL_GENERATION] * 2
+        assert responses == [Errors.ILLEGAL_GENERATION] * 2
     cast.anew("cas")
-    for who in ("ann", "BOB"):
-        cast.join(who)
+    for name in ("ann", "BOB"):
+        cast.join(name)
     assert cast.group.generation == 2
     assert len(cast.group.members) == 3
-    for who in sorted(("ann", "BOB", "cas"), key=lambda who: cast.ids[who] != cast.group.leader):
-        assert cast.sync(who).assignment == f"{cast.ids[who]}@2".encode()
+    for name in sorted(("ann", "BOB", "cas"), key=lambda name: cast.ids[name] != cast.group.leader):
+        assert cast.sync(name).assignment == f"{cast.ids[name]}@2".encode()
 
 
 def test_bug_58_offsets_expired_in_a_rebalance() -> None:
-    """KAFKA-13636: while a group rebalanced, it counted as one without members, and lost its offsets."""
+    """KAFKA-13636: a rebalancing group counted as one without members, and lost its offsets."""
     cast = Cast(offsets_retention_minutes="1")
     patient = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 1_800_000}
     cast.stable("ANN", "BOB", **patient)
@@ -280,8 +282,8 @@ def test_bug_58_offsets_expired_in_a_rebalance() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_bug_59_no_expiry_was_read_as_one_long_past(version: int) -> None:
-    """KAFKA-8069, KAFKA-7403: -1, "when the broker likes", was taken for a time, and offsets went at once."""
+def test_bug_59_no_expiry_was_read_as_a_past_time(version: int) -> None:
+    """KAFKA-8069, KAFKA-7403: -1, the broker's default, was taken for a time, and offsets expired at once."""
     value = OffsetCommitValue(offset=7, metadata="", commit_timestamp=1, expire_timestamp=-1)
     key = OffsetCommitKey(group="g", topic="orders", partition=0)
     data = version.to_bytes(2, "big") + encode(value, version)
@@ -296,7 +298,7 @@ def test_bug_59_no_expiry_was_read_as_one_long_past(version: int) -> None:
 
 @pytest.mark.parametrize(("retention_ms", "expires"), [(-1, -1), (0, 0), (5000, 5000)])
 def test_bug_59_the_default_retention_was_added_to_the_time(retention_ms: int, expires: int) -> None:
-    """KoP#303: a commit that leaves its retention to the broker has no time of expiry; another one has."""
+    """KoP#303: a commit with the broker's default retention has no expiry time; any other one has."""
     cast = Cast()
     cast.ask("simple", commit_request(7).replace(retention_time_ms=retention_ms), 4)
     committed = cast.life.shard.offsets["g"]["orders"][0]
@@ -306,25 +308,25 @@ def test_bug_59_the_default_retention_was_added_to_the_time(retention_ms: int, e
 
 
 def test_bug_60_refused_partition_left_a_pending_commit() -> None:
-    """KAFKA-16371: a commit whose metadata was too long stayed pending for ever. Here nothing is pending:
-    what is refused is not kept, what is accepted is there when it is answered."""
+    """KAFKA-16371: a commit with oversized metadata stayed pending for ever. Here nothing is pending: a
+    refused offset is not kept, an accepted one exists once it is answered."""
     cast = Cast()
     long = commit_request(1, partitions=(0, 1), metadata="m" * 4097)
-    answer = cast.ask("simple", long, 8)
-    assert [p.error_code for p in answer.topics[0].partitions] == [Errors.OFFSET_METADATA_TOO_LARGE] * 2
+    response = cast.ask("simple", long, 8)
+    assert [p.error_code for p in response.topics[0].partitions] == [Errors.OFFSET_METADATA_TOO_LARGE] * 2
     assert cast.ask("simple", commit_request(2, partitions=(1, 6)), 8) is not None
     fetched = cast.ask("admin", fetch_request((0, 1), stable=True), 9).groups[0]
     assert fetched.error_code == NONE
-    told = [(p.committed_offset, p.error_code) for p in fetched.topics[0].partitions]
-    assert told == [(-1, NONE), (2, NONE)]
+    rows = [(p.committed_offset, p.error_code) for p in fetched.topics[0].partitions]
+    assert rows == [(-1, NONE), (2, NONE)]
     deleted = cast.ask("admin", DeleteGroupsRequest(groups_names=("g",)), 2)
     assert deleted.results[0].error_code == NONE
     assert cast.life.shard.offsets == {}
 
 
 def test_ours_pending_member_of_a_deleted_group_left_its_timer() -> None:
-    """Found by the lives of this project: a group was deleted, and the session of an id that had been handed
-    out went on."""
+    """Found by random runs of this project: a group was deleted, but the session timer of an assigned id
+    stayed armed."""
     cast = Cast()
     assert cast.ask("ann", join_request(), 9).error_code == Errors.MEMBER_ID_REQUIRED
     assert len(cast.life.runtime.timers) == 2
@@ -333,18 +335,19 @@ def test_ours_pending_member_of_a_deleted_group_left_its_timer() -> None:
 
 
 def test_ours_pending_member_of_an_expired_group_left_its_timer() -> None:
-    """Nor is it otherwise with a group that goes because nothing is left in it."""
+    """The same for a group that is removed because it is empty."""
     cast = Cast()
     assert cast.ask("ann", join_request(), 9).error_code == Errors.MEMBER_ID_REQUIRED
     context = Context(cast.life.now_ms, cast.life.config, topics=cast.life.topics)
-    gone = cast.life.shard.expire(RETENTION_KEY, context)
-    assert [r.key.group for r in gone.records] == ["g"]
+    outcome = cast.life.shard.expire(RETENTION_KEY, context)
+    assert [r.key.group for r in outcome.records] == ["g"]
     (pending,) = cast.group.pending_joins
-    assert Disarm(("session", "g", pending)) in gone.timers
+    assert Disarm(("session", "g", pending)) in outcome.timers
 
 
-def test_ours_who_is_taken_out_while_it_waits_is_told() -> None:
-    """G12: a static member that an administrator removes hears of it on the request that it waits with."""
+def test_ours_a_removed_member_gets_the_error_on_its_waiting_request() -> None:
+    """G12: a static member that an administrator removes gets the error in response to its waiting
+    request."""
     cast = Cast()
     cast.stable("ANN", "BOB")
     cast.join("ANN", protocols=("range", "sticky"))
@@ -353,12 +356,12 @@ def test_ours_who_is_taken_out_while_it_waits_is_told() -> None:
 
 
 def back_before_its_sync() -> tuple[Cast, str, str]:
-    """A stable group of two: who leads it, and who was started anew before it asked for its assignment."""
+    """Return a stable group of two: its leader, and a member that was restarted before its SyncGroup."""
     cast = Cast()
-    for who in ("ANN", "BOB"):
-        cast.join(who)
+    for name in ("ANN", "BOB"):
+        cast.join(name)
     cast.advance(1000)
-    leader = next(who for who in ("ANN", "BOB") if cast.ids[who] == cast.group.leader)
+    leader = next(name for name in ("ANN", "BOB") if cast.ids[name] == cast.group.leader)
     other = "BOB" if leader == "ANN" else "ANN"
     cast.sync(leader)
     cast.anew(other)
@@ -366,8 +369,8 @@ def back_before_its_sync() -> tuple[Cast, str, str]:
 
 
 def test_ours_static_member_back_before_its_sync_is_waited_for() -> None:
-    """Found by the simulator: a static member that was told of its generation, stopped and came back under a
-    new id was not waited for any more, and the timer of those who have yet to sync went on for nobody."""
+    """Found by the simulator: a static member that got its generation, stopped and came back under a new id
+    was not waited for any more, and the sync timer stayed armed."""
     cast, _, other = back_before_its_sync()
     assert cast.group.pending_syncs == {cast.ids[other]}
     assert cast.sync(other).error_code == NONE
@@ -375,8 +378,8 @@ def test_ours_static_member_back_before_its_sync_is_waited_for() -> None:
     assert ("sync", "g") not in cast.life.runtime.timers
 
 
-def test_ours_static_member_back_that_never_syncs_is_out() -> None:
-    """And if it does not ask for its assignment in time, it is out, as anybody is."""
+def test_ours_static_member_back_that_never_syncs_is_removed() -> None:
+    """If it does not sync in time, it is removed like any member."""
     cast, leader, other = back_before_its_sync()
     for _ in range(REBALANCE_MS // 5_000):
         cast.heartbeat(leader)
@@ -385,49 +388,48 @@ def test_ours_static_member_back_that_never_syncs_is_out() -> None:
     assert other not in cast.group.instances
 
 
-def test_ours_a_group_that_is_too_large_for_a_new_limit_is_told_why() -> None:
-    """Found by the simulator: a coordinator that starts with a smaller `group.max.size` lets the group
-    rebalance, and told nobody why."""
+def test_ours_a_rebalance_for_a_smaller_limit_has_its_cause() -> None:
+    """Found by the simulator: a coordinator that starts with a smaller `group.max.size` triggers a rebalance,
+    and reported no cause."""
     cast = Cast()
     cast.stable("ANN", "BOB", "CAS")
     cast.life.config, _ = BrokerConfig.load(overrides=[("group.max.size", "2")])
     cast.life.restart()
-    for who in ("ANN", "BOB"):
-        cast.join(who)
+    for name in ("ANN", "BOB"):
+        cast.join(name)
     cast.join("CAS")
     cast.advance(REBALANCE_MS)
-    for who in ("ANN", "BOB"):
-        cast.sync(who)
-    (story,) = [r.value for r in cast.life.why if r.value.epoch == 2]
-    assert [c.kind for c in story.causes][:1] == ["group-too-large"]
-    assert sentences(story)[0] == "group-too-large: the group has more members than group.max.size allows"
+    for name in ("ANN", "BOB"):
+        cast.sync(name)
+    (trace,) = [r.value for r in cast.life.why if r.value.epoch == 2]
+    assert [c.kind for c in trace.causes][:1] == ["group-too-large"]
+    assert sentences(trace)[0] == "group-too-large: the group has more members than group.max.size allows"
 
 
-def wants(*topics: str, owned: tuple[int, ...] = (), generation: int = -1) -> bytes:
-    """A member's metadata, as clients write it that say nothing of why they join."""
-    said = ConsumerProtocolSubscription(
+def metadata(*topics: str, owned: tuple[int, ...] = (), generation: int = -1) -> bytes:
+    """Return a member's metadata of clients that send no join reason."""
+    subscription = ConsumerProtocolSubscription(
         topics=topics,
         owned_partitions=(TopicPartition(topic=topics[0], partitions=owned),) if owned else (),
         generation_id=generation,
     )
-    return b"\x00\x02" + encode(said, 2)
+    return b"\x00\x02" + encode(subscription, 2)
 
 
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
-        (wants("t"), wants("t", generation=1), "leader-rejoined"),
-        (wants("t", owned=(0, 1)), wants("t", owned=(0,), generation=1), "cooperative-follow-up"),
-        (wants("t"), wants("t", "u", generation=1), "member-metadata-changed"),
+        (metadata("t"), metadata("t", generation=1), "leader-rejoined"),
+        (metadata("t", owned=(0, 1)), metadata("t", owned=(0,), generation=1), "cooperative-follow-up"),
+        (metadata("t"), metadata("t", "u", generation=1), "member-metadata-changed"),
     ],
 )
-def test_ours_who_gave_nothing_up_does_not_follow_up(before: bytes, after: bytes, kind: str) -> None:
-    """Found by the pipeline, whose inference from the log had it right: where a leader that is eager asked to
-    rejoin without a word, its generation made its metadata another one, and that was told as a cooperative
-    follow-up."""
+def test_ours_a_rejoin_without_a_revocation_is_no_follow_up(before: bytes, after: bytes, kind: str) -> None:
+    """Found by the pipeline, whose inference from the log was right: if an eager leader rejoined without a
+    reason, its generation changed its metadata, which was reported as a cooperative follow-up."""
     cast = Cast()
     cast.stable("ann", metadata=before)
     cast.join("ann", metadata=after)
     cast.sync("ann")
-    (story,) = [r.value for r in cast.life.why if r.value.epoch == 2]
-    assert [c.kind for c in story.causes] == [kind]
+    (trace,) = [r.value for r in cast.life.why if r.value.epoch == 2]
+    assert [c.kind for c in trace.causes] == [kind]

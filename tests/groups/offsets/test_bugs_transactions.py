@@ -1,6 +1,6 @@
-"""What once went wrong with offsets in transactions, in Kafka and elsewhere: 60 to 67.
+"""Past bugs of transactional offsets, in Kafka and elsewhere: 60 to 67 of the catalogue.
 
-Each test says what the bug was, and that it does not happen here.
+Each docstring names the bug; the test shows that it does not happen here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.groups.offsets.transacting import (
     ORDERS,
     TOPICS,
     UNSTABLE,
-    Place,
+    TransactionalHarness,
     compacted,
     shard_of,
     txn_commit_request,
@@ -44,99 +44,99 @@ CONFIG, _ = BrokerConfig.load()
 
 
 def test_bug_60_refused_partition_stayed_pending() -> None:
-    """KAFKA-16371: of a commit in a transaction a partition was refused for its metadata, and was pending for
-    ever: who asked for what is stable never heard of it again."""
-    place = Place()
-    assert place.commits(5, producer=1, metadata="m" * 4097) is Errors.OFFSET_METADATA_TOO_LARGE
-    assert place.fetched(stable=True) == -1
-    assert place.commits(5, producer=1, partitions=(1,)) is NONE
-    assert [place.fetched(p, stable=True) for p in (0, 1)] == [-1, UNSTABLE]
-    place.ends(1)
-    assert [place.fetched(p, stable=True) for p in (0, 1)] == [-1, 5]
-    assert place.deletes_group() is NONE
-    assert not place.shard.offsets
+    """KAFKA-16371: a partition refused for its metadata stayed pending for ever, and a fetch of stable
+    offsets failed for ever."""
+    harness = TransactionalHarness()
+    assert harness.commit(5, producer=1, metadata="m" * 4097) is Errors.OFFSET_METADATA_TOO_LARGE
+    assert harness.fetch_offset(stable=True) == -1
+    assert harness.commit(5, producer=1, partitions=(1,)) is NONE
+    assert [harness.fetch_offset(p, stable=True) for p in (0, 1)] == [-1, UNSTABLE]
+    harness.end_transaction(1)
+    assert [harness.fetch_offset(p, stable=True) for p in (0, 1)] == [-1, 5]
+    assert harness.delete_group() is NONE
+    assert not harness.shard.offsets
 
 
 def test_bug_60_refused_request_stayed_pending() -> None:
-    """Nor is anything pending where the whole request is refused."""
+    """Nor is a commit pending if the whole request is refused."""
     cast = Cast()
     cast.stable("ann")
-    asked = txn_commit_request(5, member_id="eve", generation=1)
+    request = txn_commit_request(5, member_id="eve", generation=1)
     context = Context(cast.life.now_ms, cast.life.config, 1, 5, topics=cast.life.topics)
     with pytest.raises(Exception, match="UNKNOWN_MEMBER_ID"):
-        cast.life.shard.handle(asked, context)
+        cast.life.shard.handle(request, context)
     assert not cast.life.shard.pending.by_group
     assert cast.group.state is State.STABLE
 
 
 def test_bug_61_group_with_pending_offsets_expired() -> None:
-    """KAFKA-19163: a group without members that had committed nothing but in a transaction that was still
-    open was taken for one with nothing in it, and deleted."""
-    place = Place(offsets_retention_minutes="1")
-    place.commits(5, producer=1)
-    place.now_ms += DECADE_MS
-    place.looks_for_old()
-    assert not place.last.records
-    place.ends(1)
-    place.restart()
-    assert place.fetched() == 5
-    place.now_ms += DECADE_MS
-    place.looks_for_old()
-    assert not place.shard.groups
-    place.restart()
+    """KAFKA-19163: a group without members whose only commits were in an open transaction counted as empty,
+    and was deleted."""
+    harness = TransactionalHarness(offsets_retention_minutes="1")
+    harness.commit(5, producer=1)
+    harness.now_ms += DECADE_MS
+    harness.expire_offsets()
+    assert not harness.last.records
+    harness.end_transaction(1)
+    harness.restart()
+    assert harness.fetch_offset() == 5
+    harness.now_ms += DECADE_MS
+    harness.expire_offsets()
+    assert not harness.shard.groups
+    harness.restart()
 
 
 def test_bug_61_aborted_transaction_left_its_group() -> None:
-    """And once it is aborted there is nothing in it, and it goes."""
-    place = Place()
-    place.commits(5, producer=1)
-    place.ends(1, committed=False)
-    place.looks_for_old()
-    assert not place.shard.groups
-    place.restart()
+    """Once the transaction is aborted the group is empty, and is deleted."""
+    harness = TransactionalHarness()
+    harness.commit(5, producer=1)
+    harness.end_transaction(1, committed=False)
+    harness.expire_offsets()
+    assert not harness.shard.groups
+    harness.restart()
 
 
 @pytest.mark.parametrize("how", ["group", "partition", "topic"])
 @pytest.mark.parametrize("plain", [False, True])
-def test_bug_61_open_transactions_were_forgotten_in_part(how: str, plain: bool) -> None:
-    """KAFKA-19164: offsets were deleted, and who had them pending was not forgotten with them (or only one of
-    two was): they stayed unstable, or came back when the transaction ended."""
-    place = Place()
+def test_bug_61_pending_commits_survived_a_deletion(how: str, plain: bool) -> None:
+    """KAFKA-19164: offsets were deleted, but not their pending commits (or only one of two): they stayed
+    unstable, or reappeared when the transaction ended."""
+    harness = TransactionalHarness()
     if plain:
-        place.commits(1)
-    place.commits(5, producer=1)
-    place.commits(6, producer=2, partitions=(0, 3))
+        harness.commit(1)
+    harness.commit(5, producer=1)
+    harness.commit(6, producer=2, partitions=(0, 3))
     if how == "group":
-        assert place.deletes_group() is NONE
-        assert "g" not in place.shard.groups
+        assert harness.delete_group() is NONE
+        assert "g" not in harness.shard.groups
     elif how == "partition":
-        assert place.forgets(0) == [NONE]
-        assert place.fetched(3, stable=True) == UNSTABLE
+        assert harness.delete_offsets(0) == [NONE]
+        assert harness.fetch_offset(3, stable=True) == UNSTABLE
     else:
-        place.loses_topic("orders", ORDERS)
-    assert len(place.last.records) == len(set(place.last.records)), "one tombstone for each partition"
-    assert place.fetched(0, stable=True) == -1
+        harness.delete_topic("orders", ORDERS)
+    assert len(harness.last.records) == len(set(harness.last.records)), "two tombstones for one partition"
+    assert harness.fetch_offset(0, stable=True) == -1
     for producer in (1, 2):
-        place.restart()
-        place.ends(producer)
-    assert place.fetched(0) == -1
-    assert place.fetched(3) == (6 if how == "partition" else -1)
-    assert not place.shard.pending.by_producer
+        harness.restart()
+        harness.end_transaction(producer)
+    assert harness.fetch_offset(0) == -1
+    assert harness.fetch_offset(3) == (6 if how == "partition" else -1)
+    assert not harness.shard.pending.by_producer
 
 
-def test_bug_61_pending_offset_of_another_topic_of_the_name_stays() -> None:
-    """What was committed for the topic that is there now is not that of the one that is gone."""
-    place = Place()
-    place.commits(5, producer=1)
-    place.loses_topic("orders", b"another topic's ")
-    place.loses_topic("audit", place.topics.by_name["audit"].id)
-    assert not place.last.records
-    place.ends(1)
-    assert place.fetched() == 5
+def test_bug_61_a_pending_offset_of_another_topic_of_that_name_stays() -> None:
+    """A commit for the current topic is not one for the deleted topic of the same name."""
+    harness = TransactionalHarness()
+    harness.commit(5, producer=1)
+    harness.delete_topic("orders", b"another topic's ")
+    harness.delete_topic("audit", harness.topics.by_name["audit"].id)
+    assert not harness.last.records
+    harness.end_transaction(1)
+    assert harness.fetch_offset() == 5
 
 
 class TransactionalJournal:
-    """A log in memory with transactions, whose syncs end when the test says so."""
+    """A log in memory with transactions, whose syncs complete when the test completes them."""
 
     def __init__(self) -> None:
         self.data: list[bytes] = []
@@ -145,12 +145,14 @@ class TransactionalJournal:
         self.syncs: list[asyncio.Future[None]] = []
 
     def append_pairs(self, pairs: list[Any], now_ms: int, producer: Producer | None = None) -> int:
-        who: dict[str, Any] = {}
+        producer_fields: dict[str, Any] = {}
         if producer is not None:
-            who = {
+            producer_fields = {
                 "producer_id": producer.producer_id, "producer_epoch": producer.epoch, "transactional": True
             }  # fmt: skip
-        return self._append(rb.build_simple(pairs, now_ms, base_offset=self.end_offset, **who), len(pairs))
+        return self._append(
+            rb.build_simple(pairs, now_ms, base_offset=self.end_offset, **producer_fields), len(pairs)
+        )
 
     def append_marker(self, ending: Ending, now_ms: int) -> int:
         marker = rb.end_marker(
@@ -165,7 +167,7 @@ class TransactionalJournal:
         return self.end_offset
 
     def write(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is no file."""
 
     async def sync(self) -> None:
         end = self.end_offset
@@ -177,7 +179,7 @@ class TransactionalJournal:
         return rb.batches(b"".join(self.data))
 
     async def finish_sync(self, error: Exception | None = None) -> None:
-        """Let the sync under way end, and what waits for it run."""
+        """Complete the pending sync, and run what waits for it."""
         await asyncio.sleep(0)
         future = self.syncs.pop(0)
         future.set_exception(error) if error is not None else future.set_result(None)
@@ -202,15 +204,15 @@ async def serving(journal: TransactionalJournal) -> Coordinator:
     return coordinator
 
 
-def told(answer: Any) -> tuple[int, int]:
-    """Of an OffsetFetch: the error and the offset of its partition."""
-    found = answer.value.groups[0].topics[0].partitions[0]
+def fetch_result(reply: Any) -> tuple[int, int]:
+    """Return the error and the offset of an OffsetFetch response."""
+    found = reply.value.groups[0].topics[0].partitions[0]
     return found.error_code, found.committed_offset
 
 
 def test_bug_62_marker_was_answered_before_it_had_its_effect() -> None:
-    """KAFKA-17507: who was told that the transaction had ended, and asked at once, got the offset of before.
-    And nobody is told before it is durable: the coordinator of transactions rests on it."""
+    """KAFKA-17507: a fetch right after the response to the end of a transaction returned the former offset.
+    And there is no response before the end is durable, since the transaction coordinator relies on it."""
 
     async def body() -> None:
         journal = TransactionalJournal()
@@ -221,64 +223,64 @@ def test_bug_62_marker_was_answered_before_it_had_its_effect() -> None:
         ended = coordinator.submit(Ending(1, 0, 0, committed=True), RequestContext())
         fetched = coordinator.submit(fetch_request(stable=True), RequestContext(9))
         assert not ended.done
-        assert not fetched.done, "what it tells could be lost still"
+        assert not fetched.done, "the offset is not durable yet"
         await journal.finish_sync()
         assert ended.done
-        assert told(fetched) == (NONE, 5)
+        assert fetch_result(fetched) == (NONE, 5)
         await coordinator.close()
 
     asyncio.run(body())
 
 
-def test_bug_63_expiry_took_a_pending_offset_with_it() -> None:
-    """Redpanda CORE-16998: a plain commit expired while a transaction had another one pending for the same
-    partition; read back from the log, the tombstone took away both, and the transaction's was lost."""
-    place = Place(offsets_retention_minutes="1")
-    place.commits(1)
-    place.now_ms += DECADE_MS
-    place.commits(5, producer=1)
-    place.looks_for_old()
-    assert not place.last.records, "not while it is pending"
-    place.ends(1)
-    place.restart()
-    assert place.fetched() == 5
+def test_bug_63_expiry_removed_a_pending_offset() -> None:
+    """Redpanda CORE-16998: a plain commit expired while a transaction had a pending one for the same
+    partition; on replay the tombstone removed both."""
+    harness = TransactionalHarness(offsets_retention_minutes="1")
+    harness.commit(1)
+    harness.now_ms += DECADE_MS
+    harness.commit(5, producer=1)
+    harness.expire_offsets()
+    assert not harness.last.records, "a pending offset expired"
+    harness.end_transaction(1)
+    harness.restart()
+    assert harness.fetch_offset() == 5
 
 
 def test_bug_63_the_rest_of_the_group_expires() -> None:
-    """Only the partition that is pending stays; and when it was aborted, that goes as well."""
-    place = Place(offsets_retention_minutes="1")
-    place.commits(1, partitions=(0, 1))
-    place.now_ms += DECADE_MS
-    place.commits(5, producer=1)
-    place.looks_for_old()
-    assert [place.fetched(p) for p in (0, 1)] == [1, -1]
-    place.ends(1, committed=False)
-    place.looks_for_old()
-    assert not place.shard.offsets
-    assert not place.shard.groups
+    """Only the pending partition stays; once the transaction is aborted, it expires as well."""
+    harness = TransactionalHarness(offsets_retention_minutes="1")
+    harness.commit(1, partitions=(0, 1))
+    harness.now_ms += DECADE_MS
+    harness.commit(5, producer=1)
+    harness.expire_offsets()
+    assert [harness.fetch_offset(p) for p in (0, 1)] == [1, -1]
+    harness.end_transaction(1, committed=False)
+    harness.expire_offsets()
+    assert not harness.shard.offsets
+    assert not harness.shard.groups
 
 
 @pytest.mark.parametrize("plain_last", [False, True])
 def test_bug_64_a_restart_changed_which_commit_counted(plain_last: bool) -> None:
-    """Redpanda CORE-17000 and 17001: of a commit in a transaction and a plain one, live the one counted that
-    came to be last, and after a restart the one whose record was last."""
-    place = Place()
+    """Redpanda CORE-17000 and 17001: of a transactional and a plain commit, live the later one counted, and
+    after a restart the one whose record was last."""
+    harness = TransactionalHarness()
     if plain_last:
-        place.commits(5, producer=1)
-    place.commits(1)
+        harness.commit(5, producer=1)
+    harness.commit(1)
     if not plain_last:
-        place.commits(5, producer=1)
-    place.ends(1)
+        harness.commit(5, producer=1)
+    harness.end_transaction(1)
     expected = 1 if plain_last else 5
-    assert place.fetched() == expected
-    place.restart()
-    assert place.fetched() == expected
-    assert shard_of(compacted(place.log)).offsets == place.shard.offsets
+    assert harness.fetch_offset() == expected
+    harness.restart()
+    assert harness.fetch_offset() == expected
+    assert shard_of(compacted(harness.log)).offsets == harness.shard.offsets
 
 
-def test_bug_65_a_fetch_of_what_is_stable_timed_out() -> None:
-    """KAFKA-17267: who asks for what is stable waits for the log, and was told REQUEST_TIMED_OUT when that
-    failed, which no client tries again. It is NOT_COORDINATOR: then a client looks for another one."""
+def test_bug_65_a_fetch_of_stable_offsets_timed_out() -> None:
+    """KAFKA-17267: a fetch of stable offsets waits for the log, and was answered REQUEST_TIMED_OUT if that
+    failed, which no client retries. It is NOT_COORDINATOR, for which clients look up the coordinator."""
 
     async def body() -> None:
         journal = TransactionalJournal()
@@ -294,7 +296,7 @@ def test_bug_65_a_fetch_of_what_is_stable_timed_out() -> None:
 
 
 async def with_orders(broker: Broker) -> Coordinator:
-    """The coordinator of group g, and a topic to commit for."""
+    """Return the coordinator of group g, with a topic to commit for."""
     if "orders" not in broker.catalogue.topics.by_name:
         topic = CreatableTopic(name="orders", num_partitions=2, replication_factor=1)
         await bind(create_topics.handle, broker.services)(
@@ -308,9 +310,9 @@ async def with_orders(broker: Broker) -> Coordinator:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_bug_66_a_restart_lost_what_was_pending(tmp_path: Path, committed: bool) -> None:
-    """kfake 8854973c: offsets of an open transaction were in memory alone; when it was committed after a
-    restart, its records counted and its offsets did not, and all was read again."""
+def test_bug_66_a_restart_lost_pending_offsets(tmp_path: Path, committed: bool) -> None:
+    """kfake 8854973c: offsets of an open transaction were only in memory; committed after a restart, its
+    records counted and its offsets did not, and all input was consumed again."""
 
     async def begun() -> None:
         async with running(tmp_path) as broker:
@@ -323,18 +325,18 @@ def test_bug_66_a_restart_lost_what_was_pending(tmp_path: Path, committed: bool)
         async with running(tmp_path) as broker:
             coordinator = await with_orders(broker)
             fetched = coordinator.submit(fetch_request(stable=True), RequestContext(9))
-            assert told(fetched) == (Errors.UNSTABLE_OFFSET_COMMIT, -1)
+            assert fetch_result(fetched) == (Errors.UNSTABLE_OFFSET_COMMIT, -1)
             await coordinator.submit(Ending(1, 0, 0, committed=committed), RequestContext())
             fetched = coordinator.submit(fetch_request(stable=True), RequestContext(9))
-            assert told(fetched) == (NONE, 5 if committed else 1)
+            assert fetch_result(fetched) == (NONE, 5 if committed else 1)
 
     asyncio.run(begun())
     asyncio.run(ended())
 
 
 def test_bug_67_groups_transactions_kept_the_log_from_being_compacted(tmp_path: Path) -> None:
-    """Redpanda#24637: transactions of groups ended, and in the log they did not: everything behind the first
-    one counted as undecided, which no cleaner may touch."""
+    """Redpanda#24637: transactions of groups ended, but not in the log: everything after the first one
+    counted as undecided, which no cleaner may touch."""
 
     async def body() -> None:
         async with running(tmp_path) as broker:
@@ -352,12 +354,12 @@ def test_bug_67_groups_transactions_kept_the_log_from_being_compacted(tmp_path: 
     asyncio.run(body())
 
 
-def test_bug_67_what_ended_is_compacted() -> None:
-    """Of many transactions one commit for each partition is left."""
-    place = Place()
+def test_bug_67_ended_transactions_are_compacted() -> None:
+    """Of many transactions one commit per partition is left."""
+    harness = TransactionalHarness()
     for number in range(20):
-        place.commits(number, producer=number % 3, partitions=(number % 2,))
-        place.ends(number % 3, committed=number < 18)
-    left = [header for header, _ in compacted(place.log) if not header.is_control]
-    assert [header.record_count for header in left] == [1, 1]
-    assert shard_of(compacted(place.log)).offsets == place.shard.offsets
+        harness.commit(number, producer=number % 3, partitions=(number % 2,))
+        harness.end_transaction(number % 3, committed=number < 18)
+    remaining = [header for header, _ in compacted(harness.log) if not header.is_control]
+    assert [header.record_count for header in remaining] == [1, 1]
+    assert shard_of(compacted(harness.log)).offsets == harness.shard.offsets

@@ -1,4 +1,4 @@
-"""Offsets of open transactions: which commit counts, what is told meanwhile, and that a log says the same."""
+"""Offsets of open transactions: which commit counts, what a fetch returns meanwhile, and replay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import depth
-from tests.groups.offsets.transacting import UNSTABLE, Place, compacted, shard_of
+from tests.groups.offsets.transacting import UNSTABLE, TransactionalHarness, compacted, shard_of
 
 from konvene.errors import Errors
 from konvene.groups.classic import log as classic_log
@@ -22,7 +22,7 @@ PLAIN, ABORT, COMMIT = "plain", False, True
 
 
 @pytest.mark.parametrize(
-    ("happens", "expected"),
+    ("events", "expected"),
     [
         ([(PLAIN, 1), (7, 5)], 1),
         ([(PLAIN, 1), (7, 5), (7, COMMIT)], 5),
@@ -38,58 +38,60 @@ PLAIN, ABORT, COMMIT = "plain", False, True
         ([(7, COMMIT), (PLAIN, 1), (7, ABORT)], 1),
     ],
 )
-def test_the_commit_counts_that_stands_last(happens: list[tuple[Any, Any]], expected: int) -> None:
+def test_the_last_commit_in_the_log_counts(events: list[tuple[Any, Any]], expected: int) -> None:
     """Whichever transaction ended first; and the same after a restart at any point, and after compaction."""
-    place = Place()
-    for who, what in happens:
-        if who == PLAIN:
-            place.commits(what)
+    harness = TransactionalHarness()
+    for producer, what in events:
+        if producer == PLAIN:
+            harness.commit(what)
         elif isinstance(what, bool):
-            place.ends(who, what)
+            harness.end_transaction(producer, what)
         else:
-            place.commits(what, producer=who)
-        place.restart()
-    assert place.fetched() == expected
-    assert shard_of(compacted(place.log)).offsets == place.shard.offsets
+            harness.commit(what, producer=producer)
+        harness.restart()
+    assert harness.fetch_offset() == expected
+    assert shard_of(compacted(harness.log)).offsets == harness.shard.offsets
 
 
-def test_what_is_pending_is_unstable_and_nothing_else() -> None:
-    """Who asks for what is stable hears of the one partition; who does not, what was committed before."""
-    place = Place()
-    place.commits(1, partitions=(0, 1))
-    place.commits(5, producer=7, partitions=(1, 2))
-    assert [place.fetched(p) for p in range(4)] == [1, 1, -1, -1]
-    assert [place.fetched(p, stable=True) for p in range(4)] == [1, UNSTABLE, UNSTABLE, -1]
-    place.commits(2, partitions=(1,))
-    assert place.fetched(1, stable=True) == UNSTABLE, "it is open still, though it was overtaken"
-    place.ends(7)
-    assert [place.fetched(p, stable=True) for p in range(4)] == [1, 2, 5, -1]
+def test_only_pending_partitions_are_unstable() -> None:
+    """A fetch of stable offsets reports the pending partitions; any other fetch returns the last committed
+    offset."""
+    harness = TransactionalHarness()
+    harness.commit(1, partitions=(0, 1))
+    harness.commit(5, producer=7, partitions=(1, 2))
+    assert [harness.fetch_offset(p) for p in range(4)] == [1, 1, -1, -1]
+    assert [harness.fetch_offset(p, stable=True) for p in range(4)] == [1, UNSTABLE, UNSTABLE, -1]
+    harness.commit(2, partitions=(1,))
+    assert harness.fetch_offset(1, stable=True) == UNSTABLE, "a superseded commit is still pending"
+    harness.end_transaction(7)
+    assert [harness.fetch_offset(p, stable=True) for p in range(4)] == [1, 2, 5, -1]
 
 
-def test_all_of_a_group_is_told_with_what_is_unstable() -> None:
-    """Asked for everything, a group tells the partitions that it has committed; these say if they move."""
-    place = Place()
-    place.commits(1, partitions=(0, 1))
-    place.commits(5, producer=7, partitions=(1, 2))
+def test_a_fetch_of_all_partitions_reports_unstable_ones() -> None:
+    """A fetch of all partitions returns the committed ones, and reports those with a pending commit."""
+    harness = TransactionalHarness()
+    harness.commit(1, partitions=(0, 1))
+    harness.commit(5, producer=7, partitions=(1, 2))
     everything = OffsetFetchRequestGroup(group_id="g", topics=None)
-    answer = place.ask(OffsetFetchRequest(groups=(everything,), require_stable=True), 9)
-    told = [
+    answer = harness.ask(OffsetFetchRequest(groups=(everything,), require_stable=True), 9)
+    rows = [
         (p.partition_index, p.committed_offset, p.error_code) for p in answer.groups[0].topics[0].partitions
     ]
-    assert told == [(0, 1, 0), (1, -1, Errors.UNSTABLE_OFFSET_COMMIT)]
+    assert rows == [(0, 1, 0), (1, -1, Errors.UNSTABLE_OFFSET_COMMIT)]
 
 
-def test_a_marker_is_written_though_nothing_was_committed() -> None:
-    """The producer's transaction is over in this partition, whatever it wrote there."""
-    place = Place()
-    place.ends(7)
-    assert place.last.ending is not None
-    assert not place.shard.groups
-    place.restart()
+def test_a_marker_is_written_without_a_commit() -> None:
+    """The producer's transaction has ended in this partition, whatever it wrote there."""
+    harness = TransactionalHarness()
+    harness.end_transaction(7)
+    assert harness.last.ending is not None
+    assert not harness.shard.groups
+    harness.restart()
 
 
-def test_a_run_of_commits_overtakes_what_is_pending() -> None:
-    """What a loader reads at one stroke is later than what was pending, for each of its partitions."""
+def test_a_run_of_commits_supersedes_pending_ones() -> None:
+    """A run of commits that is replayed at once is later than the pending commits, for each of its
+    partitions."""
     pending = Pending()
     for partition in range(3):
         pending.add(7, OffsetCommitted("g", "t", partition, Committed(5)))
@@ -100,19 +102,19 @@ def test_a_run_of_commits_overtakes_what_is_pending() -> None:
     assert not pending.by_producer
 
 
-def test_a_run_that_a_loader_reads_is_later_than_what_is_pending() -> None:
-    """One batch of plain commits, behind a transaction that is open: live and from the log the same."""
-    place = Place()
-    place.commits(5, producer=7, partitions=(0, 1, 2, 3))
-    place.commits(1, partitions=(0, 1, 2))
-    place.restart()
-    place.ends(7)
-    place.restart()
-    assert [place.fetched(p) for p in range(4)] == [1, 1, 1, 5]
+def test_a_replayed_run_of_commits_supersedes_pending_ones() -> None:
+    """One batch of plain commits after an open transaction: the same live and replayed."""
+    harness = TransactionalHarness()
+    harness.commit(5, producer=7, partitions=(0, 1, 2, 3))
+    harness.commit(1, partitions=(0, 1, 2))
+    harness.restart()
+    harness.end_transaction(7)
+    harness.restart()
+    assert [harness.fetch_offset(p) for p in range(4)] == [1, 1, 1, 5]
 
 
 def test_a_tombstone_in_a_transaction_does_not_wait() -> None:
-    """Nobody writes one; Kafka's coordinator reads it so."""
+    """No client writes one; Kafka's coordinator replays it so."""
     shard = GroupShard()
     shard.replay(OffsetCommitted("g", "t", 0, Committed(1)))
     shard.replay(InTransaction(7, OffsetCommitted("g", "t", 0, Committed(2))))
@@ -122,7 +124,7 @@ def test_a_tombstone_in_a_transaction_does_not_wait() -> None:
 
 
 def test_offsets_are_never_without_a_group() -> None:
-    """Brokers before KAFKA-19163 let go of groups whose offsets were pending: the marker makes it anew."""
+    """Brokers before KAFKA-19163 removed groups with pending offsets: the marker creates the group again."""
     shard = GroupShard()
     shard.replay(InTransaction(7, OffsetCommitted("g", "t", 0, Committed(2))))
     shard.replay(classic_log.tombstone("g"))
@@ -132,15 +134,15 @@ def test_offsets_are_never_without_a_group() -> None:
 
 
 def test_a_run_of_commits_may_be_in_a_transaction() -> None:
-    """Each of its partitions is pending, and counts in the end."""
+    """Each of its partitions is pending, and counts once committed."""
     pending = Pending()
     pending.add(7, OffsetsCommitted("g", "t", {0: Committed(1), 2: Committed(3)}))
     assert repr(pending) == "<pending: 1 transactions, 1 groups>"
     assert [r.partition for r in pending.end(7, committed=True)] == [0, 2]
 
 
-class ByOffset:
-    """Kafka's own rule as it says it: each commit remembers where its record stands, and the greater wins."""
+class OffsetModel:
+    """A model of Kafka's own rule: each commit has its record's offset, and the greatest one wins."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -154,19 +156,19 @@ class ByOffset:
 
     def forget(self, partition: int) -> None:
         self.counts.pop(partition, None)
-        for held in self.open.values():
-            held.pop(partition, None)
+        for commit in self.open.values():
+            commit.pop(partition, None)
 
     def end(self, producer: int, committed: bool) -> None:
-        for partition, told in self.open.pop(producer, {}).items():
-            if committed and told > self.counts.get(partition, (0, 0)):
-                self.counts[partition] = told
+        for partition, commit in self.open.pop(producer, {}).items():
+            if committed and commit > self.counts.get(partition, (0, 0)):
+                self.counts[partition] = commit
 
-    def told(self, partition: int) -> int:
+    def offset_of(self, partition: int) -> int:
         return self.counts.get(partition, (0, -1))[1]
 
     def is_open(self, partition: int) -> bool:
-        return any(partition in held for held in self.open.values())
+        return any(partition in commit for commit in self.open.values())
 
 
 PARTITIONS, PRODUCERS = st.integers(0, 2), st.sampled_from([7, 8, 9])
@@ -182,24 +184,23 @@ STEPS = st.lists(
 
 @settings(max_examples=depth.examples(150), deadline=None)
 @given(steps=STEPS)
-def test_any_order_comes_to_what_kafka_makes_of_it(steps: list[tuple[str, int, Any]]) -> None:
-    """At every step; after a restart; and after the cleaner was there, who is never in front of a commit that
-    is open."""
-    place, model = Place(), ByOffset()
+def test_any_order_of_commits_has_kafkas_result(steps: list[tuple[str, int, Any]]) -> None:
+    """At every step; after a restart; and after compaction, which never passes an open commit."""
+    harness, model = TransactionalHarness(), OffsetModel()
     for number, (kind, which, what) in enumerate(steps):
         if kind == "commit":
-            assert place.commits(number, producer=what, partitions=(which,)) is Errors.NONE
+            assert harness.commit(number, producer=what, partitions=(which,)) is Errors.NONE
             model.commit(which, number, what)
         elif kind == "end":
-            place.ends(which, what)
+            harness.end_transaction(which, what)
             model.end(which, what)
-        elif "g" in place.shard.groups:
-            assert place.forgets(which) == [Errors.NONE]
+        elif "g" in harness.shard.groups:
+            assert harness.delete_offsets(which) == [Errors.NONE]
             model.forget(which)
-        place.restart()
-        assert [place.fetched(p) for p in range(3)] == [model.told(p) for p in range(3)]
-        unstable = [place.fetched(p, stable=True) == UNSTABLE for p in range(3)]
+        harness.restart()
+        assert [harness.fetch_offset(p) for p in range(3)] == [model.offset_of(p) for p in range(3)]
+        unstable = [harness.fetch_offset(p, stable=True) == UNSTABLE for p in range(3)]
         assert unstable == [model.is_open(p) for p in range(3)]
-        left = shard_of(compacted(place.log))
-        assert left.offsets == place.shard.offsets
-        assert left.pending.by_group == place.shard.pending.by_group
+        remaining = shard_of(compacted(harness.log))
+        assert remaining.offsets == harness.shard.offsets
+        assert remaining.pending.by_group == harness.shard.pending.by_group

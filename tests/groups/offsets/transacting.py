@@ -1,7 +1,7 @@
-"""A group's shard and its log as bytes, with producers who commit in transactions.
+"""A group's shard and its log as bytes, with producers that commit offsets in transactions.
 
-What is decided is appended as a broker would append it: a transaction's records as a batch of its producer,
-its end as a marker. `restart` reads the bytes as a broker does; `compacted` is what Kafka's cleaner leaves.
+Decisions are appended as a broker appends them: a transaction's records as a batch of its producer, its end
+as a marker. `restart` reads the bytes as a broker does; `compacted` returns what Kafka's cleaner leaves.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def txn_commit_request(
     topic: str = "orders",
     topic_id: Uuid = ORDERS,
 ) -> TxnOffsetCommitRequest:
-    told = tuple(
+    rows = tuple(
         TxnOffsetCommitRequestPartition(
             partition_index=p, committed_offset=offset, committed_metadata=metadata
         )
@@ -74,18 +74,20 @@ def txn_commit_request(
         generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=instance_id,
-        topics=(TxnOffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=told),),
+        topics=(TxnOffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=rows),),
     )
 
 
 def compacted(log: Batches) -> Batches:
-    """What Kafka's cleaner leaves: up to the first open transaction, of each key the last record that counts
-    or may have counted; nothing of what was aborted. Batches stay where they are, markers stay."""
+    """Return what Kafka's cleaner leaves: up to the first open transaction, the last committed record of each
+    key, and no aborted records. Batches and markers keep their offsets."""
     ends: dict[int, list[tuple[int, bool]]] = {}
     for header, batch in log:
         for marker in map(rb.read_end_marker, rb.records(batch, header) if header.is_control else ()):
             if marker is not None:
-                ends.setdefault(header.producer_id, []).append((header.base_offset, marker.committed))
+                ends.setdefault(header.producer_id, []).append(
+                    (header.base_offset, marker.committed)
+                )
 
     def end_of(header: rb.BatchHeader) -> bool | None:
         behind = [c for at, c in ends.get(header.producer_id, ()) if at > header.base_offset]
@@ -117,7 +119,7 @@ def _in_transaction(header: rb.BatchHeader) -> bool:
 
 
 def shard_of(log: Batches) -> GroupShard:
-    """What a coordinator has after it has read this."""
+    """Return the shard that a coordinator has after it has read a log."""
     shard = GroupShard()
     for header, batch in log:
         for _, _, record in read(batch, header):
@@ -125,8 +127,8 @@ def shard_of(log: Batches) -> GroupShard:
     return shard
 
 
-class Place:
-    """See the top of this file."""
+class TransactionalHarness:
+    """A `GroupShard` with a transactional log, a clock and topics."""
 
     def __init__(self, **settings: str) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
@@ -144,20 +146,20 @@ class Place:
             GroupConfigs(self.config), OFFERED,
         )  # fmt: skip
 
-    # --- what is asked ---
+    # --- requests ---
 
     def ask(self, request: Any, version: int = 0) -> Any:
-        """The response, or the error with which it is refused; what a client says goes through the codec."""
+        """Return the response, or the error of a refusal; requests are encoded and decoded."""
         if not isinstance(request, Ending):
             request = decode(type(request), version, encode(request, version))
         try:
             outcome = self.shard.handle(request, self.context(version))
         except Refusal as refused:
             return refused.error
-        self.carry_out(outcome)
+        self.apply(outcome)
         return outcome.replies[0].response
 
-    def carry_out(self, outcome: Outcome) -> None:
+    def apply(self, outcome: Outcome) -> None:
         self.last = outcome
         producer, ending = outcome.producer, outcome.ending
         if outcome.records:
@@ -193,45 +195,45 @@ class Place:
         self.log.append((header, memoryview(data)))
         self.end_offset = header.next_offset
 
-    def commits(self, offset: int, producer: int | None = None, version: int = 5, **more: Any) -> Errors:
-        """Somebody commits for group g, in a transaction if a producer does; what is told of it."""
+    def commit(self, offset: int, producer: int | None = None, version: int = 5, **more: Any) -> Errors:
+        """Commit an offset for group g, in a transaction if a producer is given; return the error."""
         if producer is None:
-            answer = self.ask(commit_request(offset, **more), 8)
+            response = self.ask(commit_request(offset, **more), 8)
         else:
-            answer = self.ask(txn_commit_request(offset, producer, **more), version)
-        if isinstance(answer, Errors):
-            return answer
-        return Errors(answer.topics[-1].partitions[-1].error_code)
+            response = self.ask(txn_commit_request(offset, producer, **more), version)
+        if isinstance(response, Errors):
+            return response
+        return Errors(response.topics[-1].partitions[-1].error_code)
 
-    def ends(self, producer: int, committed: bool = True) -> None:
+    def end_transaction(self, producer: int, committed: bool = True) -> None:
         self.ask(Ending(producer, 0, 0, committed))
 
-    def fetched(self, partition: int = 0, *, stable: bool = False, group_id: str = "g") -> int | str:
-        """The committed offset."""
-        answer = self.ask(fetch_request((partition,), group_id, stable=stable), 9)
-        told = answer.groups[0].topics[0].partitions[0]
-        assert told.error_code in (Errors.NONE, Errors.UNSTABLE_OFFSET_COMMIT)
-        return UNSTABLE if told.error_code else int(told.committed_offset)
+    def fetch_offset(self, partition: int = 0, *, stable: bool = False, group_id: str = "g") -> int | str:
+        """Return the committed offset, or `UNSTABLE`."""
+        response = self.ask(fetch_request((partition,), group_id, stable=stable), 9)
+        row = response.groups[0].topics[0].partitions[0]
+        assert row.error_code in (Errors.NONE, Errors.UNSTABLE_OFFSET_COMMIT)
+        return UNSTABLE if row.error_code else int(row.committed_offset)
 
-    def forgets(self, *partitions: int, topic: str = "orders") -> list[int]:
-        """An administrator's OffsetDelete for group g: its errors."""
-        told = tuple(OffsetDeleteRequestPartition(partition_index=p) for p in partitions)
-        topics = (OffsetDeleteRequestTopic(name=topic, partitions=told),)
-        answer = self.ask(OffsetDeleteRequest(group_id="g", topics=topics))
-        return [p.error_code for t in answer.topics for p in t.partitions]
+    def delete_offsets(self, *partitions: int, topic: str = "orders") -> list[int]:
+        """Send an OffsetDelete for group g; return its errors."""
+        rows = tuple(OffsetDeleteRequestPartition(partition_index=p) for p in partitions)
+        topics = (OffsetDeleteRequestTopic(name=topic, partitions=rows),)
+        response = self.ask(OffsetDeleteRequest(group_id="g", topics=topics))
+        return [p.error_code for t in response.topics for p in t.partitions]
 
-    def deletes_group(self, group_id: str = "g") -> Errors:
-        answer = self.ask(DeleteGroupsRequest(groups_names=(group_id,)), 2)
-        return Errors(answer.results[0].error_code)
+    def delete_group(self, group_id: str = "g") -> Errors:
+        response = self.ask(DeleteGroupsRequest(groups_names=(group_id,)), 2)
+        return Errors(response.results[0].error_code)
 
-    def loses_topic(self, name: str, topic_id: Uuid = ZERO_UUID) -> None:
-        """A topic is gone, and the group coordinator hears of it."""
-        gone = DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=topic_id),))
-        self.carry_out(self.shard.handle(gone, self.context()))
+    def delete_topic(self, name: str, topic_id: Uuid = ZERO_UUID) -> None:
+        """Delete a topic, and notify the group coordinator."""
+        deletion = DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=topic_id),))
+        self.apply(self.shard.handle(deletion, self.context()))
 
-    def looks_for_old(self) -> None:
-        """It is time to let go of what is too old."""
-        self.carry_out(self.shard.expire(RETENTION, self.context()))
+    def expire_offsets(self) -> None:
+        """Fire the timer that expires old offsets."""
+        self.apply(self.shard.expire(RETENTION, self.context()))
 
     # --- its log ---
 
@@ -239,7 +241,7 @@ class Place:
         return self.shard.groups, self.shard.offsets, self.shard.pending.by_group
 
     def restart(self) -> None:
-        """The process dies and another one reads the log; it knows what the first one knew."""
+        """Restart the process from the log; its state must be unchanged."""
         before = self.state()
         self.shard = shard_of(self.log)
         assert self.state() == before

@@ -1,7 +1,7 @@
-"""A streams group whose members do what they are told: they restore copies, and truly say how far they are.
+"""A simulated streams group whose members follow their assignments, restore copies and report their progress.
 
-A process has a disk. What it was given stays there, also when it is taken away again. Ends grow no more, so
-that a copy catches up some time. In each round the group is given an answer, has it at once, and restores.
+A process has a disk, which keeps the state of revoked tasks. Ends do not grow, so that every copy catches up.
+In each round the group gets an assignment, follows it at once, and restores.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from konvene.groups.assignors.tasks.contract import (
 
 END = 100_000
 SLOWEST = 8
-"""After so many rounds every copy is at the end."""
+"""Number of rounds after which every copy is at the end."""
 FULL = END - 10_000
-"""From here on a copy has caught up."""
+"""Offset from which a copy has caught up."""
 
 
 class Restoring:
-    """A group, and what is on the disks of its processes."""
+    """A group, and the state on the disks of its processes."""
 
     def __init__(self, topology: TopologyDescriber, configs: AssignmentConfigs, seed: int = 0) -> None:
         self.topology, self.configs = topology, configs
         self.chance = random.Random(seed)
         self.process_of: dict[str, str] = {}
         self.silent: set[str] = set()
-        """Processes that say nothing of offsets."""
+        """Processes that report no offsets."""
         self.disks: dict[str, dict[Task, int]] = {}
         self.given: dict[str, MemberAssignment] = {}
 
@@ -50,13 +50,13 @@ class Restoring:
             self.silent.add(process)
 
     def leave(self, name: str) -> None:
-        """Its process keeps its disk."""
+        """Remove a member; its process keeps its disk."""
         del self.process_of[name]
         self.given.pop(name, None)
 
     @property
     def spec(self) -> GroupSpec:
-        """What an assignor is told now."""
+        """Return the current input of an assignor."""
         return GroupSpec({name: self._member(name) for name in self.process_of}, self.configs)
 
     def _member(self, name: str) -> AssignmentMemberSpec:
@@ -64,10 +64,10 @@ class Restoring:
         if process in self.silent:
             return AssignmentMemberSpec(process, mine)
         disk = self.disks[process]
-        has = {task for told in (mine.active, mine.standby, mine.warmup) for task in tasks(told)}
+        has = {task for role in (mine.active, mine.standby, mine.warmup) for task in tasks(role)}
         ends = dict.fromkeys(sorted(has & disk.keys()), END)
         return AssignmentMemberSpec(
-            process, mine, task_offsets=_told(disk), task_end_offsets=_told(ends),
+            process, mine, task_offsets=_by_subtopology(disk), task_end_offsets=_by_subtopology(ends),
             reports_offsets=True,
         )  # fmt: skip
 
@@ -76,7 +76,7 @@ class Restoring:
         return checked(spec, self.topology, assign(spec, self.topology))
 
     def round(self) -> bool:
-        """An answer, which everybody has at once; then at least one copy that warms up has caught up. Whether
+        """Assign once; all members follow at once, and at least one warm-up catches up. Return whether
         anything changed."""
         given = self.answer()
         changed = any(given[name] != self.given.get(name, NOTHING) for name in given)
@@ -85,7 +85,7 @@ class Restoring:
         return changed
 
     def restore(self) -> None:
-        """Copies that run somewhere come nearer; who was active is at the end."""
+        """Advance the copies that are assigned; active tasks are at the end."""
         warming = [
             (self.process_of[n], t) for n, mine in sorted(self.given.items()) for t in tasks(mine.warmup)
         ]
@@ -99,7 +99,7 @@ class Restoring:
             self.disks[process][task] = FULL
 
     def settle(self, within: int) -> int:
-        """Rounds until nothing changes."""
+        """Return the number of rounds until nothing changes."""
         still = 0
         for count in range(within + SLOWEST):
             still = 0 if self.round() else still + 1
@@ -108,14 +108,14 @@ class Restoring:
         raise AssertionError(f"not settled after {within} rounds: {self.given}")
 
 
-def _told(offsets: dict[Task, int]) -> TaskOffsets:
+def _by_subtopology(offsets: dict[Task, int]) -> TaskOffsets:
     found: dict[str, dict[int, int]] = {}
     for (name, partition), offset in offsets.items():
         found.setdefault(name, {})[partition] = offset
     return found
 
 
-# --- what can be said of an answer -----------------------------------------------------------------
+# --- measures of an assignment ----------------------------------------------------------------------
 
 
 Loads = dict[str, tuple[int, int]]
@@ -123,7 +123,7 @@ Loads = dict[str, tuple[int, int]]
 
 
 def loads(spec: GroupSpec, given: GroupAssignment, only: set[str] | None = None) -> Loads:
-    """For each process its active tasks, and its members. `only`: of these subtopologies."""
+    """Return each process's active tasks and members. `only`: of these subtopologies."""
     members = Counter(of.process_id for of in spec.members.values())
     has: Counter[str] = Counter()
     for name, mine in given.items():
@@ -132,17 +132,18 @@ def loads(spec: GroupSpec, given: GroupAssignment, only: set[str] | None = None)
     return {process: (has[process], weight) for process, weight in members.items()}
 
 
-def could_be_evener(told: Loads) -> bool:
-    """Whether a task of one process would leave another with less for each member than the one had."""
+def could_be_evener(by_process: Loads) -> bool:
+    """Return whether moving a task to another process would still leave that one with a lower load per
+    member."""
     return any(
         has * other_weight > (other + 1) * weight
-        for has, weight in told.values()
-        for other, other_weight in told.values()
+        for has, weight in by_process.values()
+        for other, other_weight in by_process.values()
     )
 
 
 def spread_within(spec: GroupSpec, given: GroupAssignment) -> int:
-    """How many tasks a member has more than another of its process, at most."""
+    """Return the largest difference of task counts between two members of a process."""
     rows: dict[str, list[int]] = {}
     for name, mine in given.items():
         rows.setdefault(spec.members[name].process_id, []).append(len(tasks(mine.active)))

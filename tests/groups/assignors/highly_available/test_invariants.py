@@ -1,4 +1,4 @@
-"""What the highly available assignor promises of any group, and where it ends."""
+"""Invariants of the highly available assignor for any group, and its termination."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ LAG = 1
 
 @st.composite
 def reporting(draw: st.DrawFn) -> Group:
-    """Members that had anything, some of whom report; ends are known of some tasks, also by who is behind."""
+    """Members with any tasks, some of which report; ends are known for some tasks, also from lagging
+    members."""
     spec, topology = draw(groups())
     members = {}
     for name, of in spec.members.items():
@@ -44,7 +45,7 @@ def reporting(draw: st.DrawFn) -> Group:
 
 @whenever(reporting())
 def test_tasks_and_their_copies(group: Group) -> None:
-    """Each is active once; of those with state as many standbys as there should be, or a warm-up for one."""
+    """Each task is active once; each stateful one has its number of standbys, or a warm-up instead of one."""
     spec, topology = group
     given = assign(spec, topology)
     assert checked(spec, topology, given) == given
@@ -66,7 +67,7 @@ def test_tasks_and_their_copies(group: Group) -> None:
 
 @whenever(reporting())
 def test_warmups(group: Group) -> None:
-    """As many as may be, of processes that are behind, for members who would say when they are not."""
+    """At most the allowed number, on lagging processes, for members that would report catching up."""
     spec, topology = group
     given = assign(spec, topology)
     progress = Progress.of(spec.members.values())
@@ -78,8 +79,9 @@ def test_warmups(group: Group) -> None:
 
 
 @whenever(reporting())
-def test_who_moves_at_once(group: Group) -> None:
-    """A task with state leaves a living process only for who has caught up, or cannot be waited for."""
+def test_tasks_that_move_at_once(group: Group) -> None:
+    """A stateful task leaves a living process only for a caught-up member, or for one that does not
+    report."""
     spec, topology = group
     progress = Progress.of(spec.members.values())
     reports = {of.process_id for of in spec.members.values() if of.reports_offsets}
@@ -92,7 +94,7 @@ def test_who_moves_at_once(group: Group) -> None:
 
 
 @whenever(reporting())
-def test_answer_that_was_followed_is_given_again(group: Group) -> None:
+def test_a_followed_assignment_is_repeated(group: Group) -> None:
     """The very same values, if nothing else has changed."""
     spec, topology = group
     given = assign(spec, topology)
@@ -118,10 +120,10 @@ def lives(draw: st.DrawFn) -> Restoring:
 
 
 @whenever(lives(), st.data())
-def test_it_ends(life: Restoring, data: st.DataObject) -> None:
-    """Members come and go while others restore. When they come and go no more, all that runs is restored
-    soon, and in each round one copy that warms up has caught up: then a round for each copy of each task with
-    state is enough, for each is a move that is not to be made again."""
+def test_reassignment_terminates(life: Restoring, data: st.DataObject) -> None:
+    """Members join and leave while others restore. Once that stops, all running tasks are restored soon, and
+    in each round one warm-up catches up: a round per copy of each stateful task is enough, since no move is
+    repeated."""
     for number in range(data.draw(st.integers(0, 6))):
         for _ in range(data.draw(st.integers(0, 3))):
             life.round()
@@ -143,7 +145,7 @@ def test_it_ends(life: Restoring, data: st.DataObject) -> None:
 
 
 def _standbys_could_be_evener(life: Restoring) -> bool:
-    """Whether a process that reports could have a standby of one with more, for each of their members."""
+    """Return whether a reporting process could take over a standby of one with more, per member."""
     spec = life.spec
     on = on_processes(spec, life.given)
     _, weights = zip(*(row for row in loads(spec, life.given).values()), strict=True)
@@ -161,8 +163,8 @@ def _standbys_could_be_evener(life: Restoring) -> bool:
 
 
 @whenever(lives(), st.data())
-def test_a_process_that_dies_is_followed_by_who_has_caught_up(life: Restoring, data: st.DataObject) -> None:
-    """Or by who is furthest on; never by somebody else while there is one with state."""
+def test_a_caught_up_member_takes_over_from_a_dead_process(life: Restoring, data: st.DataObject) -> None:
+    """Otherwise the one with the least lag; never a member without state while there is one with state."""
     for _ in range(data.draw(st.integers(1, 6))):
         life.round()
     dead = data.draw(st.sampled_from(sorted(set(life.process_of.values()))))

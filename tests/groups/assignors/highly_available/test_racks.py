@@ -1,7 +1,7 @@
-"""What the highly available assignor makes of tags and racks, in groups that begin.
+"""Tags and racks in the highly available assignor, for groups without a former assignment.
 
-Tags come before evenness, as with Kafka's own rule (KIP-708): a standby goes where it shares least with the
-copies that there are, and among those to who has least.
+Tags precede balance, as in Kafka's own rule (KIP-708): a standby goes where it shares the fewest tags with
+the existing copies, and among those to the member with the fewest tasks.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ TAGS = ("zone", "cluster")
 
 @st.composite
 def beginning(draw: st.DrawFn) -> Group:
-    """Processes of one member each, who have nothing yet; some do not say a tag."""
+    """Processes of one member each without tasks; some lack a tag."""
     members = {}
     for number in range(draw(st.integers(2, 6))):
-        said = {tag: draw(st.sampled_from(("", "1", "2", "3"))) for tag in TAGS}
-        tags = {tag: value for tag, value in said.items() if value}
+        values = {tag: draw(st.sampled_from(("", "1", "2", "3"))) for tag in TAGS}
+        tags = {tag: value for tag, value in values.items() if value}
         members[f"m{number}"] = AssignmentMemberSpec(f"p{number}", client_tags=tags, reports_offsets=True)
     configs = AssignmentConfigs(draw(st.integers(1, 3)), TAGS[: draw(st.integers(1, 2))], 2)
     return GroupSpec(members, configs), TopologyDescriber({"0": Subtopology(draw(st.integers(1, 7)), True)})
 
 
 def holders(given: GroupAssignment) -> dict[tuple[str, int], list[str]]:
-    """Who has each task: the one that is active, then those that have standbys."""
+    """Return the members that have each task: the active one, then the standbys."""
     found = {task: [name] for name, mine in given.items() for task in each_task(mine.active)}
     for name, mine in given.items():
         for task in each_task(mine.standby):
@@ -49,7 +49,8 @@ def holders(given: GroupAssignment) -> dict[tuple[str, int], list[str]]:
 
 
 def greedy(racks: Racks, members: list[str], has: list[str], wanted: int) -> Iterator[int]:
-    """What copies share if each next one goes where it shares least, for every choice among equals."""
+    """Yield the number of shared tags if each next copy goes where it shares least, for every choice among
+    equals."""
     free = {name: racks.clash(name, has) for name in members if name not in has}
     if not wanted or not free:
         yield 0
@@ -62,9 +63,9 @@ def greedy(racks: Racks, members: list[str], has: list[str], wanted: int) -> Ite
 
 
 @whenever(beginning())
-def test_standbys_share_as_little_as_the_rule_can_make_them(group: Group) -> None:
-    """Of each task by itself, held against all that the rule could have chosen. For one standby that is the
-    least there is: a process on another value of every tag, if there is any."""
+def test_standbys_share_as_few_tags_as_the_rule_allows(group: Group) -> None:
+    """For each task by itself, compared with every choice that the rule allows. For one standby that is the
+    minimum: a process with another value of every tag, if there is one."""
     spec, topology = group
     racks, members = Racks.of(spec, topology), list(spec.members)
     for active, *standbys in holders(assign(spec, topology)).values():
@@ -73,15 +74,15 @@ def test_standbys_share_as_little_as_the_rule_can_make_them(group: Group) -> Non
 
 
 @whenever(beginning())
-def test_tags_do_not_have_standbys_move_for_ever(group: Group) -> None:
-    """Once it was followed, the answer is given again."""
+def test_tags_do_not_move_standbys_for_ever(group: Group) -> None:
+    """Once it is followed, the assignment is repeated."""
     spec, topology = group
     made = assign(spec, topology)
     assert assign(having(spec, made), topology) == made
 
 
-def test_active_tasks_are_near_what_they_read_where_that_makes_nobody_fuller() -> None:
-    """Four tasks in two racks, two members in each; a fifth rack's tasks may be anywhere."""
+def test_active_tasks_are_in_the_rack_of_their_sources_if_the_balance_allows() -> None:
+    """Four tasks in two racks with two members each; the tasks of a fifth rack may be anywhere."""
     racks = tuple(frozenset({rack}) for rack in ("r1", "r2", "r2", "r1", "far"))
     topology = TopologyDescriber({"0": Subtopology(5, True, racks)})
     members = {f"m{n}": AssignmentMemberSpec(f"p{n}", rack_id=f"r{1 + n % 2}") for n in range(4)}

@@ -1,4 +1,4 @@
-"""The sticky assignor beside Kafka 4.4.0's own, task by task; and what it does with reported state."""
+"""The sticky assignor compared with Kafka 4.4.0's, task by task; and its use of reported state."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ FOUR = TopologyDescriber({"0": Subtopology(4, True)})
 
 
 @pytest.mark.parametrize("case", cases(), ids=repr)
-def test_answer_is_kafkas(case: Case) -> None:
-    """The same tasks to the same members, in all four hundred cases."""
+def test_the_assignment_is_kafkas(case: Case) -> None:
+    """The same tasks for the same members, in all four hundred cases."""
     assert assignor.assign(case.spec, case.topology) == case.output
 
 
 @pytest.mark.parametrize("case", cases(), ids=repr)
-def test_figures_are_kafkas(case: Case) -> None:
-    """Moves, balance of members and processes, standbys: as counted where the cases were made."""
-    told = figures(case.spec, case.topology, assignor.assign(case.spec, case.topology))
-    assert told == {name: case.figures[name] for name in told}
-    assert told["sameTaskTwiceOnProcess"] == 0
+def test_the_measures_are_kafkas(case: Case) -> None:
+    """Moves, balance of members and processes, standbys: as measured when the cases were recorded."""
+    measured = figures(case.spec, case.topology, assignor.assign(case.spec, case.topology))
+    assert measured == {name: case.figures[name] for name in measured}
+    assert measured["sameTaskTwiceOnProcess"] == 0
 
 
 # State on disks ---------------------------------------------------------------------------------
 
 
 def test_restarted_application_gets_its_state_back() -> None:
-    """New member ids, nothing assigned: what each found on its disk decides, then who has least."""
+    """New member ids, no assignment: the state on each disk decides, then the number of tasks."""
     offsets = {"a": {0: 10}, "b": {3: 10, 1: 10}, "c": {}}
     members = {
         name: AssignmentMemberSpec(name, task_offsets={"0": of} if of else {}) for name, of in offsets.items()
@@ -59,7 +59,7 @@ def test_restarted_application_gets_its_state_back() -> None:
     }
 
 
-def test_who_is_further_ahead_comes_first() -> None:
+def test_the_member_with_the_least_lag_comes_first() -> None:
     members = {
         name: AssignmentMemberSpec(name, task_offsets={"0": {0: offset}})
         for name, offset in (("a", 5), ("b", 7), ("c", 6))
@@ -71,7 +71,7 @@ def test_who_is_further_ahead_comes_first() -> None:
 
 
 def test_standby_comes_before_state_that_is_only_reported() -> None:
-    """However far the latter is: it may be of long ago."""
+    """Whatever its offset: the report may be old."""
     members = {
         "a": AssignmentMemberSpec("a", task_offsets={"0": {0: 1_000}}),
         "b": AssignmentMemberSpec("b", MemberAssignment({}, {"0": (0,)})),
@@ -80,8 +80,8 @@ def test_standby_comes_before_state_that_is_only_reported() -> None:
     assert owners(assignor.assign(GroupSpec(members), one)) == {("0", 0): "b"}
 
 
-def test_state_that_lies_where_the_task_runs_is_no_reason_for_a_copy() -> None:
-    """Another member of the process says that it has the state: it is the same disk."""
+def test_state_on_the_tasks_own_process_is_no_reason_for_a_copy() -> None:
+    """Another member of the process reports the state: it is the same disk."""
     members = {
         "a": AssignmentMemberSpec("p", MemberAssignment({"0": (0,)}), task_offsets={"0": {0: 9}}),
         "b": AssignmentMemberSpec("p", task_offsets={"0": {0: 9}}),
@@ -93,16 +93,16 @@ def test_state_that_lies_where_the_task_runs_is_no_reason_for_a_copy() -> None:
     assert given["b"] == MemberAssignment()
 
 
-def test_offsets_of_what_is_not_there_are_overlooked() -> None:
-    told = {"9": {0: 1}, "0": {4: 1, -1: 1, 2: 1}}
-    members = {"a": AssignmentMemberSpec("a"), "b": AssignmentMemberSpec("b", task_offsets=told)}
+def test_offsets_of_missing_tasks_are_ignored() -> None:
+    offsets = {"9": {0: 1}, "0": {4: 1, -1: 1, 2: 1}}
+    members = {"a": AssignmentMemberSpec("a"), "b": AssignmentMemberSpec("b", task_offsets=offsets)}
     given = assignor.assign(GroupSpec(members), FOUR)
     assert 2 in given["b"].active["0"]
     assert sorted(owners(given)) == [("0", p) for p in range(4)]
 
 
 def test_death_of_a_process_makes_its_standbys_active_as_far_as_shares_allow() -> None:
-    """Three standbys were on one of the others and one on the other; each has a share of two more tasks."""
+    """Three standbys were on one of the others and one on the other; each may take two more tasks."""
     members = {name: AssignmentMemberSpec(name) for name in "abc"}
     spec = GroupSpec(members, AssignmentConfigs(1))
     topology = TopologyDescriber({"0": Subtopology(12, True)})
@@ -161,7 +161,7 @@ def test_order_of_processes_is_that_of_a_map_that_computes_what_is_absent(
 
 @whenever(st.integers(1, 40), st.integers(0, 3), st.sampled_from([0.0, 0.02, 0.3]), st.randoms())
 def test_queue_serves_as_javas(size: int, loads: int, skips: float, chance: random.Random) -> None:
-    """Whatever is served in rows: the same as if each were taken from the heap and added again."""
+    """A batch that is served at once equals taking each from the heap and adding it again."""
     load = [chance.randint(0, loads) for _ in range(size)]
     order = chance.sample(range(size), size)
     queue, heap = Queue(order, load), _Heap(order, list(load))
@@ -187,7 +187,7 @@ def test_queue_serves_as_javas(size: int, loads: int, skips: float, chance: rand
 
 
 class _Heap:
-    """Java's `PriorityQueue`, by the rules of its heap, one exchange after another."""
+    """Java's `PriorityQueue`: its heap rules, exchange by exchange."""
 
     def __init__(self, numbers: Sequence[int], load: list[int]) -> None:
         self.load = load

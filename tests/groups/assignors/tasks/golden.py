@@ -1,4 +1,4 @@
-"""What Kafka 4.4.0's own sticky assignor answered, and what can be said of an answer."""
+"""Recorded results of Kafka 4.4.0's sticky task assignor, and measures of an assignment."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cases() -> list[Case]:
     return [_case(json.loads(line)) for line in gzip.decompress(VECTORS.read_bytes()).splitlines()]
 
 
-def _case(told: dict[str, Any]) -> Case:
+def _case(case: dict[str, Any]) -> Case:
     members = {
         name: AssignmentMemberSpec(
             of["processId"],
@@ -55,36 +55,36 @@ def _case(told: dict[str, Any]) -> Case:
             _offsets(of.get("taskOffsets", {})),
             _offsets(of.get("taskEndOffsets", {})),
         )
-        for name, of in told["members"].items()
+        for name, of in case["members"].items()
     }
-    configs = AssignmentConfigs(told["numStandbyReplicas"], tuple(told["rackAwareAssignmentTags"]))
-    topology = {one["id"]: Subtopology(one["partitions"], one["stateful"]) for one in told["subtopologies"]}
-    output = {name: _assignment(of) for name, of in told["output"].items()}
+    configs = AssignmentConfigs(case["numStandbyReplicas"], tuple(case["rackAwareAssignmentTags"]))
+    topology = {one["id"]: Subtopology(one["partitions"], one["stateful"]) for one in case["subtopologies"]}
+    output = {name: _assignment(of) for name, of in case["output"].items()}
     spec = GroupSpec(members, configs)
-    return Case(told["case"], told["event"], spec, TopologyDescriber(topology), output, told["figures"])
+    return Case(case["case"], case["event"], spec, TopologyDescriber(topology), output, case["figures"])
 
 
-def _assignment(told: dict[str, Any]) -> MemberAssignment:
+def _assignment(by_role: dict[str, Any]) -> MemberAssignment:
     active, standby = (
-        {name: tuple(sorted(some)) for name, some in told[role].items() if some} or NO_TASKS
+        {name: tuple(sorted(some)) for name, some in by_role[role].items() if some} or NO_TASKS
         for role in ("active", "standby")
     )
     return MemberAssignment(active, standby) if active or standby else NOTHING
 
 
-def _offsets(told: dict[str, dict[str, int]]) -> TaskOffsets:
-    return {name: {int(p): offset for p, offset in some.items()} for name, some in told.items()}
+def _offsets(by_subtopology: dict[str, dict[str, int]]) -> TaskOffsets:
+    return {name: {int(p): offset for p, offset in some.items()} for name, some in by_subtopology.items()}
 
 
-# What can be said of an answer -----------------------------------------------------------------
+# Measures of an assignment --------------------------------------------------------------------
 
 
-def tasks(told: Tasks) -> list[Task]:
-    return [(name, partition) for name, some in told.items() for partition in some]
+def tasks(partitions: Tasks) -> list[Task]:
+    return [(name, partition) for name, some in partitions.items() for partition in some]
 
 
 def owners(given: GroupAssignment) -> dict[Task, str]:
-    """Who has each active task."""
+    """Return the owner of each active task."""
     return {task: name for name, mine in given.items() for task in tasks(mine.active)}
 
 
@@ -93,7 +93,7 @@ def before(spec: GroupSpec) -> GroupAssignment:
 
 
 def moved(spec: GroupSpec, given: GroupAssignment) -> list[Task]:
-    """The active tasks that went from one living member to another."""
+    """Return the active tasks that moved from one living member to another."""
     was = owners(before(spec))
     return [task for task, name in owners(given).items() if was.get(task, name) != name]
 
@@ -107,17 +107,17 @@ def actives(given: GroupAssignment) -> list[int]:
 
 
 def on_processes(spec: GroupSpec, given: GroupAssignment) -> Counter[tuple[str, Task]]:
-    """How often each process has each task."""
+    """Return how often each process has each task."""
     return Counter(
         (spec.members[name].process_id, task)
         for name, mine in given.items()
-        for told in (mine.active, mine.standby, mine.warmup)
-        for task in tasks(told)
+        for role in (mine.active, mine.standby, mine.warmup)
+        for task in tasks(role)
     )
 
 
 def wanted_standbys(spec: GroupSpec, topology: TopologyDescriber) -> Counter[Task]:
-    """How many standbys each task should have, were there processes enough."""
+    """Return how many standbys each task should have, given enough processes."""
     return Counter(
         {
             (name, partition): spec.configs.num_standby_replicas
@@ -129,7 +129,7 @@ def wanted_standbys(spec: GroupSpec, topology: TopologyDescriber) -> Counter[Tas
 
 
 def figures(spec: GroupSpec, topology: TopologyDescriber, given: GroupAssignment) -> dict[str, float]:
-    """As the golden cases have them; less is better, but for what is kept."""
+    """Return the measures of the recorded cases; less is better, except for kept tasks."""
     was, now = owners(before(spec)), owners(given)
     process = {name: of.process_id for name, of in spec.members.items()}
     standby = [len(tasks(mine.standby)) for mine in given.values()]

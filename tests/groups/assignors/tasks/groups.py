@@ -1,4 +1,4 @@
-"""Streams groups of all kinds, for properties: members share processes, and had whatever they had before."""
+"""Hypothesis strategies for streams groups: members share processes, and have any former assignment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def topologies(draw: st.DrawFn) -> TopologyDescriber:
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[GroupSpec, TopologyDescriber]:
-    """Members that have anything, also what is not there or what another has; or nothing, as new ones."""
+    """Members with any tasks, even missing ones or those of others; or new members without tasks."""
     topology = draw(topologies())
     names = draw(st.lists(st.text("abxé", min_size=1, max_size=3), min_size=1, max_size=8, unique=True))
     processes = PROCESSES[: draw(st.integers(1, len(PROCESSES)))]
@@ -58,13 +58,13 @@ def some_tasks(draw: st.DrawFn) -> Tasks:
 
 
 def anew(spec: GroupSpec) -> GroupSpec:
-    """The same group, of which nobody has anything yet."""
+    """Return the group without any current assignment."""
     members = {name: replace(of, assigned=NOTHING, task_offsets={}) for name, of in spec.members.items()}
     return replace(spec, members=members)
 
 
 def having(spec: GroupSpec, given: GroupAssignment) -> GroupSpec:
-    """The same group after it was given this."""
+    """Return the group with this assignment as the members' current one."""
     members = {name: replace(of, assigned=given[name]) for name, of in spec.members.items()}
     return replace(spec, members=members)
 
@@ -78,7 +78,7 @@ def without(spec: GroupSpec, *names: str) -> GroupSpec:
 
 
 def shuffled(spec: GroupSpec, topology: TopologyDescriber, seed: int) -> tuple[GroupSpec, TopologyDescriber]:
-    """An equal group, whose maps come in another order."""
+    """Return an equal group whose maps have another order."""
     chance = random.Random(seed)
 
     def other(of: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What every task assignor promises. A new row of `TASK_ASSIGNORS` is held to all of it."""
+"""The contract of every task assignor. A new row of `TASK_ASSIGNORS` is tested against all of it."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ def test_table_begins_with_kafkas_default() -> None:
 
 @every
 @whenever(groups())
-def test_every_task_is_given_to_one_and_its_copies_to_other_processes(
+def test_every_task_has_one_owner_and_its_standbys_are_on_other_processes(
     assignor: TaskAssignor, group: Group
 ) -> None:
-    """As many standbys as are wanted, or one for each other process; none of what has no state."""
+    """As many standbys as configured, or one on each other process; none of stateless tasks."""
     spec, topology = group
     given = assignor.assign(spec, topology)
-    there = Counter((name, p) for name, of in topology.subtopologies.items() for p in range(of.partitions))
+    expected = Counter((name, p) for name, of in topology.subtopologies.items() for p in range(of.partitions))
     processes = len({of.process_id for of in spec.members.values()})
     standbys = Counter({t: min(n, processes - 1) for t, n in wanted_standbys(spec, topology).items()})
     assert given.keys() == spec.members.keys()
-    assert there == Counter(task for mine in given.values() for task in tasks(mine.active))
+    assert expected == Counter(task for mine in given.values() for task in tasks(mine.active))
     assert +standbys == Counter(task for mine in given.values() for task in tasks(mine.standby))
     assert set(on_processes(spec, given).values()) <= {1}
     assert checked(spec, topology, given) == given
@@ -75,17 +75,17 @@ def test_every_task_is_given_to_one_and_its_copies_to_other_processes(
 
 @every
 @whenever(groups())
-def test_values_are_as_the_contract_has_them(assignor: TaskAssignor, group: Group) -> None:
-    """Rising tuples, nothing empty, no warm-ups."""
+def test_values_follow_the_contract(assignor: TaskAssignor, group: Group) -> None:
+    """Sorted tuples, no empty entries, no warm-ups."""
     for mine in assignor.assign(*group).values():
         assert not mine.warmup
-        for told in (mine.active, mine.standby):
-            assert all(type(some) is tuple and some == tuple(sorted(some)) and some for some in told.values())
+        for role in (mine.active, mine.standby):
+            assert all(type(some) is tuple and some == tuple(sorted(some)) and some for some in role.values())
 
 
 @every
-def test_nobody_is_given_nothing(assignor: TaskAssignor) -> None:
-    """No subtopologies, no partitions; and no members, to whom nothing can be given."""
+def test_empty_groups_and_topologies(assignor: TaskAssignor) -> None:
+    """No subtopologies, no partitions; and no members, which is an error if there are tasks."""
     nothing, empty = TopologyDescriber({}), TopologyDescriber({"0": Subtopology(0, True)})
     for configs in (AssignmentConfigs(), AssignmentConfigs(2)):
         one = GroupSpec({"a": AssignmentMemberSpec("p")}, configs)
@@ -122,21 +122,21 @@ for size in range(2, 40):
 
 @every
 def test_hash_seed_does_not_matter(assignor: TaskAssignor) -> None:
-    """Not even to the order in which an answer is written down."""
+    """Not even for the order of the result."""
 
-    def told(seed: int) -> bytes:
+    def output(seed: int) -> bytes:
         command = [sys.executable, "-c", HASHED, assignor.name]
         env = {"PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(path or "." for path in sys.path)}
         return subprocess.run(command, env=env, check=True, capture_output=True, timeout=120).stdout
 
-    first = told(1)
+    first = output(1)
     assert len(first) > 10_000
-    assert first == told(2) == told(3)
+    assert first == output(2) == output(3)
 
 
 @every
 @whenever(groups())
-def test_who_keeps_what_it_had_gets_the_same_values(assignor: TaskAssignor, group: Group) -> None:
+def test_unchanged_assignments_are_the_same_values(assignor: TaskAssignor, group: Group) -> None:
     spec, topology = group
     for name, mine in assignor.assign(spec, topology).items():
         had = spec.members[name].assigned
@@ -168,7 +168,7 @@ def test_unchanged_group_moves_no_active(assignor: TaskAssignor, group: Group) -
 def test_new_process_takes_its_share_of_actives_and_no_other_moves(
     assignor: TaskAssignor, group: Group
 ) -> None:
-    """Not promised of a new member in a process that is there: processes are weighed as a whole."""
+    """Not guaranteed for a new member of an existing process: processes are weighed as a whole."""
     spec, topology = anew(group[0]), group[1]
     given = assignor.assign(spec, topology)
     joined = with_member(having(spec, given), NEW, AssignmentMemberSpec("another"))
@@ -180,7 +180,7 @@ def test_new_process_takes_its_share_of_actives_and_no_other_moves(
 
 @every
 @whenever(groups(), st.data())
-def test_what_a_leaver_had_is_all_that_moves(
+def test_only_a_departed_members_tasks_move(
     assignor: TaskAssignor, group: Group, data: st.DataObject
 ) -> None:
     spec, topology = anew(group[0]), group[1]
@@ -198,7 +198,7 @@ def test_what_a_leaver_had_is_all_that_moves(
 def test_standbys_of_a_process_that_died_become_active(
     assignor: TaskAssignor, topology: TopologyDescriber
 ) -> None:
-    """Beside one that is new and has no state: who has state takes no task of which it has none."""
+    """Beside a new process without state: the one with state takes no task without state for it."""
     both = {"dies": AssignmentMemberSpec("p"), "stays": AssignmentMemberSpec("q")}
     spec = GroupSpec(both, AssignmentConfigs(num_standby_replicas=1))
     given = assignor.assign(spec, topology)
@@ -213,15 +213,15 @@ def test_standbys_of_a_process_that_died_become_active(
 
 
 def _that_stay(assignor: TaskAssignor, topology: TopologyDescriber, some: list[Task]) -> list[Task]:
-    """Of these tasks those that do not move without need: some assignors share out what has state evenly, and
-    what has none around it."""
+    """Return the tasks that do not move without need: some assignors distribute stateful tasks evenly, and
+    stateless ones around them."""
     by_state = assignor.name in SHARE_BY_STATE
     return [task for task in some if topology.is_stateful(task[0]) or not by_state]
 
 
 def _warm(assignor: TaskAssignor, spec: GroupSpec, member: str) -> set[Task]:
-    """What may move to a member because its process had a standby of it: a task without any is not moved
-    instead, where that is the assignor's first concern."""
+    """Return the tasks that may move to a member because its process had a standby: some assignors prefer
+    that to moving a task without one."""
     if assignor.name not in SHARE_BY_STATE:
         return set()
     process = spec.members[member].process_id
@@ -229,14 +229,14 @@ def _warm(assignor: TaskAssignor, spec: GroupSpec, member: str) -> set[Task]:
 
 
 def _leaving(assignor: TaskAssignor, spec: GroupSpec, leaver: str) -> list[str]:
-    """Who leaves with somebody: the whole process where the assignor weighs processes, of which one that has
-    lost a member is to have less."""
+    """Return the members that leave together: the whole process if the assignor weighs processes, since a
+    process that loses a member is to have less."""
     process = spec.members[leaver].process_id
     by_process = assignor.name in SHARE_BY_STATE
     return [n for n, of in spec.members.items() if n == leaver or (by_process and of.process_id == process)]
 
 
-# What others answer -------------------------------------------------------------------------------------
+# Validation of results -----------------------------------------------------------------------------------
 
 
 SPEC = GroupSpec({"ann": AssignmentMemberSpec("p"), "bob": AssignmentMemberSpec("p")})
@@ -272,13 +272,13 @@ TOPOLOGY = TopologyDescriber({"0": Subtopology(2, True), "1": Subtopology(1)})
         ),
     ],
 )
-def test_impossible_answers_are_errors(given: dict[str, MemberAssignment], message: str) -> None:
+def test_invalid_results_are_errors(given: dict[str, MemberAssignment], message: str) -> None:
     with pytest.raises(TaskAssignorError, match=f"^{message}$"):
         checked(SPEC, TOPOLOGY, given)
 
 
-def test_possible_answer_is_brought_in_order() -> None:
-    """Tasks may be left out, and members; partitions may come in any order, and without end."""
+def test_a_valid_result_is_normalized() -> None:
+    """Tasks and members may be missing; partitions may come in any order and any iterable."""
     apart = GroupSpec(
         {"ann": AssignmentMemberSpec("p"), "bob": AssignmentMemberSpec("q"), "cid": SPEC.members["bob"]}
     )
@@ -290,7 +290,7 @@ def test_possible_answer_is_brought_in_order() -> None:
     ]
 
 
-def test_topology_tells_of_its_subtopologies() -> None:
+def test_the_topology_describes_its_subtopologies() -> None:
     assert TOPOLOGY.max_num_input_partitions("0") == 2
     assert TOPOLOGY.is_stateful("0")
     assert not TOPOLOGY.is_stateful("1")

@@ -1,4 +1,4 @@
-"""How far copies of tasks have come, by what members report."""
+"""Restore progress of task copies, from the members' reports."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def member(
 
 
 def test_the_later_report_of_a_process_counts() -> None:
-    """Members of one process share a disk, and what was told first may have been deleted since."""
-    told = [member("p", 70, at_ms=1), member("p", 40, at_ms=2), member("q", 90)]
-    for members in (told, told[::-1]):
+    """Members of one process share a disk, and the state of an earlier report may have been deleted since."""
+    reports = [member("p", 70, at_ms=1), member("p", 40, at_ms=2), member("q", 90)]
+    for members in (reports, reports[::-1]):
         progress = Progress.of(members)
         assert (progress.offset("p", TASK), progress.offset("q", TASK)) == (40, 90)
 
 
-def test_the_end_is_the_one_that_was_told_with_the_offset() -> None:
-    """Of a task with many records others tell a later end by the time that they are heard, and nobody would
-    ever have caught up. Who does not have the task knows no end: then the largest one counts."""
+def test_the_end_is_the_one_reported_with_the_offset() -> None:
+    """Members report later ends of a busy task by the time of their heartbeats, and no copy would ever have
+    caught up. A member without the task knows no end: then the largest one counts."""
     progress = Progress.of([member("p", 100, 100), member("q", 60, 80), member("r", 10)])
     assert [progress.lag(process, TASK) for process in "pqr"] == [0, 20, 90]
 
 
 def test_a_later_report_brings_its_own_end() -> None:
-    """Also none: a thread that has found the copy on its disk does not know what its mate knew."""
-    told = [member("p", 70, 75, at_ms=1), member("p", 80, at_ms=2), member("q", 100, 100)]
-    for members in (told, told[::-1]):
+    """Also none: a thread that found the copy on its disk does not know the end that its mate knew."""
+    reports = [member("p", 70, 75, at_ms=1), member("p", 80, at_ms=2), member("q", 100, 100)]
+    for members in (reports, reports[::-1]):
         assert Progress.of(members).lag("p", TASK) == 20
 
 
-def test_what_nobody_knows_has_not_caught_up() -> None:
+def test_an_unreported_task_has_not_caught_up() -> None:
     for known in ([member("p", 5)], [member("p", None, 5)], [member("q", 5, 5)], []):
         assert not Progress.of(known).has_caught_up("p", TASK, 10**9)
     for useless in (-1, -2, UNKNOWN):
@@ -57,6 +57,6 @@ def test_a_lag_that_is_acceptable() -> None:
 
 
 def test_a_clock_that_shows_a_time_before_1970() -> None:
-    """The simulator's did, an hour back from its beginning: an offset that was told counted as none."""
+    """The simulator's did, an hour before its start: a reported offset counted as none."""
     progress = Progress.of([member("p", 90, 100, at_ms=-5), member("p", 70, at_ms=-6)])
     assert progress.lag("p", TASK) == 10

@@ -1,4 +1,4 @@
-"""Where copies of tasks stand: what they share, what is near, and what that costs."""
+"""Placement of copies: shared tags, local racks, and their cost."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ STATEFUL = TopologyDescriber({"0": Subtopology(2, True)})
 
 
 def member(where: str, rack: str | None = None) -> AssignmentMemberSpec:
-    """`a1`: zone a, cluster 1; a `-` for a tag that it does not say."""
-    said = {"zone": where[0], "cluster": where[1], "other": "x"}
+    """Return a member; `a1` means zone a, cluster 1, and `-` means that the tag is missing."""
+    values = {"zone": where[0], "cluster": where[1], "other": "x"}
     return AssignmentMemberSpec(
-        where, rack_id=rack, client_tags={tag: value for tag, value in said.items() if value != "-"}
+        where, rack_id=rack, client_tags={tag: value for tag, value in values.items() if value != "-"}
     )
 
 
@@ -31,7 +31,7 @@ FOUR = group("zone", "cluster", m=member("a1"), n=member("a2"), o=member("b1"), 
 
 
 def test_less_shared_tags_come_first() -> None:
-    """Of two tags, one shared is better than both; a tag is shared once, with however many."""
+    """Of two tags, one shared is better than both; a tag counts once, however many copies share it."""
     racks = Racks.of(FOUR, STATEFUL)
     best = sorted("nop", key=lambda name: (racks.clash(name, ["m"]), name))
     assert best == ["p", "n", "o"]
@@ -41,7 +41,7 @@ def test_less_shared_tags_come_first() -> None:
 
 
 def test_a_tag_all_of_whose_values_are_taken_makes_no_difference() -> None:
-    """As in Kafka's rule: there are two clusters, both are taken, and the third copy goes by the zone."""
+    """As in Kafka's rule: both clusters are taken, so the third copy is placed by zone."""
     spec = group(
         "zone", "cluster", m=member("a1"), n=member("b2"), o=member("c1"), p=member("c2"), q=member("b1")
     )
@@ -49,8 +49,8 @@ def test_a_tag_all_of_whose_values_are_taken_makes_no_difference() -> None:
     assert racks.clash("o", ["m", "n"]) == racks.clash("p", ["m", "n"]) < racks.clash("q", ["m", "n"])
 
 
-def test_who_does_not_say_a_tag_comes_behind_who_says_all() -> None:
-    """It clashes with nobody on it, so it comes before who clashes more."""
+def test_a_member_without_a_tag_follows_one_with_all_tags() -> None:
+    """A missing tag is shared with no other member, so it precedes a member that shares more."""
     spec = group("zone", "cluster", m=member("a1"), full=member("b2"), half=member("b-"), none=member("--"),
                  clashes=member("a2"), both=member("a-"))  # fmt: skip
     racks = Racks.of(spec, STATEFUL)
@@ -67,8 +67,8 @@ def test_only_tags_that_are_configured_count() -> None:
     assert Racks.of(group(m=member("a1"), n=member("a1")), STATEFUL).clash("n", ["m"]) == 0
 
 
-def test_who_is_in_the_rack_of_all_that_a_task_reads_is_local() -> None:
-    """Nobody is outside where something is not known, or no rack has all of it."""
+def test_a_member_in_the_rack_of_all_sources_is_local() -> None:
+    """A member with unknown racks is not remote, nor is any if no rack has all of the task's partitions."""
     racks_of = (frozenset({"r1"}), frozenset({"r1", "r2"}), frozenset[str]())
     topology = TopologyDescriber({"0": Subtopology(3, racks=racks_of), "1": Subtopology(3)})
     spec = group(m=member("a1", "r1"), n=member("a1", "r2"), o=member("a1", "far"), p=member("a1"))
@@ -83,8 +83,8 @@ def test_who_is_in_the_rack_of_all_that_a_task_reads_is_local() -> None:
     assert racks.is_local("o", ("1", 0)) and racks.is_local("o", ("0", 3))
 
 
-def test_it_is_trivial_where_nothing_is_known() -> None:
-    """Racks of members alone are of no use, nor are racks of tasks alone."""
+def test_racks_are_trivial_without_information() -> None:
+    """Racks of members alone are useless, and so are racks of tasks alone."""
     near = TopologyDescriber({"0": Subtopology(1, racks=(frozenset({"r1"}),))})
     racked, plain = group(m=member("a1", "r1")), group(m=member("a1"))
     cases = ((plain, STATEFUL), (racked, STATEFUL), (plain, near), (racked, near))
@@ -92,7 +92,7 @@ def test_it_is_trivial_where_nothing_is_known() -> None:
 
 
 def test_the_cost_of_an_assignment() -> None:
-    """Pairs of copies that share all, or some; copies outside; and how many tasks are apart, of how many."""
+    """Pairs of copies that share all tags, or some; remote copies; and the number of spread tasks, of all."""
     topology = TopologyDescriber({"0": Subtopology(4, True, (frozenset({"r1"}),) * 4)})
     spec = group("zone", "cluster", m=member("a1", "r1"), n=member("a1", "r2"), o=member("b1", "r2"),
                  p=member("b2"), q=member("c-"))  # fmt: skip
@@ -105,7 +105,7 @@ def test_the_cost_of_an_assignment() -> None:
         "stranger": MemberAssignment(standby={"0": (3,)}),
     }
     # Task 0: m and n share all, either shares a cluster with o. 1: m and p are apart. 2: n and m share all.
-    # 3: q does not say its cluster, so nobody knows that it is apart from n.
+    # 3: q has no cluster, so it is unknown whether it is apart from n.
     assert cost(spec, topology, given) == Cost(
         actives_outside=1, copies_outside=3, pairs_sharing_all=2, pairs_sharing_some=2, tasks_apart=1,
         tasks_with_copies=4,

@@ -1,4 +1,5 @@
-"""Standbys that change places after the assignor: loads stay, less is shared, state moves for that alone."""
+"""The exchange of standbys after the assignor: loads stay, fewer tags are shared, state moves only for
+that."""
 
 from __future__ import annotations
 
@@ -31,12 +32,12 @@ TAGS = ("zone", "cluster")
 
 @st.composite
 def tagged(draw: st.DrawFn) -> Group:
-    """Processes of one or two members in few zones and clusters; some do not say a tag. They may have had
-    something already."""
+    """Processes of one or two members in few zones and clusters; some lack a tag. They may have a former
+    assignment."""
     members = {}
     for process in range(draw(st.integers(1, 6))):
-        said = {tag: draw(st.sampled_from(("", "1", "2", "3"))) for tag in TAGS}
-        tags = {tag: value for tag, value in said.items() if value}
+        values = {tag: draw(st.sampled_from(("", "1", "2", "3"))) for tag in TAGS}
+        tags = {tag: value for tag, value in values.items() if value}
         for thread in range(draw(st.integers(1, 2))):
             members[f"m{process}{thread}"] = AssignmentMemberSpec(f"p{process}", client_tags=tags)
     configs = AssignmentConfigs(draw(st.integers(0, 3)), TAGS[: draw(st.integers(1, 2))])
@@ -60,13 +61,13 @@ def loads(given: GroupAssignment) -> dict[str, tuple[int, int]]:
 
 
 def total(spec: GroupSpec, topology: TopologyDescriber, given: GroupAssignment) -> int:
-    """What the copies of all tasks share, tag by tag: copies that say a tag without the values they say."""
-    said: dict[tuple[str, int], list[AssignmentMemberSpec]] = {}
+    """Return how many tags the copies of all tasks share: copies with a tag, minus their distinct values."""
+    by_task: dict[tuple[str, int], list[AssignmentMemberSpec]] = {}
     for name, mine in given.items():
         for task in (*each_task(mine.active), *each_task(mine.standby)):
-            said.setdefault(task, []).append(spec.members[name])
+            by_task.setdefault(task, []).append(spec.members[name])
     found = 0
-    for holders in said.values():
+    for holders in by_task.values():
         for tag in spec.configs.rack_aware_assignment_tags:
             values = [of.client_tags[tag] for of in holders if tag in of.client_tags]
             found += len(values) - len(set(values))
@@ -74,7 +75,7 @@ def total(spec: GroupSpec, topology: TopologyDescriber, given: GroupAssignment) 
 
 
 def exchanged(spec: GroupSpec, given: GroupAssignment) -> list[GroupAssignment]:
-    """All that one exchange of standbys between two processes could make of it."""
+    """Return all results of one exchange of standbys between two processes."""
     units = [(task, name) for name, mine in given.items() for task in each_task(mine.standby)]
     process = {name: of.process_id for name, of in spec.members.items()}
     at = {
@@ -98,8 +99,8 @@ def _tasks(some: set[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
 
 
 @whenever(tagged())
-def test_loads_stay_and_what_is_shared_falls(group: Group) -> None:
-    """Active tasks stay with their members, and each has as many standbys; a change is worth something."""
+def test_loads_stay_and_fewer_tags_are_shared(group: Group) -> None:
+    """Active tasks stay with their members, standby counts stay, and every change improves the result."""
     spec, topology = group
     given = assignor.assign(spec, topology)
     made = spread(spec, topology, given)
@@ -110,8 +111,8 @@ def test_loads_stay_and_what_is_shared_falls(group: Group) -> None:
 
 
 @whenever(tagged())
-def test_no_exchange_is_left_that_would_help(group: Group) -> None:
-    """Held against all exchanges that there are, one by one."""
+def test_no_further_exchange_would_help(group: Group) -> None:
+    """Compared with every possible exchange."""
     spec, topology = group
     made = spread(spec, topology, assignor.assign(spec, topology))
     shared = total(spec, topology, made)
@@ -120,8 +121,8 @@ def test_no_exchange_is_left_that_would_help(group: Group) -> None:
 
 
 @whenever(tagged())
-def test_what_came_out_stays(group: Group) -> None:
-    """Given to the same pass, or to the assignor and the pass when members have it: nothing moves again."""
+def test_the_result_is_stable(group: Group) -> None:
+    """Repeated by the same pass, or by the assignor and the pass once followed: nothing moves again."""
     spec, topology = group
     made = spread(spec, topology, assignor.assign(spec, topology))
     assert spread(spec, topology, made) is made
@@ -154,7 +155,7 @@ FOUR_TASKS = TopologyDescriber({"0": Subtopology(4, True)})
 
 
 def test_two_zones_back_each_other_up() -> None:
-    """Each zone has its own copies; one exchange for each pair puts them into the other."""
+    """Each zone has its own copies; one exchange per pair puts them into the other zone."""
     given = {"m0": of(0, 1), "m1": of(1, 0), "m2": of(2, 3), "m3": of(3, 2)}
     spec = zones("a", "a", "b", "b")
     made = spread(spec, FOUR_TASKS, given)
@@ -162,9 +163,9 @@ def test_two_zones_back_each_other_up() -> None:
     assert cost(spec, FOUR_TASKS, made).tasks_apart == 4
 
 
-def test_state_stays_if_others_can_be_exchanged() -> None:
-    """m2 could give either standby for that of m1. It gives the one whose state it does not have; and where
-    it has both, one nevertheless."""
+def test_standbys_with_state_are_exchanged_last() -> None:
+    """m2 could give either standby for that of m1. It gives the one without state; with state of both it
+    gives one nevertheless."""
     spec = zones("a", "a", "b", "c")
     given = {
         "m0": of(0),
@@ -172,17 +173,17 @@ def test_state_stays_if_others_can_be_exchanged() -> None:
         "m2": MemberAssignment(standby={"0": (2, 3)}),
         "m3": MemberAssignment({"0": (2, 3)}, {"0": (1,)}),
     }
-    for kept, gone in ((2, 3), (3, 2)):
+    for kept, exchanged_task in ((2, 3), (3, 2)):
         had = dict.fromkeys(given, MemberAssignment()) | {"m2": MemberAssignment(standby={"0": (kept,)})}
         made = spread(having(spec, had), FOUR_TASKS, given)
         assert made["m2"].standby == {"0": (0, kept)}
-        assert made["m1"] == of(1, gone)
+        assert made["m1"] == of(1, exchanged_task)
         assert made["m0"] is given["m0"] and made["m3"] is given["m3"]
     assert cost(spec, FOUR_TASKS, spread(having(spec, given), FOUR_TASKS, given)).tasks_apart == 4
 
 
 def test_a_task_is_on_a_process_once() -> None:
-    """m1 could give its standby of 0 for one of 1, which shares a zone whatever is done; but it runs 1."""
+    """m1 could give its standby of 0 for one of 1, which shares a zone in any case; but it runs 1."""
     spec = zones("a", "a", "b", "b", standbys=2)
     given = {
         "m0": of(0),
@@ -194,7 +195,8 @@ def test_a_task_is_on_a_process_once() -> None:
 
 
 def test_an_exchange_may_make_room_for_another() -> None:
-    """What did not help in the first round may in the second, so all are looked at again until none does."""
+    """An exchange that did not help in the first round may help in the second: the rounds repeat until none
+    does."""
     members = {
         f"m{n}": AssignmentMemberSpec(f"p{n}", client_tags=dict(zip(TAGS, where, strict=True)))
         for n, where in enumerate(("ba", "aa", "cb", "bb", "cb", "ba"))
@@ -205,7 +207,7 @@ def test_an_exchange_may_make_room_for_another() -> None:
     assert spread(spec, topology, made) is made
 
 
-def test_what_is_as_good_as_it_can_be_is_left_alone() -> None:
+def test_an_optimal_assignment_is_unchanged() -> None:
     """The very same values: three copies in two zones have to share one."""
     given = assignor.assign(zones("a", "a", "b", "b", standbys=2), FOUR_TASKS)
     spec = zones("a", "a", "a", "a")
@@ -216,7 +218,7 @@ def test_what_is_as_good_as_it_can_be_is_left_alone() -> None:
     assert spread(hosts, FOUR_TASKS, given) is given
 
 
-def test_a_large_group_is_as_good_as_one_could_wish() -> None:
+def test_a_large_group_shares_no_zone() -> None:
     """Three zones of equal size, one standby: no two copies of any task are in one zone."""
     spec = zones(*("abc"[n % 3] for n in range(60)))
     topology = TopologyDescriber({"0": Subtopology(300, True), "1": Subtopology(300, True)})
