@@ -1,9 +1,9 @@
 """Rows 24 to 26, 38 to 42, 45 and 46 of the hostile inputs, on the core: no request violates an invariant.
 
-What is answered to each is told through a socket, and compared with Kafka
-(`tests/broker/hostile/test_groups.py`). Here requests are made of edges and nonsense, in the middle of the
-life of a group, and every invariant is held against every one of them; and what a row is about is looked at
-from the inside.
+The responses to each are tested through a socket, and compared with Kafka
+(`tests/broker/hostile/test_groups.py`). Here random requests with boundary and invalid values are sent in the
+middle of a group's life, every invariant is checked against each of them, and the subject of each row is
+checked in the group's state.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from konvene.messages.offset_fetch import (
 from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from konvene.sim.world.compaction import assert_compaction_changes_nothing, assert_every_prefix_loads
 
-LIVES = int(os.environ.get("KONVENE_INVARIANTS", "0"))
+EXAMPLES = int(os.environ.get("KONVENE_INVARIANTS", "0"))
 LONGEST = 2**31 - 1
 
-# --- requests made of edges ------------------------------------------------------------------------------
+# --- requests with boundary values ----------------------------------------------------------------------
 
 groups = st.sampled_from(["g", "g", "g", "g", "", "🐘", "a\0b", "g" * 32_767, "h"])
 members = st.sampled_from(["", "<ann>", "<bob>", "<CAS>", "<old>", "nobody", "🐘", "m" * 30_000])
@@ -187,14 +187,16 @@ requests = st.one_of(
 )  # fmt: skip
 
 
-def named(value: Any, cast: Cast) -> Any:
-    """The request with "<ann>" replaced by her member id, wherever it stands."""
+def with_member_ids(value: Any, cast: Cast) -> Any:
+    """Return the request with each "<ann>" replaced by ann's member id."""
     if isinstance(value, str) and value.startswith("<"):
         return cast.ids.get(value[1:-1], "gone")
     if isinstance(value, tuple):
-        return tuple(named(part, cast) for part in value)
+        return tuple(with_member_ids(part, cast) for part in value)
     if hasattr(value, "replace") and hasattr(value, "__annotations__"):
-        return value.replace(**{name: named(getattr(value, name), cast) for name in fields_of(value)})
+        return value.replace(
+            **{name: with_member_ids(getattr(value, name), cast) for name in fields_of(value)}
+        )
     return value
 
 
@@ -203,32 +205,34 @@ def fields_of(value: Any) -> list[str]:
 
 
 @settings(
-    max_examples=LIVES or depth.examples(150),
+    max_examples=EXAMPLES or depth.examples(150),
     deadline=None,
-    derandomize=not LIVES,
+    derandomize=not EXAMPLES,
     database=None,
     suppress_health_check=list(HealthCheck),
 )
 @given(
-    asked=st.lists(st.tuples(requests, st.sampled_from([0, 0, 0, 1, 3000, 31_000])), min_size=5, max_size=25),
+    random_requests=st.lists(
+        st.tuples(requests, st.sampled_from([0, 0, 0, 1, 3000, 31_000])), min_size=5, max_size=25
+    ),
     until=st.sampled_from(["empty", "joining", "completing", "stable"]),
 )
-def test_no_request_violates_an_invariant(asked: list[Any], until: str) -> None:
-    """Whatever is asked, in whatever state: an answer or a refusal, never an exception; and afterwards two
-    members who do as they should come to a stable group."""
+def test_no_request_violates_an_invariant(random_requests: list[Any], until: str) -> None:
+    """Each request, in each state, gets a response or a refusal, never an exception; afterwards two
+    well-behaved members form a stable group."""
     cast = Cast(group_max_size="6")
     if until != "empty":
-        for who in ("ann", "bob", "CAS"):
-            cast.join(who, session_timeout_ms=30_000)
+        for name in ("ann", "bob", "CAS"):
+            cast.join(name, session_timeout_ms=30_000)
     if until in ("completing", "stable"):
         cast.advance(1000)
     if until == "stable":
         cast.ids["old"] = cast.ids["CAS"]
-        for who in sorted(("ann", "bob", "CAS"), key=lambda who: cast.ids[who] != cast.group.leader):
-            cast.sync(who)
+        for name in sorted(("ann", "bob", "CAS"), key=lambda name: cast.ids[name] != cast.group.leader):
+            cast.sync(name)
         cast.anew("CAS", session_timeout_ms=30_000)
-    for (request, version), ms in asked:
-        cast.life.ask("other", named(request, cast), version)
+    for (request, version), ms in random_requests:
+        cast.life.ask("other", with_member_ids(request, cast), version)
         cast.advance(ms)
     assert_every_prefix_loads(cast.life.runtime)
     assert_compaction_changes_nothing(cast.life.runtime)
@@ -240,11 +244,11 @@ def test_no_request_violates_an_invariant(asked: list[Any], until: str) -> None:
     cast.stable("ann", "DAN")
 
 
-# --- what each row is about, from the inside ---------------------------------------------------------------
+# --- the rows, checked in the group's state ---------------------------------------------------------------
 
 
 def test_row_25_a_group_id_that_fills_a_record() -> None:
-    """A name as long as the protocol has them can be written down, and read back."""
+    """An id of the protocol's maximum length can be logged and replayed."""
     cast = Cast()
     name = "g" * 32_767
     assert cast.ask("simple", commit_request(9, group_id=name), 8).topics[0].partitions[0].error_code == 0
@@ -252,8 +256,8 @@ def test_row_25_a_group_id_that_fills_a_record() -> None:
     assert cast.life.shard.offsets[name]["orders"][0].offset == 9
 
 
-def test_row_38_ids_that_are_handed_out_are_forgotten_again() -> None:
-    """One who asks for a member id costs no longer than its session timeout, and holds nobody up."""
+def test_row_38_assigned_ids_expire() -> None:
+    """An unused member id lives no longer than its session timeout, and delays no rebalance."""
     cast = Cast()
     for _ in range(100):
         assert cast.ask("other", join_request(session_timeout_ms=6000), 9).error_code == 79
@@ -264,43 +268,43 @@ def test_row_38_ids_that_are_handed_out_are_forgotten_again() -> None:
 
 
 def test_row_40_a_subscription_that_cannot_be_read_keeps_offsets() -> None:
-    """In doubt a member reads every topic: OffsetDelete takes nothing from under it."""
+    """In doubt a member subscribes to every topic: OffsetDelete deletes none of its offsets."""
     cast = Cast()
     cast.stable("ann", metadata=b"\0\1\x7f\xff\xff\xff")
     cast.commit("ann", 7)
     partition = (OffsetDeleteRequestPartition(partition_index=0),)
     topics = (OffsetDeleteRequestTopic(name="orders", partitions=partition),)
-    answer = cast.ask("other", OffsetDeleteRequest(group_id="g", topics=topics), 0)
-    assert answer.topics[0].partitions[0].error_code == Errors.GROUP_SUBSCRIBED_TO_TOPIC
+    response = cast.ask("other", OffsetDeleteRequest(group_id="g", topics=topics), 0)
+    assert response.topics[0].partitions[0].error_code == Errors.GROUP_SUBSCRIBED_TO_TOPIC
     assert cast.fetched() == 7
 
 
-def test_row_41_who_does_not_lead_assigns_nothing() -> None:
-    """Neither before the leader does, nor after it; and a member that is none is given nothing."""
+def test_row_41_a_member_that_is_not_the_leader_assigns_nothing() -> None:
+    """Neither before the leader syncs nor after it; and an unknown member id gets no assignment."""
     cast = Cast()
-    for who in ("ann", "bob"):
-        cast.join(who)
+    for name in ("ann", "bob"):
+        cast.join(name)
     cast.advance(1000)
-    leader = next(who for who in ("ann", "bob") if cast.ids[who] == cast.group.leader)
+    leader = next(name for name in ("ann", "bob") if cast.ids[name] == cast.group.leader)
     other = "bob" if leader == "ann" else "ann"
     mine = (SyncGroupRequestAssignment(member_id=cast.ids[other], assignment=b"mine"),)
     assert cast.sync(other, assignments=mine) is None
     assert cast.group.state is State.COMPLETING_REBALANCE
-    nobody = SyncGroupRequestAssignment(member_id="nobody", assignment=b"n" * 1000)
-    assert cast.sync(leader, assignments=(nobody,)).assignment == b""
+    unknown = SyncGroupRequestAssignment(member_id="unknown", assignment=b"n" * 1000)
+    assert cast.sync(leader, assignments=(unknown,)).assignment == b""
     assert cast.answer(other).assignment == b""
     assert cast.sync(other, assignments=mine).assignment == b""
     assert set(cast.group.members) == {cast.ids["ann"], cast.ids["bob"]}
 
 
 @pytest.mark.parametrize("version", [2, 9])
-def test_row_42_a_storm_that_never_syncs_is_over_in_time(version: int) -> None:
-    """Hundreds of joins of which nobody goes on: the last of them is gone when their sessions are."""
+def test_row_42_a_storm_of_joins_without_syncs_ends_with_the_sessions(version: int) -> None:
+    """Hundreds of joins without a sync: the last of them is removed when their sessions expire."""
     cast = Cast(group_max_size="50")
     for i in range(300):
-        told = cast.ask(f"c{i}", join_request(), version)
-        if told is not None and told.error_code == Errors.MEMBER_ID_REQUIRED:
-            cast.ask(f"c{i}", join_request(told.member_id), version)
+        response = cast.ask(f"c{i}", join_request(), version)
+        if response is not None and response.error_code == Errors.MEMBER_ID_REQUIRED:
+            cast.ask(f"c{i}", join_request(response.member_id), version)
     assert len(cast.group.members) + len(cast.group.pending_joins) <= (50 if version == 2 else 300)
     assert len(cast.group.members) <= 50
     cast.advance(60_000)
@@ -308,30 +312,30 @@ def test_row_42_a_storm_that_never_syncs_is_over_in_time(version: int) -> None:
     assert cast.life.waiting == {}
 
 
-def test_row_45_the_same_partition_many_times_is_the_last() -> None:
-    """One request that says a thing often: the last word stands, live and after a restart."""
+def test_row_45_of_a_repeated_partition_the_last_commit_counts() -> None:
+    """A request that repeats a partition: the last value counts, live and after a restart."""
     cast = Cast()
-    told = tuple(
+    rows = tuple(
         OffsetCommitRequestPartition(partition_index=0, committed_offset=i, committed_metadata="")
         for i in range(3)
     )
-    topics = (OffsetCommitRequestTopic(name="orders", partitions=told),) * 2
-    answer = cast.ask("simple", OffsetCommitRequest(group_id="g", topics=topics), 8)
-    assert [len(t.partitions) for t in answer.topics] == [3, 3]
+    topics = (OffsetCommitRequestTopic(name="orders", partitions=rows),) * 2
+    response = cast.ask("simple", OffsetCommitRequest(group_id="g", topics=topics), 8)
+    assert [len(t.partitions) for t in response.topics] == [3, 3]
     assert cast.fetched() == 2
     cast.life.restart()
     assert cast.fetched() == 2
 
 
 @pytest.mark.parametrize("static", [True, False])
-def test_row_46_a_commit_of_nobody_moves_no_member(static: bool) -> None:
-    """While there are members, only they commit; when there are none, anybody does."""
+def test_row_46_a_commit_without_a_member_is_refused_while_there_are_members(static: bool) -> None:
+    """While there are members, only they commit; in an empty group any client does."""
     cast = Cast()
-    who = "ANN" if static else "ann"
-    cast.stable(who)
-    cast.commit(who, 7)
+    name = "ANN" if static else "ann"
+    cast.stable(name)
+    cast.commit(name, 7)
     assert cast.ask("other", commit_request(9), 8) is Errors.UNKNOWN_MEMBER_ID
     assert cast.fetched() == 7
-    cast.leave(MemberIdentity(member_id=cast.ids[who]))
+    cast.leave(MemberIdentity(member_id=cast.ids[name]))
     assert cast.ask("other", commit_request(9), 8).topics[0].partitions[0].error_code == 0
     assert cast.fetched() == 9

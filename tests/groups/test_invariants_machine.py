@@ -1,12 +1,11 @@
-"""Random lives of classic groups: whatever members, timers, settings and restarts do, the invariants hold.
+"""Random runs of classic groups: the invariants hold whatever members, timers, settings and restarts do.
 
-Six clients, three of them static, and two groups. What they do is drawn by hypothesis: a round in which
-all behave well; single requests, early, late and twice; ids and generations of others; silence;
-time, and a wall clock that steps; other settings; a restart at any moment, with its log compacted or its
-tail lost; failing appends. After every event each invariant of `konvene.sim.invariants` is checked, and at
-the end every prefix of the log is replayed, and what compaction leaves of it.
+Six clients, three of them static, and two groups. Hypothesis draws the events: well-behaved rounds; single
+requests, early, late and twice; foreign ids and generations; silence, time and clock steps; changed settings;
+restarts with a compacted or truncated log; failing appends. After every event each invariant of
+`konvene.sim.invariants` is checked, and at the end all prefixes and compactions of the log are replayed.
 
-`KONVENE_INVARIANTS=2000` plays that many lives, different each time, instead of a few fixed ones.
+`KONVENE_INVARIANTS=2000` plays that many random runs instead of a few fixed ones.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from konvene.sim.world.compaction import (
 )
 from konvene.sim.world.event import Event
 
-LIVES = int(os.environ.get("KONVENE_INVARIANTS", "0"))
+EXAMPLES = int(os.environ.get("KONVENE_INVARIANTS", "0"))
 
 NAMES = ("ann", "bob", "cas", "dan", "eve", "fay")
 STATIC = ("dan", "eve", "fay")
@@ -71,7 +70,7 @@ SETTINGS = {
 
 
 COUNTED: Counter[str] = Counter()
-"""What all lives together went through: events by kind, answers by API and error, states."""
+"""Counts over all runs: events by kind, responses by API and error, states."""
 
 
 def count(event: Event) -> None:
@@ -80,13 +79,13 @@ def count(event: Event) -> None:
     for group in event.after.groups.values():
         COUNTED[f"state {group.state}"] += 1
     if event.kind == "request":
-        told = "waits" if event.error is None else event.error.name
-        COUNTED[f"{event.api} {told}"] += 1
+        result = "waits" if event.error is None else event.error.name
+        COUNTED[f"{event.api} {result}"] += 1
 
 
 @dataclass
 class Client:
-    """What a client knows of itself. `stale` are the ids and generations that it once had."""
+    """A client and the state that it knows. `stale` has its former member ids and generations."""
 
     name: str
     group_id: str = "g"
@@ -96,7 +95,7 @@ class Client:
     topics: tuple[str, ...] = ("orders",)
     rebalance_timeout_ms: int = 8_000
     leads: tuple[str, ...] | None = None
-    """Of whom, if it was told that it leads."""
+    """The members that it assigns as the leader."""
     needs: str = "join"
     stale: list[tuple[str, int]] = field(default_factory=list)
 
@@ -106,20 +105,19 @@ class Client:
         return name if name in STATIC else None
 
     def forget(self) -> None:
-        """It was started anew."""
         self.stale.append((self.member_id, self.generation))
         self.member_id, self.generation, self.leads, self.needs = "", -1, None, "join"
 
 
-class Lives(RuleBasedStateMachine):
-    """Members, administrators and accidents."""
+class ClassicGroupMachine(RuleBasedStateMachine):
+    """Random events of members, administrators and failures."""
 
     def __init__(self) -> None:
         super().__init__()
         self.life = Sandbox(SETTINGS, watch=count)
         self.topics_made = 0
         self.clients = {name: Client(name) for name in NAMES}
-        self.heard: dict[str, Any] = {}
+        self.delivered: dict[str, Any] = {}
 
     def teardown(self) -> None:
         COUNTED["lives"] += 1
@@ -133,27 +131,28 @@ class Lives(RuleBasedStateMachine):
         return who in self.life.waiting.values()
 
     def ask(self, who: str, request: Any, version: int) -> Any:
-        answer = self.life.ask(who, request, version, client_id=who)
-        self.hear()
-        return answer
+        response = self.life.ask(who, request, version, client_id=who)
+        self.deliver_responses()
+        return response
 
-    def hear(self) -> None:
-        """Each client takes the answer that it waited for."""
-        for who, answer in list(self.life.answers.items()):
-            if who in self.clients and self.heard.get(who) is not answer:
-                self.heard[who] = answer
-                self.take(self.clients[who], answer)
+    def deliver_responses(self) -> None:
+        """Deliver to each client the response that it waited for."""
+        for who, response in list(self.life.answers.items()):
+            if who in self.clients and self.delivered.get(who) is not response:
+                self.delivered[who] = response
+                self.handle_response(self.clients[who], response)
 
-    def take(self, client: Client, answer: Any) -> None:
-        error = answer if isinstance(answer, Errors) else Errors(getattr(answer, "error_code", 0))
-        if type(answer).__name__ == "JoinGroupResponse" and error in (Errors.NONE, Errors.MEMBER_ID_REQUIRED):
+    def handle_response(self, client: Client, response: Any) -> None:
+        error = response if isinstance(response, Errors) else Errors(getattr(response, "error_code", 0))
+        joined = type(response).__name__ == "JoinGroupResponse"
+        if joined and error in (Errors.NONE, Errors.MEMBER_ID_REQUIRED):
             client.stale.append((client.member_id, client.generation))
-            client.member_id = answer.member_id
-            client.generation = answer.generation_id if error is Errors.NONE else -1
-            led = answer.leader == answer.member_id and answer.members
-            client.leads = tuple(m.member_id for m in answer.members) if led else None
+            client.member_id = response.member_id
+            client.generation = response.generation_id if error is Errors.NONE else -1
+            is_leader = response.leader == response.member_id and response.members
+            client.leads = tuple(m.member_id for m in response.members) if is_leader else None
             client.needs = "join" if error is Errors.MEMBER_ID_REQUIRED else "sync"
-        elif type(answer).__name__ == "SyncGroupResponse" and error is Errors.NONE:
+        elif type(response).__name__ == "SyncGroupResponse" and error is Errors.NONE:
             client.needs = "heartbeat"
         elif error in (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID, Errors.GROUP_MAX_SIZE_REACHED):
             client.forget()
@@ -196,18 +195,18 @@ class Lives(RuleBasedStateMachine):
         )
         self.ask(client.name, request, version)
 
-    # --- good clients ---
+    # --- well-behaved clients ---
 
     @rule(who=st.sets(st.sampled_from(NAMES), min_size=1), commits=st.booleans())
-    def all_do_their_best(self, who: set[str], commits: bool) -> None:
-        """Each does what a client does next, by turns; perhaps each commits first."""
+    def all_act(self, who: set[str], commits: bool) -> None:
+        """Each client sends its next request in turn; perhaps each commits first."""
         for client in [self.clients[name] for name in sorted(who) if commits]:
             self.commit_as(client, 11, False, 9, True)
         self.take_turns(sorted(who))
 
     @rule(who=st.sets(st.sampled_from(NAMES), min_size=1), until=st.integers(2, 6))
     def settle(self, who: set[str], until: int) -> None:
-        """They go on until nobody needs anything, with time for the first rebalance to begin."""
+        """They continue until none has to join or sync, with time for the initial rebalance delay."""
         for _ in range(until):
             self.take_turns(sorted(who))
             if not any(self.clients[name].needs == "sync" and not self.waits(name) for name in who):
@@ -227,13 +226,13 @@ class Lives(RuleBasedStateMachine):
 
     @rule(who=st.sets(st.sampled_from(NAMES), min_size=2, max_size=3))
     def settle_and_stay(self, who: set[str]) -> None:
-        """They go on for longer than offsets are kept of which nobody has any use."""
+        """They continue for longer than unused offsets are retained."""
         self.settle(who=who, until=4)
         for _ in range(9):
             self.wait(9000)
             self.take_turns(sorted(who))
 
-    # --- single requests, whenever ---
+    # --- single requests, at any time ---
 
     @rule(
         who=st.sampled_from(NAMES),
@@ -247,7 +246,7 @@ class Lives(RuleBasedStateMachine):
     def join(
         self, who: str, protocols: Any, topics: Any, timeout: int, version: int, session: int, again: bool
     ) -> None:
-        """Perhaps while its last question waits: on another connection, that is."""
+        """Join, perhaps while the last request waits: that is on another connection."""
         client = self.clients[who]
         if self.waits(who) and not again:
             return
@@ -266,22 +265,22 @@ class Lives(RuleBasedStateMachine):
         self.do_heartbeat(self.clients[who], version)
 
     @rule(who=st.sampled_from(NAMES))
-    def start_anew(self, who: str) -> None:
-        """A client crashes and comes back; what it waited for is heard by nobody."""
+    def restart_client(self, who: str) -> None:
+        """A client crashes and restarts; the response that it waited for is lost."""
         self.clients[who].forget()
 
     @rule(
         who=st.sampled_from(NAMES),
-        whose=st.sampled_from((None, None, *NAMES)),
-        which=st.integers(-4, 0),
+        owner=st.sampled_from((None, None, *NAMES)),
+        index=st.integers(-4, 0),
         shift=st.sampled_from([-1, 0, 1, 2**31 - 1]),
         api=st.sampled_from(["join", "sync", "heartbeat", "commit", "leave"]),
     )
-    def say_what_is_wrong(self, who: str, whose: str | None, which: int, shift: int, api: str) -> None:
-        """Ids and generations of yesterday, or another's; under one's own instance id."""
-        client, other = self.clients[who], self.clients[whose or who]
+    def send_stale_ids(self, who: str, owner: str | None, index: int, shift: int, api: str) -> None:
+        """Send former ids and generations, or another member's, under the client's own instance id."""
+        client, other = self.clients[who], self.clients[owner or who]
         known = [(other.member_id, other.generation), *other.stale]
-        member_id, generation = known[max(which, -len(known))]
+        member_id, generation = known[max(index, -len(known))]
         generation = min(generation + shift, 2**31 - 1)
         liar = Client(who, client.group_id, member_id, generation, client.protocols, leads=(member_id, "no"))
         if api == "commit":
@@ -297,7 +296,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(who=st.sampled_from(STATIC), api=st.sampled_from(["join", "sync", "heartbeat", "commit"]))
     def two_processes_are_one_member(self, who: str, api: str) -> None:
-        """The second takes the place of the first, which does not know it yet."""
+        """A second process replaces the first one, which does not know it yet."""
         client = self.clients[who]
         first = replace(client, stale=[], leads=(client.member_id,))
         if self.waits(who):
@@ -311,8 +310,8 @@ class Lives(RuleBasedStateMachine):
             {"join": self.do_join, "sync": self.do_sync, "heartbeat": self.do_heartbeat}[api](first)
 
     @rule(who=st.sampled_from(NAMES), protocol=st.sampled_from(["roundrobin", "range"]))
-    def join_as_nobody_does(self, who: str, protocol: str) -> None:
-        """With a protocol that nobody else has, or none that anybody knows."""
+    def join_with_another_protocol(self, who: str, protocol: str) -> None:
+        """Join with a protocol that no other member has, or that does not exist."""
         client = self.clients[who]
         if not self.waits(who):
             kept, client.protocols = client.protocols, (protocol,)
@@ -363,7 +362,7 @@ class Lives(RuleBasedStateMachine):
             )
             for p in (offset % 7, (offset + 1) % 7)
         )
-        asked = OffsetCommitRequestTopic(
+        committed_topic = OffsetCommitRequestTopic(
             **{"topic_id": topic.id} if version >= 10 else {"name": "orders"}, partitions=partitions
         )
         request = OffsetCommitRequest(
@@ -372,7 +371,7 @@ class Lives(RuleBasedStateMachine):
             member_id="" if alone else client.member_id,
             group_instance_id=client.instance_id if named and version >= 7 and not alone else None,
             retention_time_ms=offset * 1000 if named and version <= 4 else -1,
-            topics=(asked,),
+            topics=(committed_topic,),
         )
         self.ask("committer", request, version)
 
@@ -382,8 +381,8 @@ class Lives(RuleBasedStateMachine):
         name: dict[str, Any] = {"topic_id": topic.id} if version >= 10 else {"name": "orders"}
         topics = (OffsetFetchRequestTopics(partition_indexes=tuple(range(6)), **name),)
         group = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
-        answer = self.ask("admin", OffsetFetchRequest(groups=(group,)), version)
-        for p in answer.groups[0].topics[0].partitions if answer is not None else ():
+        response = self.ask("admin", OffsetFetchRequest(groups=(group,)), version)
+        for p in response.groups[0].topics[0].partitions if response is not None else ():
             held = self.life.shard.offsets.get(group_id, {}).get("orders", {}).get(p.partition_index)
             if version < 10:
                 assert p.committed_offset == (held.offset if held is not None else -1)
@@ -392,53 +391,53 @@ class Lives(RuleBasedStateMachine):
 
     @rule(group_id=st.sampled_from(["g", "s", "s"]), first=st.booleans())
     def delete_a_group(self, group_id: str, first: bool) -> None:
-        """Perhaps just after somebody who is no member committed for it."""
+        """Delete a group, perhaps just after a commit without a member."""
         if first:
             self.commit_as(Client("simple", group_id), 3, True, 8, False)
         self.ask("admin", DeleteGroupsRequest(groups_names=(group_id, group_id, "nobody")), 2)
 
     @rule(
-        what=st.sampled_from(
-            ["delete offsets", "delete offsets", "recreate a topic", "a topic is gone", "another group",
+        failure=st.sampled_from(
+            ["delete offsets", "delete offsets", "recreate a topic", "a topic is deleted", "another group",
              "restart", "compact", "crash", "hold", "fail append", "too large", "settings", "clock"]
         ),
         who=st.sampled_from(NAMES),
         most=st.sampled_from(["2", "4", "10"]),
         delay=st.sampled_from(["0", "1000", "3000"]),
     )  # fmt: skip
-    def interfere(self, what: str, who: str, most: str, delay: str) -> None:
+    def interfere(self, failure: str, who: str, most: str, delay: str) -> None:
         client = self.clients[who]
-        if what == "delete offsets":
+        if failure == "delete offsets":
             self.delete_offsets(client.group_id, "audit" if most == "2" else "orders")
-        elif what == "recreate a topic":
+        elif failure == "recreate a topic":
             self.recreate_a_topic()
-        elif what == "a topic is gone":
+        elif failure == "a topic is deleted":
             topic = self.life.topics.by_name["orders"]
-            gone = DeleteTopicState(name=topic.name, topic_id=topic.id)
-            if most != "2":  # What is told of one that was there before is told late.
+            deletion = DeleteTopicState(name=topic.name, topic_id=topic.id)
+            if most != "2":  # A notification for a former topic of that name is late.
                 self.recreate_a_topic()
-            self.ask("broker", DeleteTopicsRequest(topics=(gone,), timeout_ms=1), 6)
-        elif what == "another group" and not self.waits(who):
+            self.ask("broker", DeleteTopicsRequest(topics=(deletion,), timeout_ms=1), 6)
+        elif failure == "another group" and not self.waits(who):
             client.forget()
             client.group_id = "h" if client.group_id == "g" else "g"
-        elif what == "restart":
+        elif failure == "restart":
             self.life.restart()
-            self.hear()
-        elif what == "compact":
+            self.deliver_responses()
+        elif failure == "compact":
             self.life.crash(keep=99, change=self.compact)
-            self.hear()
-        elif what == "crash":
+            self.deliver_responses()
+        elif failure == "crash":
             self.life.crash(keep=int(delay) // 1000)
-            self.hear()
-        elif what == "hold":
+            self.deliver_responses()
+        elif failure == "hold":
             self.life.hold()
-        elif what == "fail append":
+        elif failure == "fail append":
             self.life.next_append("fails")
-        elif what == "too large":
+        elif failure == "too large":
             self.life.next_append("too large")
-        elif what == "settings":
+        elif failure == "settings":
             self.life.set_config(("group.max.size", most), ("group.initial.rebalance.delay.ms", delay))
-        elif what == "clock":
+        elif failure == "clock":
             self.life.event_queue.wall_off_ms = (int(delay) - 1000) * int(most) * 180
 
     @staticmethod
@@ -451,7 +450,7 @@ class Lives(RuleBasedStateMachine):
         self.ask("admin", OffsetDeleteRequest(group_id=group_id, topics=topics), 0)
 
     def recreate_a_topic(self) -> None:
-        """The same name under another id."""
+        """Recreate a topic: the same name under another id."""
         self.topics_made += 1
         known = dict(self.life.topics.by_name)
         known["orders"] = Topic("orders", Uuid(f"orders-{self.topics_made}".ljust(16, "-").encode()), 6)
@@ -462,15 +461,15 @@ class Lives(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 500, 1000, 3000, 9999, 10_000, 20_000, 40_000, 300_000]))
     def wait(self, ms: int) -> None:
         self.life.advance(ms)
-        self.hear()
+        self.deliver_responses()
 
 
-TestLives = Lives.TestCase
-TestLives.settings = settings(
-    max_examples=LIVES or depth.examples(200),
+TestClassicGroups = ClassicGroupMachine.TestCase
+TestClassicGroups.settings = settings(
+    max_examples=EXAMPLES or depth.examples(200),
     stateful_step_count=50,
     deadline=None,
-    derandomize=not LIVES,
+    derandomize=not EXAMPLES,
     database=None,
     suppress_health_check=list(HealthCheck),
 )
@@ -492,7 +491,7 @@ REACHED = {
 }  # fmt: skip
 
 
-def test_the_lives_went_through_everything() -> None:
+def test_the_runs_covered_all_events() -> None:
     if depth.quick or not COUNTED["lives"]:
         pytest.skip("too few examples ran in this process")
     assert set(COUNTED) >= REACHED, sorted(REACHED - set(COUNTED))

@@ -1,4 +1,4 @@
-"""Classic groups as their logs keep them: of plain consumers, and of threads of Kafka Streams."""
+"""Classic groups as logged: of plain consumers, and of Kafka Streams threads."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Partition = tuple[str, int]
 
 
 def context(topics: Mapping[str, int], **settings: str) -> Context:
-    """Topics by name, with their partitions; settings with underscores for dots."""
-    given = [(name.replace("_", "."), value) for name, value in settings.items()]
-    config, _ = BrokerConfig.load(overrides=given)
+    """Return a context with these topics and partition counts, and settings with underscores for dots."""
+    overrides = [(name.replace("_", "."), value) for name, value in settings.items()]
+    config, _ = BrokerConfig.load(overrides=overrides)
     rows = [
         Topic(name, Uuid(number.to_bytes(16, "big")), count)
         for number, (name, count) in enumerate(topics.items(), 1)
@@ -52,10 +52,10 @@ def subscription(
     topics: Iterable[str], user_data: bytes | None = None, owned: Iterable[Partition] = ()
 ) -> bytes:
     rows = tuple(TopicPartition(topic=topic, partitions=(p,)) for topic, p in owned)
-    said = ConsumerProtocolSubscription(
+    info = ConsumerProtocolSubscription(
         topics=tuple(sorted(topics)), user_data=user_data, owned_partitions=rows
     )
-    return b"\0\1" + encode(said, 1)
+    return b"\0\1" + encode(info, 1)
 
 
 def assignment(partitions: Iterable[Partition], user_data: bytes | None = None) -> bytes:
@@ -65,7 +65,9 @@ def assignment(partitions: Iterable[Partition], user_data: bytes | None = None) 
     return write_assignment(by_topic.items(), b"\0\1", user_data)
 
 
-def member(name: str, said: bytes, given: bytes, instance_id: str | None = None) -> MemberMetadata:
+def member(
+    name: str, subscription_data: bytes, assignment_data: bytes, instance_id: str | None = None
+) -> MemberMetadata:
     return MemberMetadata(
         member_id=name,
         group_instance_id=instance_id,
@@ -73,8 +75,8 @@ def member(name: str, said: bytes, given: bytes, instance_id: str | None = None)
         client_host="/10.0.0.1",
         rebalance_timeout=60_000,
         session_timeout=45_000,
-        subscription=said,
-        assignment=given,
+        subscription=subscription_data,
+        assignment=assignment_data,
     )
 
 
@@ -94,33 +96,37 @@ def record(
 
 
 def classic(*members: MemberMetadata, **more: Any) -> ClassicGroup:
-    """The group as a coordinator has it that has read its record."""
-    made = record(*members, **more)
-    assert isinstance(made.value, GroupMetadataValue)
-    return classic_log.from_record(made.key.group, made.value)
+    """Return the group that a coordinator has after it has replayed the group's record."""
+    logged = record(*members, **more)
+    assert isinstance(logged.value, GroupMetadataValue)
+    return classic_log.from_record(logged.key.group, logged.value)
 
 
 def consumer(
-    name: str, has: Iterable[int], *, instance_id: str | None = None, topic: str = "orders"
+    name: str, partitions: Iterable[int], *, instance_id: str | None = None, topic: str = "orders"
 ) -> MemberMetadata:
-    """A plain consumer of a topic."""
-    return member(name, subscription([topic]), assignment((topic, p) for p in has), instance_id)
+    """Return a plain consumer of a topic."""
+    return member(name, subscription([topic]), assignment((topic, p) for p in partitions), instance_id)
 
 
 def thread(
     name: str, active: Iterable[Task], standby: Iterable[Task] = (), *, version: int = 11,
-    topics: Iterable[str] = ("orders",), reads: str = "orders", **said: Any,
+    topics: Iterable[str] = ("orders",), reads: str = "orders", **fields: Any,
 ) -> MemberMetadata:  # fmt: skip
-    """A thread of Kafka Streams whose tasks all read one topic; each is a process of its own."""
+    """Return a Kafka Streams thread whose tasks all consume one topic; each is a process of its own."""
     active = sorted(active)
     info = SubscriptionInfo(
-        version, 11, str(uuid5(NAMESPACE_DNS, name)), offset_sums=dict.fromkeys(active, LATEST_OFFSET), **said
+        version,
+        11,
+        str(uuid5(NAMESPACE_DNS, name)),
+        offset_sums=dict.fromkeys(active, LATEST_OFFSET),
+        **fields,
     )
-    told = AssignmentInfo(
+    user_data = AssignmentInfo(
         version,
         version,
         tuple((task, (reads, task[1])) for task in active),
         {task: ((reads, task[1]),) for task in standby},
     )
-    given = assignment(((reads, p) for _, p in active), write_assignment_info(told))
-    return member(name, subscription(topics, write_subscription_info(info)), given)
+    assigned = assignment(((reads, p) for _, p in active), write_assignment_info(user_data))
+    return member(name, subscription(topics, write_subscription_info(info)), assigned)

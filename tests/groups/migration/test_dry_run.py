@@ -1,4 +1,4 @@
-"""A migration that is rehearsed is told as it would come: what stands in the way, and what would move."""
+"""The dry run of a migration reports what the migration would do: its blockers, and the moved partitions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_balanced_group_moves_nothing() -> None:
     ]
 
 
-def test_what_is_uneven_is_made_even_and_what_nobody_had_is_given() -> None:
+def test_an_uneven_group_is_balanced_and_free_partitions_are_assigned() -> None:
     group = classic(consumer("ann", [0, 1, 2, 3]), consumer("bob", []))
     found = dry_run_migration(group, "consumer", context({"orders": 6}))
     assert found.moves is not None
@@ -68,35 +68,35 @@ def test_what_is_uneven_is_made_even_and_what_nobody_had_is_given() -> None:
     assert sorted(len(each.target or ()) for each in found.members) == [3, 3]
 
 
-def test_what_would_move_is_what_the_coordinator_moves() -> None:
-    """The same members as they come back, asked of a coordinator step by step; the last one moves the epoch,
-    by a topic that it wants and that does not exist."""
+def test_the_predicted_moves_are_those_of_the_coordinator() -> None:
+    """The same members send their heartbeats to a coordinator; the last one bumps the epoch by subscribing to
+    a missing topic."""
     group = classic(consumer("ann", [0, 1, 2, 3]), consumer("bob", []))
-    around = context({"orders": 6}, group_consumer_assignment_interval_ms="0")
-    found = dry_run_migration(group, "consumer", around)
+    broker_context = context({"orders": 6}, group_consumer_assignment_interval_ms="0")
+    found = dry_run_migration(group, "consumer", broker_context)
     shard = GroupShard()
     shard.groups["g"] = group
-    wanted = [("ann", ("orders",)), ("bob", ("orders", "gone"))]
-    for now_ms, (name, topics) in enumerate(wanted, 1_000_000):
-        asked = ConsumerGroupHeartbeatRequest(
+    subscriptions = [("ann", ("orders",)), ("bob", ("orders", "gone"))]
+    for now_ms, (name, topics) in enumerate(subscriptions, 1_000_000):
+        request = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id=name, member_epoch=0, rebalance_timeout_ms=60_000,
             subscribed_topic_names=topics, topic_partitions=(),
         )  # fmt: skip
-        outcome = shard.handle(asked, around._replace(now_ms=now_ms, api_version=1))
+        outcome = shard.handle(request, broker_context._replace(now_ms=now_ms, api_version=1))
         assert not outcome.replies[0].response.error_code
         for each in outcome.records:
             shard.replay(each)
-    name_of = {topic.id: topic.name for topic in around.topics.by_id.values()}
-    served: Any = shard.groups["g"]
+    name_of = {topic.id: topic.name for topic in broker_context.topics.by_id.values()}
+    migrated: Any = shard.groups["g"]
     targets = {
         name: {f"{name_of[topic]}-{p}" for topic, some in target.items() for p in some}
-        for name, target in served.targets.items()
+        for name, target in migrated.targets.items()
     }
     assert sum(map(len, targets.values())) == 6
     assert {each.member_id: set(each.target or ()) for each in found.members} == targets
 
 
-def test_the_group_stays_as_it_was() -> None:
+def test_the_group_is_unchanged() -> None:
     group = balanced()
     before = group.copy()
     dry_run_migration(group, "consumer", context({"orders": 6}))
@@ -104,16 +104,18 @@ def test_the_group_stays_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("name", ["ann", "bob"])
-def test_a_setting_in_the_way_is_told_and_the_rehearsal_goes_on(name: str) -> None:
-    around = context({"orders": 6}, group_consumer_migration_policy="disabled", group_consumer_max_size="1")
-    found = dry_run_migration(balanced(), "consumer", around)
+def test_a_blocking_setting_is_reported_and_the_dry_run_continues(name: str) -> None:
+    broker_context = context(
+        {"orders": 6}, group_consumer_migration_policy="disabled", group_consumer_max_size="1"
+    )
+    found = dry_run_migration(balanced(), "consumer", broker_context)
     assert not found.can
     assert codes(found) == ["policy", "size"]
     assert found.moves is not None and found.moves.stay == 6
     assert len(next(each.target or () for each in found.members if each.member_id == name)) == 3
 
 
-def test_all_that_is_wrong_with_members_is_told_with_who_it_is() -> None:
+def test_blockers_list_their_members() -> None:
     group = classic(
         member("ann", b"\xff", assignment([])),
         member("bob", subscription(["orders"]), assignment([], b"mine")),
@@ -140,19 +142,21 @@ def test_all_that_is_wrong_with_members_is_told_with_who_it_is() -> None:
 def test_the_first_blocker_is_why_the_coordinator_refuses(
     group: ClassicGroup, settings: dict[str, str]
 ) -> None:
-    around = context({"orders": 6}, **settings)
-    first = conversion.blockers(group, around.config)[0]
+    broker_context = context({"orders": 6}, **settings)
+    first = conversion.blockers(group, broker_context.config)[0]
     shard = GroupShard()
     shard.groups["g"] = group
-    asked = ConsumerGroupHeartbeatRequest(
+    request = ConsumerGroupHeartbeatRequest(
         group_id="g", member_id="new", member_epoch=0, rebalance_timeout_ms=60_000,
         subscribed_topic_names=("orders",), topic_partitions=(),
     )  # fmt: skip
-    answer = shard.handle(asked, around._replace(api_version=1)).replies[0].response
-    assert answer.error_message == f"Cannot upgrade classic group g to consumer group because {first.reason}"
+    response = shard.handle(request, broker_context._replace(api_version=1)).replies[0].response
+    assert (
+        response.error_message == f"Cannot upgrade classic group g to consumer group because {first.reason}"
+    )
 
 
-def test_what_is_worth_knowing_is_no_obstacle() -> None:
+def test_notes_do_not_block() -> None:
     group = classic(
         consumer("ann", [0, 1]), consumer("bob", [1, 9]), consumer("cid", [0], topic="gone"), protocol="mine"
     )
@@ -164,7 +168,7 @@ def test_what_is_worth_knowing_is_no_obstacle() -> None:
     assert found.moves is not None and found.moves.lost == 2
 
 
-def test_an_empty_group_is_whatever_comes_first() -> None:
+def test_an_empty_group_can_always_migrate() -> None:
     found = dry_run_migration(classic(), "consumer", context({}, group_consumer_migration_policy="disabled"))
     assert found.can and notes(found) == ["empty"] and found.moves is None
 
@@ -178,7 +182,7 @@ def application(**more: Any) -> ClassicGroup:
     return classic(ann, bob, protocol="stream")
 
 
-def test_without_a_topology_what_can_be_told_is() -> None:
+def test_a_dry_run_without_a_topology() -> None:
     group = application(version=8)
     assert default_target(group) == "streams"
     found = dry_run_migration(group, "streams", context({"orders": 4}, **KIP))
@@ -189,13 +193,13 @@ def test_without_a_topology_what_can_be_told_is() -> None:
     assert (ann.has, ann.standby, ann.version) == ({"0_0", "0_1"}, {"0_2"}, 8)
 
 
-def test_kafkas_way_changes_no_application_that_runs() -> None:
+def test_mode_kafka_blocks_the_migration_of_applications() -> None:
     found = dry_run_migration(application(), "streams", context({"orders": 4}), DryRunInputs(COUNTS))
     assert codes(found) == ["policy"]
     assert found.moves is not None and found.moves.stay == 4
 
 
-def test_tasks_stay_where_they_are_and_standbys_as_many_as_are_configured() -> None:
+def test_tasks_stay_and_standbys_follow_the_configuration() -> None:
     found = dry_run_migration(application(), "streams", context({"orders": 4}, **KIP), DryRunInputs(COUNTS))
     assert found.can and found.moves is not None
     assert notes(found) == ["standbys", "internal-topics"]
@@ -209,8 +213,8 @@ def test_tasks_stay_where_they_are_and_standbys_as_many_as_are_configured() -> N
     assert found.moves.copies_made == 2 and found.moves.settled
 
 
-def test_the_topics_of_a_cluster_are_all_there_are() -> None:
-    """Where nothing is out of sight, an internal topic that is missing stands in the way."""
+def test_a_missing_internal_topic_blocks_if_all_topics_are_known() -> None:
+    """If all topics are known, a missing internal topic is a blocker."""
     found = dry_run_migration(
         application(), "streams", context({"orders": 4}, **KIP), DryRunInputs(COUNTS, unseen_topics=False)
     )
@@ -228,72 +232,74 @@ def test_the_topics_of_a_cluster_are_all_there_are() -> None:
         (sent(sub("0", "orders customers", state="counts")), "topics"),
     ],
 )
-def test_a_topology_of_another_application_is_told_apart(topology: streams_wire.Topology, code: str) -> None:
-    around = context({"orders": 4, "customers": 4, "counts": 4}, **KIP)
-    found = dry_run_migration(application(), "streams", around, DryRunInputs(topology))
+def test_a_topology_of_another_application_is_refused(topology: streams_wire.Topology, code: str) -> None:
+    broker_context = context({"orders": 4, "customers": 4, "counts": 4}, **KIP)
+    found = dry_run_migration(application(), "streams", broker_context, DryRunInputs(topology))
     assert codes(found)[0] == code
     assert found.moves is None
 
 
 def test_the_first_blocker_of_an_application_is_why_the_coordinator_refuses() -> None:
-    around = context({"orders": 4, "counts": 4}, **KIP)._replace(api_version=1)
+    broker_context = context({"orders": 4, "counts": 4}, **KIP)._replace(api_version=1)
     other = sent(sub("0", "orders"))
-    found = dry_run_migration(application(), "streams", around, DryRunInputs(other))
+    found = dry_run_migration(application(), "streams", broker_context, DryRunInputs(other))
     shard = GroupShard()
     shard.groups["g"] = application()
-    asked = streams_wire.StreamsGroupHeartbeatRequest(
+    request = streams_wire.StreamsGroupHeartbeatRequest(
         group_id="g", member_id="new", member_epoch=0, rebalance_timeout_ms=60_000, topology=other,
         process_id="p", active_tasks=(), standby_tasks=(), warmup_tasks=(),
     )  # fmt: skip
-    answer = shard.handle(asked, around).replies[0].response
+    response = shard.handle(request, broker_context).replies[0].response
     head = "Cannot upgrade classic group g to streams group because"
-    assert answer.error_message == f"{head} {found.blockers[0].reason}"
+    assert response.error_message == f"{head} {found.blockers[0].reason}"
 
 
-def test_another_assignor_is_no_application() -> None:
+def test_a_group_with_another_assignor_is_no_application() -> None:
     assert codes(dry_run_migration(balanced(), "streams", context({"orders": 6}, **KIP))) == ["assignor"]
 
 
-def test_an_application_is_no_group_of_plain_consumers() -> None:
+def test_an_application_is_no_consumer_group() -> None:
     assert set(codes(dry_run_migration(application(), "consumer", context({"orders": 4})))) == {"assignor"}
 
 
 # --- back to a classic group -----------------------------------------------------------------------
 
 
-def mixed(around: Context, *classic_members: str) -> Any:
-    """A consumer group of ann, who speaks the new protocol, and others who do not."""
+def mixed(broker_context: Context, *classic_members: str) -> Any:
+    """Return a consumer group of ann, who uses the consumer protocol, and classic members."""
     group = classic(*(consumer(name, []) for name in ("ann", *classic_members)))
     shard = GroupShard()
     shard.groups["g"] = group
-    asked = ConsumerGroupHeartbeatRequest(
+    request = ConsumerGroupHeartbeatRequest(
         group_id="g", member_id="ann", member_epoch=0, rebalance_timeout_ms=60_000,
         subscribed_topic_names=("orders",), topic_partitions=(),
     )  # fmt: skip
-    for each in shard.handle(asked, around._replace(api_version=1)).records:
+    for each in shard.handle(request, broker_context._replace(api_version=1)).records:
         shard.replay(each)
     return shard.groups["g"]
 
 
 @pytest.mark.parametrize("policy", ["bidirectional", "downgrade", "upgrade", "disabled"])
-@pytest.mark.parametrize("most", [1, 2, 3])
+@pytest.mark.parametrize("max_size", [1, 2, 3])
 @pytest.mark.parametrize("names", [("bob",), ("bob", "cid")])
-def test_a_group_goes_back_where_the_coordinator_lets_it(
-    policy: str, most: int, names: tuple[str, ...]
+def test_a_downgrade_is_possible_if_the_coordinator_allows_it(
+    policy: str, max_size: int, names: tuple[str, ...]
 ) -> None:
     group = mixed(context({"orders": 6}), *names)
-    around = context({"orders": 6}, group_consumer_migration_policy=policy, group_max_size=str(most))
-    found = dry_run_migration(group, "classic", around)
+    broker_context = context(
+        {"orders": 6}, group_consumer_migration_policy=policy, group_max_size=str(max_size)
+    )
+    found = dry_run_migration(group, "classic", broker_context)
     assert notes(found) == ["still-new"] and found.notes[0].member_ids == ("ann",)
-    assert found.can == conversion.may_downgrade(group, [group.members["ann"]], around)
+    assert found.can == conversion.may_downgrade(group, [group.members["ann"]], broker_context)
 
 
-def test_a_group_without_classic_members_has_nothing_to_go_back_to() -> None:
+def test_a_group_without_classic_members_is_not_downgraded() -> None:
     found = dry_run_migration(mixed(context({"orders": 6})), "classic", context({}))
     assert found.can and notes(found) == ["no-classic-members"]
 
 
-# --- who can migrate -------------------------------------------------------------------------------
+# --- clients and errors ----------------------------------------------------------------------------
 
 
 def test_every_version_of_user_data_has_its_releases() -> None:
@@ -301,21 +307,21 @@ def test_every_version_of_user_data_has_its_releases() -> None:
     assert release_of(LATEST_VERSION + 1) is None
 
 
-def test_a_member_that_is_refused_tells_the_coordinators_words() -> None:
-    """An assignor that fails is no traceback but a blocker."""
+def test_a_failing_assignor_is_reported_with_the_coordinators_message() -> None:
+    """An assignor that fails is a blocker, not a traceback."""
     from konvene.groups.assignors import Assignor, PartitionAssignorError
 
     def fails(spec: Any) -> Any:
         raise PartitionAssignorError("no")
 
-    around = context({"orders": 6})._replace(assignors={"mine": Assignor("mine", fails)})
-    found = dry_run_migration(balanced(), "consumer", around)
+    broker_context = context({"orders": 6})._replace(assignors={"mine": Assignor("mine", fails)})
+    found = dry_run_migration(balanced(), "consumer", broker_context)
     assert found.blockers == (
         Blocker("refused", "Failed to compute a new target assignment for epoch 8: no"),
     )
 
 
-def test_all_come_back_under_their_own_names() -> None:
+def test_converted_members_keep_their_instance_ids() -> None:
     rolled = convert_to_consumer(balanced(), context({"orders": 6}))
     assert rolled.group.instances == {"i1": "bob-back"}
     assert rolled.group.members.keys() == {"ann", "bob-back"}
