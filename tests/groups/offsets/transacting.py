@@ -85,9 +85,7 @@ def compacted(log: Batches) -> Batches:
     for header, batch in log:
         for marker in map(rb.read_end_marker, rb.records(batch, header) if header.is_control else ()):
             if marker is not None:
-                ends.setdefault(header.producer_id, []).append(
-                    (header.base_offset, marker.committed)
-                )
+                ends.setdefault(header.producer_id, []).append((header.base_offset, marker.committed))
 
     def end_of(header: rb.BatchHeader) -> bool | None:
         behind = [c for at, c in ends.get(header.producer_id, ()) if at > header.base_offset]
