@@ -126,7 +126,7 @@ def test_unsupported_security_protocol_is_rejected(tmp_path: Path) -> None:
     assert result.err == (
         f"konvene: {file}: security.protocol=SASL_SSL is not supported: this client speaks PLAINTEXT only\n"
     )
-    assert broker.asked == []
+    assert broker.request_log == []
 
 
 # serve --------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""A broker that answers what a test tells it to, over a real socket, and writes down what it was asked.
+"""A broker with scripted responses on a real socket, which records the requests that it receives.
 
-It speaks our codec and knows no Kafka beyond ApiVersions: each API has a list of answers (or functions from
-the request to an answer), taken one after another; the last one stays. It runs in a thread with a loop of its
-own, so that a command that runs its own loop can be tested against it.
+It uses konvene's codec and implements only ApiVersions: each API has a list of responses (or functions from
+request to response), used in order; the last one repeats. It runs in a thread with an event loop of its own,
+so that commands with their own loop can be tested against it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from konvene.messages.metadata import (
 )
 
 Answer = Struct | bytes | None | Callable[[Any], Any]
-"""A struct, the raw bytes of a frame, None to stay silent, or what makes one of these from the request."""
+"""A struct, the raw bytes of a frame, None for no response, or a function from the request to one of
+these."""
 
 HANG_UP = b"hang up"
 
 
 class ScriptedBroker:
-    """Use as `with ScriptedBroker(Metadata=[…]) as broker`; then see `broker.asked`."""
+    """Use as `with ScriptedBroker(Metadata=[…]) as broker`; `broker.request_log` has the requests."""
 
     def __init__(self, versions: dict[str, tuple[int, int]] | None = None, **answers: Any) -> None:
         self.answers: dict[str, list[Answer]] = {
@@ -40,8 +41,8 @@ class ScriptedBroker:
         }
         self.versions = versions or {}
         self.features: dict[str, int] = {}
-        """Which features ApiVersions tells, and their levels."""
-        self.asked: list[str] = []
+        """Finalized features of ApiVersions, with their levels."""
+        self.request_log: list[str] = []
         """`API vN` of each request, in order; without ApiVersions."""
         self.requests: list[Any] = []
         self.clients: list[str | None] = []
@@ -68,8 +69,8 @@ class ScriptedBroker:
 
     @property
     def apis(self) -> list[str]:
-        """The names of what was asked, in order."""
-        return [line.split()[0] for line in self.asked]
+        """Names of the requested APIs, in order."""
+        return [line.split()[0] for line in self.request_log]
 
     async def _start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -105,7 +106,7 @@ class ScriptedBroker:
         if api.name == "ApiVersions" and "ApiVersions" not in self.answers:
             return _frame(api.name, version, header.correlation_id, self._hello(version))
         request = decode(api.request, version, frame, position)
-        self.asked.append(f"{api.name} v{version}")
+        self.request_log.append(f"{api.name} v{version}")
         self.requests.append(request)
         self.clients.append(header.client_id)
         script = self.answers.get(api.name) or [self._usual(api.name)]
@@ -129,7 +130,7 @@ class ScriptedBroker:
         return ApiVersionsResponse(api_keys=tuple(rows), finalized_features=tuple(features))
 
     def _usual(self, name: str) -> Answer:
-        """What needs no script: this broker is the cluster and coordinates everything."""
+        """Return the default response: this broker is the whole cluster and every coordinator."""
         if name == "Metadata":
             return self.metadata()
         if name == "FindCoordinator":
@@ -142,7 +143,8 @@ class ScriptedBroker:
         raise AssertionError(f"{name} was not expected")
 
     def metadata(self, *, error: int = 0, **topics: int) -> Callable[[Any], MetadataResponse]:
-        """Metadata of a cluster that is this broker, with these topics (name: partitions)."""
+        """Return a Metadata response function for a cluster of this broker, with these topics (name:
+        partitions)."""
 
         def answer(request: Any) -> MetadataResponse:
             names = sorted(topics) if request.topics is None else [t.name for t in request.topics]

@@ -1,4 +1,4 @@
-"""Share sessions: what a request names of partitions and acknowledgements, and how epochs go."""
+"""Share sessions: partitions and acknowledgements in requests, and the session epoch."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ ACCEPT, RELEASE, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, Acknow
 TERMS = FetchTerms()
 
 
-def said(request: Any) -> str:
-    """What a request names: epoch, partitions with acknowledgements, and partitions that are forgotten."""
-    words = [f"epoch {request.share_session_epoch}"]
+def described(request: Any) -> str:
+    """Describe a request: epoch, partitions with acknowledgements, and forgotten partitions."""
+    parts = [f"epoch {request.share_session_epoch}"]
     for topic in request.topics:
         for p in topic.partitions:
             acks = ",".join(
                 f"{b.first_offset}-{b.last_offset}:{'/'.join(map(str, b.acknowledge_types))}"
                 for b in p.acknowledgement_batches
             )
-            words.append(f"{topic.topic_id[0]}-{p.partition_index}" + (f" ({acks})" if acks else ""))
+            parts.append(f"{topic.topic_id[0]}-{p.partition_index}" + (f" ({acks})" if acks else ""))
     for topic in getattr(request, "forgotten_topics_data", ()):
-        words += [f"not {topic.topic_id[0]}-{p}" for p in topic.partitions]
-    return " ".join(words)
+        parts += [f"not {topic.topic_id[0]}-{p}" for p in topic.partitions]
+    return " ".join(parts)
 
 
 def fetch(session: ShareSession, wanted: list[Unit], acks: Any = None, **more: Any) -> ShareFetchRequest:
@@ -42,50 +42,50 @@ def fetch(session: ShareSession, wanted: list[Unit], acks: Any = None, **more: A
     return request
 
 
-def test_a_session_opens_whole_and_goes_on_with_what_changed() -> None:
+def test_session_sends_all_partitions_first_and_then_changes() -> None:
     session = ShareSession("g", "m")
-    assert said(fetch(session, [(A, 0), (B, 1), (A, 2)])) == "epoch 0 1-0 1-2 2-1"
+    assert described(fetch(session, [(A, 0), (B, 1), (A, 2)])) == "epoch 0 1-0 1-2 2-1"
     session.went_on()
-    assert said(fetch(session, [(A, 0), (B, 1), (A, 2)])) == "epoch 1"
+    assert described(fetch(session, [(A, 0), (B, 1), (A, 2)])) == "epoch 1"
     session.went_on()
-    assert said(fetch(session, [(A, 0), (B, 0)])) == "epoch 2 2-0 not 1-2 not 2-1"
+    assert described(fetch(session, [(A, 0), (B, 0)])) == "epoch 2 2-0 not 1-2 not 2-1"
 
 
-def test_acknowledgements_for_what_is_not_fetched_do_not_add_it_to_the_session() -> None:
+def test_acknowledged_partition_is_not_added_to_the_session() -> None:
     session = ShareSession("g", "m")
     fetch(session, [(A, 0)])
     session.went_on()
     acks = {(A, 0): {4: ACCEPT}, (B, 0): {7: RELEASE}}
-    assert said(fetch(session, [(A, 0)], acks)) == "epoch 1 1-0 (4-4:1) 2-0 (7-7:2) not 2-0"
+    assert described(fetch(session, [(A, 0)], acks)) == "epoch 1 1-0 (4-4:1) 2-0 (7-7:2) not 2-0"
     session.went_on()
-    assert said(fetch(session, [(A, 0)])) == "epoch 2"
+    assert described(fetch(session, [(A, 0)])) == "epoch 2"
 
 
-def test_a_lost_session_opens_again_with_all_it_wants_then() -> None:
+def test_lost_session_reopens_with_all_wanted_partitions() -> None:
     session = ShareSession("g", "m")
     fetch(session, [(A, 0), (A, 1)])
     session.went_on()
     session.is_lost()
-    assert said(fetch(session, [(A, 1)])) == "epoch 0 1-1"
+    assert described(fetch(session, [(A, 1)])) == "epoch 0 1-1"
 
 
-def test_after_the_last_epoch_comes_one() -> None:
+def test_epoch_wraps_to_one() -> None:
     session = ShareSession("g", "m")
     session.epoch = 2**31 - 1
     session.went_on()
     assert session.epoch == 1
 
 
-def test_there_is_nothing_to_say_where_nothing_is_wanted() -> None:
+def test_no_request_without_changes() -> None:
     session = ShareSession("g", "m")
     assert session.fetch([], {}, TERMS) is None
     fetch(session, [(A, 0)])
     session.went_on()
     assert session.fetch([(A, 0)], {}, TERMS, records=False) is None
-    assert said(fetch(session, [], records=False)) == "epoch 1 not 1-0"
+    assert described(fetch(session, [], records=False)) == "epoch 1 not 1-0"
 
 
-def test_a_renewal_asks_for_no_records() -> None:
+def test_renewal_fetches_no_records() -> None:
     session = ShareSession("g", "m")
     fetch(session, [(A, 0)])
     session.went_on()
@@ -104,15 +104,15 @@ def test_a_renewal_asks_for_no_records() -> None:
     assert not session.acknowledge({(A, 0): {1: ACCEPT}}).is_renew_ack
 
 
-def test_the_last_request_of_a_session_may_acknowledge() -> None:
+def test_closing_request_may_acknowledge() -> None:
     session = ShareSession("g", "m")
     session.went_on()
-    assert said(session.acknowledge({(A, 1): {3: ACCEPT, 4: ACCEPT}})) == "epoch 1 1-1 (3-4:1)"
-    assert said(session.acknowledge({}, closes=True)) == "epoch -1"
+    assert described(session.acknowledge({(A, 1): {3: ACCEPT, 4: ACCEPT}})) == "epoch 1 1-1 (3-4:1)"
+    assert described(session.acknowledge({}, closes=True)) == "epoch -1"
 
 
 @pytest.mark.parametrize(
-    ("types", "told"),
+    ("types", "expected"),
     [
         ({}, []),
         ({5: 1}, [(5, 5, (1,))]),
@@ -125,19 +125,19 @@ def test_the_last_request_of_a_session_may_acknowledge() -> None:
         ({0: 2} | dict.fromkeys(range(1, 12), 1) | {12: 3}, [(0, 0, (2,)), (1, 11, (1,)), (12, 12, (3,))]),
     ],
 )
-def test_ranges_are_short(types: dict[int, int], told: list[tuple[int, int, tuple[int, ...]]]) -> None:
-    """More than ten offsets of one type are a range with that one type, as Kafka's client has it."""
-    assert list(ranges(types)) == told
+def test_ranges_are_short(types: dict[int, int], expected: list[tuple[int, int, tuple[int, ...]]]) -> None:
+    """More than ten offsets of one type become a range with a single type, as in Kafka's client."""
+    assert list(ranges(types)) == expected
 
 
 @given(st.dictionaries(st.integers(0, 60), st.sampled_from([0, 1, 2, 3, 4])))
-def test_ranges_say_what_was_decided(types: dict[int, int]) -> None:
-    back: dict[int, int] = {}
+def test_ranges_round_trip(types: dict[int, int]) -> None:
+    decoded: dict[int, int] = {}
     end = -1
     for first, last, kinds in ranges(types):
         assert end < first <= last
         assert len(kinds) in (1, last - first + 1)
         end = last
         for offset in range(first, last + 1):
-            back[offset] = kinds[0] if len(kinds) == 1 else kinds[offset - first]
-    assert back == types
+            decoded[offset] = kinds[0] if len(kinds) == 1 else kinds[offset - first]
+    assert decoded == types

@@ -1,4 +1,4 @@
-"""What a cluster promises: leaders and coordinators are found, and asked for again when they moved."""
+"""`Cluster`: finding leaders and coordinators, also after they moved."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ from konvene.messages.list_offsets import (
 QUICK = ClientSettings(retry_backoff_ms=1, retry_backoff_max_ms=2, default_api_timeout_ms=2_000)
 
 
-def ask(broker: ScriptedBroker, job: Callable[[Cluster], Awaitable[Any]]) -> Any:
-    async def whole() -> Any:
+def with_cluster(broker: ScriptedBroker, job: Callable[[Cluster], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
         async with Cluster(broker.address, QUICK) as cluster:
             return await job(cluster)
 
-    return asyncio.run(whole())
+    return asyncio.run(run())
 
 
 def deleted(code: int) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(results=(DeletableGroupResult(group_id="g", error_code=code),))
 
 
-def test_a_coordinator_that_moved_is_looked_for_again() -> None:
+def test_moved_coordinator_is_looked_up_again() -> None:
     moved = [deleted(Errors.NOT_COORDINATOR), deleted(Errors.COORDINATOR_NOT_AVAILABLE), deleted(0)]
     with ScriptedBroker(DeleteGroups=moved) as broker:
-        ask(broker, lambda c: Admin(c).delete_groups(["g"]))
+        with_cluster(broker, lambda c: Admin(c).delete_groups(["g"]))
     assert broker.apis == ["FindCoordinator", "DeleteGroups"] * 3
 
 
-def test_a_coordinator_that_still_loads_is_asked_again_without_looking_for_it() -> None:
+def test_loading_coordinator_is_retried_without_lookup() -> None:
     loading = [deleted(Errors.COORDINATOR_LOAD_IN_PROGRESS), deleted(0)]
     with ScriptedBroker(DeleteGroups=loading) as broker:
-        ask(broker, lambda c: Admin(c).delete_groups(["g"]))
+        with_cluster(broker, lambda c: Admin(c).delete_groups(["g"]))
     assert broker.apis == ["FindCoordinator", "DeleteGroups", "DeleteGroups"]
 
 
-def test_a_coordinator_that_does_not_exist_yet_is_waited_for() -> None:
+def test_missing_coordinator_is_looked_up_repeatedly() -> None:
     def absent(request: Any) -> FindCoordinatorResponse:
         row = Coordinator(key=request.coordinator_keys[0], node_id=-1, port=-1, error_code=15)
         return FindCoordinatorResponse(coordinators=(row,))
@@ -62,26 +62,26 @@ def test_a_coordinator_that_does_not_exist_yet_is_waited_for() -> None:
         return FindCoordinatorResponse(coordinators=(row,))
 
     with ScriptedBroker(FindCoordinator=[absent, absent, found], DeleteGroups=deleted(0)) as broker:
-        ask(broker, lambda c: Admin(c).delete_groups(["g"]))
+        with_cluster(broker, lambda c: Admin(c).delete_groups(["g"]))
     assert broker.apis == ["FindCoordinator", "FindCoordinator", "FindCoordinator", "DeleteGroups"]
 
 
-def test_a_final_error_is_the_callers_at_once() -> None:
+def test_fatal_error_is_raised_at_once() -> None:
     with (
         ScriptedBroker(DeleteGroups=deleted(Errors.NON_EMPTY_GROUP)) as broker,
         pytest.raises(KafkaError, match="group g: NON_EMPTY_GROUP"),
     ):
-        ask(broker, lambda c: Admin(c).delete_groups(["g"]))
+        with_cluster(broker, lambda c: Admin(c).delete_groups(["g"]))
     assert broker.apis == ["FindCoordinator", "DeleteGroups"]
 
 
-def test_a_connection_that_ends_is_made_again() -> None:
+def test_closed_connection_is_reopened() -> None:
     with ScriptedBroker(DeleteGroups=[HANG_UP, deleted(0)]) as broker:
-        ask(broker, lambda c: Admin(c).delete_groups(["g"]))
+        with_cluster(broker, lambda c: Admin(c).delete_groups(["g"]))
     assert broker.apis == ["FindCoordinator", "DeleteGroups"] * 2
 
 
-def test_a_leader_that_moved_is_asked_for_again() -> None:
+def test_moved_leader_is_looked_up_again() -> None:
     def offsets(code: int, offset: int) -> ListOffsetsResponse:
         row = ListOffsetsPartitionResponse(error_code=code, offset=offset)
         return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(row,)),))
@@ -90,55 +90,57 @@ def test_a_leader_that_moved_is_asked_for_again() -> None:
     answers = [offsets(Errors.NOT_LEADER_OR_FOLLOWER, -1), offsets(0, 7)]
     with ScriptedBroker(ListOffsets=answers) as broker:
         broker.answers["Metadata"] = [broker.metadata(t=1)]
-        found = ask(broker, lambda c: Admin(c).list_offsets({tp: -1}))
+        found = with_cluster(broker, lambda c: Admin(c).list_offsets({tp: -1}))
     assert found[tp].offset == 7
     assert broker.apis == ["Metadata", "ListOffsets", "Metadata", "ListOffsets"]
 
 
-def test_a_partition_that_is_not_known_is_asked_for_once_more() -> None:
-    """It may have been added since: a member is given what its leader has seen."""
+def test_unknown_partition_refreshes_metadata_once() -> None:
+    """Metadata is refreshed once, since the partition may have been added."""
 
     async def job(cluster: Cluster) -> tuple[int, int]:
         return await cluster.leader("t", 0), await cluster.leader("t", 2)
 
     with ScriptedBroker() as broker:
         broker.answers["Metadata"] = [broker.metadata(t=2), broker.metadata(t=3)]
-        assert ask(broker, job) == (1, 1)
+        assert with_cluster(broker, job) == (1, 1)
     assert broker.apis == ["Metadata", "Metadata"]
     with ScriptedBroker() as broker:
         broker.answers["Metadata"] = [broker.metadata(t=2), broker.metadata(t=2)]
         with pytest.raises(KafkaError, match="has 2 partitions, none is number 2"):
-            ask(broker, job)
+            with_cluster(broker, job)
 
 
-def test_a_topic_that_does_not_exist_is_told_at_once_and_one_without_leader_after_the_time() -> None:
+def test_unknown_topic_fails_at_once_and_leaderless_one_after_the_timeout() -> None:
     async def leaderless(cluster: Cluster) -> None:
         await cluster.topic("t", timeout_ms=20)
 
     with ScriptedBroker() as broker:
         with pytest.raises(KafkaError, match="there is no topic t"):
-            ask(broker, lambda c: c.topic("t"))
+            with_cluster(broker, lambda c: c.topic("t"))
         assert broker.apis == ["Metadata"]
         broker.answers["Metadata"] = [broker.metadata(t=1, error=Errors.LEADER_NOT_AVAILABLE)]
         with pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE"):
-            ask(broker, leaderless)
+            with_cluster(broker, leaderless)
 
 
-def test_every_bootstrap_server_is_tried_and_every_failure_told() -> None:
-    with ScriptedBroker() as gone:
-        dead = gone.address
+def test_all_bootstrap_servers_are_tried_and_failures_listed() -> None:
+    with ScriptedBroker() as closed:
+        unreachable = closed.address
 
     async def reach(servers: str) -> str:
         async with Cluster(servers, QUICK) as cluster:
             return (await cluster.refresh()).cluster_id or ""
 
     with ScriptedBroker() as broker:
-        assert asyncio.run(reach(f"{dead},{broker.address}")) == "c"
-    with pytest.raises(CannotConnect, match=f"cannot connect to {dead}: connection refused; cannot connect"):
-        asyncio.run(reach(f"{dead},localhost:1"))
+        assert asyncio.run(reach(f"{unreachable},{broker.address}")) == "c"
+    with pytest.raises(
+        CannotConnect, match=f"cannot connect to {unreachable}: connection refused; cannot connect"
+    ):
+        asyncio.run(reach(f"{unreachable},localhost:1"))
 
 
-def test_requests_in_a_lane_of_their_own_hold_nobody_up() -> None:
+def test_separate_lane_does_not_block_other_requests() -> None:
     async def job(cluster: Cluster) -> None:
         from konvene.messages.heartbeat import HeartbeatRequest
 
@@ -151,10 +153,10 @@ def test_requests_in_a_lane_of_their_own_hold_nobody_up() -> None:
             await silent
 
     with ScriptedBroker(Heartbeat=[None, HeartbeatResponse()], DeleteGroups=deleted(0)) as broker:
-        ask(broker, job)
+        with_cluster(broker, job)
 
 
-def test_the_librarys_names_can_be_imported_from_its_top() -> None:
+def test_public_names_can_be_imported_from_the_package() -> None:
     import konvene.client as client
 
     assert sorted(client._FILES) == sorted(client.__all__)

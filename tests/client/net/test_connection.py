@@ -56,7 +56,7 @@ def test_the_highest_version_in_common_is_spoken(theirs: tuple[int, int], spoken
 
     with ScriptedBroker(versions={"Heartbeat": theirs}, Heartbeat=HeartbeatResponse()) as broker:
         run(job())
-    assert broker.asked == [f"Heartbeat v{spoken}"]
+    assert broker.request_log == [f"Heartbeat v{spoken}"]
 
 
 def test_no_version_in_common_is_told_before_anything_is_sent() -> None:
@@ -73,7 +73,7 @@ def test_no_version_in_common_is_told_before_anything_is_sent() -> None:
     with ScriptedBroker(versions={"Heartbeat": (7, 9)}, Heartbeat=HeartbeatResponse()) as broker:
         expected = f"the broker at 127.0.0.1:{broker.port} supports Heartbeat 7-9, this client 0-4"
         assert run(job()) == expected
-    assert broker.asked == []
+    assert broker.request_log == []
 
 
 def test_an_old_broker_that_refuses_our_apiversions_is_asked_in_its_newest() -> None:
@@ -89,7 +89,7 @@ def test_an_old_broker_that_refuses_our_apiversions_is_asked_in_its_newest() -> 
 
     with ScriptedBroker(ApiVersions=[frame, ApiVersionsResponse(api_keys=rows)]) as broker:
         assert run(job()) == 1
-    assert broker.asked == ["ApiVersions v5", "ApiVersions v2"]
+    assert broker.request_log == ["ApiVersions v5", "ApiVersions v2"]
 
 
 def test_a_request_without_an_answer_times_out_and_takes_the_connection_with_it() -> None:

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from tests.client.producer.transacting import QUICK, TP, committed, coordinator, identified, play, said, sent
+from tests.client.producer.transacting import (
+    QUICK,
+    TP,
+    committed,
+    coordinator,
+    identified,
+    play,
+    request_log,
+    sent,
+)
 
 from konvene.client.errors import KafkaError, RequestTimedOut, TransactionFailed
 from konvene.client.net.cluster import TopicPartition
@@ -49,7 +58,7 @@ def test_topics_whose_ids_are_not_known_are_named() -> None:
 
     with coordinator() as broker:
         play(broker, job)
-    assert "TxnOffsetCommit v5" in said(broker)
+    assert "TxnOffsetCommit v5" in request_log(broker)
 
 
 def test_topics_that_were_made_anew_are_named() -> None:
@@ -61,7 +70,10 @@ def test_topics_that_were_made_anew_are_named() -> None:
     answers = [committed(p0=Errors.UNKNOWN_TOPIC_ID), committed()]
     with coordinator(TxnOffsetCommit=answers) as broker:
         play(broker, job)
-    assert [line for line in said(broker) if "Commit" in line] == ["TxnOffsetCommit v6", "TxnOffsetCommit v5"]
+    assert [line for line in request_log(broker) if "Commit" in line] == [
+        "TxnOffsetCommit v6",
+        "TxnOffsetCommit v5",
+    ]
 
 
 @pytest.mark.parametrize("api", ["AddOffsetsToTxn", "TxnOffsetCommit"])
@@ -105,4 +117,4 @@ def test_no_offsets_are_no_part_of_a_transaction() -> None:
 
     with coordinator() as broker:
         play(broker, job)
-    assert said(broker) == ["InitProducerId v5"]
+    assert request_log(broker) == ["InitProducerId v5"]

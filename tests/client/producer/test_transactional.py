@@ -1,4 +1,4 @@
-"""What a transactional producer says, in both generations, and what it makes of the answers."""
+"""`TransactionalProducer` against a scripted coordinator, with transaction versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.client.producer.transacting import (
     headers,
     identified,
     play,
-    said,
+    request_log,
     sent,
 )
 from tests.client.scripted import HANG_UP
@@ -23,7 +23,7 @@ from konvene.client.producer.transaction_state import State
 from konvene.client.producer.transactional import TransactionalProducer
 from konvene.errors import Errors
 
-# both generations ---------------------------------------------------------------------------------
+# both versions -----------------------------------------------------------------------------------
 
 
 async def two_transactions(producer: TransactionalProducer) -> None:
@@ -34,10 +34,10 @@ async def two_transactions(producer: TransactionalProducer) -> None:
             await producer.send_offsets_to_transaction({TP: 5}, "readers")
 
 
-def test_in_the_second_generation_the_broker_adds_and_each_transaction_has_an_epoch() -> None:
+def test_version_2_adds_partitions_implicitly_and_bumps_the_epoch() -> None:
     with coordinator(2) as broker:
         play(broker, two_transactions)
-    assert said(broker) == [
+    assert request_log(broker) == [
         "InitProducerId v5",
         "Produce v13", "TxnOffsetCommit v6", "EndTxn v5",
         "Produce v13", "TxnOffsetCommit v6", "EndTxn v5",
@@ -51,29 +51,29 @@ def test_in_the_second_generation_the_broker_adds_and_each_transaction_has_an_ep
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_in_the_first_generation_the_client_adds_and_the_epoch_stays(level: int) -> None:
+def test_version_1_adds_partitions_and_keeps_the_epoch(level: int) -> None:
     with coordinator(level) as broker:
         play(broker, two_transactions)
-    assert set(said(broker)) == {
+    assert set(request_log(broker)) == {
         "InitProducerId v5", "AddPartitionsToTxn v3", "AddOffsetsToTxn v4", "TxnOffsetCommit v4",
         "Produce v11", "EndTxn v4",
     }  # fmt: skip
-    asked = [line.split()[0] for line in said(broker)]
-    assert asked.index("AddPartitionsToTxn") < asked.index("Produce") < asked.index("EndTxn")
-    assert asked.index("AddOffsetsToTxn") < asked.index("TxnOffsetCommit") < asked.index("EndTxn")
-    assert asked.count("AddPartitionsToTxn") == 2
+    apis = [line.split()[0] for line in request_log(broker)]
+    assert apis.index("AddPartitionsToTxn") < apis.index("Produce") < apis.index("EndTxn")
+    assert apis.index("AddOffsetsToTxn") < apis.index("TxnOffsetCommit") < apis.index("EndTxn")
+    assert apis.count("AddPartitionsToTxn") == 2
     assert [(h.producer_epoch, h.base_sequence) for h in headers(broker)] == [(0, 0), (0, 1)]
 
 
-def test_the_first_generation_can_be_asked_for() -> None:
+def test_version_1_can_be_forced() -> None:
     with coordinator(2, EndTxn=ended()) as broker:
         play(broker, two_transactions, transaction_version=1)
-    assert "AddPartitionsToTxn v3" in said(broker)
-    assert "EndTxn v4" in said(broker)
+    assert "AddPartitionsToTxn v3" in request_log(broker)
+    assert "EndTxn v4" in request_log(broker)
 
 
-def test_a_cluster_that_comes_to_the_second_generation_is_followed_with_the_next_transaction() -> None:
-    """The one under way ends as it began, and before the next the client asks for another epoch."""
+def test_upgrade_to_version_2_takes_effect_with_the_next_transaction() -> None:
+    """The open transaction ends with version 1; before the next one the producer gets a new epoch."""
 
     async def job(producer: TransactionalProducer) -> tuple[int, int]:
         producer.begin_transaction()
@@ -90,14 +90,14 @@ def test_a_cluster_that_comes_to_the_second_generation_is_followed_with_the_next
     answers = [identified(), identified(epoch=1)]
     with coordinator(1, InitProducerId=answers, EndTxn=[ended(), ended(epoch=2)]) as broker:
         assert play(broker, job) == (7, 2)
-    assert said(broker) == [
+    assert request_log(broker) == [
         "InitProducerId v5", "AddPartitionsToTxn v3", "Produce v11", "EndTxn v4",
         "InitProducerId v5", "Produce v13", "EndTxn v5",
     ]  # fmt: skip
     assert [(r.producer_id, r.producer_epoch) for r in sent(broker, "InitProducerId")] == [(-1, -1), (7, 0)]
 
 
-def test_partitions_are_added_once_and_all_of_a_round_together() -> None:
+def test_partitions_are_added_once_and_in_batches() -> None:
     async def job(producer: TransactionalProducer) -> None:
         producer.begin_transaction()
         for partition in (0, 2, 0):
@@ -114,7 +114,7 @@ def test_partitions_are_added_once_and_all_of_a_round_together() -> None:
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_of_a_transaction_in_which_nothing_was_done_nobody_is_told(level: int) -> None:
+def test_empty_transaction_sends_no_request(level: int) -> None:
     async def job(producer: TransactionalProducer) -> None:
         async with producer.transaction():
             pass
@@ -123,13 +123,13 @@ def test_of_a_transaction_in_which_nothing_was_done_nobody_is_told(level: int) -
 
     with coordinator(level) as broker:
         play(broker, job)
-    assert said(broker) == ["InitProducerId v5"]
+    assert request_log(broker) == ["InitProducerId v5"]
 
 
 # errors -------------------------------------------------------------------------------------------
 
 
-def test_a_batch_whose_answer_was_lost_is_sent_again_with_its_sequence() -> None:
+def test_batch_with_lost_response_is_retried_with_its_sequence() -> None:
     with coordinator(Produce=[acknowledge(), HANG_UP, acknowledge()]) as broker:
 
         async def job(producer: TransactionalProducer) -> None:
@@ -144,7 +144,7 @@ def test_a_batch_whose_answer_was_lost_is_sent_again_with_its_sequence() -> None
     assert written(broker, 1) == written(broker, 2) == {0: [b"b"]}
 
 
-def test_a_batch_that_stands_already_is_written() -> None:
+def test_duplicate_sequence_counts_as_written() -> None:
     async def job(producer: TransactionalProducer) -> int:
         async with producer.transaction():
             done = await producer.send("t", b"a", partition=0)
@@ -156,8 +156,8 @@ def test_a_batch_that_stands_already_is_written() -> None:
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_a_record_that_cannot_be_written_leaves_a_transaction_that_can_only_be_aborted(level: int) -> None:
-    """Then there is another epoch: the broker's in the second generation, in the first one asked for."""
+def test_failed_write_makes_the_transaction_abortable(level: int) -> None:
+    """After the abort the epoch is new: from EndTxn with version 2, from InitProducerId with version 1."""
 
     async def job(producer: TransactionalProducer) -> None:
         producer.begin_transaction()
@@ -181,7 +181,7 @@ def test_a_record_that_cannot_be_written_leaves_a_transaction_that_can_only_be_a
     assert len(sent(broker, "InitProducerId")) == (2 if level == 1 else 1)
 
 
-def test_who_was_fenced_can_do_nothing_any_more() -> None:
+def test_fenced_producer_rejects_all_calls() -> None:
     async def job(producer: TransactionalProducer) -> None:
         producer.begin_transaction()
         await producer.send("t", b"a", partition=0)
@@ -198,8 +198,8 @@ def test_who_was_fenced_can_do_nothing_any_more() -> None:
         play(broker, job)
 
 
-def test_a_body_that_raises_is_aborted_and_its_error_goes_on() -> None:
-    """Records that wait are not sent any more."""
+def test_error_in_the_block_aborts_and_propagates() -> None:
+    """Buffered records are not sent."""
 
     async def job(producer: TransactionalProducer) -> None:
         with pytest.raises(ZeroDivisionError):
@@ -212,11 +212,11 @@ def test_a_body_that_raises_is_aborted_and_its_error_goes_on() -> None:
 
     with coordinator() as broker:
         play(broker, job)
-    assert said(broker) == ["InitProducerId v5", "EndTxn v5"]
+    assert request_log(broker) == ["InitProducerId v5", "EndTxn v5"]
     assert not sent(broker, "EndTxn")[0].committed
 
 
-def test_a_commit_that_fails_is_aborted_by_the_block_around_it() -> None:
+def test_failed_commit_is_aborted_by_the_block() -> None:
     async def job(producer: TransactionalProducer) -> State:
         with pytest.raises(TransactionFailed):
             async with producer.transaction():
@@ -228,7 +228,7 @@ def test_a_commit_that_fails_is_aborted_by_the_block_around_it() -> None:
     assert [r.committed for r in sent(broker, "EndTxn")] == [False]
 
 
-def test_what_is_open_at_the_end_is_aborted() -> None:
+def test_close_aborts_an_open_transaction() -> None:
     async def job(producer: TransactionalProducer) -> None:
         async with producer:
             producer.begin_transaction()
@@ -240,7 +240,7 @@ def test_what_is_open_at_the_end_is_aborted() -> None:
     assert [r.committed for r in sent(broker, "EndTxn")] == [False]
 
 
-def test_the_end_of_the_last_transaction_is_waited_for() -> None:
+def test_concurrent_transactions_error_is_retried() -> None:
     busy = Errors.CONCURRENT_TRANSACTIONS
     answers = {
         "InitProducerId": [identified(busy), identified()],
@@ -254,12 +254,12 @@ def test_the_end_of_the_last_transaction_is_waited_for() -> None:
                 await producer.send("t", b"a", partition=0)
 
         play(broker, job)
-    asked = [line.split()[0] for line in said(broker)]
-    assert asked == ["InitProducerId"] * 2 + ["AddPartitionsToTxn"] * 2 + ["Produce"] + ["EndTxn"] * 2
+    apis = [line.split()[0] for line in request_log(broker)]
+    assert apis == ["InitProducerId"] * 2 + ["AddPartitionsToTxn"] * 2 + ["Produce"] + ["EndTxn"] * 2
 
 
-def test_of_partitions_that_cannot_be_added_the_reason_is_told() -> None:
-    """The others were left out because of it."""
+def test_error_adding_partitions_names_the_cause() -> None:
+    """The other partitions were not attempted."""
 
     async def job(producer: TransactionalProducer) -> None:
         producer.begin_transaction()
@@ -269,14 +269,14 @@ def test_of_partitions_that_cannot_be_added_the_reason_is_told() -> None:
             await producer.commit_transaction()
         await producer.abort_transaction()
 
-    answer = added(Errors.OPERATION_NOT_ATTEMPTED, Errors.TOPIC_AUTHORIZATION_FAILED)
-    with coordinator(1, AddPartitionsToTxn=answer) as broker:
+    response = added(Errors.OPERATION_NOT_ATTEMPTED, Errors.TOPIC_AUTHORIZATION_FAILED)
+    with coordinator(1, AddPartitionsToTxn=response) as broker:
         play(broker, job)
-    assert "Produce v11" not in said(broker)
+    assert "Produce v11" not in request_log(broker)
 
 
 @pytest.mark.parametrize("code", [Errors.INVALID_TXN_STATE, Errors.INVALID_PRODUCER_EPOCH])
-def test_a_coordinator_that_has_ended_the_transaction_adds_no_partitions_to_it(code: Errors) -> None:
+def test_adding_partitions_to_an_ended_transaction_is_fatal(code: Errors) -> None:
     async def job(producer: TransactionalProducer) -> State:
         producer.begin_transaction()
         await producer.send("t", b"a", partition=0)
@@ -288,8 +288,8 @@ def test_a_coordinator_that_has_ended_the_transaction_adds_no_partitions_to_it(c
         assert play(broker, job) is State.FATAL_ERROR
 
 
-def test_a_commit_whose_time_was_over_is_called_again() -> None:
-    """The coordinator answers the second one as the first; an abort in between could contradict it."""
+def test_timed_out_commit_can_be_retried() -> None:
+    """The coordinator answers the retry like the first request; an abort in between is rejected."""
     hasty = QUICK._replace(request_timeout_ms=60, default_api_timeout_ms=50)
 
     async def job(producer: TransactionalProducer) -> None:

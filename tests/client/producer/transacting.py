@@ -105,18 +105,18 @@ def play(broker: ScriptedBroker, job: Job, settings: ClientSettings = QUICK, **o
     """Run a job with a producer that has been initialized."""
     broker.answers["Metadata"] = [broker.metadata(t=3)]
 
-    async def whole() -> Any:
+    async def run() -> Any:
         async with Cluster(broker.address, settings) as cluster:
             producer = TransactionalProducer(cluster, "id", **options)
             await producer.init_transactions()
             return await job(producer)
 
-    return asyncio.run(whole())
+    return asyncio.run(run())
 
 
-def said(broker: ScriptedBroker) -> list[str]:
-    """What was asked, without the looking up."""
-    return [line for line in broker.asked if not line.startswith(("Metadata", "FindCoordinator"))]
+def request_log(broker: ScriptedBroker) -> list[str]:
+    """Return the request log without Metadata and FindCoordinator."""
+    return [line for line in broker.request_log if not line.startswith(("Metadata", "FindCoordinator"))]
 
 
 def sent(broker: ScriptedBroker, api: str) -> list[Any]:

@@ -1,7 +1,6 @@
-"""What a share consumer asks and acknowledges, as transcripts of the pure machine.
+"""`ShareMachine`: requests and acknowledgements of a share consumer, as transcripts.
 
-A line `->` is a request to a broker (F fetches, A acknowledges alone), `<-` what was answered, `..` what the
-caller was given.
+A line `->` is a request to a broker: F for ShareFetch, A for ShareAcknowledge.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.client.test_share_session import said
+from tests.client.test_share_session import described
 
 from konvene.client.errors import ClientError, ConnectionLost, KafkaError, OutOfTurn
 from konvene.client.share.fetch_machine import (
@@ -38,8 +37,9 @@ def batch(first: int, last: int, *, without: tuple[int, ...] = (), control: bool
     return build(kept, base_offset=first, last_offset=last, control=control)
 
 
-def brought(unit: Unit, data: bytes = b"", *acquired: tuple[int, int, int], **more: Any) -> Any:
-    """A partition's part of a ShareFetch: first, last, delivery count of what was acquired."""
+def fetched(unit: Unit, data: bytes = b"", *acquired: tuple[int, int, int], **more: Any) -> Any:
+    """Return a partition of a ShareFetch response; `acquired` has first offset, last offset, delivery
+    count."""
     rows = tuple(
         share_fetch.AcquiredRecords(first_offset=a, last_offset=b, delivery_count=n) for a, b, n in acquired
     )
@@ -48,33 +48,33 @@ def brought(unit: Unit, data: bytes = b"", *acquired: tuple[int, int, int], **mo
     )
 
 
-class Talk:
-    """A machine, its brokers' lines, and the time."""
+class MachineFixture:
+    """A machine with a virtual clock and a transcript of its requests."""
 
     def __init__(self, leaders: dict[Unit, int] | None = None, **terms: Any) -> None:
         self.machine = ShareMachine("g", "m", FetchTerms(**terms))
         self.machine.assign(leaders or {P0: 1})
         self.now_ms = 0
         self.lines: list[str] = []
-        self.asked: dict[int, Any] = {}
+        self.requests: dict[int, Any] = {}
 
     def ask(self, *, fetching: bool = True) -> None:
         for node, request in self.machine.requests(self.now_ms, fetching=fetching):
             kind = "F" if isinstance(request, ShareFetchRequest) else "A"
-            self.asked[node] = request
-            self.lines.append(f"{node} -> {kind} {said(request)}")
+            self.requests[node] = request
+            self.lines.append(f"{node} -> {kind} {described(request)}")
 
     def bring(self, *rows: Any, node: int = 1, error: int = 0) -> None:
         topics = tuple(
             share_fetch.ShareFetchableTopicResponse(topic_id=unit[0], partitions=(row,)) for unit, row in rows
         )
-        answer = share_fetch.ShareFetchResponse(
+        response = share_fetch.ShareFetchResponse(
             error_code=error, responses=topics, acquisition_lock_timeout_ms=30_000
         )
-        self.machine.handle_response(node, answer, self.now_ms)
+        self.machine.handle_response(node, response, self.now_ms)
 
     def reply(self, errors: dict[Unit, int] | None = None, *, node: int = 1, error: int = 0) -> None:
-        """To an acknowledgement alone."""
+        """Answer a ShareAcknowledge."""
         topics = tuple(
             share_acknowledge.ShareAcknowledgeTopicResponse(
                 topic_id=unit[0],
@@ -82,222 +82,222 @@ class Talk:
             )
             for unit, code in (errors or {}).items()
         )
-        answer = share_acknowledge.ShareAcknowledgeResponse(error_code=error, responses=topics)
-        self.machine.handle_response(node, answer, self.now_ms)
+        response = share_acknowledge.ShareAcknowledgeResponse(error_code=error, responses=topics)
+        self.machine.handle_response(node, response, self.now_ms)
 
     def take(self) -> list[str]:
         return [f"{d.unit[1]}:{d.record.offset} x{d.delivery_count}" for d in self.machine.take()]
 
     def decide(self, unit: Unit = P0, **kinds: int) -> list[Acknowledgement]:
-        """`o4=ACCEPT`, told from then on."""
+        """Acknowledge offsets, such as `o4=ACCEPT`, and queue the acknowledgements."""
         for offset, kind in kinds.items():
             self.machine.acknowledge(unit, int(offset[1:]), kind)
         return self.machine.queue(self.now_ms + 10_000)
 
     def open(self, first: int = 0, last: int = 3) -> list[str]:
-        """A session with records that the caller holds."""
+        """Open a session and take its records."""
         self.ask()
-        self.bring(brought(P0, batch(first, last), (first, last, 1)))
+        self.bring(fetched(P0, batch(first, last), (first, last, 1)))
         self.lines.clear()
         return self.take()
 
 
 def outcome(acks: list[Acknowledgement]) -> list[str]:
     return [
-        ("on its way" if not ack.is_done else ack.error.name if isinstance(ack.error, KafkaError) else "done")
+        ("pending" if not ack.is_done else ack.error.name if isinstance(ack.error, KafkaError) else "done")
         for ack in acks
     ]
 
 
-def test_it_fetches_and_tells_what_was_decided_with_the_next_fetch() -> None:
-    talk = Talk()
-    talk.ask()
-    talk.bring(brought(P0, batch(5, 8), (5, 7, 2)))
-    assert talk.take() == ["0:5 x2", "0:6 x2", "0:7 x2"]
-    acks = talk.decide(o5=ACCEPT, o6=RELEASE, o7=REJECT)
-    talk.ask()
-    assert outcome(acks) == ["on its way"]
-    talk.bring(brought(P0))
+def test_next_fetch_carries_the_acknowledgements() -> None:
+    fixture = MachineFixture()
+    fixture.ask()
+    fixture.bring(fetched(P0, batch(5, 8), (5, 7, 2)))
+    assert fixture.take() == ["0:5 x2", "0:6 x2", "0:7 x2"]
+    acks = fixture.decide(o5=ACCEPT, o6=RELEASE, o7=REJECT)
+    fixture.ask()
+    assert outcome(acks) == ["pending"]
+    fixture.bring(fetched(P0))
     assert outcome(acks) == ["done"]
-    assert list(talk.machine.done) == acks
-    assert talk.machine.lock_ms == 30_000
-    talk.ask()
-    assert talk.lines == ["1 -> F epoch 0 1-0", "1 -> F epoch 1 1-0 (5-7:1/2/3)", "1 -> F epoch 2"]
+    assert list(fixture.machine.done) == acks
+    assert fixture.machine.lock_ms == 30_000
+    fixture.ask()
+    assert fixture.lines == ["1 -> F epoch 0 1-0", "1 -> F epoch 1 1-0 (5-7:1/2/3)", "1 -> F epoch 2"]
 
 
-def test_where_nothing_is_fetched_it_acknowledges_alone() -> None:
-    talk = Talk()
-    assert talk.open() == ["0:0 x1", "0:1 x1", "0:2 x1", "0:3 x1"]
-    talk.machine.accept_all()
-    acks = talk.machine.queue(1_000)
-    talk.ask(fetching=False)
-    talk.ask()  # One request at a time.
-    talk.reply({P0: 0})
+def test_acknowledges_without_fetching() -> None:
+    fixture = MachineFixture()
+    assert fixture.open() == ["0:0 x1", "0:1 x1", "0:2 x1", "0:3 x1"]
+    fixture.machine.accept_all()
+    acks = fixture.machine.queue(1_000)
+    fixture.ask(fetching=False)
+    fixture.ask()  # One request at a time.
+    fixture.reply({P0: 0})
     assert outcome(acks) == ["done"]
-    talk.ask(fetching=False)
-    assert talk.lines == ["1 -> A epoch 1 1-0 (0-3:1)"]
+    fixture.ask(fetching=False)
+    assert fixture.lines == ["1 -> A epoch 1 1-0 (0-3:1)"]
 
 
-def test_each_broker_is_asked_for_what_it_leads() -> None:
-    talk = Talk({P0: 1, P1: 2})
-    talk.ask()
-    talk.bring(brought(P1, batch(0, 0), (0, 0, 1)), node=2)
-    talk.ask()
-    assert talk.lines == ["1 -> F epoch 0 1-0", "2 -> F epoch 0 1-1", "2 -> F epoch 1"]
+def test_each_broker_gets_requests_for_its_partitions() -> None:
+    fixture = MachineFixture({P0: 1, P1: 2})
+    fixture.ask()
+    fixture.bring(fetched(P1, batch(0, 0), (0, 0, 1)), node=2)
+    fixture.ask()
+    assert fixture.lines == ["1 -> F epoch 0 1-0", "2 -> F epoch 0 1-1", "2 -> F epoch 1"]
 
 
-def test_with_a_limit_on_records_one_broker_at_a_time_is_asked() -> None:
-    talk = Talk({P0: 1, P1: 2}, record_limit=True)
-    talk.ask()
-    assert [talk.asked[node].max_records for node in (1, 2)] == [500, 0]
-    talk.bring(brought(P0))
-    talk.bring(brought(P1), node=2)
-    talk.ask()
-    talk.bring(brought(P1), node=2)
-    talk.ask()
-    assert talk.lines == [
+def test_record_limit_fetches_from_one_broker_at_a_time() -> None:
+    fixture = MachineFixture({P0: 1, P1: 2}, record_limit=True)
+    fixture.ask()
+    assert [fixture.requests[node].max_records for node in (1, 2)] == [500, 0]
+    fixture.bring(fetched(P0))
+    fixture.bring(fetched(P1), node=2)
+    fixture.ask()
+    fixture.bring(fetched(P1), node=2)
+    fixture.ask()
+    assert fixture.lines == [
         "1 -> F epoch 0 1-0", "2 -> F epoch 0 1-1", "2 -> F epoch 1", "1 -> F epoch 1",
     ]  # fmt: skip
-    assert talk.asked[1].share_acquire_mode == 1
+    assert fixture.requests[1].share_acquire_mode == 1
 
 
-def test_offsets_without_a_record_are_told_as_gaps() -> None:
-    """The cleaner took them, or they are control records'; nobody has to ask for that."""
-    talk = Talk()
-    talk.ask()
+def test_offsets_without_record_are_acknowledged_as_gaps() -> None:
+    """Offsets removed by the cleaner and control records are acknowledged as gaps automatically."""
+    fixture = MachineFixture()
+    fixture.ask()
     data = batch(0, 3, without=(1, 3)) + batch(4, 4, control=True) + batch(5, 5)
-    talk.bring(brought(P0, data, (0, 4, 1), (5, 5, 3)))
-    assert talk.take() == ["0:0 x1", "0:2 x1", "0:5 x3"]
-    talk.ask(fetching=False)
-    assert talk.lines[1:] == ["1 -> A epoch 1 1-0 (1-1:0,3-4:0)"]
+    fixture.bring(fetched(P0, data, (0, 4, 1), (5, 5, 3)))
+    assert fixture.take() == ["0:0 x1", "0:2 x1", "0:5 x3"]
+    fixture.ask(fetching=False)
+    assert fixture.lines[1:] == ["1 -> A epoch 1 1-0 (1-1:0,3-4:0)"]
 
 
-def test_others_records_in_a_batch_are_passed_over() -> None:
-    talk = Talk()
-    talk.ask()
-    talk.bring(brought(P0, batch(0, 9) + batch(10, 12), (2, 3, 1), (8, 10, 1)))
-    assert talk.take() == ["0:2 x1", "0:3 x1", "0:8 x1", "0:9 x1", "0:10 x1"]
-    talk.ask(fetching=False)
-    assert talk.lines[1:] == []
+def test_records_of_other_members_in_a_batch_are_skipped() -> None:
+    fixture = MachineFixture()
+    fixture.ask()
+    fixture.bring(fetched(P0, batch(0, 9) + batch(10, 12), (2, 3, 1), (8, 10, 1)))
+    assert fixture.take() == ["0:2 x1", "0:3 x1", "0:8 x1", "0:9 x1", "0:10 x1"]
+    fixture.ask(fetching=False)
+    assert fixture.lines[1:] == []
 
 
-def test_a_damaged_batch_is_rejected_and_the_caller_hears_of_it() -> None:
-    talk = Talk()
-    talk.ask()
+def test_damaged_batch_is_rejected_and_reported() -> None:
+    fixture = MachineFixture()
+    fixture.ask()
     broken = bytearray(batch(0, 2))
     broken[-1] ^= 1
-    talk.bring(brought(P0, bytes(broken) + batch(3, 3), (1, 3, 1)))
-    assert talk.take() == ["0:3 x1"]
-    assert "checksum" in str(talk.machine.complaints.popleft())
-    talk.ask(fetching=False)
-    assert talk.lines[1:] == ["1 -> A epoch 1 1-0 (1-2:3)"]
+    fixture.bring(fetched(P0, bytes(broken) + batch(3, 3), (1, 3, 1)))
+    assert fixture.take() == ["0:3 x1"]
+    assert "checksum" in str(fixture.machine.complaints.popleft())
+    fixture.ask(fetching=False)
+    assert fixture.lines[1:] == ["1 -> A epoch 1 1-0 (1-2:3)"]
 
 
-def test_batches_are_handed_out_whole_and_at_most_so_many_records() -> None:
-    talk = Talk(max_records=5)
-    talk.ask()
-    talk.bring(brought(P0, batch(0, 2) + batch(3, 4) + batch(5, 5), (0, 5, 1)))
-    assert [len(talk.take()), len(talk.take()), len(talk.take())] == [5, 1, 0]
+def test_take_returns_whole_batches_up_to_the_limit() -> None:
+    fixture = MachineFixture(max_records=5)
+    fixture.ask()
+    fixture.bring(fetched(P0, batch(0, 2) + batch(3, 4) + batch(5, 5), (0, 5, 1)))
+    assert [len(fixture.take()), len(fixture.take()), len(fixture.take())] == [5, 1, 0]
 
 
-def test_a_renewed_record_comes_again_and_no_other_before_it() -> None:
-    talk = Talk()
-    talk.open(0, 1)
-    (ack,) = talk.decide(o0=RENEW, o1=ACCEPT)
-    assert talk.machine.is_renewing
-    talk.ask()
-    assert talk.asked[1].is_renew_ack
-    assert talk.take() == []
-    talk.bring(brought(P0))
+def test_renewed_record_is_returned_before_others() -> None:
+    fixture = MachineFixture()
+    fixture.open(0, 1)
+    (ack,) = fixture.decide(o0=RENEW, o1=ACCEPT)
+    assert fixture.machine.is_renewing
+    fixture.ask()
+    assert fixture.requests[1].is_renew_ack
+    assert fixture.take() == []
+    fixture.bring(fetched(P0))
     assert outcome([ack]) == ["done"]
-    assert talk.take() == ["0:0 x1"]
-    assert not talk.machine.is_renewing
-    assert talk.machine.undecided == 1
+    assert fixture.take() == ["0:0 x1"]
+    assert not fixture.machine.is_renewing
+    assert fixture.machine.undecided == 1
 
 
-def test_a_record_that_cannot_be_renewed_is_gone() -> None:
-    talk = Talk()
-    talk.open(0, 0)
-    acks = talk.decide(o0=RENEW)
-    talk.ask()
-    talk.bring(brought(P0, acknowledge_error_code=Errors.INVALID_RECORD_STATE))
+def test_failed_renewal_drops_the_record() -> None:
+    fixture = MachineFixture()
+    fixture.open(0, 0)
+    acks = fixture.decide(o0=RENEW)
+    fixture.ask()
+    fixture.bring(fetched(P0, acknowledge_error_code=Errors.INVALID_RECORD_STATE))
     assert outcome(acks) == ["INVALID_RECORD_STATE"]
-    assert (talk.machine.is_renewing, talk.take()) == (False, [])
+    assert (fixture.machine.is_renewing, fixture.take()) == (False, [])
 
 
-def test_what_is_not_held_cannot_be_acknowledged() -> None:
-    talk = Talk()
-    talk.open(0, 0)
+def test_acknowledging_a_record_that_is_not_held_fails() -> None:
+    fixture = MachineFixture()
+    fixture.open(0, 0)
     with pytest.raises(OutOfTurn, match=r"The record cannot be acknowledged\."):
-        talk.machine.acknowledge(P0, 1, ACCEPT)
-    talk.decide(o0=ACCEPT)
+        fixture.machine.acknowledge(P0, 1, ACCEPT)
+    fixture.decide(o0=ACCEPT)
     with pytest.raises(OutOfTurn):
-        talk.machine.acknowledge(P0, 0, ACCEPT)
+        fixture.machine.acknowledge(P0, 0, ACCEPT)
 
 
-def test_until_it_is_queued_the_last_word_counts() -> None:
-    talk = Talk()
-    talk.open(0, 1)
-    talk.machine.acknowledge(P0, 0, RELEASE)
-    assert talk.machine.undecided == 1
-    talk.machine.acknowledge(P0, 0, REJECT)
-    talk.machine.accept_all()
-    talk.machine.queue(1_000)
-    talk.ask(fetching=False)
-    assert talk.lines == ["1 -> A epoch 1 1-0 (0-1:3/1)"]
+def test_last_acknowledgement_before_queueing_wins() -> None:
+    fixture = MachineFixture()
+    fixture.open(0, 1)
+    fixture.machine.acknowledge(P0, 0, RELEASE)
+    assert fixture.machine.undecided == 1
+    fixture.machine.acknowledge(P0, 0, REJECT)
+    fixture.machine.accept_all()
+    fixture.machine.queue(1_000)
+    fixture.ask(fetching=False)
+    assert fixture.lines == ["1 -> A epoch 1 1-0 (0-1:3/1)"]
 
 
 @pytest.mark.parametrize("fetching", [True, False])
-def test_an_error_that_passes_is_tried_again(fetching: bool) -> None:
-    talk = Talk()
-    talk.open(0, 0)
-    acks = talk.decide(o0=ACCEPT)
-    talk.ask(fetching=fetching)
+def test_retriable_error_is_retried(fetching: bool) -> None:
+    fixture = MachineFixture()
+    fixture.open(0, 0)
+    acks = fixture.decide(o0=ACCEPT)
+    fixture.ask(fetching=fetching)
     code = Errors.COORDINATOR_NOT_AVAILABLE
-    talk.bring(brought(P0, acknowledge_error_code=code)) if fetching else talk.reply({P0: code})
-    talk.ask(fetching=False)
-    assert len(talk.lines) == 1
-    due = talk.machine.due_ms(talk.now_ms, fetching=False)
+    fixture.bring(fetched(P0, acknowledge_error_code=code)) if fetching else fixture.reply({P0: code})
+    fixture.ask(fetching=False)
+    assert len(fixture.lines) == 1
+    due = fixture.machine.due_ms(fixture.now_ms, fetching=False)
     assert due == 100
-    talk.now_ms = due
-    talk.ask(fetching=False)
-    talk.reply({P0: 0})
+    fixture.now_ms = due
+    fixture.ask(fetching=False)
+    fixture.reply({P0: 0})
     assert outcome(acks) == ["done"]
-    assert talk.lines[1:] == ["1 -> A epoch 2 1-0 (0-0:1)"]
+    assert fixture.lines[1:] == ["1 -> A epoch 2 1-0 (0-0:1)"]
 
 
-def test_and_given_up_when_its_time_is_over() -> None:
-    talk = Talk()
-    talk.open(0, 0)
-    acks = talk.decide(o0=ACCEPT)
+def test_retries_end_at_the_deadline() -> None:
+    fixture = MachineFixture()
+    fixture.open(0, 0)
+    acks = fixture.decide(o0=ACCEPT)
     while not acks[0].is_done:
-        talk.ask(fetching=False)
-        if talk.lines:
-            talk.lines.clear()
-            talk.reply({P0: Errors.COORDINATOR_LOAD_IN_PROGRESS})
-        due = talk.machine.due_ms(talk.now_ms, fetching=False)
-        talk.now_ms = talk.now_ms + 1 if due is None else due
-    assert 9_000 <= talk.now_ms <= 12_000
+        fixture.ask(fetching=False)
+        if fixture.lines:
+            fixture.lines.clear()
+            fixture.reply({P0: Errors.COORDINATOR_LOAD_IN_PROGRESS})
+        due = fixture.machine.due_ms(fixture.now_ms, fetching=False)
+        fixture.now_ms = fixture.now_ms + 1 if due is None else due
+    assert 9_000 <= fixture.now_ms <= 12_000
     assert outcome(acks) == ["COORDINATOR_LOAD_IN_PROGRESS"]
 
 
 @pytest.mark.parametrize("code", [Errors.INVALID_RECORD_STATE, Errors.NOT_LEADER_OR_FOLLOWER])
-def test_an_error_that_stays_is_told_at_once(code: Errors) -> None:
-    talk = Talk()
-    talk.open(0, 0)
-    acks = talk.decide(o0=ACCEPT)
-    talk.ask(fetching=False)
-    talk.reply({P0: code})
+def test_fatal_error_is_reported_at_once(code: Errors) -> None:
+    fixture = MachineFixture()
+    fixture.open(0, 0)
+    acks = fixture.decide(o0=ACCEPT)
+    fixture.ask(fetching=False)
+    fixture.reply({P0: code})
     assert outcome(acks) == [code.name]
-    assert talk.machine.outdated == ({P0} if code == Errors.NOT_LEADER_OR_FOLLOWER else set())
+    assert fixture.machine.outdated == ({P0} if code == Errors.NOT_LEADER_OR_FOLLOWER else set())
 
 
-def test_what_a_broker_does_not_answer_was_not_acknowledged() -> None:
-    talk = Talk()
-    talk.open(0, 0)
-    acks = talk.decide(o0=ACCEPT)
-    talk.ask(fetching=False)
-    talk.reply({})
+def test_partition_missing_in_the_response_is_not_acknowledged() -> None:
+    fixture = MachineFixture()
+    fixture.open(0, 0)
+    acks = fixture.decide(o0=ACCEPT)
+    fixture.ask(fetching=False)
+    fixture.reply({})
     assert outcome(acks) == ["INVALID_RECORD_STATE"]
 
 
@@ -308,110 +308,110 @@ def test_what_a_broker_does_not_answer_was_not_acknowledged() -> None:
         Errors.SHARE_SESSION_LIMIT_REACHED,
     ],
 )  # fmt: skip
-def test_a_session_that_is_over_is_opened_anew_and_what_it_brought_is_others(code: Errors) -> None:
-    talk = Talk(max_records=2)
-    talk.ask()
-    talk.bring(brought(P0, batch(0, 1) + batch(2, 3), (0, 3, 1)))
-    assert talk.take() == ["0:0 x1", "0:1 x1"]
-    talk.machine.accept_all()
-    acks = talk.machine.queue(1_000)
-    talk.ask(fetching=False)
-    talk.reply(error=code)
+def test_lost_session_is_reopened_and_its_records_are_dropped(code: Errors) -> None:
+    fixture = MachineFixture(max_records=2)
+    fixture.ask()
+    fixture.bring(fetched(P0, batch(0, 1) + batch(2, 3), (0, 3, 1)))
+    assert fixture.take() == ["0:0 x1", "0:1 x1"]
+    fixture.machine.accept_all()
+    acks = fixture.machine.queue(1_000)
+    fixture.ask(fetching=False)
+    fixture.reply(error=code)
     assert outcome(acks) == [code.name if code == Errors.SHARE_SESSION_LIMIT_REACHED else "NETWORK_EXCEPTION"]
-    assert talk.take() == []
-    talk.now_ms = 100
-    talk.ask()
-    assert talk.lines[2:] == ["1 -> F epoch 0 1-0"]
+    assert fixture.take() == []
+    fixture.now_ms = 100
+    fixture.ask()
+    assert fixture.lines[2:] == ["1 -> F epoch 0 1-0"]
 
 
-def test_a_broker_that_is_lost_is_asked_again_after_a_pause_and_the_leader_looked_for() -> None:
-    talk = Talk()
-    talk.open(0, 1)
-    acks = talk.decide(o0=ACCEPT)
-    talk.ask()
-    talk.machine.handle_failure(1, ConnectionLost("gone"), talk.now_ms)
+def test_lost_broker_is_retried_after_a_backoff_with_a_metadata_refresh() -> None:
+    fixture = MachineFixture()
+    fixture.open(0, 1)
+    acks = fixture.decide(o0=ACCEPT)
+    fixture.ask()
+    fixture.machine.handle_failure(1, ConnectionLost("closed"), fixture.now_ms)
     assert isinstance(acks[0].error, ConnectionLost)
-    assert talk.machine.outdated == {P0}
-    late = talk.decide(o1=ACCEPT)
-    talk.ask()
-    assert outcome(late) == ["on its way"]
-    talk.now_ms = 100
-    talk.ask()
+    assert fixture.machine.outdated == {P0}
+    late = fixture.decide(o1=ACCEPT)
+    fixture.ask()
+    assert outcome(late) == ["pending"]
+    fixture.now_ms = 100
+    fixture.ask()
     assert outcome(late) == ["NETWORK_EXCEPTION"]
-    assert talk.lines == ["1 -> F epoch 1 1-0 (0-0:1)", "1 -> F epoch 0 1-0"]
+    assert fixture.lines == ["1 -> F epoch 1 1-0 (0-0:1)", "1 -> F epoch 0 1-0"]
 
 
-def test_the_session_of_a_broker_that_leads_nothing_more_is_closed_when_its_records_are_done() -> None:
-    talk = Talk({P0: 1, P1: 2})
-    talk.open(0, 0)
-    talk.bring(brought(P1), node=2)
-    talk.machine.assign({P1: 2})
-    talk.ask()
-    talk.bring()
-    talk.bring(brought(P1), node=2)
-    acks = talk.decide(o0=ACCEPT)
-    talk.ask(fetching=False)
-    talk.reply({P0: 0})
+def test_session_without_partitions_is_closed_after_its_acknowledgements() -> None:
+    fixture = MachineFixture({P0: 1, P1: 2})
+    fixture.open(0, 0)
+    fixture.bring(fetched(P1), node=2)
+    fixture.machine.assign({P1: 2})
+    fixture.ask()
+    fixture.bring()
+    fixture.bring(fetched(P1), node=2)
+    acks = fixture.decide(o0=ACCEPT)
+    fixture.ask(fetching=False)
+    fixture.reply({P0: 0})
     assert outcome(acks) == ["done"]
-    talk.ask()
-    talk.reply()
-    talk.bring(brought(P1), node=2)
-    talk.ask()
-    assert [line for line in talk.lines if line.startswith("1")] == [
+    fixture.ask()
+    fixture.reply()
+    fixture.bring(fetched(P1), node=2)
+    fixture.ask()
+    assert [line for line in fixture.lines if line.startswith("1")] == [
         "1 -> F epoch 1 not 1-0", "1 -> A epoch 2 1-0 (0-0:1)", "1 -> A epoch -1",
     ]  # fmt: skip
 
 
-def test_it_closes_with_what_was_decided() -> None:
-    talk = Talk()
-    talk.open(0, 1)
-    acks = talk.decide(o0=ACCEPT)
-    talk.machine.close()
-    assert not talk.machine.is_closed
-    talk.ask()
-    talk.reply({P0: 0})
+def test_close_sends_queued_acknowledgements() -> None:
+    fixture = MachineFixture()
+    fixture.open(0, 1)
+    acks = fixture.decide(o0=ACCEPT)
+    fixture.machine.close()
+    assert not fixture.machine.is_closed
+    fixture.ask()
+    fixture.reply({P0: 0})
     assert outcome(acks) == ["done"]
-    assert talk.machine.is_closed
-    talk.ask()
-    assert talk.lines == ["1 -> A epoch -1 1-0 (0-0:1)"]
+    assert fixture.machine.is_closed
+    fixture.ask()
+    assert fixture.lines == ["1 -> A epoch -1 1-0 (0-0:1)"]
 
 
-def test_it_closes_when_a_fetch_that_is_under_way_is_answered() -> None:
-    """What that brings is given back by the end of the session."""
-    talk = Talk()
-    talk.ask()
-    talk.machine.close()
-    talk.ask()
-    talk.bring(brought(P0, batch(0, 1), (0, 1, 1)))
-    assert talk.take() == []
-    talk.ask()
-    talk.machine.handle_failure(1, ConnectionLost("gone"), talk.now_ms)
-    assert talk.machine.is_closed
-    assert talk.lines == ["1 -> F epoch 0 1-0", "1 -> A epoch -1"]
+def test_close_waits_for_a_pending_fetch() -> None:
+    """Records acquired by that fetch are released when the session ends."""
+    fixture = MachineFixture()
+    fixture.ask()
+    fixture.machine.close()
+    fixture.ask()
+    fixture.bring(fetched(P0, batch(0, 1), (0, 1, 1)))
+    assert fixture.take() == []
+    fixture.ask()
+    fixture.machine.handle_failure(1, ConnectionLost("closed"), fixture.now_ms)
+    assert fixture.machine.is_closed
+    assert fixture.lines == ["1 -> F epoch 0 1-0", "1 -> A epoch -1"]
 
 
-def test_one_that_was_thrown_out_has_nothing_and_begins_anew() -> None:
-    talk = Talk()
-    talk.open(0, 1)
-    acks = talk.decide(o0=ACCEPT)
-    talk.ask()
-    talk.machine.member_lost(KafkaError(Errors.UNKNOWN_MEMBER_ID))
+def test_removed_member_drops_its_records_and_starts_over() -> None:
+    fixture = MachineFixture()
+    fixture.open(0, 1)
+    acks = fixture.decide(o0=ACCEPT)
+    fixture.ask()
+    fixture.machine.member_lost(KafkaError(Errors.UNKNOWN_MEMBER_ID))
     assert outcome(acks) == ["UNKNOWN_MEMBER_ID"]
-    talk.bring(brought(P0, batch(2, 3), (2, 3, 1)))
-    assert talk.take() == []
-    talk.ask()
-    assert talk.lines[-1] == "1 -> F epoch 0 1-0"
+    fixture.bring(fetched(P0, batch(2, 3), (2, 3, 1)))
+    assert fixture.take() == []
+    fixture.ask()
+    assert fixture.lines[-1] == "1 -> F epoch 0 1-0"
 
 
-def test_errors_that_no_time_mends_are_the_callers_to_hear() -> None:
-    talk = Talk()
-    talk.ask()
-    talk.bring(error=Errors.GROUP_AUTHORIZATION_FAILED)
-    talk.now_ms = 100
-    talk.ask()
-    talk.bring(brought(P0, error_code=Errors.TOPIC_AUTHORIZATION_FAILED))
-    heard: list[ClientError] = list(talk.machine.complaints)
-    assert [error.name for error in heard if isinstance(error, KafkaError)] == [
+def test_fatal_fetch_errors_are_reported_to_the_caller() -> None:
+    fixture = MachineFixture()
+    fixture.ask()
+    fixture.bring(error=Errors.GROUP_AUTHORIZATION_FAILED)
+    fixture.now_ms = 100
+    fixture.ask()
+    fixture.bring(fetched(P0, error_code=Errors.TOPIC_AUTHORIZATION_FAILED))
+    errors: list[ClientError] = list(fixture.machine.complaints)
+    assert [error.name for error in errors if isinstance(error, KafkaError)] == [
         "GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED",
     ]  # fmt: skip
-    assert talk.lines == ["1 -> F epoch 0 1-0", "1 -> F epoch 0 1-0"]
+    assert fixture.lines == ["1 -> F epoch 0 1-0", "1 -> F epoch 0 1-0"]
