@@ -1,4 +1,4 @@
-"""Hand-overs of tasks with warm-ups and without: pinned scenarios, counted at their members."""
+"""Hand-overs of tasks with and without warm-ups, in the pinned scenarios."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from functools import cache
 import pytest
 
 from konvene.client.streams.tasks import Task
-from konvene.sim.handovers.comparison import compared, main, spoken
+from konvene.sim.handovers.comparison import compare, format_table, main
 from konvene.sim.handovers.coordinator import Coordinator
-from konvene.sim.handovers.plan import CHANCES, SEED, Change, Part, Scenario, What, drawn, drawn_all
+from konvene.sim.handovers.plan import CHANCES, SEED, Change, Part, Scenario, What, draw, draw_all
 from konvene.sim.handovers.run import Outcome, Run, run
 from konvene.sim.transcript.sandbox import Sandbox
 
-PROMISED = [drawn(SEED + number) for number in range(0, 100, 9)]
+CHECKED = [draw(SEED + number) for number in range(0, 100, 9)]
 
 
 @cache
-def all_of_them() -> tuple[Outcome, Outcome]:
-    """Without warm-ups, and with them."""
-    return compared(drawn_all())
+def outcomes() -> tuple[Outcome, Outcome]:
+    """Return the sums of all pinned scenarios without and with warm-ups."""
+    return compare(draw_all())
 
 
-def watched(settings: Mapping[str, str]) -> Coordinator:
-    """A coordinator that is held against every invariant."""
+def checked_coordinator(settings: Mapping[str, str]) -> Coordinator:
+    """Return a coordinator that checks every invariant."""
     return Sandbox(settings, kinds=("streams",))
 
 
-def moved(stories: list[str], how: str) -> list[str]:
-    return [line.strip() for line in stories if f" {how}: " in line]
+def handovers(trace: list[str], kind: str) -> list[str]:
+    return [line.strip() for line in trace if f" {kind}: " in line]
 
 
 GROWS = Scenario(
@@ -42,102 +42,104 @@ GROWS = Scenario(
     lag=1_000,
     changes=(Change(What.STARTS, "p2", 1),),
 )
-"""Four tasks with state on one process; another one comes, and is to have two of them."""
+"""Four stateful tasks on one process; a second one starts and is assigned two of them."""
 
 
 @pytest.mark.deep
-def test_seven_of_ten_cold_handovers_are_spared() -> None:
-    """The bar of the yardstick: as many scenarios as Kafka's own has, and it is the same ones both times."""
-    without, with_warmups = all_of_them()
+def test_warmups_avoid_seventy_percent_of_cold_handovers() -> None:
+    """As many scenarios as in Kafka's own comparison, the same ones with and without warm-ups."""
+    without, with_warmups = outcomes()
     assert without.cold > 200
     assert with_warmups.cold <= 0.3 * without.cold
     assert with_warmups.idle < without.idle
 
 
-def test_it_settles_nearly_as_soon() -> None:
-    """Warm-ups take their time, two at a time."""
-    without, with_warmups = all_of_them()
+def test_groups_settle_at_most_fifteen_percent_later() -> None:
+    """Two tasks warm up at a time, which takes longer."""
+    without, with_warmups = outcomes()
     assert with_warmups.ticks <= 1.15 * without.ticks
     assert with_warmups.moving <= 1.15 * without.moving
 
 
-def test_nobody_warms_up_where_there_are_to_be_no_warmups() -> None:
-    """And with them the tasks are as evenly spread in the end, by about as many hand-overs."""
-    without, with_warmups = all_of_them()
+def test_warmups_are_assigned_only_if_enabled() -> None:
+    """With warm-ups the final assignment is as balanced, after about as many hand-overs."""
+    without, with_warmups = outcomes()
     assert without.warmups == 0 < with_warmups.warmups
     assert with_warmups.uneven <= without.uneven
     assert with_warmups.handovers <= 1.1 * without.handovers
 
 
-@pytest.mark.parametrize("scenario", PROMISED, ids=lambda scenario: str(scenario.seed))
-def test_invariants_hold_on_the_way(scenario: Scenario) -> None:
-    """With every invariant held against it, and requests through the codec, it comes out the same."""
-    assert run(scenario, host=watched) == run(scenario)
+@pytest.mark.parametrize("scenario", CHECKED, ids=lambda scenario: str(scenario.seed))
+def test_scenario_violates_no_invariant(scenario: Scenario) -> None:
+    """With all invariants checked, and requests encoded and decoded, the outcome is the same."""
+    assert run(scenario, host=checked_coordinator) == run(scenario)
 
 
-def test_the_same_seed_is_the_same_scenario() -> None:
-    """And another one is another."""
-    assert drawn(SEED) == drawn(SEED) != drawn(SEED + 1)
-    assert {change.what for each in drawn_all() for change in each.changes} >= CHANCES.keys() - {What.BOUNCES}
+def test_scenario_is_a_function_of_its_seed() -> None:
+    """Different seeds have different scenarios, which contain every change."""
+    assert draw(SEED) == draw(SEED) != draw(SEED + 1)
+    assert {change.what for scenario in draw_all() for change in scenario.changes} >= CHANCES.keys() - {
+        What.BOUNCES
+    }
 
 
-def test_without_warmups_tasks_move_cold() -> None:
-    """Two tasks move at once, to an empty disk, while who had them was processing."""
-    stories: list[str] = []
-    outcome = run(GROWS, warmups=False, tell=stories.append)
+def test_without_warmups_handovers_are_cold() -> None:
+    """Two tasks move at once to an empty disk, although their owner was processing."""
+    trace: list[str] = []
+    outcome = run(GROWS, warmups=False, trace=trace.append)
     assert (outcome.cold, outcome.unavoidable, outcome.warmups) == (2, 0, 0)
     assert outcome.idle >= 2 * 20_000 // GROWS.restores
-    assert len(moved(stories, "cold")) == 2
+    assert len(handovers(trace, "cold")) == 2
 
 
-def test_with_warmups_none_does() -> None:
-    """They move when the copies have caught up, and are idle only while they change hands."""
-    stories: list[str] = []
-    outcome = run(GROWS, tell=stories.append)
+def test_with_warmups_no_handover_is_cold() -> None:
+    """Tasks move when their copies have caught up, and are idle only during the hand-over."""
+    trace: list[str] = []
+    outcome = run(GROWS, trace=trace.append)
     assert (outcome.cold, outcome.unavoidable, outcome.warmups) == (0, 0, 2)
     assert outcome.idle < 2 * 20_000 // GROWS.restores
-    assert any("p2-1 has warmup 0_" in line for line in stories)
+    assert any("p2-1 has warmup 0_" in line for line in trace)
 
 
-def test_what_is_shortest_warms_up_first() -> None:
-    """A disk with nothing on it takes what is restored soonest, so that the next one has its turn. Who tells
-    how long changelogs are does so once in a minute."""
-    stories: list[str] = []
+def test_shortest_changelog_warms_up_first() -> None:
+    """A process with an empty disk warms up the tasks that are restored soonest. Members report end offsets
+    once a minute."""
+    trace: list[str] = []
     lengths = Part((24_000, 18_000, 21_000, 27_000), stateful=True)
     later = (Change(What.LAG, value=500, calm=13), *GROWS.changes)
-    assert run(replace(GROWS, parts=(lengths,), changes=later), tell=stories.append).cold == 0
-    begun = next(line for line in stories if "p2-1 is to have" in line)
-    assert begun.endswith("p2-1 is to have warmup 0_1,0_2")
+    assert run(replace(GROWS, parts=(lengths,), changes=later), trace=trace.append).cold == 0
+    target = next(line for line in trace if "target of p2-1:" in line)
+    assert target.endswith("target of p2-1: warmup 0_1,0_2")
 
 
-def test_a_disk_stays_when_one_of_its_members_goes() -> None:
-    """Its tasks go to the other member of the process, who has never said a word of them."""
+def test_disk_outlives_a_removed_member() -> None:
+    """The tasks move to the other member of the process, which has never reported offsets of them."""
     quiet = Change(What.LAG, value=500, calm=13)
     shrinks = replace(GROWS, processes={"p1": 2, "p2": 1}, changes=(quiet, Change(What.SHRINKS, "p1")))
-    stories: list[str] = []
-    outcome = run(shrinks, tell=stories.append)
+    trace: list[str] = []
+    outcome = run(shrinks, trace=trace.append)
     assert (outcome.cold, outcome.unavoidable) == (0, 0)
-    last = stories[stories.index(f"-- {shrinks.changes[-1]}") :]
-    assert any("p1-1 has active 0_" in line for line in last)
+    last_change = trace[trace.index(f"-- {shrinks.changes[-1]}") :]
+    assert any("p1-1 has active 0_" in line for line in last_change)
 
 
-def test_what_nobody_has_is_taken_cold_all_the_same() -> None:
-    """The only copy burns: that is counted apart."""
+def test_cold_handover_without_any_copy_is_unavoidable() -> None:
+    """The only copy is lost with its disk, which is counted separately."""
     burns = replace(GROWS, processes={"p1": 1, "p2": 1}, changes=(Change(What.BURNS, "p1"),))
     outcome = run(burns)
     assert (outcome.cold, outcome.unavoidable) == (0, 2)
 
 
-def test_a_standby_takes_over_warm() -> None:
-    """Who has a copy that follows is to have the task when its owner leaves."""
+def test_standby_takes_over_warm() -> None:
+    """The process with a standby gets the task when its owner leaves."""
     leaves = replace(GROWS, processes={"p1": 1, "p2": 1}, standbys=1, changes=(Change(What.STOPS, "p1"),))
     for warmups in (False, True):
         outcome = run(leaves, warmups=warmups)
         assert (outcome.handovers, outcome.cold, outcome.unavoidable) == (2, 0, 0)
 
 
-def test_it_is_seen_when_two_run_a_task() -> None:
-    """The rules at the members are no decoration."""
+def test_task_active_on_two_members_is_detected() -> None:
+    """The checks of members find a task with two active members."""
     broken = Run(replace(GROWS, processes={"p1": 1, "p2": 1}))
     for name in ("p1", "p2"):
         broken.app.start(name, 1)
@@ -149,8 +151,8 @@ def test_it_is_seen_when_two_run_a_task() -> None:
         broken.check_members()
 
 
-def test_it_is_seen_when_it_does_not_settle() -> None:
-    """A member that takes nothing holds up the group, for longer than it may."""
+def test_unsettled_group_is_detected() -> None:
+    """A task that cannot be restored in time keeps the group from settling."""
     stuck = Run(GROWS)
     stuck.app.start("p1", 1)
     stuck.settle()
@@ -161,11 +163,11 @@ def test_it_is_seen_when_it_does_not_settle() -> None:
         stuck.settle()
 
 
-def test_the_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """For one scenario, with its story; a row for each figure."""
-    main(["--seed", str(SEED), "--story"])
-    told = capsys.readouterr().out
-    assert "=== without warm-ups" in told and "-- settled" in told
-    assert [line.split("  ")[0] for line in spoken(Outcome(), Outcome())[1:]] == [
-        line.split("  ")[0] for line in told.splitlines()[-9:]
+def test_table_and_trace_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """One scenario with its trace, and a row for each figure."""
+    main(["--seed", str(SEED), "--trace"])
+    output = capsys.readouterr().out
+    assert "=== without warm-ups" in output and "-- settled" in output
+    assert [line.split("  ")[0] for line in format_table(Outcome(), Outcome())[1:]] == [
+        line.split("  ")[0] for line in output.splitlines()[-9:]
     ]

@@ -1,4 +1,4 @@
-"""Runs with transactions are the same every time, reach what there is to reach, and find what is wrong."""
+"""Runs with transactions are deterministic, reach every error and fault, and detect planted bugs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = ("transactional", "transactional-consumer")
 
 
 def traced(seed: int) -> str:
-    """A hash of everything that happened."""
+    """Return a hash of all trace lines of a run."""
     lines: list[str] = []
     with quiet():
         simulate(Run(seed, KINDS[:1], 1_500), trace=lines.append)
@@ -31,15 +31,15 @@ def traced(seed: int) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def test_the_same_seed_is_the_same_run_in_any_process() -> None:
-    """G10: byte for byte, whatever order the sets of a process have."""
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    """G10: the trace is equal under every hash seed."""
     module = "tests.sim.transactions.test_transactions"
     code = f"from {module} import traced; print([traced(seed) for seed in (3, 4)])"
     assert told_by_processes(code, 1, 77) == {f"{[traced(3), traced(4)]}\n"}
 
 
-def test_what_other_members_draw_is_as_it_was() -> None:
-    """What is drawn for transactions is drawn behind all else."""
+def test_options_of_transactions_are_drawn_last() -> None:
+    """A transactional run draws the same other options as a classic one."""
     names = {parameter.name for parameter in TRANSACTION_PARAMETERS} | {
         f"fault.{f.name}" for f in TRANSACTION_FAULTS
     }
@@ -59,8 +59,8 @@ REACHED = {
 
 
 @pytest.mark.deep
-def test_every_fault_strikes_and_every_answer_is_reached() -> None:
-    """L8: invariants of a state means little if no seed reaches it."""
+def test_every_fault_and_every_error_is_reached() -> None:
+    """L8: an invariant is checked only if some seed reaches its states."""
     counts: Counter[str] = Counter()
     with quiet():
         for seed in range(12):
@@ -69,39 +69,42 @@ def test_every_fault_strikes_and_every_answer_is_reached() -> None:
     assert set(counts) >= REACHED, sorted(REACHED - set(counts))
 
 
-def test_where_nothing_goes_wrong_every_record_comes_once() -> None:
-    """And whoever reads what was committed is told all of it, in its order."""
-    kept: list[Transactions] = []
-    told = Transactions.begin
+def test_without_faults_every_record_is_committed_once() -> None:
+    """A read_committed reader gets the output of every input record, in order."""
+    nodes: list[Transactions] = []
+    start = Transactions.start
 
-    def begin(self: Transactions) -> Any:
-        kept.append(self)
-        return told(self)
+    def recording_start(self: Transactions) -> Any:
+        nodes.append(self)
+        return start(self)
 
-    calm = [(name, value) for name, value in (line.split("=") for line in Options.without_faults().lines())]
+    without_faults = [
+        (name, value) for name, value in (line.split("=") for line in Options.without_faults().lines())
+    ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Transactions, "begin", begin)
-        patch.setattr(Run, "options", lambda self: Options.without_faults().with_set(calm))
+        patch.setattr(Transactions, "start", recording_start)
+        patch.setattr(Run, "options", lambda self: Options.without_faults().with_set(without_faults))
         report = simulate(Run(1, ("transactional",), 2_000))
     assert report.violation is None
-    ledger, (node,) = kept[0].ledger, kept
+    (node,) = nodes
+    ledger = node.ledger
     assert ledger.committed > 50
-    upto: dict[Any, int] = {}
+    next_offsets: dict[Any, int] = {}
     for log in node.logs.values():
         for batch in log.batches:
             for output in map(Output.read, batch.values):
-                if ledger.fates.get(output.label, (False,))[0]:
-                    assert output.begin == upto.get(output.key, 0)
-                    upto[output.key] = output.end
-    assert sum(upto.values()) > 1_000
+                if ledger.results.get(output.label, (False,))[0]:
+                    assert output.begin == next_offsets.get(output.key, 0)
+                    next_offsets[output.key] = output.end
+    assert sum(next_offsets.values()) > 1_000
 
 
-# --- invariants can be broken ------------------------------------------------------------------------
+# --- planted bugs ----------------------------------------------------------------------------------
 
 
-def found(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Callable[..., Any]) -> set[str]:
-    """Which invariants are broken by this among some seeds."""
-    monkeypatch.setattr(owner, name, wrong)
+def violations(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, bug: Callable[..., Any]) -> set[str]:
+    """Return the invariant that the first violating seed violates with this bug."""
+    monkeypatch.setattr(owner, name, bug)
     broken: set[str] = set()
     with quiet():
         for seed in range(25):
@@ -112,35 +115,37 @@ def found(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Callabl
     return broken
 
 
-def test_a_write_that_nobody_lets_in_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing is verified a late write stays open for ever."""
-    monkeypatch.setattr(TransactionShard, "is_enlisted", lambda self, *who: True)
+def test_unverified_write_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without verification a late write opens a transaction that never ends."""
+    monkeypatch.setattr(TransactionShard, "is_enlisted", lambda self, *writer: True)
 
     def unverified(self: Any, writer: Any, place: Any, *, adds: bool, then: Any) -> None:
         from konvene.errors import Errors
 
         then(Errors.NONE)
 
-    assert found(monkeypatch, Transactions, "_enlisted", unverified) == {"NothingIsWrittenOutside"}
+    assert violations(monkeypatch, Transactions, "_verify_partition", unverified) == {
+        "NothingIsWrittenOutside"
+    }
 
 
-def test_a_client_that_reads_on_after_an_abort_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ledger knows that nothing counts which was read between."""
+def test_client_that_continues_after_an_abort_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger finds the records whose output was aborted."""
     from konvene.sim.members.transactional import TransactionalMember
 
-    over = TransactionalMember._transaction_ended
+    transaction_ended = TransactionalMember._transaction_ended
 
     def forgetful(self: Any, ranges: Any, ages: Any, error: Any) -> None:
         from konvene.errors import Errors
 
-        over(self, ranges, ages, Errors.NONE)
+        transaction_ended(self, ranges, ages, Errors.NONE)
 
-    names = found(monkeypatch, TransactionalMember, "_transaction_ended", forgetful)
+    names = violations(monkeypatch, TransactionalMember, "_transaction_ended", forgetful)
     assert names <= {"ExactlyOnce", "CommittedOffsetsNeverRegress", "NoRecordIsSkipped"}
     assert names
 
 
-def test_a_violated_invariant_of_transactions_is_named() -> None:
-    """It is raised by name, as every other is."""
+def test_violation_is_an_exception_with_a_name() -> None:
+    """Violations of transaction invariants are raised like all others."""
     assert issubclass(InvariantViolation, Exception)
     assert Producer.begin.__doc__

@@ -1,20 +1,20 @@
-"""A streams application as far as its state goes: processes with a disk, members with tasks, and changelogs.
+"""State of a simulated streams application: processes with a disk, members with tasks, and changelogs.
 
-The clock is ticks: in one of them every member sends one heartbeat. What a member says and hears is the
-client's (`client.streams.membership`); here is what it does with its tasks in between.
+Time passes in ticks, in each of which every member sends one heartbeat. `client.streams.membership` is the
+protocol of a member; this module simulates its tasks.
 
-    a task with state     is in changelogs, the more records the longer it has run
-    a copy                is on the disk of a process, up to some record; it stays there when nobody has it
-    a task is processing  on the one member that is active, has all records of the changelogs in its copy and
-                          appends some in each tick; one without state at once
-    whoever restores      active, standby or warm-up, gets so many records nearer to the end in a tick
+    changelog    of a stateful task; it grows while the task is processing
+    copy         of a stateful task, on the disk of a process, up to some record; it stays without a task
+    processing   the active member has restored its copy, and appends records in each tick; a
+                 stateless task is processing at once
+    restoring    an active, standby or warm-up task restores a fixed number of records in each tick
 
-Members report as KIP-1071 has it: of a task that is processing the end for both; of one that is restored its
-position and the end; of what lies on the disk and nobody of the process has, the position alone. They give up
-and take at once, so the next heartbeat says so.
+Members report offsets as in KIP-1071: for a task that is processing the end offset twice; for one that is
+restoring its position and the end offset; for a copy on disk that no member of the process owns its position
+alone. They revoke and take over tasks at once, and report that in the next heartbeat.
 
-Simpler than it is: copies restore independently of each other, a crash leaves each copy as far as it was, and
-nobody deletes what lies on a disk.
+Simplifications: copies restore independently of each other, a crash leaves every copy as it was, and copies
+are never deleted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GROUP = "app"
 
 @dataclass(eq=False, slots=True)
 class Thread:
-    """One member of the group. `running`: the active tasks that it is processing."""
+    """A member of the group. `running` are the active tasks that it is processing."""
 
     process: Process
     machine: StreamsMembership
@@ -58,7 +58,7 @@ class Process:
     process_id: str
     threads: list[Thread] = field(default_factory=list)
     disk: dict[Task, int] = field(default_factory=dict)
-    """How far each copy is."""
+    """Position of each copy."""
     started: int = 0
 
 
@@ -70,10 +70,10 @@ class Application:
     ) -> None:
         self.topology = topology
         self.ends = ends
-        """By task with state, how many records its changelogs have."""
+        """End offset of the changelog of each stateful task."""
         self.tasks = [*ends, *sorted(stateless)]
         self.processes: dict[str, Process] = {}
-        """Those that live."""
+        """Running processes by name."""
         self._away: dict[str, Process] = {}
         self._restores, self._writes = restores, writes
 
@@ -84,7 +84,7 @@ class Application:
         for process in self.processes.values():
             yield from process.threads
 
-    # --- what happens to it ---
+    # --- changes ---
 
     def start(self, name: str, threads: int) -> None:
         """Start a process, with its previous disk if that still exists."""
@@ -114,7 +114,7 @@ class Application:
         """Delete the disk of a stopped process."""
         del self._away[name]
 
-    # --- what it does by itself ---
+    # --- ticks ---
 
     def work(self) -> None:
         """Run a tick: append to changelogs where tasks are processing, restore elsewhere."""
@@ -147,7 +147,7 @@ class Application:
         running = {task for thread in self.threads() for task in thread.running}
         return [task for task in self.tasks if task not in running]
 
-    # --- what it says and hears ---
+    # --- heartbeats ---
 
     def report(self, thread: Thread) -> None:
         """Set the offsets that the next heartbeat may report."""
@@ -161,11 +161,11 @@ class Application:
         ends = {task: self.ends[task] for task in offsets if task in mine}
         thread.machine.report(offsets, ends)
 
-    def hears(self, thread: Thread, answer: Any, now_ms: int) -> set[Task]:
-        """Handle a response, or None for none; return the active tasks that the member takes over."""
-        machine, had = thread.machine, thread.has.active
+    def receive(self, thread: Thread, answer: Any, now_ms: int) -> set[Task]:
+        """Handle a response, None for a lost one; return the active tasks that the member takes over."""
+        machine, before = thread.machine, thread.has.active
         if answer is None:
-            machine.handle_failure(ConnectionLost("the coordinator is gone"), now_ms)
+            machine.handle_failure(ConnectionLost("the coordinator is unavailable"), now_ms)
             return set()
         machine.handle_response(answer, now_ms)
         if machine.state is MemberState.FATAL:
@@ -176,7 +176,7 @@ class Application:
             return set()
         machine.confirm_owned(machine.incarnation, machine.target_version, machine.target)
         thread.running &= thread.has.active
-        return set(thread.has.active - had)
+        return set(thread.has.active - before)
 
 
 def topology_of(counts: list[tuple[int, bool]]) -> tuple[Topology, dict[str, int]]:

@@ -1,12 +1,11 @@
-"""What warm-ups are good for: a hundred scenarios, with them and without, counted side by side.
+"""Comparison of task hand-overs with and without warm-up tasks, over a hundred seeded scenarios.
 
     python -m konvene.sim.handovers                      the table
-    python -m konvene.sim.handovers --seed 1075          one scenario, both ways
-    python -m konvene.sim.handovers --seed 1075 --story  and what happened, tick by tick
+    python -m konvene.sim.handovers --seed 1075          one scenario, with and without warm-ups
+    python -m konvene.sim.handovers --seed 1075 --trace  with the events of each tick
 
-The scenarios are drawn from their seeds (`handovers_plan`), their members have disks and changelogs
-(`handovers_group`), and the coordinator is the one that serves (`handovers_host`). What is counted is told in
-`handovers_run`.
+`plan` draws the scenarios, `application` simulates disks and changelogs, `coordinator` runs the production
+shard, and `run` defines the figures.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from konvene.sim.handovers.plan import SEED, Scenario, drawn, drawn_all
+from konvene.sim.handovers.plan import SEED, Scenario, draw, draw_all
 from konvene.sim.handovers.run import Outcome, run
 
-__all__ = ["compared", "main", "spoken"]
+__all__ = ["compare", "format_table", "main"]
 
 ROWS = (
     ("cold hand-overs", "cold"),
-    ("cold, but nobody had a copy", "unavoidable"),
-    ("hand-overs in all", "handovers"),
-    ("ticks a task is not processing", "idle"),
+    ("cold, no process caught up", "unavoidable"),
+    ("all hand-overs", "handovers"),
+    ("ticks of tasks not processing", "idle"),
     ("ticks until tasks stay and run", "moving"),
-    ("ticks until all is settled", "ticks"),
+    ("ticks until settled", "ticks"),
     ("targets", "epochs"),
     ("warm-ups", "warmups"),
     ("settled unevenly", "uneven"),
 )
 
 
-def compared(scenarios: Sequence[Scenario]) -> tuple[Outcome, Outcome]:
-    """Run the scenarios without and with warm-ups."""
+def compare(scenarios: Sequence[Scenario]) -> tuple[Outcome, Outcome]:
+    """Run the scenarios; return the sums of their figures without and with warm-ups."""
     without, with_warmups = Outcome(), Outcome()
     for scenario in scenarios:
         without.add(run(scenario, warmups=False))
@@ -42,30 +41,33 @@ def compared(scenarios: Sequence[Scenario]) -> tuple[Outcome, Outcome]:
     return without, with_warmups
 
 
-def spoken(without: Outcome, with_warmups: Outcome) -> list[str]:
-    """Return the table."""
+def format_table(without: Outcome, with_warmups: Outcome) -> list[str]:
+    """Return the lines of the table."""
     lines = [f"{'':<32}{'without':>10}{'with':>10}"]
-    for what, name in ROWS:
+    for label, name in ROWS:
         before, after = getattr(without, name), getattr(with_warmups, name)
         change = f"{after / before - 1:>+9.0%}" if before else ""
-        lines.append(f"{what:<32}{before:>10,}{after:>10,}{change}")
+        lines.append(f"{label:<32}{before:>10,}{after:>10,}{change}")
     return lines
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Count cold hand-overs, with warm-ups and without.")
-    parser.add_argument("--seed", type=int, help="one scenario alone")
-    parser.add_argument("--count", type=int, default=100, help=f"how many, from {SEED} on [%(default)d]")
-    parser.add_argument("--story", action="store_true", help="tell what happens in it")
-    asked = parser.parse_args(words)
-    scenarios = drawn_all(asked.count) if asked.seed is None else [drawn(asked.seed)]
-    if asked.story:
+    parser.add_argument("--seed", type=int, help="run only the scenario of this seed")
+    parser.add_argument(
+        "--count", type=int, default=100, help=f"number of scenarios, from seed {SEED} on [%(default)d]"
+    )
+    parser.add_argument("--trace", action="store_true", help="print the events of each tick")
+    options = parser.parse_args(arguments)
+    scenarios = draw_all(options.count) if options.seed is None else [draw(options.seed)]
+    if options.trace:
         for scenario in scenarios:
             _print(str(scenario))
             for warmups in (False, True):
                 _print(f"=== {'with' if warmups else 'without'} warm-ups")
-                _print(str(run(scenario, warmups=warmups, tell=_print)))
-    _print("\n".join(spoken(*compared(scenarios))))
+                _print(str(run(scenario, warmups=warmups, trace=_print)))
+    _print("\n".join(format_table(*compare(scenarios))))
 
 
 def _print(line: str) -> None:

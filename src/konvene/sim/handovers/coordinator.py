@@ -1,10 +1,8 @@
-"""A coordinator for scenarios of hand-overs: the shard that serves, its log, its timers and a clock.
+"""A coordinator for hand-over scenarios: the production shard with a log in memory, timers and a clock.
 
-It is asked one thing at a time, everything that is written is durable at once, and there is no network. That
-is a tenth of what `sim.transcript.sandbox` costs, which holds everything against every invariant on the way;
-both are asked
-in the same words, and a run is the same on either (`tests/sim/handovers/test_handovers.py`).
-"""
+It handles one request at a time, every record is durable at once, and there is no network. It takes a tenth
+of the time of `sim.transcript.sandbox`, which checks all invariants. Both have the same interface, and a run
+is the same on either (`tests/sim/handovers/test_handovers.py`)."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ START_MS = 1_000_000
 
 
 class Coordinator(Protocol):
-    """What a scenario runs on."""
+    """A coordinator that a scenario can run on."""
 
     topics: Topics
 
@@ -38,7 +36,7 @@ class Coordinator(Protocol):
     @property
     def now_ms(self) -> int: ...
 
-    def ask(self, who: str, request: Any, version: int) -> Any:
+    def ask(self, client_id: str, request: Any, version: int) -> Any:
         """Return the response to a request."""
 
     def advance(self, ms: int) -> None:
@@ -63,9 +61,9 @@ class Host:
         self._settings, self._assignors = dict(settings), assignors
         self._log: list[Any] = []
         self._due: dict[Any, int] = {}
-        self._none_before_ms = 0
-        """No timer rings sooner; most are moved before they do."""
-        self._asked = 0
+        self._earliest_ms = 0
+        """Lower bound of all deadlines; most timers are re-armed before they expire."""
+        self._requests = 0
         self.set_config()
 
     def __repr__(self) -> str:
@@ -77,23 +75,23 @@ class Host:
         self._config, _ = BrokerConfig.load(overrides=list(self._settings.items()))
         self._group_configs = GroupConfigs(self._config)
 
-    def ask(self, who: str, request: Any, version: int) -> Any:
+    def ask(self, client_id: str, request: Any, version: int) -> Any:
         """Return the response to a request."""
-        self._asked += 1
-        outcome = self.shard.handle(request, self._context(self._asked, who, version))
-        self._take(outcome)
-        return next(reply.response for reply in outcome.replies if reply.waiter == self._asked)
+        self._requests += 1
+        outcome = self.shard.handle(request, self._context(self._requests, client_id, version))
+        self._apply(outcome)
+        return next(reply.response for reply in outcome.replies if reply.waiter == self._requests)
 
     def advance(self, ms: int) -> None:
         """Let time pass."""
         until = self.now_ms + ms
-        while self._none_before_ms <= until:
+        while self._earliest_ms <= until:
             at, key = min(((at, key) for key, at in self._due.items()), default=(until + 1, None))
-            self._none_before_ms = at
+            self._earliest_ms = at
             if at <= until:
                 self.now_ms = max(self.now_ms, at)
                 del self._due[key]
-                self._take(self.shard.expire(key, self._context()))
+                self._apply(self.shard.expire(key, self._context()))
         self.now_ms = until
 
     def restart(self) -> None:
@@ -102,15 +100,15 @@ class Host:
         self._due.clear()
         for record in self._log:
             self.shard.replay(record)
-        self._take(self.shard.load(self._context()))
+        self._apply(self.shard.load(self._context()))
 
-    def _context(self, waiter: int = 0, who: str = "", version: int = 0) -> Context:
+    def _context(self, waiter: int = 0, client_id: str = "", version: int = 0) -> Context:
         return Context(
-            self.now_ms, self._config, waiter, version, who, "/127.0.0.1", (f"fresh-{self._asked}",),
+            self.now_ms, self._config, waiter, version, client_id, "/127.0.0.1", (f"fresh-{self._requests}",),
             self.topics, self._group_configs, OFFERED, self._assignors,
         )  # fmt: skip
 
-    def _take(self, outcome: Outcome) -> None:
+    def _apply(self, outcome: Outcome) -> None:
         for record in outcome.records:
             self._log.append(record)
             self.shard.replay(record)
@@ -121,11 +119,11 @@ class Host:
                 self._due.pop(timer.key, None)
             elif not (timer.unless_armed and timer.key in self._due):
                 self._due[timer.key] = at = self.now_ms + timer.after_ms
-                self._none_before_ms = min(at, self._none_before_ms)
+                self._earliest_ms = min(at, self._earliest_ms)
 
 
 def topics_of(names: Mapping[str, int]) -> Topics:
-    """Return topics with so many partitions each."""
+    """Return topics with these partition counts."""
     return Topics([Topic(name, Uuid(name.encode().ljust(16, b"-")[:16]), n) for name, n in names.items()])
 
 

@@ -1,10 +1,9 @@
-"""What happens to a streams group in a scenario of hand-overs: drawn from a seed, before anything is run.
+"""Hand-over scenarios of a streams group, drawn from a seed before they are run.
 
-A scenario is a value: the same one is run with warm-ups and without, so that the two differ by nothing else.
-What can happen is the table `CHANCES`. Draws know which processes there are, and nothing of tasks: where
-those are is the coordinator's to say.
+A scenario is a value, so that the same one can be run with and without warm-ups. `CHANCES` is the table of
+changes. They are drawn from the running processes only; the coordinator decides on tasks.
 
-Not drawn: changes of the topology, partitions that are added, members that send no offsets or are static.
+Not drawn: changes of the topology, added partitions, members without offset reports, static members.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from enum import StrEnum
 from random import Random
 from typing import Final, NamedTuple
 
-__all__ = ["CHANCES", "SEED", "Change", "Part", "Scenario", "What", "drawn", "drawn_all"]
+__all__ = ["CHANCES", "SEED", "Change", "Part", "Scenario", "What", "draw", "draw_all"]
 
 SEED: Final = 1071
-"""The pinned scenarios begin here."""
+"""Seed of the first pinned scenario."""
 
 MOST_PROCESSES, MOST_THREADS, MOST_PARTITIONS, MOST_PARTS = 6, 3, 12, 3
 MOST_RECORDS = 30_000
-"""In the changelogs of one task, when a scenario begins."""
+"""Maximum size of a changelog at the start of a scenario."""
 
 
 class What(StrEnum):
@@ -29,13 +28,13 @@ class What(StrEnum):
 
     STARTS = "a process starts, with an empty disk"
     STOPS = "a process stops: its members leave"
-    BOUNCES = "a process stops, and comes back soon with its disk"
-    DIES = "a process dies without a word; its disk stays"
-    BURNS = "a process dies without a word, and its disk with it"
-    RETURNS = "a process is back, with its disk"
-    GROWS = "a process has one member more"
-    SHRINKS = "a process has one member less"
-    FAILS_OVER = "the coordinator is loaded anew from its log"
+    BOUNCES = "a process stops, and returns soon with its disk"
+    DIES = "a process dies; its disk stays"
+    BURNS = "a process dies and loses its disk"
+    RETURNS = "a process returns with its disk"
+    GROWS = "a process adds a member"
+    SHRINKS = "a process removes a member"
+    FAILS_OVER = "the coordinator is loaded again from its log"
     STANDBYS = "standbys"
     WARMUPS = "warm-ups"
     LAG = "acceptable lag"
@@ -45,14 +44,14 @@ CHANCES: Final[dict[What, int]] = {
     What.STARTS: 5, What.STOPS: 3, What.BOUNCES: 3, What.DIES: 2, What.BURNS: 1, What.RETURNS: 3,
     What.GROWS: 2, What.SHRINKS: 2, What.FAILS_OVER: 2, What.STANDBYS: 2, What.WARMUPS: 1, What.LAG: 1,
 }  # fmt: skip
-"""How often each is drawn, where it can happen."""
+"""Weights of the changes."""
 
 VALUES: Final[dict[What, tuple[int, ...]]] = {
     What.STANDBYS: (0, 1, 2),
     What.WARMUPS: (1, 2, 4),
     What.LAG: (100, 1_000, 10_000),
 }
-"""What settings are set to."""
+"""Values of the settings that change."""
 
 
 class Change(NamedTuple):
@@ -61,14 +60,15 @@ class Change(NamedTuple):
     what: What
     process: str = ""
     value: int = 0
-    """How many members a process starts with, or what is set."""
+    """Number of members of a started process, or the new value of a setting."""
     calm: int = 0
+    """Number of ticks after the group has settled, before the next change."""
     soon: int = 0
-    """If not 0: the next one comes after so many ticks, settled or not."""
+    """If not 0, number of ticks after which the next change follows, settled or not."""
 
     def __str__(self) -> str:
         if self.what in VALUES:
-            return f"{self.what.value}: {self.value} from now on"
+            return f"{self.what.value}: {self.value}"
         members = f", {self.value} members" if self.what is What.STARTS else ""
         return self.what.value.replace("a process", self.process) + members
 
@@ -87,14 +87,14 @@ class Scenario:
     seed: int
     parts: tuple[Part, ...]
     processes: dict[str, int]
-    """Those that there are at first, with so many members each."""
+    """Number of members of each initial process."""
     restores: int
-    """How many records each copy restores in a tick."""
+    """Number of records that a copy restores in a tick."""
     writes: int
-    """How many records a task appends to its changelogs in a tick in which it is processing."""
+    """Number of records that a processing task appends to its changelog in a tick."""
     standbys: int = 0
     warmups: int = 2
-    """Kafka's default; a run without warm-ups has none, whatever changes."""
+    """Maximum number of warm-up tasks, by default Kafka's; ignored in a run without warm-ups."""
     lag: int = 10_000
     changes: tuple[Change, ...] = ()
 
@@ -104,7 +104,7 @@ class Scenario:
 
 
 PATIENCE: Final = 0.8
-"""After so many of all changes the group is left to settle."""
+"""Share of changes after which the group settles before the next one."""
 
 
 @dataclass(slots=True)
@@ -166,28 +166,28 @@ class _Draw:
         return name
 
 
-def drawn(seed: int) -> Scenario:
+def draw(seed: int) -> Scenario:
     """Return the scenario of a seed."""
     random = Random(seed)
-    draw = _Draw(random, {})
+    state = _Draw(random, {})
     for _ in range(random.randint(1, MOST_PROCESSES)):
-        draw.starts()
+        state.starts()
     parts = [_part(random, stateful=random.random() < 0.8) for _ in range(random.randint(1, MOST_PARTS))]
     if not any(part.stateful for part in parts):
         parts[0] = _part(random, stateful=True)
     scenario = Scenario(
-        seed, tuple(parts), dict(draw.up),
+        seed, tuple(parts), dict(state.up),
         restores=random.choice((5_000, 10_000, 20_000)), writes=random.choice((0, 10, 100)),
         standbys=random.choice((0, 0, 0, 1, 1, 2)), lag=random.choice(VALUES[What.LAG]),
     )  # fmt: skip
-    changes = [each for _ in range(random.randint(3, 6)) for each in draw.change()]
+    changes = [each for _ in range(random.randint(3, 6)) for each in state.change()]
     changes = [each if random.random() < PATIENCE else _hurried(random, each) for each in changes]
     return replace(scenario, changes=tuple(changes))
 
 
-def drawn_all(count: int = 100) -> list[Scenario]:
+def draw_all(count: int = 100) -> list[Scenario]:
     """Return the pinned scenarios."""
-    return [drawn(SEED + number) for number in range(count)]
+    return [draw(SEED + number) for number in range(count)]
 
 
 def _hurried(random: Random, change: Change) -> Change:

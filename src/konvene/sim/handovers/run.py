@@ -1,23 +1,21 @@
-"""One scenario of hand-overs, run on the real coordinator and counted at its members.
+"""A run of one hand-over scenario on the production coordinator, with its figures.
 
-    hand-over     a member becomes active for a task with state that it was not active for before
-    cold          its copy is then behind by more than the acceptable lag, while another living process had a
-                  copy that was not, when the target was made that gives it the task (who is processing has
-                  such a copy)
-    unavoidable   the same, but no living process had such a copy
-    idle          a task and a tick in which no living member is processing it; tasks without state count too
-    settled       all members have what they are meant to have and the coordinator knows, no warm-up is left,
-                  all tasks are processing, and no standby is behind by more than the acceptable lag
-    ticks         those at whose end it is not settled; what is calm between changes does not count
-    moving        those from a change on until active tasks stay where they are and are processing
+    hand-over     a member becomes active for a stateful task that it was not active for before
+    cold          a hand-over with more than the acceptable lag, although another live process had caught up
+                  when the target assignment of the task was computed (the active member always has)
+    unavoidable   the same, but no live process had caught up
+    idle          number of tasks that no live member is processing, summed over all ticks; with stateless ones
+    settled       all members have reconciled their target, no warm-up is left, all tasks are processing, and
+                  no standby exceeds the acceptable lag
+    ticks         number of ticks that do not end settled
+    moving        ticks from a change until active tasks stay on their members and are processing
 
-What comes before the group has settled for the first time is not counted. Whether a copy has caught up is
-seen on the disks, not asked of the coordinator. Of its targets it is noted when they were made, and what they
-must not be is held against them (`_check_target`); what members have is held against the rules in each tick
-(`check_members`).
+Counting starts when the group has settled for the first time. Lags are measured on the disks, independently
+of the coordinator. Target assignments and the tasks of members are checked against the rules of the assignor
+(`_check_target`, `check_members`).
 
-It has to settle in as many ticks as Kafka gives its own scenarios: 100, and for each task with state as many
-as it takes to restore 30,000 records, and ten.
+The group must settle within the time that Kafka's own scenarios allow: 100 ticks, and for each stateful task
+the ticks that it takes to restore 30,000 records, plus ten.
 """
 
 from __future__ import annotations
@@ -47,8 +45,8 @@ SETTINGS: Mapping[str, str] = {
     "group.streams.min.session.timeout.ms": "1000",
     "group.streams.session.timeout.ms": str(3 * TICK_MS),
 }
-"""As Kafka's but for these: who dies is missed after three ticks rather than nine, for all that a coordinator
-decides comes after that."""
+"""Kafka's defaults except for these. A dead member is removed after three ticks instead of nine, because the
+coordinator decides nothing before that."""
 
 LIMITS = {
     What.STANDBYS: "group.streams.num.standby.replicas",
@@ -67,16 +65,16 @@ class Outcome:
     idle: int = 0
     ticks: int = 0
     moving: int = 0
-    """The ticks until tasks stay with whom they are with, and are processing; copies may come after that."""
+    """Ticks until active tasks stay on their members and are processing; standbys may still move."""
     epochs: int = 0
     warmups: int = 0
-    """How often a member was given a task to warm up."""
+    """Number of assigned warm-up tasks."""
     uneven: int = 0
-    """How often there was in the end a member with two tasks more than another."""
+    """Number of scenarios that end with two members whose task counts differ by more than one."""
 
     def add(self, other: Outcome) -> None:
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        for target in fields(self):
+            setattr(self, target.name, getattr(self, target.name) + getattr(other, target.name))
 
 
 def run(
@@ -84,10 +82,10 @@ def run(
     *,
     warmups: bool = True,
     host: Callable[[Mapping[str, str]], Coordinator] = Host,
-    tell: Callable[[str], None] | None = None,
+    trace: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Run a scenario. Raises `AssertionError` if a rule is violated or it does not become stable."""
-    return Run(scenario, warmups=warmups, host=host, tell=tell).play()
+    return Run(scenario, warmups=warmups, host=host, trace=trace).play()
 
 
 class Run:
@@ -99,7 +97,7 @@ class Run:
         *,
         warmups: bool = True,
         host: Callable[[Mapping[str, str]], Coordinator] = Host,
-        tell: Callable[[str], None] | None = None,
+        trace: Callable[[str], None] | None = None,
     ) -> None:
         self.scenario, self.outcome = scenario, Outcome()
         self.limits = {
@@ -114,19 +112,19 @@ class Run:
         self.host.topics = topics_of(topics)
         self._with_warmups = warmups
         self._random = Random(scenario.seed)
-        self._tell = tell
-        self._told = False
+        self._trace = trace
+        self._tick_is_traced = False
         self._counts = False
-        self._made = FIRST_EPOCH
-        """The epoch of the last target that was seen."""
+        self._target_epoch = FIRST_EPOCH
+        """Epoch of the last observed target assignment."""
         self._moved = 0
-        """The last tick in which an active task came to somebody, or was not processing."""
+        """Last tick in which an active task changed its member or was not processing."""
         self._actives: dict[Task, str] = {}
         self._targets: dict[str, Any] = {}
         self._owners: dict[Task, str] = {}
-        self._could: dict[Task, frozenset[str]] = {}
-        """By task, who had caught up when the target was made that gives it to whom it goes."""
-        self._most = 100 + (MOST_RECORDS // scenario.restores + 10) * max(1, len(self.app.ends))
+        self._caught_up: dict[Task, frozenset[str]] = {}
+        """Processes that had caught up with a task when its current target was computed."""
+        self._max_ticks = 100 + (MOST_RECORDS // scenario.restores + 10) * max(1, len(self.app.ends))
 
     def play(self) -> Outcome:
         """Let the group become stable, apply all changes, and let it become stable again."""
@@ -134,32 +132,32 @@ class Run:
             self.app.start(name, threads)
         self.settle()
         self._counts = True
-        epoch, began = self._made, self.tick
+        epoch, began = self._target_epoch, self.tick
         for change in self.scenario.changes:
-            self._say(f"-- {change}")
-            self._happens(change)
+            self._trace_line(f"-- {change}")
+            self._apply(change)
             for _ in range(change.soon or 1):
                 self._count_tick()
             if not change.soon:
                 self.settle()
-                self._say("-- settled")
+                self._trace_line("-- settled")
                 self.outcome.moving += max(0, self._moved - began)
                 for _ in range(change.calm):
                     self._count_tick()
                 began = self.tick
         self.settle()
         self.outcome.moving += max(0, self._moved - began)
-        self.outcome.epochs = self._made - epoch
+        self.outcome.epochs = self._target_epoch - epoch
         self.outcome.uneven = int(self._is_uneven())
         return self.outcome
 
     def settle(self) -> None:
         """Run ticks until nothing is left to do."""
-        for _ in range(self._most):
+        for _ in range(self._max_ticks):
             if self.is_settled():
                 return
             self._count_tick()
-        raise AssertionError(f"seed {self.scenario.seed}: not settled after {self._most} ticks")
+        raise AssertionError(f"seed {self.scenario.seed}: not settled after {self._max_ticks} ticks")
 
     def is_settled(self) -> bool:
         group = group_of(self.host, GROUP)
@@ -187,7 +185,7 @@ class Run:
     def one_tick(self, *, lost: bool = False) -> None:
         """Work, then send a heartbeat of every member. `lost`: none reaches the coordinator."""
         self.tick += 1
-        self._told = False
+        self._tick_is_traced = False
         self.app.work()
         threads = list(self.app.threads())
         self._random.shuffle(threads)
@@ -195,10 +193,10 @@ class Run:
             self.beat(thread, lost=lost)
             self.host.advance(TICK_MS // len(threads))
         self.check_members()
-        self.see_target()
+        self.observe_target()
 
     def beat(self, thread: Thread, *, lost: bool = False) -> None:
-        """Send a heartbeat, and another one at once if the client would not wait."""
+        """Send a heartbeat, and another one at once if the client does not wait for the interval."""
         self._beat(thread, lost=lost)
         if thread.machine.state is MemberState.ACKNOWLEDGING:
             self._beat(thread)
@@ -209,28 +207,30 @@ class Run:
         had = thread.has
         request = machine.request(now_ms)
         answer = None if lost else self.host.ask(thread.name, request, 1)
-        taken = self.app.hears(thread, answer, now_ms)
-        self.see_target()
+        taken = self.app.receive(thread, answer, now_ms)
+        self.observe_target()
         for task in sorted(taken & self.app.ends.keys()):
             self._handed_over(thread, task)
-        if self._tell is not None and thread.has != had:
-            self._say(f"   {thread.name} has {thread.has}")
+        if self._trace is not None and thread.has != had:
+            self._trace_line(f"   {thread.name} has {thread.has}")
 
     def _handed_over(self, thread: Thread, task: Task) -> None:
-        lag, others = self.app.lag(thread.process, task), self._could.get(task, frozenset())
-        how = "warm"
+        lag, others = self.app.lag(thread.process, task), self._caught_up.get(task, frozenset())
+        kind = "warm"
         if lag > self.limits[What.LAG]:
             others -= {thread.process.name}
-            how = "cold" if others else "unavoidable"
-            self._say(f"   {thread.name} takes {task} {how}: {lag} behind; had: {', '.join(sorted(others))}")
+            kind = "cold" if others else "unavoidable"
+            self._trace_line(
+                f"   {thread.name} takes over {task} {kind}: lag {lag}; caught up: {' '.join(sorted(others))}"
+            )
         if self._counts:
             self.outcome.handovers += 1
-            self.outcome.cold += how == "cold"
-            self.outcome.unavoidable += how == "unavoidable"
+            self.outcome.cold += kind == "cold"
+            self.outcome.unavoidable += kind == "unavoidable"
 
     # --- changes ---
 
-    def _happens(self, change: Change) -> None:
+    def _apply(self, change: Change) -> None:
         what, name, app = change.what, change.process, self.app
         if what in (What.STARTS, What.RETURNS):
             app.start(name, change.value)
@@ -263,26 +263,26 @@ class Run:
         if thread.machine.due_ms is not None:
             self.host.ask(thread.name, thread.machine.request(self.host.now_ms), 1)
 
-    # --- what is seen of it ---
+    # --- checks ---
 
-    def see_target(self) -> None:
-        """Note which members could take over, if there is a new target."""
+    def observe_target(self) -> None:
+        """Record which processes have caught up, if there is a new target assignment."""
         group = group_of(self.host, GROUP)
-        if group is None or group.assignment_epoch == self._made:
+        if group is None or group.assignment_epoch == self._target_epoch:
             return
-        self._made = group.assignment_epoch
+        self._target_epoch = group.assignment_epoch
         owners: dict[Task, str] = {}
         for member_id, target in group.targets.items():
             for name, partitions in target.active.items():
-                owners |= dict.fromkeys((Task(name, each) for each in partitions), member_id)
+                owners |= dict.fromkeys((Task(name, target) for target in partitions), member_id)
         for task, owner in owners.items():
             if task in self.app.ends and self._owners.get(task) != owner:
-                self._could[task] = self.app.caught_up(task, self.limits[What.LAG])
+                self._caught_up[task] = self.app.caught_up(task, self.limits[What.LAG])
         self._owners = owners
         self._check_target(group)
-        self._tell_target(group)
+        self._record_target(group)
 
-    def _tell_target(self, group: StreamsGroup) -> None:
+    def _record_target(self, group: StreamsGroup) -> None:
         before, self._targets = self._targets, dict(group.targets)
         for member_id, target in sorted(group.targets.items()):
             old = before.get(member_id)
@@ -291,43 +291,43 @@ class Run:
             if self._counts:
                 new = _tasks_of(target.warmup) - (_tasks_of(old.warmup) if old is not None else set())
                 self.outcome.warmups += len(new)
-            if self._tell is not None and target != old:
+            if self._trace is not None and target != old:
                 roles = (_tasks_of(role) for role in (target.active, target.standby, target.warmup))
-                told = Assignment(*map(frozenset, roles))
-                self._say(f"   epoch {self._made}: {member_id} is to have {told}")
+                assignment = Assignment(*map(frozenset, roles))
+                self._trace_line(f"   epoch {self._target_epoch}: target of {member_id}: {assignment}")
 
     def _check_target(self, group: StreamsGroup) -> None:
-        """Check what no target may contain."""
-        warming = [t for each in group.targets.values() for t in _tasks_of(each.warmup)]
-        standing = [t for each in group.targets.values() for t in _tasks_of(each.standby)]
+        """Check the rules of target assignments."""
+        warmups = [t for target in group.targets.values() for t in _tasks_of(target.warmup)]
+        standbys = [t for target in group.targets.values() for t in _tasks_of(target.standby)]
         most = self.limits[What.WARMUPS]
-        self._must(len(warming) <= most, f"{len(warming)} warm-ups, and {most} may be")
-        self._must(len(set(warming)) == len(warming), "a task warms up twice")
-        self._must(set(warming) | set(standing) <= self.app.ends.keys(), "a copy of a task without state")
-        for task in set(standing):
-            few = standing.count(task) <= self.limits[What.STANDBYS]
-            self._must(few, f"{task} has {standing.count(task)} standbys")
-        self._must(self._owners.keys() == set(self.app.tasks), "a task is given to nobody")
+        self._check(len(warmups) <= most, f"{len(warmups)} warm-ups, the limit is {most}")
+        self._check(len(set(warmups)) == len(warmups), "a task warms up twice")
+        self._check(set(warmups) | set(standbys) <= self.app.ends.keys(), "a copy of a task without state")
+        for task in set(standbys):
+            few = standbys.count(task) <= self.limits[What.STANDBYS]
+            self._check(few, f"{task} has {standbys.count(task)} standbys")
+        self._check(self._owners.keys() == set(self.app.tasks), "a task is assigned to no member")
 
     def check_members(self) -> None:
-        """Check what no members may own."""
+        """Check that no task is active twice, or open twice in a process."""
         active: dict[Task, str] = {}
         for process in self.app.processes.values():
             opened: dict[Task, str] = {}
             for thread in process.threads:
                 for task in thread.has.active:
                     other = active.setdefault(task, thread.name)
-                    self._must(other == thread.name, f"{task} is active on {other} and {thread.name}")
+                    self._check(other == thread.name, f"{task} is active on {other} and {thread.name}")
                 for role in thread.has:
                     for task in role:
                         other = opened.setdefault(task, thread.name)
-                        self._must(other == thread.name, f"{other} and {thread.name} have {task}")
-                self._must(
+                        self._check(other == thread.name, f"{other} and {thread.name} have {task}")
+                self._check(
                     sum(map(len, thread.has)) == len(set().union(*thread.has)),
                     f"{thread.name} has a task in two roles",
                 )
 
-    def _must(self, holds: bool, why: str) -> None:
+    def _check(self, holds: bool, why: str) -> None:
         if not holds:
             raise AssertionError(f"seed {self.scenario.seed}, tick {self.tick}: {why}")
 
@@ -335,13 +335,13 @@ class Run:
         counts = [len(thread.has.active) for thread in self.app.threads()]
         return max(counts) - min(counts) > 1
 
-    def _say(self, line: str) -> None:
-        if self._tell is not None:
-            if not self._told and not line.startswith("--"):
-                self._told = True
+    def _trace_line(self, line: str) -> None:
+        if self._trace is not None:
+            if not self._tick_is_traced and not line.startswith("--"):
+                self._tick_is_traced = True
                 idle = " ".join(map(str, self.app.not_processing()))
-                self._tell(f"tick {self.tick}" + (f", not processing: {idle}" if idle else ""))
-            self._tell(line)
+                self._trace(f"tick {self.tick}" + (f", not processing: {idle}" if idle else ""))
+            self._trace(line)
 
 
 def _tasks_of(tasks: Any) -> set[Task]:

@@ -1,8 +1,10 @@
-"""Transactions in a simulated world: a coordinator, the logs of an output topic, and what comes of it all.
+"""Transactions in the simulated world: the transaction coordinator, the logs of an output topic, and a
+ledger.
 
-shell       the broker's coordinator on the transactions' core, watched
-logs        partitions of the output topic, with the log layer's own memory of producers
-node        what stands between clients, coordinators and logs: it enlists, verifies and carries markers
-ledger      who wrote what in which transaction, what was decided, and what came of it
-invariants    what holds after every event of the transaction coordinator
+runtime     the broker's coordinator on the shard of transactions, observed
+logs        partitions of the output topic, with the producer state of the log layer
+node        partition verification, appends, and the delivery of transaction markers
+producer    a transactional producer of a simulated client
+ledger      records and result of each transaction, recorded independently of the coordinator
+invariants  invariants after every event of the transaction coordinator
 """

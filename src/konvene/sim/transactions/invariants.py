@@ -48,7 +48,7 @@ class TransactionInvariant:
         raise NotImplementedError
 
 
-class TransactionsAreTheirLog(TransactionInvariant):
+class TransactionsAreStored(TransactionInvariant):
     """TX7, G1, G3: the state of each transactional id is what the log holds, and a restart loads the same
     state."""
 
@@ -76,7 +76,7 @@ class TransactionsChangeByRecords(TransactionInvariant):
             assert event.before == event.after, f"{event.api or event.request}: changed without a record"
 
 
-class TransactionsMoveAsTheyMay(TransactionInvariant):
+class TransactionStatesAreValid(TransactionInvariant):
     """TX3: a transaction changes its state only as Kafka's may, and completes only after its markers are
     written; it ends with the partitions that it had."""
 
@@ -119,18 +119,18 @@ class EpochsRise(TransactionInvariant):
             if was is None or was.producer_id != now.producer_id:
                 known = self.ids.setdefault(now.producer_id, name)
                 assert was is None or now.producer_epoch == 0, f"{now!r} does not begin at 0, behind {was!r}"
-                assert known == name, f"producer {now.producer_id} of {name} is {known}'s"
+                assert known == name, f"producer {now.producer_id} of {name} belongs to {known}"
             else:
                 assert now.producer_epoch >= was.producer_epoch, f"{was!r} became {now!r}"
         if event.kind != "request" or event.error:
             return
         epoch = getattr(event.answer, "producer_epoch", -1)
-        assert epoch <= LAST_GIVEN, f"{event.client_id} is given epoch {epoch}"
+        assert epoch <= LAST_GIVEN, f"{event.client_id} gets epoch {epoch}"
         if event.api == "InitProducerId" and event.request.producer_id < 0:
             was = event.before.get(event.request.transactional_id)
             before = (-1, -1) if was is None else (was.producer_id, was.producer_epoch)
             after = event.answer.producer_id, epoch
-            assert after != before, f"{event.client_id} is given {after}, which is in use"
+            assert after != before, f"{event.client_id} gets {after}, which is in use"
 
 
 class OwnersDecide(TransactionInvariant):
@@ -194,7 +194,7 @@ def _expected(was: Transaction | None, request: Any, version: int) -> Errors:
     return Errors.NONE if not newer and was.state.name == same else Errors.INVALID_TXN_STATE
 
 
-class TheFencedStayFenced(TransactionInvariant):
+class FencedProducersStayFenced(TransactionInvariant):
     """TX5: a producer that was fenced, by a new one of its transactional id or because its transaction timed
     out, gets no epoch any more."""
 
@@ -215,14 +215,14 @@ class TheFencedStayFenced(TransactionInvariant):
             name, request = event.request.transactional_id, event.request
             floor = self.floors.get(name, (-1, -1))
             fenced = request.producer_id == floor[0] and request.producer_epoch < floor[1]
-            assert not fenced, f"{request} is given an epoch, but {floor} fenced it"
+            assert not fenced, f"{request} gets an epoch, but {floor} fenced it"
         if begins or late:
             for name, now in event.after.items():
                 if now is not event.before.get(name):
                     self.floors[name] = (now.producer_id, now.producer_epoch)
 
 
-class PreparedAreCarried(TransactionInvariant):
+class DecisionsWriteMarkers(TransactionInvariant):
     """TX3: deciding the end of a transaction starts the writing of its markers, with the decision; a restart
     starts all pending ones again."""
 
@@ -247,7 +247,7 @@ class PreparedAreCarried(TransactionInvariant):
                 assert found == expected, f"{now!r}: markers {found}, not {expected}"
 
 
-class TimeEndsTransactions(TransactionInvariant):
+class TransactionsTimeOut(TransactionInvariant):
     """TX6: a transaction that exceeds its timeout is aborted by the next check, and its producer fenced,
     never earlier. A transactional id expires after its retention time without use."""
 
@@ -267,8 +267,8 @@ class TimeEndsTransactions(TransactionInvariant):
             )  # fmt: skip
             exhausted = was.is_exhausted and event.runtime.features["transaction.version"] >= 2
             if event.outcome is not None and late and exhausted:
-                wanted = [e.subject for e in event.outcome.effects if e.verb == FETCH_PRODUCER_ID]
-                assert name in wanted, f"{was!r} exceeds its timeout, and no producer id is fetched"
+                requested = [e.subject for e in event.outcome.effects if e.verb == FETCH_PRODUCER_ID]
+                assert name in requested, f"{was!r} exceeds its timeout, and no producer id is fetched"
             elif event.outcome is not None and late:
                 assert now is not was, f"{was!r} is open since {was.start_ms}, now it is {now_ms}"
             if now is was:
@@ -299,6 +299,6 @@ def transaction_invariants() -> list[TransactionInvariant]:
 
 
 INVARIANTS: tuple[type[TransactionInvariant], ...] = (
-    TransactionsAreTheirLog, TransactionsChangeByRecords, TransactionsMoveAsTheyMay, EpochsRise, OwnersDecide,
-    TheFencedStayFenced, PreparedAreCarried, TimeEndsTransactions,
+    TransactionsAreStored, TransactionsChangeByRecords, TransactionStatesAreValid, EpochsRise, OwnersDecide,
+    FencedProducersStayFenced, DecisionsWriteMarkers, TransactionsTimeOut,
 )  # fmt: skip

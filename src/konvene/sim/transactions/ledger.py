@@ -1,15 +1,15 @@
-"""The books of transactions: who wrote what, what was decided, and what came of it.
+"""Ledger of transactions: writer, records, decision and result of each transaction.
 
-A client gives each of its transactions a label, which stands in every record that it writes and beside every
-offset that it commits. What is read is known by its group, partition and offset, so of each record there is
-to be one in the output, among those that were committed; and the offsets of a group tell how far it has come.
+A client gives each transaction a label, which is in every record that it writes and in the metadata of every
+offset that it commits. An output record names the range of input records that it was made of, so the ledger
+can check that every input record has exactly one committed output record. It checks:
 
-    together    all that has a label counts, or nothing of it, whichever log it is in
-    decided     a marker says what the coordinator decided
-    open        what is written stands in a transaction that is open, and none stays open behind its end
-    fenced      who was followed by another one of the same transactional id writes nothing; what comes late
-                for a transaction whose markers are on their way is a part of it yet
-    once        a transaction that counts goes on where the last one of these records that counted ended
+    atomic      all records and offsets with a label are committed, or none, over all logs
+    decided     a marker has the result that the coordinator decided
+    open        records are written in an open transaction only, and a completed one is open nowhere
+    fenced      a producer that was replaced by another one of its transactional id writes nothing; late
+                records of a transaction whose markers are under way still belong to it
+    once        a committed transaction continues where the last committed one of the same partition ended
 """
 
 from __future__ import annotations
@@ -39,15 +39,14 @@ if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
 
-Place = tuple[str, int]
-"""Topic and partition."""
+TopicPartition = tuple[str, int]
 
 Writer = tuple[str, int, int]
 """Transactional id, producer id, epoch."""
 
 
 class Output(NamedTuple):
-    """What a record of the output says: which records it was made of, and in which transaction."""
+    """An output record: its transaction, and the range of input records that it was made of."""
 
     label: str
     key: OffsetKey
@@ -65,119 +64,130 @@ class Output(NamedTuple):
 
 
 class Ledger:
-    """See the top of this file."""
+    """The ledger of all transactions of a world. Its methods raise `InvariantViolation`."""
 
     def __init__(self, world: World, node: Transactions) -> None:
         self._world = world
         self._node = node
         self.outputs: dict[str, dict[OffsetKey, tuple[int, int]]] = {}
-        """By label: of which partitions which records were read."""
-        self.fates: dict[str, tuple[bool, Place]] = {}
-        """By label: whether it counts, and where that was seen first."""
-        self._upto: dict[OffsetKey, int] = {}
+        """Ranges of input records of each transaction, by label and partition."""
+        self.results: dict[str, tuple[bool, TopicPartition]] = {}
+        """By label: whether the transaction is committed, and the partition of its first marker."""
+        self._next_offsets: dict[OffsetKey, int] = {}
+        """Next input offset that a committed transaction has to begin with."""
         self._undo: list[tuple[int, OffsetKey, int | None]] = []
+        """Previous next offsets, with the length of the log before the change."""
         self._owners: dict[str, tuple[int, int]] = {}
+        """Current producer id and epoch of each transactional id."""
         self._retired: dict[str, set[int]] = {}
+        """Earlier producer ids of each transactional id."""
         self.committed = self.aborted = 0
 
     def __repr__(self) -> str:
         return f"<ledger: {self.committed} transactions committed, {self.aborted} aborted>"
 
-    # --- who may write ---
+    # --- fencing ---
 
-    def answered(self, request: Any, answer: Any) -> None:
-        """An answer of the coordinator leaves: who has the id from here on."""
-        if getattr(answer, "error_code", 1) or not isinstance(request, InitProducerIdRequest | EndTxnRequest):
+    def response_sent(self, request: Any, response: Any) -> None:
+        """Record the owner of a transactional id from a response of the coordinator."""
+        if getattr(response, "error_code", 1) or not isinstance(
+            request, InitProducerIdRequest | EndTxnRequest
+        ):
             return
-        if answer.producer_id < 0 or not request.transactional_id:
+        if response.producer_id < 0 or not request.transactional_id:
             return
-        name, now = request.transactional_id, (answer.producer_id, answer.producer_epoch)
+        name, owner = request.transactional_id, (response.producer_id, response.producer_epoch)
         before = self._owners.get(name, (-1, -1))
         retired = self._retired.setdefault(name, set())
-        if now[0] in retired:
+        if owner[0] in retired:
             raise InvariantViolation(
-                "EpochsRise", f"{name} is given producer {now[0]}, which it had once: {answer}"
+                "EpochsRise", f"{name} gets producer id {owner[0]}, which it had before: {response}"
             )
-        if now[0] == before[0] and now[1] < before[1]:
-            return  # A retry, whose answer is late.
-        if now[0] != before[0] and before[0] >= 0:
+        if owner[0] == before[0] and owner[1] < before[1]:
+            return  # The late response to a retry.
+        if owner[0] != before[0] and before[0] >= 0:
             retired.add(before[0])
-        self._owners[name] = now
+        self._owners[name] = owner
 
-    def _may_write(self, writer: Writer, place: Place, *, was_open: bool) -> None:
+    def _check_writer(self, writer: Writer, partition: TopicPartition, *, was_open: bool) -> None:
         name, producer_id, epoch = writer
         owner = self._owners.get(name, (-1, -1))
         fenced = producer_id in self._retired.get(name, ()) or (producer_id == owner[0] and epoch < owner[1])
         if fenced and not was_open:
-            why = f"{name}, producer {producer_id} at epoch {epoch}, wrote to {place}; it is {owner} now"
+            why = f"{name}: producer {producer_id}, epoch {epoch} wrote to {partition}, the owner is {owner}"
             raise InvariantViolation("ZombiesWriteNothing", why)
         known = self._node.runtime.shadow.transactions.get(name)
-        stands = (
+        is_ongoing = (
             known is not None
             and known.state is ONGOING
             and (known.producer_id, known.producer_epoch) == (producer_id, epoch)
-            and place in known.partitions
+            and partition in known.partitions
         )
-        if not (stands or was_open):
+        if not (is_ongoing or was_open):
             raise InvariantViolation(
-                "NothingIsWrittenOutside", f"{writer} wrote to {place}, and there is {known!r}"
+                "NothingIsWrittenOutside", f"{writer} wrote to {partition}, the transaction is {known!r}"
             )
 
-    # --- what is written ---
+    # --- records and markers ---
 
-    def wrote(self, writer: Writer, place: Place, values: tuple[bytes, ...], *, was_open: bool) -> None:
-        """A batch stands in a partition of the output."""
-        self._may_write(writer, place, was_open=was_open)
+    def record_batch(
+        self, writer: Writer, partition: TopicPartition, values: tuple[bytes, ...], *, was_open: bool
+    ) -> None:
+        """Record a batch that was appended to a partition of the output."""
+        self._check_writer(writer, partition, was_open=was_open)
         for value in values:
-            told = Output.read(value)
-            self._is_not_over(told.label, place, was_open=was_open)
-            self.outputs.setdefault(told.label, {})[told.key] = (told.begin, told.end)
+            output = Output.read(value)
+            self._check_not_ended(output.label, partition, was_open=was_open)
+            self.outputs.setdefault(output.label, {})[output.key] = (output.begin, output.end)
 
-    def _is_not_over(self, label: str, place: Place, *, was_open: bool) -> None:
-        """What comes late where the marker is on its way is ended by it."""
-        if label in self.fates and not was_open:
-            why = f"{label} writes to {place} and is over: {self._fate(label)}"
+    def _check_not_ended(self, label: str, partition: TopicPartition, *, was_open: bool) -> None:
+        """Check that a transaction has no result yet. Late records are ended by a marker under way."""
+        if label in self.results and not was_open:
+            why = f"{label} wrote to {partition} after its end: {self._result(label)}"
             raise InvariantViolation("TransactionsAreWhole", why)
 
-    def _fate(self, label: str) -> str:
-        committed, place = self.fates[label]
-        return f"{'committed' if committed else 'aborted'} in {place[0]}-{place[1]}"
+    def _result(self, label: str) -> str:
+        committed, partition = self.results[label]
+        return f"{'committed' if committed else 'aborted'} in {partition[0]}-{partition[1]}"
 
-    def _came_of(self, label: str, committed: bool, place: Place) -> None:
-        if label not in self.fates:
-            self.fates[label] = (committed, place)
+    def _record_result(self, label: str, committed: bool, partition: TopicPartition) -> None:
+        if label not in self.results:
+            self.results[label] = (committed, partition)
             self.committed += committed
             self.aborted += not committed
-        elif self.fates[label][0] != committed:
-            now = "committed" if committed else "aborted"
-            raise InvariantViolation(
-                "TransactionsAreWhole", f"{label} is {now} in {place}; it is {self._fate(label)}"
-            )
+        elif self.results[label][0] != committed:
+            result = "committed" if committed else "aborted"
+            why = f"{label} is {result} in {partition}, but {self._result(label)}"
+            raise InvariantViolation("TransactionsAreWhole", why)
 
-    def marked(self, markers: MarkersToWrite, place: Place, opened: tuple[bytes, ...]) -> None:
-        """A marker stands in a partition of the output, where these records were open."""
-        if opened:
-            self._is_decided(markers.producer_id, markers.committed, place)
-        for value in opened:
-            self._came_of(Output.read(value).label, markers.committed, place)
+    def record_marker(
+        self, markers: MarkersToWrite, partition: TopicPartition, open_values: tuple[bytes, ...]
+    ) -> None:
+        """Record a marker that was appended to a partition of the output, and the records that it ends."""
+        if open_values:
+            self._check_decision(markers.producer_id, markers.committed, partition)
+        for value in open_values:
+            self._record_result(Output.read(value).label, markers.committed, partition)
 
-    def _is_decided(self, producer_id: int, committed: bool, place: Place) -> None:
+    def _check_decision(self, producer_id: int, committed: bool, partition: TopicPartition) -> None:
         state = PREPARE_COMMIT if committed else PREPARE_ABORT
         for known in self._node.runtime.shadow.transactions.values():
             if known.producer_id == producer_id:
                 if known.state is not state:
                     raise InvariantViolation(
-                        "MarkersSayWhatWasDecided", f"{place} is told {committed}, there is {known!r}"
+                        "MarkersSayWhatWasDecided",
+                        f"{partition} has a marker with committed={committed}, the transaction is {known!r}",
                     )
                 return
         raise InvariantViolation(
-            "MarkersSayWhatWasDecided", f"{place} has a marker of {producer_id}, whom nobody knows"
+            "MarkersSayWhatWasDecided", f"{partition} has a marker of the unknown producer {producer_id}"
         )
 
-    # --- what the coordinators do ---
+    # --- events of coordinators ---
 
-    def log_event(self, event: Event) -> None:
-        """Something happened to the coordinator of transactions: what is complete is open nowhere."""
+    def transaction_event(self, event: Event) -> None:
+        """Check after an event of the transaction coordinator that completed transactions are open
+        nowhere."""
         for name, now in event.after.items():
             if now is event.before.get(name) or now.state not in (COMPLETE_COMMIT, COMPLETE_ABORT):
                 continue
@@ -185,25 +195,25 @@ class Ledger:
             if before is None or event.kind == "loaded":
                 continue
             for topic, index in sorted(before.partitions):
-                self._is_over(before.producer_id, before.state, (topic, index))
+                self._check_closed(before.producer_id, before.state, (topic, index))
 
-    def _is_over(self, producer_id: int, state: TransactionState, place: Place) -> None:
-        if place[0] == OFFSETS_TOPIC:
+    def _check_closed(self, producer_id: int, state: TransactionState, partition: TopicPartition) -> None:
+        if partition[0] == OFFSETS_TOPIC:
             known = self._world.log.producers.by_id.get(producer_id)
-            left = known is not None and known.transaction_start is not None
+            is_open = known is not None and known.transaction_start is not None
             runtime = self._world.runtime
             if runtime.coordinator.state == "active":
-                left = left or producer_id in runtime.core.pending.by_producer
+                is_open = is_open or producer_id in runtime.core.pending.by_producer
         else:
-            left = bool(self._node.logs[place[1]].open_of(producer_id))
-        if left:
-            why = f"the transaction of {producer_id} is complete after {state.name}, and open in {place}"
+            is_open = bool(self._node.logs[partition[1]].open_of(producer_id))
+        if is_open:
+            why = f"the transaction of {producer_id} is complete after {state.name}, but open in {partition}"
             raise InvariantViolation("NothingStaysOpen", why)
 
     def group_event(self, event: GroupEvent) -> None:
-        """Something happened to the coordinator of groups."""
+        """Record an event of the group coordinator: offsets committed in transactions, and their markers."""
         if event.kind == "loaded":
-            self._lose(len(event.runtime.log.batches))
+            self._truncate(len(event.runtime.log.batches))
         batch = event.batch
         if batch is None:
             return
@@ -211,15 +221,15 @@ class Ledger:
             request = event.request
             writer = request.transactional_id, batch.producer.producer_id, batch.producer.epoch
             was_open = _was_open(event)
-            self._may_write(writer, (OFFSETS_TOPIC, 0), was_open=was_open)
+            self._check_writer(writer, (OFFSETS_TOPIC, 0), was_open=was_open)
             for record in batch.records:
-                self._is_not_over(record.record.committed.metadata, (OFFSETS_TOPIC, 0), was_open=was_open)
+                self._check_not_ended(record.record.committed.metadata, (OFFSETS_TOPIC, 0), was_open=was_open)
         elif batch.ending is not None:
-            self._ended(event, batch.ending)
+            self._record_offsets_marker(event, batch.ending)
 
-    def _ended(self, event: GroupEvent, ending: Ending) -> None:
+    def _record_offsets_marker(self, event: GroupEvent, ending: Ending) -> None:
         batches = event.runtime.log.batches[:-1]
-        found: dict[OffsetKey, Any] = {}
+        pending: dict[OffsetKey, Any] = {}
         for batch in reversed(batches):
             if batch.ending is not None and batch.ending.producer_id == ending.producer_id:
                 break
@@ -228,63 +238,66 @@ class Ledger:
             for record in batch.records:
                 if isinstance(record, InTransaction):
                     commit = record.record
-                    found.setdefault((commit.group, commit.topic, commit.partition), commit.committed)
-        if found:
-            self._is_decided(ending.producer_id, ending.committed, (OFFSETS_TOPIC, 0))
-        for key, committed in found.items():
-            self._came_of(committed.metadata, ending.committed, (OFFSETS_TOPIC, 0))
+                    pending.setdefault((commit.group, commit.topic, commit.partition), commit.committed)
+        if pending:
+            self._check_decision(ending.producer_id, ending.committed, (OFFSETS_TOPIC, 0))
+        for key, committed in pending.items():
+            self._record_result(committed.metadata, ending.committed, (OFFSETS_TOPIC, 0))
             if ending.committed:
-                self._counts(event, key, committed.metadata, committed.offset)
+                self._check_exactly_once(event, key, committed.metadata, committed.offset)
 
-    def _counts(self, event: GroupEvent, key: OffsetKey, label: str, offset: int) -> None:
-        """Records were made of others, and count: they were not made before, and none is left out."""
-        made = self.outputs.get(label, {}).get(key)
-        if made is None:
+    def _check_exactly_once(self, event: GroupEvent, key: OffsetKey, label: str, offset: int) -> None:
+        """Check that the output of a committed transaction continues the one before without gap or
+        overlap."""
+        read = self.outputs.get(label, {}).get(key)
+        if read is None:
             if label.startswith("plain"):
                 return
             raise InvariantViolation(
-                "ExactlyOnce", f"{label} commits {offset} of {key} and wrote nothing of it"
+                "ExactlyOnce", f"{label} commits {offset} of {key} without output records"
             )
-        begin, end = made
+        begin, end = read
         if end != offset:
             raise InvariantViolation(
-                "ExactlyOnce", f"{label} commits {offset} of {key} and wrote {begin} to {end}"
+                "ExactlyOnce", f"{label} commits {offset} of {key}, its output is of {begin} to {end}"
             )
-        upto = self._upto.get(key, 0)
-        if not self._world.oracle.is_uncertain(key) and begin != upto:
-            what = "again" if begin < upto else "behind a gap"
+        expected = self._next_offsets.get(key, 0)
+        if not self._world.oracle.is_uncertain(key) and begin != expected:
+            problem = "duplicates" if begin < expected else "gap"
             raise InvariantViolation(
-                "ExactlyOnce", f"{label} has {begin} to {end} of {key}, {upto} is next: {what}"
+                "ExactlyOnce", f"{label} has {begin} to {end} of {key}, expected {expected}: {problem}"
             )
-        self._undo.append((len(event.runtime.log.batches), key, self._upto.get(key)))
-        self._upto[key] = end
+        self._undo.append((len(event.runtime.log.batches), key, self._next_offsets.get(key)))
+        self._next_offsets[key] = end
 
-    def _lose(self, end: int) -> None:
-        """The log of the groups ends here: the books say what they said then."""
+    def _truncate(self, end: int) -> None:
+        """Undo the offsets of batches that the log of the group coordinator lost."""
         while self._undo and self._undo[-1][0] > end:
             _, key, before = self._undo.pop()
             if before is None:
-                self._upto.pop(key, None)
+                self._next_offsets.pop(key, None)
             else:
-                self._upto[key] = before
+                self._next_offsets[key] = before
 
-    # --- in the end ---
+    # --- liveness ---
 
     def left_open(self) -> list[str]:
-        """Transactions that are open in a log, or not complete."""
-        left = [
+        """Return the transactions that are open in a log or not complete, as text."""
+        unfinished = [
             f"{t!r}"
             for t in self._node.runtime.core.transactions.values()
             if t.state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)
         ]
         for index, log in self._node.logs.items():
-            left += [f"{p} in output-{index}" for p in sorted(log.producers.by_id) if log.open_of(p)]
-        left += [f"{p} in {OFFSETS_TOPIC}" for p in sorted(self._world.runtime.core.pending.by_producer)]
-        return left
+            unfinished += [f"{p} in output-{index}" for p in sorted(log.producers.by_id) if log.open_of(p)]
+        unfinished += [
+            f"{p} in {OFFSETS_TOPIC}" for p in sorted(self._world.runtime.core.pending.by_producer)
+        ]
+        return unfinished
 
 
 def _was_open(event: GroupEvent) -> bool:
-    """Whether the producer had a transaction open in the log before this batch."""
+    """Return True if the producer had an open transaction in the log before the batch of the event."""
     assert event.batch is not None
     assert event.batch.producer is not None
     known = event.runtime.log.producers.by_id.get(event.batch.producer.producer_id)

@@ -1,7 +1,7 @@
-"""A partition of the output topic: what producers wrote, and the markers between.
+"""A partition of the output topic: batches of producers, and transaction markers.
 
-The rules are the log layer's (`log.producers`): sequences, epochs, open transactions. What stands here stays;
-that a tail may be lost is for the logs of coordinators, and for the second level.
+The log layer (`log.producers`) checks sequences, epochs and open transactions. This log never loses its tail;
+the logs of coordinators do, and so do all logs of end-to-end runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Written(NamedTuple):
 
 
 class OutputLog:
-    """See the top of this file."""
+    """The log of a partition of the output topic."""
 
     def __init__(self) -> None:
         self.batches: list[Written] = []
@@ -33,12 +33,12 @@ class OutputLog:
         return f"<output log: {len(self.batches)} batches, {self.producers!r}>"
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
-        """Whether a transaction of this producer has records here and no end."""
+        """Return True if the producer has an open transaction with this epoch."""
         known = self.producers.by_id.get(producer_id)
         return known is not None and known.transaction_start is not None and known.epoch == epoch
 
     def open_of(self, producer_id: int) -> tuple[bytes, ...]:
-        """What stands here of the producer's transaction that is open."""
+        """Return the values of the open transaction of a producer."""
         known = self.producers.by_id.get(producer_id)
         if known is None or known.transaction_start is None:
             return ()
@@ -50,7 +50,8 @@ class OutputLog:
         )
 
     def append(self, data: bytes, *, sequence_zero: bool) -> tuple[int, bool]:
-        """A producer's batch: its offset, and whether it is new. Raises `Refused`."""
+        """Append a batch of a producer; return its offset, and False if it is a duplicate. Raises
+        `Refused`."""
         header = read_header(data)._replace(base_offset=self.end_offset)
         known = self.producers.check(header, origin=Origin.CLIENT, sequence_zero=sequence_zero)
         if known is not None:
@@ -61,7 +62,7 @@ class OutputLog:
         return header.base_offset, True
 
     def mark(self, ending: Ending, now_ms: int) -> None:
-        """The end of a transaction. Raises `Refused`."""
+        """Append the marker that ends a transaction. Raises `Refused`."""
         self.producers.check_marker(
             ending.producer_id, ending.producer_epoch, ending.coordinator_epoch, ending.transaction_version
         )

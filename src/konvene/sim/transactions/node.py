@@ -1,11 +1,11 @@
-"""What stands between clients, coordinators and logs where there are transactions.
+"""The simulated broker's part in transactions: partition verification, appends and transaction markers.
 
-A request about transactions goes to their coordinator. A write, to the output topic or of a group's offsets,
-is let in where its transaction is open already; else the coordinator is asked first, which verifies that the
-partition was added, or adds it, and in the moment of the append it is looked at once more (KIP-890). When the
-coordinator has decided an end, markers travel to every log of it, one by one, and the last one that is
-durable is told to the coordinator. All of it takes its time; each step may be the last one before somebody
-dies, and what was under way for a coordinator that is no more is forgotten.
+Requests about transactions go to the transaction coordinator. A write to the output topic or of a group's
+offsets is appended at once if its transaction is open in the log. Otherwise the coordinator first verifies
+that the partition was added, or adds it, and this is checked again at the time of the append (KIP-890). When
+the coordinator has decided the end of a transaction, a marker is sent to each of its partitions; when all are
+durable the coordinator is notified. Every step takes time, and a failover may occur between any two of them.
+Work for a coordinator that failed over is dropped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from konvene.shard.image import Topic, Topics
 from konvene.sim.journal import Log, batch_of
 from konvene.sim.members.committer import Committer
 from konvene.sim.transactions.invariants import TransactionInvariant, transaction_invariants
-from konvene.sim.transactions.ledger import Ledger, Place
+from konvene.sim.transactions.ledger import Ledger, TopicPartition
 from konvene.sim.transactions.logs import OutputLog
 from konvene.sim.transactions.runtime import Event, TransactionRuntime
 from konvene.sim.world import fault_actions
@@ -60,14 +60,14 @@ if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
 OUTPUT = "output"
-OF_BROKERS = 5
-"""The version of AddPartitionsToTxn in which a broker asks."""
+BROKER_VERSION = 5
+"""Version of AddPartitionsToTxn that brokers send."""
 FIRST_THAT_ADDS = {ProduceRequest: 12, TxnOffsetCommitRequest: 5}
-"""From which version on a write adds its partition by itself."""
+"""First version in which a write adds its partition implicitly."""
 NOT_READY_MS = 50
-"""When one is sent again that came to somebody who was not ready."""
-SENT_AGAIN_MS = 2_000
-"""When a marker is sent again of which nothing was heard."""
+"""Backoff of a marker after a retriable error."""
+RETRY_MS = 2_000
+"""Time after which a marker without a response is sent again."""
 
 FOR_THE_COORDINATOR = (
     InitProducerIdRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, EndTxnRequest,
@@ -80,11 +80,12 @@ NOT_READY = (
     Errors.UNKNOWN_SERVER_ERROR,
 )  # fmt: skip
 
-Answered = Callable[[Struct | Errors], None]
+Respond = Callable[[Struct | Errors], None]
+"""Receives the response."""
 
 
 class Transactions:
-    """See the top of this file."""
+    """Transaction coordinator and output topic of the simulated broker, with a ledger."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -104,10 +105,11 @@ class Transactions:
     def __repr__(self) -> str:
         return f"<{self.runtime!r}, {self.ledger!r}>"
 
-    def begin(self) -> list[Process]:
-        """Let the coordinator load; the clients that there are beside the members."""
+    def start(self) -> list[Process]:
+        """Load the coordinator; return the clients that are no members."""
         world = self.world
         if world.options["worn"]:
+            # Producers whose epochs are almost exhausted.
             names = [f"x-c{number + 1}" for number in range(world.options["members"])]
             worn = [
                 Transaction(name, self._fresh_id(), producer_epoch=LAST_EPOCH - world.random.randint(1, 8),
@@ -117,11 +119,11 @@ class Transactions:
             records = [to_record(each, self.features["transaction.version"]) for each in worn]
             pairs = [encode_transaction_record(record) for record in records]
             self.log.batches.append(batch_of(pairs, 0, decode_transaction_record))
-            self.log.durable = self.runtime.lost = 1  # It is not what the shell before had.
+            self.log.durable = self.runtime.lost = 1  # The previous process did not have it.
         self.runtime.load()
         return [Committer(world, f"t{number + 1}") for number in range(world.options["committers"])]
 
-    # --- its coordinator ---
+    # --- coordinator ---
 
     def _new_runtime(self) -> TransactionRuntime:
         world = self.world
@@ -146,10 +148,10 @@ class Transactions:
             world.counts[f"{event.api} {event.error.name}"] += 1
         for invariant in self.invariants:
             invariant.check(event)
-        self.ledger.log_event(event)
+        self.ledger.transaction_event(event)
 
     def step(self) -> None:
-        """After a step of the world: what waits for the disk gets there in a while."""
+        """Schedule the disk after a step of the world. Raises the first failure."""
         runtime = self.runtime
         runtime.finish()
         if runtime.sync_pending and not runtime.disk_busy:
@@ -168,180 +170,186 @@ class Transactions:
             runtime.complete_sync()
 
     def fail_over(self) -> None:
-        """The coordinator dies; what was not durable is lost, in part or as a whole; another one reads."""
+        """Fail over the coordinator; the log loses a part of its tail that is not durable."""
         random, old = self.world.random, self.runtime
         old.die()
-        left, least = len(self.log.batches) - self.log.durable, 0
-        if not self.world.config["konvene.log.fsync.topics"]:  # What was written was told, and is kept.
+        pending, least = len(self.log.batches) - self.log.durable, 0
+        if not self.world.config["konvene.log.fsync.topics"]:  # Written batches were acknowledged.
             least = max(0, self.log.written - self.log.durable)
-        lost = self.log.lose_tail(random.choice([least, left, random.randint(least, left)]))
+        lost = self.log.lose_tail(random.choice([least, pending, random.randint(least, pending)]))
         self.runtime = new = self._new_runtime()
         new.ended, new.lost = old.last_state(), old.lost + lost
         new.load()
 
-    # --- what clients ask ---
+    # --- requests of clients ---
 
-    def takes(self, request: Struct) -> bool:
+    def handles(self, request: Struct) -> bool:
         return isinstance(request, ABOUT_TRANSACTIONS)
 
-    def rests_on_order(self, request: Struct, version: int) -> bool:
-        """Whether it may not come late, by a connection that is no more, of a client that lives: where one
-        epoch is that of many transactions nobody can tell of which one it was."""
-        if not self.takes(request) or isinstance(request, InitProducerIdRequest | ProduceRequest):
+    def must_arrive_in_order(self, request: Struct, version: int) -> bool:
+        """Return True if a request from a closed connection must not arrive: before KIP-890 its epoch does
+        not identify its transaction."""
+        if not self.handles(request) or isinstance(request, InitProducerIdRequest | ProduceRequest):
             return False
         if isinstance(request, EndTxnRequest):
-            return version < OF_BROKERS
+            return version < BROKER_VERSION
         return version < FIRST_THAT_ADDS.get(type(request), 99)
 
-    def arrive(self, client: Process, request: Any, version: int, answered: Answered) -> None:
-        """A request about transactions came."""
+    def arrive(self, client: Process, request: Any, version: int, respond: Respond) -> None:
+        """Handle a request about transactions."""
         if isinstance(request, ProduceRequest):
-            self._produce(request, version, answered)
+            self._produce(request, version, respond)
         elif isinstance(request, TxnOffsetCommitRequest):
-            self._commit(client, request, version, answered)
+            self._commit(client, request, version, respond)
         else:
-            self._submit(request, version, client.name, answered)
+            self._submit(request, version, client.name, respond)
 
-    def _submit(self, request: Any, version: int, client_id: str, answered: Answered) -> None:
+    def _submit(self, request: Any, version: int, client_id: str, respond: Respond) -> None:
         runtime, world = self.runtime, self.world
-        fresh = -1
+        fresh_id = -1
         if (
             runtime.is_active
             and runtime.core.needs_producer_id(request, version)
             and world.random.random() < 0.95
         ):
-            fresh = self._fresh_id()
+            fresh_id = self._fresh_id()
         fault_actions.append_faults(world, runtime)
 
-        def leaves(answer: Struct | Errors) -> None:
-            self.ledger.answered(request, answer)
-            answered(answer)
+        def complete(response: Struct | Errors) -> None:
+            self.ledger.response_sent(request, response)
+            respond(response)
 
-        runtime.ask(request, RequestContext(version, client_id, "/10.0.0.1", fresh_producer_id=fresh), leaves)
+        context = RequestContext(version, client_id, "/10.0.0.1", fresh_producer_id=fresh_id)
+        runtime.ask(request, context, complete)
 
     def _fresh_id(self) -> int:
         self._last_id += 1
         return self._last_id
 
-    # --- writing ---
+    # --- appends ---
 
-    def _enlisted(
-        self, writer: tuple[str, int, int], place: Place, *, adds: bool, then: Callable[[Errors], None]
+    def _verify_partition(
+        self,
+        writer: tuple[str, int, int],
+        partition: TopicPartition,
+        *,
+        adds: bool,
+        then: Callable[[Errors], None],
     ) -> None:
-        """Have the coordinator verify that a partition was added, or add it. Until somebody goes on from
-        there, much may happen."""
+        """Let the coordinator verify that a partition was added, or add it; call `then` with the result,
+        after a delay."""
         transactional_id, producer_id, epoch = writer
         request = AddPartitionsToTxnRequest(
             transactions=(
                 AddPartitionsToTxnTransaction(
                     transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch,
                     verify_only=not adds,
-                    topics=(AddPartitionsToTxnTopic(name=place[0], partitions=(place[1],)),),
+                    topics=(AddPartitionsToTxnTopic(name=partition[0], partitions=(partition[1],)),),
                 ),
             )
         )  # fmt: skip
 
-        def told(answer: Any) -> None:
+        def receive(answer: Any) -> None:
             error = answer
             if not isinstance(answer, Errors):
                 (result,) = answer.results_by_transaction
                 error = Errors(result.topic_results[0].results_by_partition[0].partition_error_code)
             self.world.event_queue.after(self.world.latency_ms("marker.ms"), then, error)
 
-        self._submit(request, OF_BROKERS, "broker", told)
+        self._submit(request, BROKER_VERSION, "broker", receive)
 
-    def _produce(self, request: ProduceRequest, version: int, answered: Answered) -> None:
+    def _produce(self, request: ProduceRequest, version: int, respond: Respond) -> None:
         (topic,) = request.topic_data
         (row,) = topic.partition_data
         data = bytes(row.records or b"")
         header = read_header(data)
         assert request.transactional_id is not None
         writer = request.transactional_id, header.producer_id, header.producer_epoch
-        log, place = self.logs[row.index], (OUTPUT, row.index)
+        log, partition = self.logs[row.index], (OUTPUT, row.index)
         adds = version >= FIRST_THAT_ADDS[ProduceRequest]
 
-        def tell(error: Errors, offset: int = -1) -> None:
-            told = PartitionProduceResponse(index=row.index, error_code=error, base_offset=offset)
-            topics = (TopicProduceResponse(name=OUTPUT, partition_responses=(told,)),)
-            answered(ProduceResponse(responses=topics))
+        def respond_with(error: Errors, offset: int = -1) -> None:
+            result = PartitionProduceResponse(index=row.index, error_code=error, base_offset=offset)
+            topics = (TopicProduceResponse(name=OUTPUT, partition_responses=(result,)),)
+            respond(ProduceResponse(responses=topics))
 
         def append(error: Errors) -> None:
             was_open = log.is_open(*writer[1:])
-            if error is Errors.NONE and not was_open and not self._is_enlisted(writer, place):
+            if error is Errors.NONE and not was_open and not self._is_verified(writer, partition):
                 error = Errors.NOT_ENOUGH_REPLICAS
             if error is not Errors.NONE:
-                tell(error)
+                respond_with(error)
                 return
             try:
                 offset, is_new = log.append(data, sequence_zero=adds)
             except Refused as refused:
-                tell(Errors(refused.code))
+                respond_with(Errors(refused.code))
                 return
             if is_new:
-                self.ledger.wrote(writer, place, log.batches[-1].values, was_open=was_open)
-            tell(Errors.NONE, offset)
+                self.ledger.record_batch(writer, partition, log.batches[-1].values, was_open=was_open)
+            respond_with(Errors.NONE, offset)
 
         if log.is_open(*writer[1:]):
             append(Errors.NONE)
         else:
-            self._enlisted(writer, place, adds=adds, then=append)
+            self._verify_partition(writer, partition, adds=adds, then=append)
 
-    def _is_enlisted(self, writer: tuple[str, int, int], place: Place) -> bool:
-        return self.runtime.is_active and self.runtime.core.is_enlisted(*writer, *place)
+    def _is_verified(self, writer: tuple[str, int, int], partition: TopicPartition) -> bool:
+        return self.runtime.is_active and self.runtime.core.is_enlisted(*writer, *partition)
 
     def _commit(
-        self, client: Process, request: TxnOffsetCommitRequest, version: int, answered: Answered
+        self, client: Process, request: TxnOffsetCommitRequest, version: int, respond: Respond
     ) -> None:
-        world, place = self.world, (OFFSETS_TOPIC, 0)
+        world, partition = self.world, (OFFSETS_TOPIC, 0)
         writer = request.transactional_id, request.producer_id, request.producer_epoch
 
-        asked_by = client.life, client.connection
+        connection = client.life, client.connection
 
         def commit(error: Errors) -> None:
-            if self.rests_on_order(request, version) and asked_by != (client.life, client.connection):
-                return  # It was given up meanwhile.
+            if self.must_arrive_in_order(request, version) and connection != (client.life, client.connection):
+                return  # The client has closed the connection.
             was_open = self._offsets_open(*writer[1:])
-            if error is Errors.NONE and not was_open and not self._is_enlisted(writer, place):
+            if error is Errors.NONE and not was_open and not self._is_verified(writer, partition):
                 error = Errors.NOT_COORDINATOR
             if error is not Errors.NONE:
-                answered(error)
+                respond(error)
                 return
             runtime = world.runtime
             fault_actions.append_faults(world, runtime)
-            runtime.ask(request, RequestContext(version, client.name, "/10.0.0.1"), answered)
+            runtime.ask(request, RequestContext(version, client.name, "/10.0.0.1"), respond)
 
         if self._offsets_open(*writer[1:]):
             commit(Errors.NONE)
         else:
             adds = version >= FIRST_THAT_ADDS[TxnOffsetCommitRequest]
-            self._enlisted(writer, place, adds=adds, then=commit)
+            self._verify_partition(writer, partition, adds=adds, then=commit)
 
     def _offsets_open(self, producer_id: int, epoch: int) -> bool:
         known = self.world.log.producers.by_id.get(producer_id)
         return known is not None and known.transaction_start is not None and known.epoch == epoch
 
-    # --- ending ---
+    # --- effects of the coordinator ---
 
     def _perform(self, runtime: TransactionRuntime, effect: Effect) -> None:
         world = self.world
         if effect.verb == WRITE_MARKERS:
-            Carrier(self, runtime, effect.subject).begin()
+            MarkerDelivery(self, runtime, effect.subject).start()
         else:
             world.event_queue.after(
-                world.latency_ms("marker.ms"), self._id_comes, runtime, runtime.core, effect
+                world.latency_ms("marker.ms"), self._id_fetched, runtime, runtime.core, effect
             )
 
-    def _id_comes(self, runtime: TransactionRuntime, core: Any, effect: Effect) -> None:
+    def _id_fetched(self, runtime: TransactionRuntime, core: Any, effect: Effect) -> None:
         if runtime.core is core and runtime is self.runtime:
             runtime.inform(ProducerIdFetched(effect.subject, self._fresh_id()))
 
     def group_event(self, event: GroupEvent) -> None:
-        """Something happened to the groups' coordinator."""
+        """Record an event of the group coordinator."""
         self.ledger.group_event(event)
 
 
-class Carrier:
-    """The markers of one end on their way."""
+class MarkerDelivery:
+    """Delivery of the markers that end a transaction to all of its partitions."""
 
     def __init__(self, node: Transactions, runtime: TransactionRuntime, markers: MarkersToWrite) -> None:
         self.node = node
@@ -350,7 +358,7 @@ class Carrier:
         self.core = runtime.core
         self.markers = markers
         self.missing = dict.fromkeys(markers.partitions)
-        self.tries: dict[Place, int] = {}
+        self.attempts: dict[TopicPartition, int] = {}
         self.ending = Ending(
             markers.producer_id, markers.producer_epoch, 0, markers.committed, markers.transaction_version
         )
@@ -359,69 +367,70 @@ class Carrier:
         return f"<markers of {self.markers.transactional_id}: {len(self.missing)} missing>"
 
     @property
-    def is_wanted(self) -> bool:
-        """Whether the coordinator that wants them is there, and has not read its log again since."""
+    def is_current(self) -> bool:
+        """Whether the coordinator that requested the markers has neither failed over nor loaded again."""
         return self.runtime is self.node.runtime and self.runtime.core is self.core
 
-    def begin(self) -> None:
-        for place in self.markers.partitions:
-            self._later(place)
+    def start(self) -> None:
+        """Send a marker to each partition."""
+        for partition in self.markers.partitions:
+            self._schedule(partition)
         if not self.missing:
             self.world.event_queue.after(self.world.latency_ms("marker.ms"), self._done)
 
-    def _later(self, place: Place, after_ms: int = 0) -> None:
-        self.tries[place] = attempt = self.tries.get(place, 0) + 1
+    def _schedule(self, partition: TopicPartition, after_ms: int = 0) -> None:
+        self.attempts[partition] = attempt = self.attempts.get(partition, 0) + 1
         self.world.event_queue.after(
-            after_ms + self.world.latency_ms("marker.ms"), self._carry, place, attempt
+            after_ms + self.world.latency_ms("marker.ms"), self._send, partition, attempt
         )
 
-    def _carry(self, place: Place, attempt: int) -> None:
-        if not self.is_wanted or place not in self.missing or attempt != self.tries[place]:
+    def _send(self, partition: TopicPartition, attempt: int) -> None:
+        if not self.is_current or partition not in self.missing or attempt != self.attempts[partition]:
             return
         world = self.world
-        if place[0] == OFFSETS_TOPIC:
+        if partition[0] == OFFSETS_TOPIC:
             runtime = world.runtime
             fault_actions.append_faults(world, runtime)
             runtime.ask(
                 cast("Struct", self.ending),
                 RequestContext(0, "broker"),
-                lambda answer: self._answered(place, answer),
+                lambda answer: self._receive(partition, answer),
             )
-            if place in self.missing and attempt == self.tries[place]:
-                self._later(place, SENT_AGAIN_MS)  # It may be that nobody answers.
+            if partition in self.missing and attempt == self.attempts[partition]:
+                self._schedule(partition, RETRY_MS)  # There may be no response.
             return
-        log = self.node.logs[place[1]]
-        opened = log.open_of(self.markers.producer_id)
+        log = self.node.logs[partition[1]]
+        open_values = log.open_of(self.markers.producer_id)
         try:
             log.mark(self.ending, world.event_queue.wall_clock_ms())
         except Refused as refused:
-            self._answered(place, Errors(refused.code))
+            self._receive(partition, Errors(refused.code))
             return
-        self.node.ledger.marked(self.markers, place, opened)
-        self._written(place)
+        self.node.ledger.record_marker(self.markers, partition, open_values)
+        self._written(partition)
 
-    def _answered(self, place: Place, answer: Struct | Errors) -> None:
+    def _receive(self, partition: TopicPartition, answer: Struct | Errors) -> None:
         if answer in NOT_READY:
-            self._later(place, NOT_READY_MS)
+            self._schedule(partition, NOT_READY_MS)
         else:
-            self._written(place)
+            self._written(partition)
 
-    def _written(self, place: Place) -> None:
-        if self.missing.pop(place, 0) is None and not self.missing:
+    def _written(self, partition: TopicPartition) -> None:
+        if self.missing.pop(partition, 0) is None and not self.missing:
             self._done()
 
     def _done(self) -> None:
-        if not self.is_wanted:
+        if not self.is_current:
             return
         markers = self.markers
-        news = MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch)
+        completion = MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch)
         fault_actions.append_faults(self.world, self.runtime)
-        if not self.runtime.inform(news):
+        if not self.runtime.inform(completion):
             self.world.event_queue.after(self.world.latency_ms("marker.ms"), self._done)
 
 
 def transaction_settings(options: Options) -> dict[str, str]:
-    """What a broker runs with where there are transactions."""
+    """Return the broker settings for transactions."""
     return {
         "offsets.topic.num.partitions": "1",
         "konvene.log.fsync.topics": str(bool(options["fsync"])).lower(),

@@ -1,11 +1,11 @@
-"""A transactional producer of a simulated client: it asks until it knows, as Kafka's does.
+"""A transactional producer of a simulated client, which retries as Kafka's producer does.
 
-What it does is a script: a generator that yields what is to be asked, or how long to wait, and is sent the
-answer. There is one at a time. A script ends with its life; nobody remembers where it was.
+It runs one script at a time: a generator that yields a request or a delay, and is sent the response. A script
+ends with the life of its client.
 
-    an answer that says to ask again      it asks again, the same, after a while
-    one that says that it was followed    it asks for its next epoch, saying who it is, or dies
-    any other error                       the transaction is aborted
+    retriable error     the producer sends the same request again after a backoff
+    fencing error       it requests its next epoch with its own id and epoch, or stops
+    other error         it aborts the transaction
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 BACKOFF_MS = 100
 
-ASKED_AGAIN = frozenset({
+RETRIABLE = frozenset({
     Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE,
     Errors.UNKNOWN_SERVER_ERROR, Errors.CONCURRENT_TRANSACTIONS, Errors.NOT_ENOUGH_REPLICAS,
 })  # fmt: skip
 
-FOLLOWED = frozenset({
+FENCED = frozenset({
     Errors.PRODUCER_FENCED, Errors.INVALID_PRODUCER_EPOCH, Errors.INVALID_PRODUCER_ID_MAPPING,
     Errors.INVALID_TXN_STATE, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, Errors.UNKNOWN_PRODUCER_ID,
 })  # fmt: skip
-"""Somebody else has the transactional id, or the coordinator aborted what took too long."""
+"""Errors after another producer took the transactional id, or the transaction timed out."""
 
-NEWER = 2
-"""The level of `transaction.version` with which a client may speak the newer generation."""
+EPOCH_PER_TRANSACTION = 2
+"""Lowest `transaction.version` that permits a new epoch for each transaction (KIP-890)."""
 
 Script = Generator[Any, Any, Any]
 
 
 class Aborted(Exception):
-    """The transaction comes to nothing."""
+    """The transaction has to be aborted, because of `error`."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
@@ -55,16 +55,21 @@ class Aborted(Exception):
 
 
 class Producer:
-    """See the top of this file. `owner` is the client whose producer it is."""
+    """Producer of the client `owner`; `stops` is called with a fatal error."""
 
-    def __init__(self, owner: Process, transactional_id: str, stops: Callable[[Errors], None]) -> None:
+    def __init__(
+        self, owner: Process, transactional_id: str, on_fatal_error: Callable[[Errors], None]
+    ) -> None:
         self.owner = owner
         self.world: World = owner.world
         self.transactional_id = transactional_id
         self.id = self.epoch = -1
-        self.is_old = self.world.options["transaction.version"] < NEWER or self.world.random.random() < 0.3
-        """Whether it is of the generation that has one epoch for all of its transactions."""
-        self._stops = stops
+        self.is_old = (
+            self.world.options["transaction.version"] < EPOCH_PER_TRANSACTION
+            or self.world.random.random() < 0.3
+        )
+        """Whether it uses the protocol before KIP-890, with one epoch for all transactions."""
+        self._on_fatal_error = on_fatal_error
         self._sequences: dict[int, int] = {}
         self._script: Script | None = None
         self._count = 0
@@ -75,51 +80,51 @@ class Producer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has its id, and nothing is under way."""
+        """Whether it has a producer id and runs no script."""
         return self._script is None and self.id >= 0
 
     def label(self) -> str:
-        """Of the next transaction."""
+        """Return the label of the next transaction."""
         self._count += 1
         return f"{self.owner.name}.{self.owner.life}#{self._count}"
 
     # --- scripts ---
 
     def play(self, script: Script) -> None:
-        """Begin a script."""
+        """Run a script."""
         self._script = script
-        self._go_on(script, None)
+        self._resume(script, None)
 
-    def _go_on(self, script: Script, answer: Any) -> None:
+    def _resume(self, script: Script, response: Any) -> None:
         if self._script is not script:
             return
         try:
-            wanted = script.send(answer)
+            step = script.send(response)
         except StopIteration:
             self._script = None
             return
-        if isinstance(wanted, int):
-            self.owner.schedule(wanted, self._go_on, script, None)
+        if isinstance(step, int):
+            self.owner.schedule(step, self._resume, script, None)
         else:
-            request, version = wanted
-            self.owner.send(request, version, lambda heard: self._go_on(script, (heard,)))
+            request, version = step
+            self.owner.send(request, version, lambda response: self._resume(script, (response,)))
 
-    def _asked(self, request: Any, version: int) -> Generator[Any, Any, Any]:
-        """Ask until there is an answer that says something. Raises `Aborted` with the error in it."""
+    def _request(self, request: Any, version: int) -> Generator[Any, Any, Any]:
+        """Send a request until its response has no retriable error. Raises `Aborted` for any other error."""
         while True:
-            (answer,) = yield request, version
-            error = worst_of(answer)
+            (response,) = yield request, version
+            error = first_error(response)
             if error is Errors.NONE:
-                return answer
-            fails = error is Errors.UNKNOWN_SERVER_ERROR and isinstance(request, InitProducerIdRequest)
-            if fails or (error is not None and error not in ASKED_AGAIN):
+                return response
+            is_fatal = error is Errors.UNKNOWN_SERVER_ERROR and isinstance(request, InitProducerIdRequest)
+            if is_fatal or (error is not None and error not in RETRIABLE):
                 raise Aborted(error or Errors.NONE)
             yield BACKOFF_MS + self.world.random.randint(0, BACKOFF_MS)
 
-    # --- what it does ---
+    # --- transactions ---
 
     def begin(self) -> Script:
-        """Take the transactional id; whoever has it is fenced. With an epoch, go on as who one is."""
+        """Initialize the producer id, which fences other producers; with an epoch, request the next one."""
         version = self.world.random.choice([4, 5] if self.id < 0 else [3, 4, 5])
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
@@ -128,18 +133,18 @@ class Producer:
             producer_epoch=self.epoch,
         )
         try:
-            answer = yield from self._asked(request, version)
-        except Aborted as refused:
-            if refused.error is not Errors.UNKNOWN_SERVER_ERROR:
-                self._stops(refused.error)
+            response = yield from self._request(request, version)
+        except Aborted as aborted:
+            if aborted.error is not Errors.UNKNOWN_SERVER_ERROR:
+                self._on_fatal_error(aborted.error)
                 return
-            self._is(-1, -1)  # Its epochs may be used up: it begins as somebody new.
+            self._set_identity(-1, -1)  # Its epochs may be exhausted: it needs a new producer id.
             yield BACKOFF_MS
             yield from self.begin()
             return
-        self._is(answer.producer_id, answer.producer_epoch)
+        self._set_identity(response.producer_id, response.producer_epoch)
 
-    def _is(self, producer_id: int, epoch: int) -> None:
+    def _set_identity(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != (self.id, self.epoch):
             self.id, self.epoch = producer_id, epoch
             self._sequences.clear()
@@ -148,34 +153,37 @@ class Producer:
         self,
         values: dict[int, list[bytes]],
         commit: TxnOffsetCommitRequest,
-        over: Callable[[Errors | None], None],
+        done: Callable[[Errors | None], None],
     ) -> Script:
-        """A whole transaction: records by partition of the output, and offsets. `over` is told NONE where it
-        was committed, else why not; None where the application did not want it."""
+        """Run a transaction with records by output partition, and offsets.
+
+        `done` is called with NONE if it was committed, with the error if it failed, and with None if the
+        application aborted it."""
         self._started = False
         try:
-            wanted = yield from self._work(values, commit)
-            why = Errors.NONE if wanted else None
+            commits = yield from self._work(values, commit)
+            result = Errors.NONE if commits else None
         except Aborted as aborted:
-            wanted, why = False, aborted.error
-        if why not in FOLLOWED and self._started:
+            commits, result = False, aborted.error
+        if result not in FENCED and self._started:
             try:
-                yield from self._end(wanted)
-            except Aborted as refused:
-                why = refused.error
-        if why in FOLLOWED:
-            yield from self._was_followed(why or Errors.NONE)
-        over(why)
+                yield from self._end(commits)
+            except Aborted as aborted:
+                result = aborted.error
+        if result in FENCED:
+            yield from self._recover(result or Errors.NONE)
+        done(result)
 
-    def _was_followed(self, error: Errors) -> Script:
-        """KIP-588: it may be that the coordinator aborted what took too long, and nobody else came."""
+    def _recover(self, error: Errors) -> Script:
+        """Request the next epoch (KIP-588: the coordinator may have aborted a transaction that timed out), or
+        stop."""
         if not self.world.faults_disabled and self.world.random.random() < 0.3:
-            self._stops(error)
+            self._on_fatal_error(error)
             return
         yield from self.begin()
 
     def _work(self, values: dict[int, list[bytes]], commit: TxnOffsetCommitRequest) -> Script:
-        """What goes in. Whether it is to be committed."""
+        """Write the records and the offsets of a transaction; return True to commit it."""
         conditions, random = self.world.conditions, self.world.random
         if self.is_old and values:
             topic = AddPartitionsToTxnTopic(name="output", partitions=tuple(values))
@@ -183,7 +191,7 @@ class Producer:
                 v3_and_below_transactional_id=self.transactional_id, v3_and_below_producer_id=self.id,
                 v3_and_below_producer_epoch=self.epoch, v3_and_below_topics=(topic,),
             )  # fmt: skip
-            yield from self._asked(request, 3)
+            yield from self._request(request, 3)
             self._started = True
         for index, rows in values.items():
             yield from self._write(index, rows)
@@ -206,46 +214,46 @@ class Producer:
             topic_data=(TopicProduceData(name="output", partition_data=(row,)),),
         )  # fmt: skip
         self._started = self._started or not self.is_old
-        yield from self._asked(request, 11 if self.is_old else 12)
+        yield from self._request(request, 11 if self.is_old else 12)
         self._sequences[index] = first + len(rows)
 
     def _commit(self, commit: TxnOffsetCommitRequest) -> Script:
-        who: dict[str, Any] = {
+        identity: dict[str, Any] = {
             "transactional_id": self.transactional_id,
             "producer_id": self.id,
             "producer_epoch": self.epoch,
         }
         if self.is_old:
-            yield from self._asked(AddOffsetsToTxnRequest(group_id=commit.group_id, **who), 3)
+            yield from self._request(AddOffsetsToTxnRequest(group_id=commit.group_id, **identity), 3)
         self._started = True
-        yield from self._asked(commit.replace(**who), 4 if self.is_old else 5)
+        yield from self._request(commit.replace(**identity), 4 if self.is_old else 5)
 
     def _end(self, committed: bool) -> Script:
         request = EndTxnRequest(
             transactional_id=self.transactional_id, producer_id=self.id, producer_epoch=self.epoch,
             committed=committed,
         )  # fmt: skip
-        answer = yield from self._asked(request, 4 if self.is_old else 5)
+        response = yield from self._request(request, 4 if self.is_old else 5)
         if not self.is_old:
-            self._is(answer.producer_id, answer.producer_epoch)
+            self._set_identity(response.producer_id, response.producer_epoch)
 
 
-def worst_of(answer: Answer, depth: int = 4) -> Errors | None:
-    """The first error in an answer; None where nothing was heard."""
-    if answer is None or isinstance(answer, Errors):
-        return answer
-    return Errors(_code(answer, depth))
+def first_error(response: Answer, depth: int = 4) -> Errors | None:
+    """Return the first error in a response; None without a response."""
+    if response is None or isinstance(response, Errors):
+        return response
+    return Errors(_code(response, depth))
 
 
-def _code(answer: Any, depth: int) -> int:
+def _code(response: Any, depth: int) -> int:
     for name in ("error_code", "partition_error_code"):
-        code: int = getattr(answer, name, 0)
+        code: int = getattr(response, name, 0)
         if code:
             return code
-    for field in getattr(answer, "__fields__", ()) if depth else ():
-        value = getattr(answer, field.name)
+    for field in getattr(response, "__fields__", ()) if depth else ():
+        value = getattr(response, field.name)
         if isinstance(value, tuple):
-            code = next((code for each in value if (code := _code(each, depth - 1))), 0)
+            code = next((code for entry in value if (code := _code(entry, depth - 1))), 0)
             if code:
                 return code
     return 0

@@ -139,10 +139,10 @@ class TransactionRuntime(ShardRuntime[Event, Transactions]):
 
 
 def as_logged(transaction: Transaction | None, transaction_version: int) -> Transaction | None:
-    """What of it the log tells."""
+    """Return the fields of a transaction that its record of this version has."""
     if transaction is None:
         return None
-    told = replace(transaction, last_producer_epoch=NO_EPOCH)
+    logged = replace(transaction, last_producer_epoch=NO_EPOCH)
     if transaction_version >= 1:
-        return told
-    return replace(told, previous_producer_id=-1, next_producer_id=-1, client_transaction_version=0)
+        return logged
+    return replace(logged, previous_producer_id=-1, next_producer_id=-1, client_transaction_version=0)

@@ -386,7 +386,7 @@ class World:
             self.other_clients.append(SimpleClient(self, f"s{number + 1}", "g1"))
         self.runtime.load()
         if self.transactions is not None:
-            self.other_clients += self.transactions.begin()
+            self.other_clients += self.transactions.start()
         if self.share is not None:
             self.share.start()
         if runs_applications(self.kinds):
@@ -490,8 +490,8 @@ class World:
         late = (life, connection) != (client.life, client.connection)
         if late and (self.faults_disabled or _depends_on_order(request)):
             return
-        if self.transactions is not None and self.transactions.takes(request):
-            if not (late and self.transactions.rests_on_order(request, version)):
+        if self.transactions is not None and self.transactions.handles(request):
+            if not (late and self.transactions.must_arrive_in_order(request, version)):
                 self.log_event(client.name, "-> late" if late else "->", request)
                 answered = partial(self._answer, client, life, connection, number)
                 self.transactions.arrive(client, request, version, answered)
