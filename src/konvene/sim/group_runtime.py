@@ -7,7 +7,8 @@ that change a group without a record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from konvene.codec.uuid import Uuid
@@ -20,12 +21,11 @@ from konvene.records.classic import GroupMetadataKey
 from konvene.records.commits import OffsetCommitted
 from konvene.records.transactional import InTransaction
 from konvene.runtime.deferred import Deferred
-from konvene.runtime.ports import ExplainedRebalance
-from konvene.shard.contract import NO_ASSIGNORS, Context, Effect, Outcome
+from konvene.shard.contract import Context, Outcome
 from konvene.shard.image import Topic, Topics
 from konvene.sim.event_queue import EventQueue
 from konvene.sim.journal import GROUP_SERDE, Journal, Log
-from konvene.sim.runtime import COMPLETION, REQUEST, TIMER, ShardRuntime
+from konvene.sim.runtime import COMPLETION, REQUEST, TIMER, ShardRuntime, SimulatedPorts
 from konvene.sim.world.event import (
     EMPTY_VIEW,
     MODERN_GROUP_TYPES,
@@ -57,16 +57,10 @@ class GroupRuntime(ShardRuntime[Event, View]):
     def __init__(
         self,
         event_queue: EventQueue,
-        config: Callable[[], Any],
+        ports: SimulatedPorts,
         *,
         log: Log | None = None,
-        topics: Callable[[], Topics] = lambda: TOPICS,
-        task_assignors: Mapping[str, Any] = NO_ASSIGNORS,
         at_once: bool = True,
-        load_ms: Callable[[], int] = lambda: 0,
-        observe: Callable[[Event], None] = lambda event: None,
-        on_rebalance: Callable[[ExplainedRebalance], None] = lambda explained: None,
-        perform: Callable[[Effect], None] = lambda effect: None,
     ) -> None:
         self.kept: dict[str, Any] = {}
         """A private copy of each group."""
@@ -77,17 +71,10 @@ class GroupRuntime(ShardRuntime[Event, View]):
         self._touched: Touched = ((), ())
         super().__init__(
             event_queue,
-            config,
+            replace(ports, assignors=OFFERED),
             journal=Journal(log if log is not None else Log(), at_once),
             serde=GROUP_SERDE,
             empty=EMPTY_VIEW,
-            topics=topics,
-            assignors=OFFERED,
-            task_assignors=task_assignors,
-            load_ms=load_ms,
-            observe=observe,
-            on_rebalance=on_rebalance,
-            perform=perform,
         )
 
     @property
@@ -110,7 +97,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
         at = self.coordinator.deadlines.get(key)
         return None if at is None else round(at * 1000) - self.event_queue.now_ms
 
-    # --- what the world does with it ---
+    # --- operation ---
 
     def succeeds(self, old: GroupRuntime, lost: int) -> None:
         """Follow a process that ended or was deposed, after the log lost `lost` batches."""
@@ -122,12 +109,13 @@ class GroupRuntime(ShardRuntime[Event, View]):
         self._unanswered.add(waiter)
 
     def _check_rejection(self, state: str, answer: Any) -> None:
-        """L7: a coordinator that loads, or does not serve the shard, says so."""
+        """L7: a coordinator that loads answers COORDINATOR_LOAD_IN_PROGRESS, an inactive one
+        NOT_COORDINATOR."""
         loads = state == "loading"
         expected = Errors.COORDINATOR_LOAD_IN_PROGRESS if loads else Errors.NOT_COORDINATOR
         if state == "active" or answer is not expected:
-            why = f"a coordinator that is {state} answers {answer!r} undecided"
-            self.failed(InvariantViolation("WhoLoadsSaysSo", why))
+            why = f"a coordinator in state {state} answers {answer!r} without a decision"
+            self.failed(InvariantViolation("UnavailableCoordinatorsRejectRequests", why))
 
     def released(self, waiter: int) -> None:
         self._unanswered.discard(waiter)
@@ -140,8 +128,8 @@ class GroupRuntime(ShardRuntime[Event, View]):
             self.log.durable = max(self.log.durable, len(self.log.batches) - but)
             self._end_sync(None)
             if self._release_positions and not (self.sync_pending or self.coordinator.lingers):
-                why = f"{len(self._release_positions)} answers wait for the disk, and no sync is under way"
-                raise InvariantViolation("AnswersWaitForTheDisk", why)
+                why = f"{len(self._release_positions)} responses wait for the disk, but no sync is pending"
+                raise InvariantViolation("ResponsesWaitForDurability", why)
 
     def audit(self) -> None:
         """Report an event that shows the whole shard."""
@@ -151,7 +139,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
             self.report(Event("audit", self, view, view))
             self.finish()
 
-    # --- what the shard does ---
+    # --- decisions ---
 
     def new_shard(self) -> GroupShard:
         return GroupShard()
@@ -187,7 +175,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
     def check_reload(self) -> None:
         """G12: the process that a load replaces answered all of its requests."""
         if self._unanswered:
-            why = f"the shard is loaded again, {len(self._unanswered)} requests were not answered before"
+            why = f"the shard is loaded again, but {len(self._unanswered)} requests have no response"
             self.failed(InvariantViolation("EveryRequestIsAnswered", why))
 
     def reset(self) -> None:

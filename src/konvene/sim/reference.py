@@ -1,8 +1,8 @@
-"""What the simulator does and looks at, as rows: for `konvene sim invariants` and for the reference page.
+"""Tables of parameters, faults and invariants, for `konvene sim invariants` and for the reference page.
 
 `python -m konvene.sim.reference FILE` writes the page; a test compares the one in the repository with it.
-What is promised per event stands in the docstrings of `sim.invariants`; the few invariants that are looked at
-elsewhere, by the oracle or in the liveness phase, are rows here.
+Invariants with a class are described by its docstring; the others, which ledgers, oracles, runtimes and the
+liveness phase raise by name, are rows of `ELSEWHERE`.
 """
 
 from __future__ import annotations
@@ -21,82 +21,187 @@ from konvene.sim.world.faults import ALL_FAULTS, ALL_PARAMETERS
 __all__ = ["ELSEWHERE", "invariant_rows", "render_reference"]
 
 Row = tuple[str, str, str]
-"""An invariant, the file that looks after it, its sentence."""
+"""Name of an invariant, the module that checks it, and its description."""
 
 ELSEWHERE: tuple[Row, ...] = (
-    ("NothingIsRaised", "run", "ours: nothing is raised that nobody expected."),
-    ("AnswersWaitForTheDisk", "runtime", "G6, G12: an answer leaves when all decided before it is durable,"
-     " and nobody's is held while nothing is on its way to the disk."),
-    ("WhoLoadsSaysSo", "runtime", "L7: who reads its log says COORDINATOR_LOAD_IN_PROGRESS, who lost it"
-     " NOT_COORDINATOR."),
+    ("NothingIsRaised", "run", "ours: no unexpected exception is raised."),
+    (
+        "ResponsesWaitForDurability",
+        "runtime",
+        "G6, G12: a response leaves when everything decided before"
+        " it is durable, and none is held unless a sync is pending.",
+    ),
+    (
+        "UnavailableCoordinatorsRejectRequests",
+        "runtime",
+        "L7: a coordinator that loads its log answers"
+        " COORDINATOR_LOAD_IN_PROGRESS, and one that lost its shard NOT_COORDINATOR.",
+    ),
     ("CoordinatorsServe", "liveness", "L7: without faults the coordinator has loaded its log and answers."),
-    ("PartitionsAreExclusive", "offset_oracle", "C3: no two members own a partition in the current"
-     " generation."),
-    ("TasksAreExclusive", "offset_oracle", "T1, T2: no two members run a task, restored or not, and no two"
-     " members of a process have the same task state open."),
-    ("CommittedOffsetsNeverRegress", "offset_oracle", "O2: a fetched offset is not below one that was"
-     " acknowledged before."),
-    ("NoRecordIsSkipped", "offset_oracle", "O2: no member continues beyond a record that no member"
-     " has read."),
-    ("GroupsBecomeStable", "liveness", "L3, L4: without faults a group is stable within two rebalance"
-     " timeouts, with exactly the live members, and every partition has an owner."),
-    ("MembersConverge", "liveness", "L1: without faults all members of a consumer group reach the new target"
-     " within four heartbeats and the assignment interval of a change or an expired session."),
-    ("TasksConverge", "liveness", "L2: without faults all tasks of a streams group run and are restored, and"
-     " all standbys have caught up, within four heartbeats and the restore time of a change."),
+    (
+        "PartitionsAreExclusive",
+        "offset_oracle",
+        "C3: no two members own a partition in the current generation.",
+    ),
+    (
+        "TasksAreExclusive",
+        "offset_oracle",
+        "T1, T2: no two members run a task, restored or not, and no two"
+        " members of a process have the same task state open.",
+    ),
+    (
+        "CommittedOffsetsNeverRegress",
+        "offset_oracle",
+        "O2: a fetched offset is not below one that was acknowledged before.",
+    ),
+    (
+        "NoRecordIsSkipped",
+        "offset_oracle",
+        "O2: no member continues beyond a record that no member has read.",
+    ),
+    (
+        "GroupsBecomeStable",
+        "liveness",
+        "L3, L4: without faults a group is stable within two rebalance"
+        " timeouts, with exactly the live members, and every partition has an owner.",
+    ),
+    (
+        "MembersConverge",
+        "liveness",
+        "L1: without faults all members of a consumer group reach the new"
+        " target within four heartbeats and the assignment interval of a change or an expired session.",
+    ),
+    (
+        "TasksConverge",
+        "liveness",
+        "L2: without faults all tasks of a streams group run and are restored,"
+        " and all standbys have caught up, within four heartbeats and the restore time of a change.",
+    ),
     ("EveryRecordIsRead", "liveness", "L6: without faults every record is read and committed."),
     ("StableGroupsStayStable", "liveness", "L5: then three sessions pass without another generation."),
     ("LeftGroupsAreEmpty", "liveness", "G11: a group whose members have all left is empty."),
-    ("EveryRequestIsAnswered", "liveness, runtime", "G12: no request is pending once all members have left,"
-     " or when a coordinator loads its log again."),
-    ("TransactionsAreWhole", "ledger", "TX1: all that is written in a transaction counts, records and"
-     " offsets, in whichever log; or nothing of it."),
-    ("ExactlyOnce", "ledger", "TX2: what counts in the output was made of each record once: each transaction"
-     " goes on where the last one ended."),
-    ("MarkersSayWhatWasDecided", "ledger", "TX1: a marker that ends something says what the coordinator's log"
-     " says."),
-    ("NothingIsWrittenOutside", "ledger", "TX5: what is written in a transaction stands in one that is open,"
-     " with that partition in it."),
-    ("NothingStaysOpen", "ledger", "TX6, O3: what the coordinator calls complete is open in no log, and no"
-     " offset of it is pending."),
-    ("ZombiesWriteNothing", "ledger", "TX5: who was followed by another one of the same transactional id"
-     " writes nothing."),
-    ("TransactionsEnd", "liveness", "TX6: without faults every transaction that was left open ends when its"
-     " time is up, and is open in no log."),
-    ("RecordsAreHeldOnce", "ledger", "SH1, SH2, SH7: nobody gets a record that another one has, or that is"
-     " acknowledged, given up, or not of the log; and only one share partition gives out records."),
-    ("DeliveriesAreCounted", "ledger", "SH3: each delivery of a record counts one more than the last one that"
-     " is known, and not more than the group's limit."),
-    ("InFlightIsBounded", "ledger", "SH5: nobody gets more than was asked for, but for the rest of a batch;"
-     " and not more are held than may be."),
-    ("OnlyHoldersAcknowledge", "ledger", "SH6: who has a record may say what became of it, and nobody else."),
-    ("AcknowledgedStays", "ledger", "SH6: what was acknowledged and answered is never delivered again, is not"
-     " acknowledged twice, and is so in whatever is loaded after a restart."),
-    ("TheStartNeverGoesBack", "ledger", "SH4: the start of a share partition never goes back while it is"
-     " served."),
-    ("NothingIsLost", "ledger", "SH4, SH7: the start passes over nothing but what is acknowledged, given up,"
-     " or gone from the log."),
-    ("AlteredOffsetsHold", "ledger", "SH7: whoever is loaded first after an offset was altered begins there,"
-     " and knows of nothing before; and who is answered that it is altered finds it so."),
-    ("AbortedIsForNobody", "ledger", "TX4, SH7: in a group that reads what is committed nobody gets a record"
-     " that was aborted, or whose transaction is open."),
-    ("WhatIsCutIsSuperfluous", "runtime", "SH10: when the beginning of the log of share state is cut off, the"
-     " rest says all that is known."),
-    ("ShareSessionsAreLimited", "node", "SH12: there are not more share sessions than may be, and nobody is"
-     " turned away while there is room."),
-    ("MembersThatAreGoneHoldNothing", "ledger", "SH12: who left, was put out or closed its session has"
-     " nothing any more."),
-    ("LocksEnd", "node", "SH2, SH8: a lock whose time is over is taken off, whatever is being written."),
-    ("DeletedTopicsAreForgotten", "liveness", "SH13: in the end nothing is known of topics that are gone."),
-    ("CompactionChangesNothing", "run", "G2: whatever compaction leaves of the log, it says the same."),
-)  # fmt: skip
+    (
+        "EveryRequestIsAnswered",
+        "liveness, runtime",
+        "G12: no request is pending once all members have left, or when a coordinator loads its log again.",
+    ),
+    (
+        "TransactionsAreAtomic",
+        "ledger",
+        "TX1: all records and offsets of a transaction are committed, in every log, or none.",
+    ),
+    (
+        "ExactlyOnce",
+        "ledger",
+        "TX2: every input record has one committed output record: each transaction"
+        " continues where the last one ended.",
+    ),
+    (
+        "MarkersMatchDecisions",
+        "ledger",
+        "TX1: a marker that ends a transaction has the result that the coordinator decided.",
+    ),
+    (
+        "WritesNeedAnOpenTransaction",
+        "ledger",
+        "TX5: a transactional write belongs to an open transaction that has its partition.",
+    ),
+    (
+        "CompletedTransactionsAreClosed",
+        "ledger",
+        "TX6, O3: a transaction that the coordinator completed is"
+        " open in no log, and none of its offsets is pending.",
+    ),
+    (
+        "FencedProducersWriteNothing",
+        "ledger",
+        "TX5: a producer that was replaced by another one of its transactional id writes nothing.",
+    ),
+    (
+        "TransactionsEnd",
+        "liveness",
+        "TX6: without faults every abandoned transaction ends when its timeout"
+        " expires, and is open in no log.",
+    ),
+    (
+        "RecordsAreAcquiredOnce",
+        "ledger",
+        "SH1, SH2, SH7: no member gets a record that another one has"
+        " acquired, or that is acknowledged, given up or not in the log; and only one share partition"
+        " delivers records.",
+    ),
+    (
+        "DeliveriesAreCounted",
+        "ledger",
+        "SH3: the delivery count of a record increases by one with each"
+        " delivery, up to the limit of the group.",
+    ),
+    (
+        "InFlightIsBounded",
+        "ledger",
+        "SH5: a member gets at most as many records as it requested, plus the"
+        " rest of a batch; and the number of acquired records is bounded.",
+    ),
+    ("OnlyOwnersAcknowledge", "ledger", "SH6: only the member that acquired a record may acknowledge it."),
+    (
+        "AcknowledgementsAreKept",
+        "ledger",
+        "SH6: a confirmed acknowledgement is final: the record is not"
+        " delivered or acknowledged again, and every restart loads it as done.",
+    ),
+    (
+        "StartOffsetsNeverRegress",
+        "ledger",
+        "SH4: the start offset of a share partition never decreases while it is active.",
+    ),
+    (
+        "NoRecordIsLost",
+        "ledger",
+        "SH4, SH7: the start offset passes only records that are acknowledged,"
+        " given up or deleted from the log.",
+    ),
+    (
+        "AlteredOffsetsAreApplied",
+        "ledger",
+        "SH7: the first load after an offset was altered begins there"
+        " without in-flight records; a confirmed alteration is in the state.",
+    ),
+    (
+        "AbortedRecordsAreNotDelivered",
+        "ledger",
+        "TX4, SH7: a read_committed group gets no record of an aborted or open transaction.",
+    ),
+    (
+        "DeletedRecordsAreRedundant",
+        "runtime",
+        "SH10: when the beginning of the log of share state is"
+        " deleted, the rest still replays to the current state.",
+    ),
+    (
+        "ShareSessionsAreLimited",
+        "node",
+        "SH12: the number of share sessions is bounded, and no session is rejected below the limit.",
+    ),
+    (
+        "RemovedMembersOwnNoRecords",
+        "ledger",
+        "SH12: a member that left, was removed or closed its session has no acquired records.",
+    ),
+    (
+        "LocksExpire",
+        "node",
+        "SH2, SH8: an expired lock is released, also while a write of its record is pending.",
+    ),
+    ("DeletedTopicsAreForgotten", "liveness", "SH13: without faults no state of deleted topics remains."),
+    ("CompactionChangesNothing", "run", "G2: a compacted log replays to the same state."),
+)
 
 
 def invariant_rows(wanted: Sequence[str] = ()) -> list[Row]:
-    """All invariants, or those for these kinds of groups. Raises ValueError for a kind that there is not."""
+    """Return all invariants, or those of these kinds of members. Raises ValueError for an unknown kind."""
     for kind in wanted:
         if kind not in kinds():
-            raise ValueError(f"there are no groups of the kind {kind}; there are {', '.join(kinds())}")
+            raise ValueError(f"unknown kind {kind}; expected one of {', '.join(kinds())}")
     of_transactions = OF_TRANSACTIONS if not wanted or transacts(wanted) else ()
     of_share_state = OF_SHARE_STATE if not wanted or shares(wanted) else ()
     return [_row(each) for each in (*classes_of(wanted), *of_transactions, *of_share_state)] + list(ELSEWHERE)
@@ -107,45 +212,44 @@ def _row(invariant: type) -> Row:
 
 
 def first_sentence(thing: type) -> str:
-    """The first paragraph of its docstring, on one line."""
+    """Return the first paragraph of a docstring, on one line."""
     return " ".join(inspect.cleandoc(thing.__doc__ or "").partition("\n\n")[0].split())
 
 
 # --- the page ------------------------------------------------------------------------------------
 
-HEAD = """# Knobs, faults and invariants
+HEAD = """# Parameters, faults and invariants of the simulator
 
-What a run draws from its seed, what strikes now and then, and what is looked at; rendered from the tables and
-docstrings of `konvene.sim`. Change it there and run
+This page is generated from the tables and docstrings of `konvene.sim`. Change them there and run
 `python -m konvene.sim.reference docs/reference/simulator.md`.
-What they mean together is told in [the simulator](../simulator.md).
+[The simulator](../simulator.md) explains how they work together.
 """
 
 
 def render_reference() -> str:
-    """The whole page, ending in a newline."""
+    """Return the page, ending in a newline."""
     return "\n".join(_page()) + "\n"
 
 
 def _page() -> Iterator[str]:
     yield HEAD
-    yield "## Knobs\n"
-    yield "A run draws a value for each; `--set NAME=VALUE` sets one. The second column: without faults.\n"
+    yield "## Parameters\n"
+    yield "A run draws a value of each parameter from its seed; `--set NAME=VALUE` sets one.\n"
     yield from _table(
-        ("Knob", "Calm", "What it is"),
-        ((f"`{k.name}`", f"`{k.fault_free}`", k.description) for k in ALL_PARAMETERS),
+        ("Parameter", "Without faults", "Description"),
+        ((f"`{p.name}`", f"`{p.fault_free}`", p.description) for p in ALL_PARAMETERS),
     )
     yield "## Faults\n"
-    yield "A run draws which of them there are. Of those, one strikes every `fault.every` steps or so; by"
-    yield "weight, which is drawn below the one here. `--set fault.NAME=WEIGHT` sets it by hand.\n"
+    yield "A run draws the set of its faults, and a weight of each, up to that of the table. A fault occurs"
+    yield "about every `fault.every` steps. `--set fault.NAME=WEIGHT` sets a weight.\n"
     faults = ((f"`{f.name}`", f"{f.weight:g}", f.description) for f in ALL_FAULTS)
-    yield from _table(("Fault", "Weight", "What happens"), faults)
+    yield from _table(("Fault", "Weight", "Description"), faults)
     yield "## Invariants\n"
     yield "The letters are those of the project's catalogue of invariants: G log and state machine, C classic"
     yield "groups, ST static members, M consumer groups, MG moves of them, T streams groups, O offsets,"
     yield "L liveness; TX transactions; SH share groups.\n"
     invariants = ((f"`{name}`", file, sentence) for name, file, sentence in invariant_rows())
-    yield from _table(("Invariant", "Looked after in", "What holds"), invariants)
+    yield from _table(("Invariant", "Module", "Description"), invariants)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

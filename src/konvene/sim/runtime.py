@@ -1,18 +1,18 @@
-"""Runs any shard in virtual time: the broker's own coordinator on a log that is a list.
+"""Runs any shard in virtual time: the production coordinator on a log in memory.
 
-The coordinator is the one that serves. Everything below it is simulated: a log whose batches are values
-(`journal`), which becomes durable on command, can fail, lose its tail, be compacted and be taken over by
-another leader; and an event queue instead of an event loop. The shard is observed, so that each decision,
-completion, timer and load becomes an event for the invariants. The shadow is a second shard that replays only
-what was decoded from the log.
+Everything below the coordinator is simulated: a log of batches (`journal`), which becomes durable on command,
+can fail, lose its tail, be compacted and be taken over by another leader; and an event queue instead of an
+event loop. The shard is observed: each decision, completion, timer and load becomes an event for the
+invariants. The shadow is a second shard that replays only what was decoded from the log.
 
-A subclass per shard says what differs: how a shard is made, what an event holds, which part of the shard's
-state an event shows, and up to where the log has to be durable before a response may leave.
+A subclass for each shard creates shards and events, and defines which state an event has and up to where the
+log must be durable before a response may leave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from konvene.errors import Errors
@@ -21,7 +21,7 @@ from konvene.runtime.deferred import Deferred
 from konvene.runtime.ports import ExplainedRebalance, Ports, RecordSerde
 from konvene.shard.contract import NO_ASSIGNORS, Context, Effect, Outcome
 from konvene.shard.errors import Refusal
-from konvene.shard.image import Topics
+from konvene.shard.image import NO_TOPICS, Topics
 from konvene.sim.event_queue import EventQueue
 from konvene.sim.journal import Batch, Journal
 from konvene.sim.world.event import InvariantViolation
@@ -111,13 +111,42 @@ class _ObservedShard:
         return outcome
 
 
-class ShardRuntime(Generic[E, V]):
-    """A coordinator, its log and its shadow. `E` is the type of its events, `V` of the states that they show.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedPorts:
+    """Everything that a runtime uses of the simulated world, beside its log and the event queue."""
 
-    `load_ms` returns how long the next load of the log takes. `observe` receives each event when it is over,
-    `on_rebalance` each explained rebalance; `perform` starts work outside of the shard, whose result comes
-    back through `inform`.
-    """
+    config: Callable[[], Any]
+    topics: Callable[[], Topics] = lambda: NO_TOPICS
+    features: Callable[[], Mapping[str, int]] = dict
+    assignors: Mapping[str, Any] = field(default_factory=lambda: NO_ASSIGNORS)
+    task_assignors: Mapping[str, Any] = field(default_factory=lambda: NO_ASSIGNORS)
+    load_ms: Callable[[], int] = lambda: 0
+    """Returns the duration of the next load of the log."""
+    observe: Callable[[Any], None] = lambda event: None
+    """Receives each event when it is over."""
+    on_rebalance: Callable[[ExplainedRebalance], None] = lambda explained: None
+    """Receives each explained rebalance."""
+    perform: Callable[[Effect], None] = lambda effect: None
+    """Starts work outside of the shard, whose result comes back through `ShardRuntime.inform`."""
+
+    def connect(self, journal: Journal, loop: ProcessLoop, wall_clock_ms: Callable[[], int]) -> Ports:
+        """Return the ports of a coordinator with this log, loop and clock."""
+        return Ports(
+            journal=cast("Any", journal),
+            config=self.config,
+            loop=cast("Any", loop),
+            wall_clock_ms=wall_clock_ms,
+            topics=self.topics,
+            features=self.features,
+            assignors=self.assignors,
+            task_assignors=self.task_assignors,
+            perform=self.perform,
+            on_rebalance=self.on_rebalance,
+        )
+
+
+class ShardRuntime(Generic[E, V]):
+    """A coordinator, its log and its shadow. `E` is the type of its events, `V` of the states in them."""
 
     name = ""
     """Name of the coordinator in logs."""
@@ -129,24 +158,16 @@ class ShardRuntime(Generic[E, V]):
     def __init__(
         self,
         event_queue: EventQueue,
-        config: Callable[[], Any],
+        ports: SimulatedPorts,
         *,
         journal: Journal,
         serde: RecordSerde,
         empty: V,
-        topics: Callable[[], Topics],
-        features: Callable[[], Mapping[str, int]] = dict,
-        assignors: Mapping[str, Any] = NO_ASSIGNORS,
-        task_assignors: Mapping[str, Any] = NO_ASSIGNORS,
-        load_ms: Callable[[], int] = lambda: 0,
-        observe: Callable[[E], None] = lambda event: None,
-        on_rebalance: Callable[[ExplainedRebalance], None] = lambda explained: None,
-        perform: Callable[[Effect], None] = lambda effect: None,
     ) -> None:
         self.event_queue = event_queue
         self.journal = journal
         self.log = journal.log
-        self.observe = observe
+        self.observe: Callable[[E], None] = ports.observe
         self.core = self.new_shard()
         self.shadow = self.new_shard()
         self.ended = empty
@@ -163,27 +184,16 @@ class ShardRuntime(Generic[E, V]):
         self._release_positions: dict[int, tuple[int, int]] = {}
         """Number of batches that must be durable, and written, before a response may leave, by waiter."""
         self._open_event: E | None = None
-        self._config = config
-        self._topics = topics
+        self._config = ports.config
+        self._topics = ports.topics
         self._loop = ProcessLoop(
-            event_queue, lambda: load_ms() if self.coordinator.state == "loading" else 0, self.finish
+            event_queue, lambda: ports.load_ms() if self.coordinator.state == "loading" else 0, self.finish
         )
         self.coordinator = TimerReportingCoordinator(
             self.name,
             lambda: cast("Any", _ObservedShard(self.new_shard(), self)),
             serde,
-            Ports(
-                journal=cast("Any", journal),
-                config=config,
-                loop=cast("Any", self._loop),
-                wall_clock_ms=event_queue.wall_clock_ms,
-                topics=topics,
-                features=features,
-                assignors=assignors,
-                task_assignors=task_assignors,
-                perform=perform,
-                on_rebalance=on_rebalance,
-            ),
+            ports.connect(journal, self._loop, event_queue.wall_clock_ms),
         )
         self.coordinator.fired = self.end_event
 
@@ -202,7 +212,7 @@ class ShardRuntime(Generic[E, V]):
     def is_active(self) -> bool:
         return self.coordinator.state == "active"
 
-    # --- what a subclass says ---
+    # --- for subclasses ---
 
     def new_shard(self) -> Any:
         """Return an empty shard."""
@@ -251,7 +261,7 @@ class ShardRuntime(Generic[E, V]):
     def released(self, waiter: int) -> None:
         """Observe that a response leaves."""
 
-    # --- what the world does with it ---
+    # --- operation ---
 
     def load(self) -> None:
         """Read the log, and serve."""
@@ -294,8 +304,8 @@ class ShardRuntime(Generic[E, V]):
         log = self.log
         early = durable > log.durable or written > max(log.written, log.durable)
         if early and self.journal.online and response not in ERRORS_WITHOUT_DECISION:
-            why = f"answered when {log.durable} batches were durable, decided behind {durable}: {response}"
-            self.failed(InvariantViolation("AnswersWaitForTheDisk", why))
+            why = f"response sent with {log.durable} durable batches, but it needs {durable}: {response}"
+            self.failed(InvariantViolation("ResponsesWaitForDurability", why))
         answered(response)
 
     def complete_sync(self) -> None:
@@ -320,7 +330,7 @@ class ShardRuntime(Generic[E, V]):
         """Whether responses wait for the log to be durable."""
         return self.journal.sync_pause is not None
 
-    # --- what the shard does ---
+    # --- decisions ---
 
     def decided(
         self,

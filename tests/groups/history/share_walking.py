@@ -34,6 +34,7 @@ from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
 from konvene.sim.event_queue import EventQueue
 from konvene.sim.group_runtime import GroupRuntime
+from konvene.sim.runtime import SimulatedPorts
 
 OFTEN_ENOUGH_MS = 5_000
 NAMES = ("a", "b", "c")
@@ -65,10 +66,12 @@ class ShareWalk:
         self._update_topics()
         self.runtime = GroupRuntime(
             self.event_queue,
-            lambda: config,
-            topics=lambda: self.topics,
-            on_rebalance=self.explained.append,
-            perform=self._perform,
+            SimulatedPorts(
+                config=lambda: config,
+                topics=lambda: self.topics,
+                on_rebalance=self.explained.append,
+                perform=self._perform,
+            ),
         )
         self.runtime.load()
         self.walkers: list[Walker] = []

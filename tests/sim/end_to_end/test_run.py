@@ -107,7 +107,7 @@ def test_a_disk_that_is_not_asked_loses_what_was_acknowledged(monkeypatch: pytes
         "AcknowledgedRecordsStay",
         "CommittedOffsetsNeverRegress",
         "ReadInOrder",
-        "NobodyDies",
+        "NoUnexpectedErrors",
     )
 
 
@@ -149,7 +149,7 @@ def test_sessions_that_never_end_keep_groups_from_settling(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("where", "name", "invariant"),
-    [(Connection, "connection_lost", "NobodyDies"), (Timers, "disarm", "NobodyDies")],
+    [(Connection, "connection_lost", "NoUnexpectedErrors"), (Timers, "disarm", "NoUnexpectedErrors")],
 )
 def test_an_error_that_nobody_expects_ends_the_run(
     monkeypatch: pytest.MonkeyPatch, where: type, name: str, invariant: str

@@ -90,7 +90,7 @@ def test_what_is_answered_before_it_is_written_is_noticed(monkeypatch: pytest.Mo
             waiter.resolve((Errors.NONE, None))
 
     monkeypatch.setattr(SharePartitionServer, "_write", forgetful)
-    assert broken() == "AcknowledgedIsWritten"
+    assert broken() == "AcknowledgementsAreStored"
 
 
 def test_locks_that_never_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_a_start_that_passes_over_what_is_held_is_noticed(monkeypatch: pytest.Mo
         return got, change
 
     monkeypatch.setattr(SharePartition, "acquire", hasty)
-    assert broken() == "NothingIsLost"
+    assert broken() == "NoRecordIsLost"
 
 
 def test_waiting_fetches_that_are_never_completed_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_a_marker_that_is_not_written_leaves_a_transaction_open(monkeypatch: pyt
         self._written(place)
 
     monkeypatch.setattr(Delivery, "_append", lost)
-    assert broken() in ("NothingStaysOpen", "ExactlyOnce")
+    assert broken() in ("CompletedTransactionsAreClosed", "ExactlyOnce")
 
 
 @pytest.mark.deep
@@ -62,4 +62,4 @@ def test_a_restart_that_forgets_what_ends_leaves_transactions_open(monkeypatch: 
     """Its clients wait for ever."""
     load = TransactionShard.load
     monkeypatch.setattr(TransactionShard, "load", lambda self, told: load(self, told)._replace(effects=()))
-    assert broken() in ("NothingStaysOpen", "Settles", "ExactlyOnce")
+    assert broken() in ("CompletedTransactionsAreClosed", "Settles", "ExactlyOnce")

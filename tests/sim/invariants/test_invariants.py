@@ -30,10 +30,11 @@ from konvene.runtime.deferred import Deferred
 from konvene.shard import causes
 from konvene.shard.contract import Arm, Outcome
 from konvene.sim.event_queue import EventQueue
-from konvene.sim.group_runtime import GroupRuntime
+from konvene.sim.group_runtime import TOPICS, GroupRuntime
 from konvene.sim.invariants import invariants_of, observer
 from konvene.sim.invariants.classic.state import SilentMembersExpire
 from konvene.sim.journal import Log
+from konvene.sim.runtime import SimulatedPorts
 from konvene.sim.transcript.scenario import Scenario
 from konvene.sim.world.event import Event, Invariant, InvariantViolation
 
@@ -366,9 +367,9 @@ WRONG: list[tuple[Callable[[Patch], None], str, str]] = [
     (forgets_what_it_had, f"join DAN member=- {READS_ORDERS}", "AssignmentsComeFromTheLeader"),
     (drops_static_members, f"join ann {READS_ORDERS}\nadvance 30000",
      "StaticMembersStay"),
-    (answers_before_it_is_durable, "hold\ncommit ann orders-0:9", "AnswersWaitForTheDisk"),
+    (answers_before_it_is_durable, "hold\ncommit ann orders-0:9", "ResponsesWaitForDurability"),
     (syncs_once, "hold\ncommit ann orders-0:8\ncommit ann orders-0:9\ndurable but=1",
-     "AnswersWaitForTheDisk"),
+     "ResponsesWaitForDurability"),
     (forgets_who_waits, "join bob version=3\nfail\ncommit ann orders-0:9", "EveryRequestIsAnswered"),
     (loses_what_was_durable, "restart", "LoadRestores"),
     (says_the_same_again, "", "HeartbeatsChangeNothing"),
@@ -435,7 +436,10 @@ def test_a_violation_names_the_invariant_and_the_cause() -> None:
 def test_a_coordinator_that_loads_says_so(monkeypatch: Patch) -> None:
     """Who is asked while it reads its log answers so, and not that it is somebody else's group."""
     config = BrokerConfig.load(overrides=[])[0]
-    runtime = GroupRuntime(EventQueue(Random(1)), lambda: config, load_ms=lambda: 100)
+    runtime = GroupRuntime(
+        EventQueue(Random(1)),
+        SimulatedPorts(config=lambda: config, topics=lambda: TOPICS, load_ms=lambda: 100),
+    )
     runtime.load()
     heard: list[Any] = []
     runtime.ask(OffsetFetchRequest(), RequestContext(9), heard.append)
@@ -450,7 +454,7 @@ def test_a_coordinator_that_loads_says_so(monkeypatch: Patch) -> None:
         return later
 
     monkeypatch.setattr(Coordinator, "submit", lies)
-    with pytest.raises(InvariantViolation, match="WhoLoadsSaysSo"):
+    with pytest.raises(InvariantViolation, match="UnavailableCoordinatorsRejectRequests"):
         runtime.ask(OffsetFetchRequest(), RequestContext(9))
 
 

@@ -251,13 +251,13 @@ def test_whoever_is_paused_or_deaf_gets_it_later() -> None:
         assert theirs.came == b"one"
         endpoint = theirs.transport
         assert isinstance(endpoint, Endpoint)
-        loop.network.deafen(endpoint)
+        loop.network.stop_reading(endpoint)
         client.transport.write(b"two")
         client.transport.close()
         await asyncio.sleep(10)
         assert theirs.came == b"one"
         assert theirs.lost == []
-        loop.network.hear(endpoint)
+        loop.network.resume_reading(endpoint)
         await asyncio.sleep(1)
         assert theirs.came == b"onetwo"
         assert theirs.lost == [None]

@@ -129,9 +129,9 @@ def bumps_the_epoch_without_a_record(m: Patch) -> None:
     ("plant", "joins", "invariant"),
     [
         (starts_added_partitions_by_the_reset_policy, 1, "NewPartitionsAreInitialized"),
-        (forgets_pending_initializations, 1, "PartitionsBeginWhereTheyShould"),
+        (forgets_pending_initializations, 1, "StartOffsetsAreCorrect"),
         (initializes_during_deletion, 1, "OnlyInitializedPartitionsAreAssigned"),
-        (accepts_an_overtaken_response, 2, "WhatHasBegunIsKnown"),
+        (accepts_an_overtaken_response, 2, "InitializedPartitionsHaveState"),
         (deletes_a_group_with_pending_initializations, 2, EVERYONE_SETTLES),
         (alters_offsets_of_a_group_with_members, 1, "OnlyEmptyGroupsAreAltered"),
         (ignores_altered_offsets, 1, "ShareStateBegins"),

@@ -27,5 +27,5 @@ def test_record_acquired_twice_is_detected(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(marathon, "RECORDS", 20_000)
     run = SharePartitionRun(1, Counter())
     run.owners[5] = 2
-    with pytest.raises(InvariantViolation, match="RecordsAreHeldOnce"):
+    with pytest.raises(InvariantViolation, match="RecordsAreAcquiredOnce"):
         run.run()

@@ -125,7 +125,7 @@ def test_unverified_write_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
         then(Errors.NONE)
 
     assert violations(monkeypatch, Transactions, "_verify_partition", unverified) == {
-        "NothingIsWrittenOutside"
+        "WritesNeedAnOpenTransaction"
     }
 
 

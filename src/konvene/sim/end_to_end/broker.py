@@ -147,17 +147,17 @@ class BrokerHost:
         self.on_end(why)
 
     def stop(self) -> None:
-        """Ask it to stop properly."""
+        """Request a clean shutdown."""
         if self._stop is not None and self.host is not None:
             self.loop.run_on(self.host, self._stop.set)
 
     def kill(self) -> None:
-        """As `kill -9`."""
+        """Kill the process, as `kill -9` does."""
         if self.is_up:
             self._ended("killed", self.disk.after_kill())
 
     def cut_power(self) -> None:
-        """The machine goes dark; whoever speaks with it is not told."""
+        """Cut the power: connections are not closed."""
         if self.is_up:
             self._ended("lost power", self.disk.cut_power(), silently=True)
 

@@ -129,7 +129,7 @@ class Chaos:
         if not host.ready or host.host is None or host.host.paused:
             return False
         life = host.lives
-        self._trace("the broker is asked to stop")
+        self._trace("the broker begins a shutdown")
         host.stop()
         self._schedule(STOPS_WITHIN_S, "check that the broker stopped", lambda: self._has_stopped(life))
         return True
@@ -184,7 +184,7 @@ class Chaos:
         client = self.run_.clients[name]
         if not self.loop.is_up(name) or client.leaving:
             return False
-        self._trace(f"{name} is asked to leave")
+        self._trace(f"{name} begins to leave")
         client.leaving = True
         life = client.life
 
@@ -243,7 +243,9 @@ class Chaos:
             return False
         endpoint = self.chance.choice(endpoints)
         self._trace(f"{endpoint.label} is not read from")
-        self.loop.network.deafen(endpoint)
+        self.loop.network.stop_reading(endpoint)
         delay = self._duration_s(0.5, 2 * self._session_s)
-        self._schedule(delay, f"{endpoint.label} is read again", lambda: self.loop.network.hear(endpoint))
+        self._schedule(
+            delay, f"{endpoint.label} is read again", lambda: self.loop.network.resume_reading(endpoint)
+        )
         return True

@@ -1,7 +1,7 @@
-"""What the clients of an end-to-end run know: requests, responses, records sent and read.
+"""History of the clients of an end-to-end run: requests, responses, records sent and read.
 
-Every request of every client passes `asked` when it is sent and `told` when its future completes, so a retry
-within the client is a separate attempt here. An attempt without a response may take effect at any later time:
+Every attempt of a request is recorded when it is sent and when its future completes, so a retry within the
+client is a separate attempt. An attempt without a response may take effect at any later time:
 its bytes may still be in flight on an abandoned connection. Only one question is decided here: which offsets
 a group may have committed (`may_be_committed`).
 """
@@ -136,8 +136,8 @@ class History:
             self._fetched(pending, answer)
         self.on_answer(pending, answer)
 
-    def client_gone(self, client_id: str) -> None:
-        """A client died: what it asked may or may not be done."""
+    def client_died(self, client_id: str) -> None:
+        """Close the pending requests of a client that died; they may still take effect."""
         for pending in [pending for pending in self.open if pending.client_id == client_id]:
             del self.open[pending]
             self.answers[f"{pending.api.name} died"] += 1
@@ -187,7 +187,7 @@ class History:
         return any(a.offset == offset and (a.ended is None or a.ended >= floor) for a in attempts)
 
     def committed(self, place: GroupPartition) -> str:
-        """What may be, in words."""
+        """Return the last commits of a partition as text."""
         rows = self.commits.get(place, [])[-6:]
         return ", ".join(f"{a.offset} ({a.began}..{'?' if a.ended is None else a.ended})" for a in rows)
 
@@ -195,7 +195,7 @@ class History:
 def recording_connector(
     history: History, client_id: str, settings: ClientSettings
 ) -> Callable[[str, int], Awaitable[Connection]]:
-    """What a `Cluster` connects with, so that the history hears of each request."""
+    """Return a connector for `Cluster` that records each request in the history."""
 
     class Watched(Connection):
         def _start(

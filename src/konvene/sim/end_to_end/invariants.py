@@ -8,7 +8,7 @@ The docstring of an invariant states it. The run calls those of these methods th
   replies; code raised an exception;
 - `made`: a broker was created and not started; `answered`, `shared`, `acknowledged`: a client received a
   response; a share consumer received a record, or the confirmation of acknowledged offsets;
-- `liveness`: faults have ended and everything had time; `ended`: the clients are gone, the broker is not.
+- `liveness`: faults have ended and the groups are stable; `ended`: the clients have stopped, the broker runs.
 
 A violated invariant raises `Violation`, to which the run adds the seed, the step and the last events.
 """
@@ -31,7 +31,11 @@ from konvene.sim.end_to_end.broker import BROKER, DATA
 from konvene.sim.end_to_end.invariant import Invariant, Violation
 from konvene.sim.end_to_end.mirror import Shadow
 from konvene.sim.end_to_end.share_invariants import SHARE_INVARIANTS
-from konvene.sim.end_to_end.transactional_clients import TRANSACTS, ExactlyOnce, NothingStaysOpen
+from konvene.sim.end_to_end.transactional_clients import (
+    TRANSACTS,
+    CompletedTransactionsAreClosed,
+    ExactlyOnce,
+)
 
 if TYPE_CHECKING:
     from konvene.client.consumer.consumer import Consumed
@@ -130,7 +134,7 @@ class CommittedOffsetsNeverRegress(Invariant):
         if place[0] in self._transactional_groups():
             return
         if place[1] in self.run.topics and not self.run.history.may_be_committed(place, offset, began):
-            self.broken(f"OffsetFetch of {place} said {offset}; {self.run.history.committed(place)}")
+            self.broken(f"OffsetFetch of {place} returned {offset}; {self.run.history.committed(place)}")
 
     def settled(self) -> None:
         history = self.run.history
@@ -262,7 +266,7 @@ class ShardIsItsLog(Invariant):
                         f" by its log {of_log}"
                     )
                 continue
-            assert isinstance(now, ClassicGroup), f"{now!r} where consumers speak the classic protocol"
+            assert isinstance(now, ClassicGroup), f"{now!r} is not a classic group"
             assert isinstance(replayed, ClassicGroup | None)
             if now.state is State.STABLE:
                 ours, replayed_state = (
@@ -309,7 +313,7 @@ class RequestsEnd(Invariant):
                 break
 
 
-class NobodyDies(Invariant):
+class NoUnexpectedErrors(Invariant):
     """Broker and clients raise no unexpected exception and log no traceback; no partition goes offline while
     its disk works."""
 
@@ -368,7 +372,7 @@ class NothingIsLeft(Invariant):
 
 
 INVARIANTS: tuple[type[Invariant], ...] = (
-    NobodyDies,
+    NoUnexpectedErrors,
     OnlyWhatWasSent,
     AcknowledgedRecordsStay,
     AcknowledgedInOrder,
@@ -380,7 +384,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     RequestsEnd,
     NothingIsLeft,
     ExactlyOnce,
-    NothingStaysOpen,
+    CompletedTransactionsAreClosed,
     *SHARE_INVARIANTS,
 )
 

@@ -1,10 +1,8 @@
-"""The end of a whole run: all faults end, and within bounded time everything is as it should be.
+"""Liveness phase of an end-to-end run: faults end, and the groups must become stable in bounded time.
 
-In this order: faults end and everybody is started again; each group becomes stable with all its members and
-has read everything; then nothing may move for three session timeouts; then the clients leave, and nothing
-of them may be left; last, the broker is stopped and started, and has what it had. The bounds are generous:
-they tell what does not happen from what is slow.
-"""
+The steps: all faults end and stopped clients start again; each group becomes stable with all members and
+reads all records; nothing moves for three session timeouts; the clients leave, and no state of them remains;
+the broker restarts with the same state. The bounds are generous, to distinguish slow progress from none."""
 
 from __future__ import annotations
 
@@ -122,7 +120,7 @@ class LivenessPhase:
         both until the next rebalance, and so does konvene."""
         await self.loop.spawn("grower", self._add_partitions())
         self.loop.kill("grower")
-        self.run_.history.client_gone("grower")
+        self.run_.history.client_died("grower")
 
     async def _add_partitions(self) -> None:
         connect = recording_connector(self.run_.history, "grower", ClientSettings())
@@ -137,7 +135,7 @@ class LivenessPhase:
                         if len(topic.partitions) < count:
                             await admin.create_partitions(topic.name, count)
                 return
-            except ClientError:  # The broker may have been asked to stop before the faults ended.
+            except ClientError:  # The broker may have begun a shutdown before the faults ended.
                 if self.loop.now > deadline_s:
                     raise
                 await asyncio.sleep(1.0)

@@ -369,7 +369,7 @@ class EndToEndRun:
         await self.host.served.wait()
         await self.loop.spawn("setup", self._set_up())
         self.loop.kill("setup")
-        self.history.client_gone("setup")
+        self.history.client_died("setup")
         self.loop.network.faults = self.parameters.network
         for name in self.clients:
             self.start_client(name)
@@ -383,7 +383,7 @@ class EndToEndRun:
 
     def kill_client(self, name: str, *, silently: bool = False) -> None:
         self.loop.kill(name, silently=silently)
-        self.history.client_gone(self.clients[name].client_id)
+        self.history.client_died(self.clients[name].client_id)
         self.clients[name].consumer = self.clients[name].sharer = None
 
     async def _set_up(self) -> None:

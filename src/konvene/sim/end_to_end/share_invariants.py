@@ -4,9 +4,9 @@ The ledgers of `sim.share.ledger` receive each decision of the broker's share pa
 broker. Other invariants use the messages of clients only: a request that was sent after a response was
 received must see the effect of that response.
 
-Violations that a ledger reports keep its names: `RecordsAreHeldOnce`, `AcknowledgedStays`,
-`DeliveriesAreCounted`, `OnlyHoldersAcknowledge`, `InFlightIsBounded`, `NothingIsLost`,
-`TheStartNeverGoesBack`.
+Violations that a ledger reports keep its names: `RecordsAreAcquiredOnce`, `AcknowledgementsAreKept`,
+`DeliveriesAreCounted`, `OnlyOwnersAcknowledge`, `InFlightIsBounded`, `NoRecordIsLost`,
+`StartOffsetsNeverRegress`.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class EndToEndLedger(DeliveryLedger):
         contents = self.refresh_contents() if self.read_committed else None
         if contents is not None and offset not in contents.committed and offset not in contents.markers:
             self._violate(
-                "OnlyWhatIsCommitted", f"{member} got {offset} of a transaction that was not committed"
+                "OnlyCommittedRecordsAreDelivered",
+                f"{member} got {offset} of a transaction that was not committed",
             )
 
     def acknowledged(
@@ -180,7 +181,7 @@ class RecordsHaveOneOwner(Invariant):
             offset = self.ledgers[served.key].first_offset_of(member_id)
             if offset is not None:
                 why = f"{served.key}: {member_id} has left, but has record {offset}"
-                self.run.loop.halt(Violation("MembersThatAreGoneHoldNothing", why))
+                self.run.loop.halt(Violation("RemovedMembersOwnNoRecords", why))
 
     def settled(self) -> None:
         if self.run.was_paused(BROKER, self.run.loop.now - LATE_S):
@@ -195,7 +196,7 @@ class RecordsHaveOneOwner(Invariant):
                 self.broken(f"{served.key}: {difference}")
 
 
-class AcceptedIsSeenNoMore(Invariant):
+class AcknowledgedRecordsAreNotRedelivered(Invariant):
     """A record whose final acknowledgement was confirmed is in no response to a later ShareFetch; and only
     what the broker accepted is confirmed."""
 
@@ -292,7 +293,7 @@ class AcceptedIsSeenNoMore(Invariant):
                 self._unconfirmed[client_id, topic_id, index, offset] -= 1
 
 
-class AcknowledgedIsWritten(Invariant):
+class AcknowledgementsAreStored(Invariant):
     """Confirmed acknowledgements are in the state of the share coordinator, in every life."""
 
     def started(self) -> None:
@@ -370,7 +371,7 @@ class AvailableRecordsAreDelivered(Invariant):
                     )
 
 
-class ShareStateIsItsLog(Invariant):
+class ShareStateIsStored(Invariant):
     """The state of a share coordinator equals the replay of its log on the disk."""
 
     def __init__(self, run: EndToEndRun) -> None:
@@ -414,11 +415,11 @@ def _written(state: SharePartitionState | None) -> SharePartitionState | None:
 
 SHARE_INVARIANTS: tuple[type[Invariant], ...] = (
     RecordsHaveOneOwner,
-    AcceptedIsSeenNoMore,
-    AcknowledgedIsWritten,
+    AcknowledgedRecordsAreNotRedelivered,
+    AcknowledgementsAreStored,
     EveryRecordEnds,
     AvailableRecordsAreDelivered,
-    ShareStateIsItsLog,
+    ShareStateIsStored,
 )
 
 

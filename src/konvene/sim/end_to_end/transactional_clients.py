@@ -28,7 +28,7 @@ from konvene.transactions.state import AT_REST
 if TYPE_CHECKING:
     from konvene.sim.end_to_end.clients import Client
 
-__all__ = ["OUTPUT", "PARTITIONS", "TRANSACTS", "ExactlyOnce", "NothingStaysOpen", "transact"]
+__all__ = ["OUTPUT", "PARTITIONS", "TRANSACTS", "CompletedTransactionsAreClosed", "ExactlyOnce", "transact"]
 
 OUTPUT = "output"
 TRANSACTS = "transact"
@@ -152,7 +152,7 @@ class ExactlyOnce(Invariant):
                         self.broken(f"{group} read {place} offset {offset}, which is missing in the output")
 
 
-class NothingStaysOpen(Invariant):
+class CompletedTransactionsAreClosed(Invariant):
     """After all clients left and transactions timed out, no transaction is open in a coordinator or
     partition, and no offset is pending."""
 

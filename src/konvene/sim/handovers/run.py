@@ -1,10 +1,10 @@
 """A run of one hand-over scenario on the production coordinator, with its figures.
 
     hand-over     a member becomes active for a stateful task that it was not active for before
-    cold          a hand-over with more than the acceptable lag, although another live process had caught up
+    cold          a hand-over with more than the acceptable lag, although another process had caught up
                   when the target assignment of the task was computed (the active member always has)
     unavoidable   the same, but no live process had caught up
-    idle          number of tasks that no live member is processing, summed over all ticks; with stateless ones
+    idle          tasks that no live member is processing, summed over ticks, with stateless ones
     settled       all members have reconciled their target, no warm-up is left, all tasks are processing, and
                   no standby exceeds the acceptable lag
     ticks         number of ticks that do not end settled

@@ -1,10 +1,10 @@
-"""A disk that fails by chance, and a process that dies in the middle of using it.
+"""Simulated disk with seeded errors, and processes that are killed in the middle of an operation.
 
-The law of what survives is `konvene.log.disk.memory`'s. On top of it: operations fail at seeded rates (EIO
-on reads, writes and syncs, ENOSPC), a failed append leaves half of its bytes, and `die_at` ends the process
-at one of its operations, so that a broker is killed at any place of a step and not only between two steps.
-What a power cut leaves of the last append may be garbage as well (`garbage`). `rot` flips a bit of what was
-durable for long: no invariant of ours survives that, but it has to be noticed.
+`konvene.log.disk.memory` defines what survives a crash. In addition operations fail at seeded rates (EIO on
+reads, writes and syncs; ENOSPC), a failed append leaves half of its bytes, and `die_at` kills the process at
+one of its operations, so that a broker may die within a step. A power cut may leave garbage in place of the
+last append (`garbage`). `rot` flips a bit of durable data, which no invariant survives, but which has to be
+detected.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class SimDisk(MemoryDisk):
         self.die_at: int | None = None
         """The process dies at this operation, counted from 1."""
         self.dies: Callable[[], None] = lambda: None
-        """Is called when it does, before anything else happens."""
+        """Called when the process dies, before anything else happens."""
         self.dead = False
         self.lying = False
-        """A sync failed: what it was to write may be gone although it can still be read."""
+        """Whether a sync failed: unsynced data may be lost although it can still be read."""
 
     def __repr__(self) -> str:
         return f"SimDisk({len(self._names)} names, {self.calls} operations{', dead' if self.dead else ''})"

@@ -189,14 +189,14 @@ class Endpoint(asyncio.Transport):
         self._closing = True
         self.end(None, End(was_reset()))
 
-    def end(self, error: Exception | None, tell: End | None) -> None:
-        """End the connection; the protocol receives the error, the peer the given end."""
+    def end(self, error: Exception | None, peer_end: End | None) -> None:
+        """End the connection; the protocol receives the error, the peer `peer_end`."""
         if self.lost:
             return
         self._closing = self.lost = True
         self.out.waiting.clear()
         self.inn.arrived.clear()
         self.network.endpoints.pop(self, None)
-        if tell is not None:
-            self.network.send_end(self.out, tell)
+        if peer_end is not None:
+            self.network.send_end(self.out, peer_end)
         self.network.loop.call_soon(self._protocol.connection_lost, error, context=self.host.context.copy())

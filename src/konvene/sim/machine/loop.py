@@ -1,15 +1,14 @@
-"""An event loop without an outside world: virtual time, seeded order, hosts that die and sleep.
+"""Simulated asyncio event loop: virtual time, seeded scheduling, and hosts that are killed and paused.
 
-When nothing is ready, time jumps to the next deadline. What is ready together runs in an order that the
-seed draws (`order`): "fifo" is asyncio's own; "hosts" draws whose turn it is and keeps asyncio's invariant
-within each host; "all" breaks that invariant too, for code that should not lean on it. Everything that runs
-belongs to the host in whose context it was started. A host that is killed is gone in the middle of whatever
-it did: none of its callbacks, tasks and timers runs again, and its sockets are the network's to end. A host
-that is paused does nothing, and later all of it at once. A loop with nothing to do, ever, raises `Deadlock`
-and names who waits.
+When no callback is ready, time jumps to the next deadline. Ready callbacks run in a seeded order (`order`):
+"fifo" is asyncio's own; "hosts" interleaves hosts and keeps asyncio's order within each; "all" breaks that
+order too, for code that must not depend on it. Every callback belongs to the host in whose context it was
+started. A killed host stops at once: none of its callbacks, tasks and timers runs again, and the network
+closes its sockets. A paused host runs nothing, and everything at once when it resumes. A loop without any
+future event raises `Deadlock` with the names of the pending tasks.
 
-There are no threads: what is given to an executor runs at a later moment, all at one stroke, and its result
-comes a moment after that. Two threads that step on each other are not seen here.
+There are no threads: a function passed to an executor runs later in one step, and its result arrives in
+another one. Races between threads are not simulated.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ __all__ = ["WORLD", "Deadlock", "Host", "SimLoop"]
 Order = Literal["fifo", "hosts", "all"]
 
 WORLD = "world"
-"""The host of whatever was started on none."""
+"""The host of callbacks that were started on no other host."""
 
 _HOST: ContextVar[Host] = ContextVar("konvene.sim.host")
 
@@ -54,7 +53,7 @@ class Host:
         self.alive = True
         self.paused = False
         self.silent = False
-        """Whether it went with its machine, so that nobody tells its peers."""
+        """Whether it lost power: its connections are not closed."""
         self.parked: list[Callable[[], None]] = []
         self.tasks: list[asyncio.Task[Any]] = []
         self.context = Context()
@@ -94,12 +93,12 @@ class SimLoop(_Base):  # type: ignore[misc]
         self.disk_latency = disk_latency
         """How long something waits for a thread, and its result for the loop, in seconds."""
         self.time_costs = time_costs
-        """What a look at the clock costs: code that bounds its slices of time is then cut into slices."""
+        """Seconds that each read of the clock takes, so that code with time slices is interrupted."""
         self.steps = 0
         self.note: Callable[[str, str], None] | None = None
-        """Is told of each step, before it is taken: its kind, and what it is."""
+        """Called before each step with its kind and its description."""
         self.after: Callable[[], None] | None = None
-        """Is called when a step was taken."""
+        """Called after each step."""
         self.errors: Callable[[Host, dict[str, Any]], None] | None = None
         self.network: Network = Network(self)
         self._now = self.began = 1000.0
@@ -113,8 +112,8 @@ class SimLoop(_Base):  # type: ignore[misc]
         self._halted: BaseException | None = None
         self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
         self._tasks_made = 0
-        self.last_words: BaseException | None = None
-        """What code said that was ended in the middle, when the loop was closed."""
+        self.close_error: BaseException | None = None
+        """Exception of a coroutine that was still running when the loop was closed."""
 
     def __repr__(self) -> str:
         return f"<simulated loop at {self._now:.3f} s: {len(self._ready)} ready, {len(self._timers)} timers>"
@@ -152,7 +151,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         host.alive, host.silent = False, silently
         host.parked.clear()
         self._graveyard.append(host)
-        for task in host.unfinished():  # Nobody is to wait for these when the loop ends.
+        for task in host.unfinished():  # They must not be awaited when the loop ends.
             asyncio.tasks._unregister_task(task)
         self.network.host_died(host)
 
@@ -331,16 +330,16 @@ class SimLoop(_Base):  # type: ignore[misc]
             if ready:
                 self._now = max(self._now, when)
         if not ready:
-            raise Deadlock(f"nothing will ever happen; {self._who_waits()}")
+            raise Deadlock(f"nothing will ever happen; {self._pending_tasks()}")
 
-    def _who_waits(self) -> str:
+    def _pending_tasks(self) -> str:
         waiting = [
             f"{task.get_name()} ({_name(task.get_coro())})"
             for host in self._hosts.values()
             if host.alive
             for task in host.unfinished()
         ]
-        return f"these wait: {', '.join(waiting)}" if waiting else "nobody waits"
+        return f"pending tasks: {', '.join(waiting)}" if waiting else "no pending tasks"
 
     def is_running(self) -> bool:
         return self._running
@@ -362,7 +361,7 @@ class SimLoop(_Base):  # type: ignore[misc]
                     if inspect.iscoroutine(coro):
                         host.context.copy().run(_end, coro)
                 except BaseException as error:
-                    self.last_words = error
+                    self.close_error = error
             host.tasks.clear()
 
     # --- futures, tasks, threads that are none ---

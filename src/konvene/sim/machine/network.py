@@ -1,13 +1,13 @@
-"""A network in memory: streams between hosts, with latency, in pieces, and every way to fail.
+"""Simulated network: byte streams between hosts, with latency, fragmentation and faults.
 
-A stream keeps its order, as TCP does, and is cut into pieces at places that the seed draws. What a host wrote
-is first with the sender (and counts for its write buffer), then under way, then with the receiver, who may
-not read; what is under way and unread is bounded by a window, so that a peer that does not read is felt.
+A stream keeps its order, as TCP does, and is fragmented at seeded positions. Written bytes are first in the
+write buffer of the sender, then in flight, then in the read buffer of the receiver. A window bounds the bytes
+that are in flight or unread, so that a peer that does not read causes back pressure.
 
-Faults are values (`NetworkFaults`) and deeds (`partition`, `heal`, `deafen`). A partition holds bytes and
-connects until it is healed, in one direction or both. A process that is killed ends its connections, a
-machine that goes dark does not: whoever writes to it hears nothing before it is up again, and then that
-nobody knows the connection. A reset takes whatever was under way behind it.
+Faults are rates (`NetworkFaults`) and actions (`partition`, `heal`, `stop_reading`). A partition holds bytes
+and connects until it is healed, in one direction or both. A killed process closes its connections. A machine
+that loses power does not: writes to it have no effect until it is up again, and then the connection is reset.
+A reset discards the bytes in flight.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Network:
         self.faults = faults
         self.counts: Counter[str] = Counter()
         self.watch: Callable[[Endpoint, bytes], None] | None = None
-        """Is told of everything that is written, before it is sent."""
+        """Called with everything that is written, before it is sent."""
         self.endpoints: dict[Endpoint, None] = {}
         self._servers: dict[tuple[str, int], Server] = {}
         self._addresses: dict[str, str] = {}
@@ -117,7 +117,7 @@ class Network:
         self._held: list[tuple[str, str, Callable[[], None]]] = []
 
     def __repr__(self) -> str:
-        return f"<network: {len(self.endpoints)} endpoints, {len(self._blocked)} ways blocked>"
+        return f"<network: {len(self.endpoints)} endpoints, {len(self._blocked)} blocked directions>"
 
     def address(self, name: str) -> str:
         """Return a host's address, assigned at the first use."""
@@ -125,7 +125,7 @@ class Network:
             self._addresses[name] = f"10.0.0.{len(self._addresses) + 1}"
         return self._addresses[name]
 
-    # --- deeds ---
+    # --- actions ---
 
     def partition(self, one: str, other: str, *, one_way: bool = False) -> None:
         """Hold messages from `one` to `other`, and without `one_way` in both directions."""
@@ -134,7 +134,7 @@ class Network:
             self._blocked.add((other, one))
 
     def heal(self, one: str | None = None, other: str | None = None) -> None:
-        """Deliver held messages between two hosts, or everywhere; the latter also ends `deafen`."""
+        """Deliver held messages between two hosts, or everywhere; the latter also ends `stop_reading`."""
         if one is None:
             self._blocked.clear()
         else:
@@ -147,16 +147,16 @@ class Network:
                 self.loop.schedule(self.latency(), "held", partial("{}>{}".format, src, dst), call)
         if one is None:
             for endpoint in list(self.endpoints):
-                self.hear(endpoint)
+                self.resume_reading(endpoint)
 
     def is_blocked(self, src: str, dst: str) -> bool:
         return (src, dst) in self._blocked
 
-    def deafen(self, endpoint: Endpoint) -> None:
+    def stop_reading(self, endpoint: Endpoint) -> None:
         """Let the host stop reading from an endpoint until `heal`."""
         endpoint.inn.deaf = True
 
-    def hear(self, endpoint: Endpoint) -> None:
+    def resume_reading(self, endpoint: Endpoint) -> None:
         """Let the host read from an endpoint again."""
         if endpoint.inn.deaf:
             endpoint.inn.deaf = False

@@ -445,7 +445,7 @@ def check(state: State) -> None:
         for waiter, api in ((member.join_waiter, JOIN), (member.sync_waiter, SYNC)):
             if waiter > DISCONNECTED and state.clients[waiter - 1].exchange != ("waiting", api):
                 raise InvariantViolation(
-                    "QuestionsAreAnswered",
+                    "PendingRequestsHaveAWaiter",
                     f"waiter {waiter} of the group has no pending request",
                 )
 
@@ -463,7 +463,7 @@ def _check_owner(state: State, number: int, client: Client, owners: dict[tuple[i
             if member.member == client.member and max(member.assignment, 0) != client.owned:
                 assigned = max(member.assignment, 0)
                 why = f"client {number} owns {client.owned:b}, but the group assigned {assigned:b}"
-                raise InvariantViolation("ClientsHaveWhatTheGroupSays", why)
+                raise InvariantViolation("ClientsOwnTheirAssignment", why)
 
 
 def _check_pending_request(state: State, number: int, client: Client) -> None:
@@ -474,7 +474,7 @@ def _check_pending_request(state: State, number: int, client: Client) -> None:
         waiters = sum(getattr(member, field) == number for member in group.members) if group else 0
         if waiters != 1:
             raise InvariantViolation(
-                "QuestionsAreAnswered", f"client {number} has a pending request, but {waiters} waiters"
+                "PendingRequestsHaveAWaiter", f"client {number} has a pending request, but {waiters} waiters"
             )
 
 

@@ -463,10 +463,10 @@ def _check_start_offsets(state: Any, partitions: int, *, untouched: bool) -> Non
         found = known.get(SharePartitionKey(GROUP, ORDERS, index))
         if found is None:
             why = f"{state.group!r} has initialized {index}, but the share coordinator has no state of it"
-            raise InvariantViolation("WhatHasBegunIsKnown", why)
+            raise InvariantViolation("InitializedPartitionsHaveState", why)
         if untouched and index < partitions and found.start_offset != -1:
             why = f"partition {index} exists from the start, but its start offset is {found.start_offset}"
-            raise InvariantViolation("PartitionsBeginWhereTheyShould", why)
+            raise InvariantViolation("StartOffsetsAreCorrect", why)
         if state.altered and index in state.altered and found.start_offset != ALTERED:
             why = f"partition {index} was altered to {ALTERED}, but its start offset is {found.start_offset}"
-            raise InvariantViolation("PartitionsBeginWhereTheyShould", why)
+            raise InvariantViolation("StartOffsetsAreCorrect", why)

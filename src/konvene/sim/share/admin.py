@@ -104,11 +104,11 @@ class Administration:
             altered = request.state_epoch, request.start_offset
             if exists and (state is None or (state.state_epoch, state.start_offset) < altered):
                 why = f"{request} is confirmed, but the state is {state}"
-                self.node.report_violation(InvariantViolation("AlteredOffsetsHold", why))
+                self.node.report_violation(InvariantViolation("AlteredOffsetsAreApplied", why))
             served = self.deliveries.share_partitions.served.get(request.key)
             if served is not None and served.loaded and served.core.state_epoch < request.state_epoch:
                 why = f"{request} is confirmed, but {served!r} has state epoch {served.core.state_epoch}"
-                self.node.report_violation(InvariantViolation("AlteredOffsetsHold", why))
+                self.node.report_violation(InvariantViolation("AlteredOffsetsAreApplied", why))
 
     def delete_offsets(self) -> None:
         def begin(intended: Any) -> None:

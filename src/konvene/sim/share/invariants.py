@@ -29,7 +29,7 @@ class ShareStateInvariant:
         raise NotImplementedError
 
 
-class ShareStateIsItsLog(ShareStateInvariant):
+class ShareStateIsStored(ShareStateInvariant):
     """SH10, G1, G3: snapshots and updates, replayed in order, are the current state; and a restart loads the
     same state, except for what a log that was cut does not hold."""
 
@@ -155,6 +155,6 @@ def share_state_invariants() -> list[ShareStateInvariant]:
 
 
 INVARIANTS: tuple[type[ShareStateInvariant], ...] = (
-    ShareStateIsItsLog, ShareStateChangesByRecords, ShareEpochsRise, ShareWritesAreKept,
+    ShareStateIsStored, ShareStateChangesByRecords, ShareEpochsRise, ShareWritesAreKept,
     ShareBatchesAreInARow, ShareStateBegins,
 )  # fmt: skip

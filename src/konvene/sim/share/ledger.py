@@ -119,7 +119,7 @@ class DeliveryLedger:
             loaded = self.entries.get(offset)
             if offset >= start and (loaded is None or loaded.state != DONE):
                 self._violate(
-                    "AcknowledgedStays", f"{offset} was confirmed as {ack_type}, but loaded as {loaded}"
+                    "AcknowledgementsAreKept", f"{offset} was confirmed as {ack_type}, but loaded as {loaded}"
                 )
                 return
 
@@ -133,7 +133,7 @@ class DeliveryLedger:
         self.alteration = None
         is_applied = read.start_offset == alteration.start_offset and not read.batches
         if read.state_epoch == alteration.state_epoch and not is_applied:
-            self._violate("AlteredOffsetsHold", f"altered by {alteration}, but loaded as {read}")
+            self._violate("AlteredOffsetsAreApplied", f"altered by {alteration}, but loaded as {read}")
         self.confirmed = {
             offset: ack_type
             for offset, ack_type in self.confirmed.items()
@@ -148,12 +148,14 @@ class DeliveryLedger:
         """Record that a member acquired `rows`. `ends` are the start and end offset of the log; `cut_from` is
         the number of offsets in the fetched batches if aborted records were removed from them."""
         if owner is not self.owner and rows:
-            self._violate("RecordsAreHeldOnce", f"{member} got {rows} from a replaced share partition")
+            self._violate("RecordsAreAcquiredOnce", f"{member} got {rows} from a replaced share partition")
         total = 0
         for first, last, count in rows:
             total += last - first + 1
             if first < self.start or last >= ends[1]:
-                self._violate("RecordsAreHeldOnce", f"{member} got {first}-{last} of {self.start}-{ends[1]}")
+                self._violate(
+                    "RecordsAreAcquiredOnce", f"{member} got {first}-{last} of {self.start}-{ends[1]}"
+                )
             # A lower limit applies to later deliveries only.
             self._delivery_limit = max(self._delivery_limit, self.terms.delivery_count_limit)
             if count > self._delivery_limit:
@@ -183,18 +185,22 @@ class DeliveryLedger:
         if log is None or not self.terms.read_committed:
             return
         if last >= log.last_stable_offset(log.end_offset):
-            self._violate("AbortedIsForNobody", f"{member} got {first}-{last} of {log!r}, which is undecided")
+            self._violate(
+                "AbortedRecordsAreNotDelivered", f"{member} got {first}-{last} of {log!r}, which is undecided"
+            )
         for offset in range(first, last + 1):
             if offset in log.aborted_offsets:
-                self._violate("AbortedIsForNobody", f"{member} got the aborted record {offset}")
+                self._violate("AbortedRecordsAreNotDelivered", f"{member} got the aborted record {offset}")
                 return
 
     def _acquire(self, member: str, offset: int, entry: Entry, count: int) -> None:
         if offset in self.confirmed:
             ack_type = self.confirmed[offset]
-            self._violate("AcknowledgedStays", f"{member} got {offset}, which was confirmed as {ack_type}")
+            self._violate(
+                "AcknowledgementsAreKept", f"{member} got {offset}, which was confirmed as {ack_type}"
+            )
         if entry.state != AVAILABLE:
-            self._violate("RecordsAreHeldOnce", f"{member} got {offset}, which is {entry!r}")
+            self._violate("RecordsAreAcquiredOnce", f"{member} got {offset}, which is {entry!r}")
         if count != entry.count + 1:
             self._violate("DeliveriesAreCounted", f"{offset} has delivery count {count} after {entry!r}")
         entry.state, entry.member_id, entry.count = ACQUIRED, member, count
@@ -204,7 +210,7 @@ class DeliveryLedger:
     ) -> None:
         """Record that an acknowledgement of a member was accepted, and is written unless it only renews."""
         if owner is not self.owner:
-            self._violate("OnlyHoldersAcknowledge", f"a replaced share partition accepted one of {member}")
+            self._violate("OnlyOwnersAcknowledge", f"a replaced share partition accepted one of {member}")
             return
         offsets: list[int] = []
         for offset, ack_type in each_offset(acks):
@@ -213,7 +219,7 @@ class DeliveryLedger:
             entry = self.entries.get(offset, Entry())
             if entry.state != ACQUIRED or entry.member_id != member:
                 why = f"{member} acknowledged {offset} as {ack_type}, which is {entry!r}"
-                self._violate("OnlyHoldersAcknowledge", why)
+                self._violate("OnlyOwnersAcknowledge", why)
             elif ack_type == RENEW:
                 entry.lock_end_ms = now_ms + self.terms.lock_ms
             else:
@@ -236,7 +242,7 @@ class DeliveryLedger:
                 ):
                     return
             self._violate(
-                "OnlyHoldersAcknowledge",
+                "OnlyOwnersAcknowledge",
                 f"{member} acquired all records that it acknowledged, but was rejected: {error}",
             )
 
@@ -287,7 +293,7 @@ class DeliveryLedger:
             self._pending[id(change.ticket)] = (change.ticket, member, offsets)
         elif offsets:
             self._violate(
-                "AcknowledgedStays", f"no write for {offsets[:5]}, acknowledged or released by {member}"
+                "AcknowledgementsAreKept", f"no write for {offsets[:5]}, acknowledged or released by {member}"
             )
 
     def finished(self, change: Change, error: Errors) -> None:
@@ -330,7 +336,7 @@ class DeliveryLedger:
         for offset, ack_type in each_offset(acks):
             if ack_type in FINAL and offset >= start:
                 if offset in self.confirmed:
-                    self._violate("AcknowledgedStays", f"{offset} is confirmed twice, now to {member}")
+                    self._violate("AcknowledgementsAreKept", f"{offset} is confirmed twice, now to {member}")
                 self.confirmed[offset] = ack_type
                 self._counts[f"acknowledged {AcknowledgeType(ack_type).name}"] += 1
 
@@ -339,14 +345,14 @@ class DeliveryLedger:
     def start_moved(self, start: int, log_start: int) -> None:
         """Record that the start offset of the share partition moved."""
         if start < self.start:
-            self._violate("TheStartNeverGoesBack", f"from {self.start} to {start}")
+            self._violate("StartOffsetsNeverRegress", f"from {self.start} to {start}")
         for offset in range(self.start, start):
             entry = self.entries.pop(offset, None)
             if self._is_aborted(offset):
                 self._counts["aborted"] += 1
             elif offset >= log_start and (entry is None or entry.state != DONE):
                 self._violate(
-                    "NothingIsLost", f"the start offset moved to {start}, but {offset} is {entry!r}"
+                    "NoRecordIsLost", f"the start offset moved to {start}, but {offset} is {entry!r}"
                 )
         self.start = start
 

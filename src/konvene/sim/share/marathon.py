@@ -95,7 +95,7 @@ class SharePartitionRun:
                 self._restart()
         if self.owners.count(DONE) != RECORDS:
             raise InvariantViolation(
-                "NothingIsLost", f"{RECORDS - self.owners.count(DONE)} records are not done"
+                "NoRecordIsLost", f"{RECORDS - self.owners.count(DONE)} records are not done"
             )
 
     # --- events ---
@@ -118,7 +118,7 @@ class SharePartitionRun:
         for row in rows:
             count = row.last_offset - row.first_offset + 1
             if any(self.owners[row.first_offset : row.last_offset + 1]):
-                raise InvariantViolation("RecordsAreHeldOnce", f"{row} of {self.core!r}")
+                raise InvariantViolation("RecordsAreAcquiredOnce", f"{row} of {self.core!r}")
             self.owners[row.first_offset : row.last_offset + 1] = bytes((member,)) * count
             self.acquired.append((member, row, self.now_ms + self.terms.lock_ms))
             self.counts["acquired"] += count

@@ -28,6 +28,7 @@ from konvene.share_state.requests import (
     TopicsDeleted,
     Write,
 )
+from konvene.sim.runtime import SimulatedPorts
 from konvene.sim.share.admin import BEGIN, Administration
 from konvene.sim.share.invariants import ShareStateInvariant, share_state_invariants
 from konvene.sim.share.ledger import DeliveryLedger
@@ -97,11 +98,13 @@ class ShareNode:
         world = self.world
         return ShareStateRuntime(
             world.event_queue,
-            lambda: world.config,
+            SimulatedPorts(
+                config=lambda: world.config,
+                topics=lambda: world.topics,
+                load_ms=lambda: world.latency_ms("load.ms"),
+                observe=lambda event: self._observe(event),
+            ),
             log=self.log,
-            topics=lambda: world.topics,
-            load_ms=lambda: world.latency_ms("load.ms"),
-            observe=lambda event: self._observe(event),
         )
 
     def _observe(self, event: StateEvent) -> None:
@@ -345,7 +348,7 @@ class ShareNode:
             offset = ledger.first_offset_of(member_id)
             if offset is not None and ledger.owner is served.core and ledger.last_released != member_id:
                 why = f"{served.key}: {member_id} was removed, but has record {offset}"
-                self.report_violation(InvariantViolation("MembersThatAreGoneHoldNothing", why))
+                self.report_violation(InvariantViolation("RemovedMembersOwnNoRecords", why))
 
     def orphans(self) -> list[str]:
         """SH13: return the share partitions with state of deleted topics."""
@@ -364,11 +367,11 @@ class ShareNode:
             overdue = ledger.overdue_lock(now_ms - MAX_EXPIRY_DELAY_MS)
             if overdue is not None:
                 raise InvariantViolation(
-                    "LocksEnd", f"{key}: the lock of {overdue} has expired: {ledger.entries[overdue]!r}"
+                    "LocksExpire", f"{key}: the lock of {overdue} has expired: {ledger.entries[overdue]!r}"
                 )
             difference = ledger.difference(served.core.in_flight())
             if difference is not None:
-                raise InvariantViolation("RecordsAreHeldOnce", f"{key}: {difference}")
+                raise InvariantViolation("RecordsAreAcquiredOnce", f"{key}: {difference}")
 
     def unread(self) -> Iterator[str]:
         """Yield the share partitions that groups with live members have not read to the end."""

@@ -6,8 +6,8 @@ what is left must still replay to the current state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from konvene.errors import Errors
@@ -15,14 +15,13 @@ from konvene.records.coordinator import SHARE_STATE_RECORDS, decode_record
 from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Context, Effect, Outcome
-from konvene.shard.image import Topics
 from konvene.share_state.pruning import DELETE_RECORDS
 from konvene.share_state.requests import SharePartitionKey
 from konvene.share_state.shard import ShareStateShard
 from konvene.share_state.state import SharePartitionState
 from konvene.sim.event_queue import EventQueue
 from konvene.sim.journal import Batch
-from konvene.sim.runtime import REQUEST, ShardRuntime, replay
+from konvene.sim.runtime import REQUEST, ShardRuntime, SimulatedPorts, replay
 from konvene.sim.share.state_log import SHARE_STATE_SERDE, StateJournal, StateLog
 from konvene.sim.world.event import InvariantViolation
 
@@ -73,14 +72,11 @@ class ShareStateRuntime(ShardRuntime[StateEvent, States]):
     def __init__(
         self,
         event_queue: EventQueue,
-        config: Callable[[], Any],
+        ports: SimulatedPorts,
         *,
         log: StateLog,
-        topics: Callable[[], Topics],
-        load_ms: Callable[[], int] = lambda: 0,
-        observe: Callable[[StateEvent], None] = lambda event: None,
     ) -> None:
-        self.updates: int = config()[UPDATES]
+        self.updates: int = ports.config()[UPDATES]
         """Maximum number of updates between two snapshots."""
         self.kept: States = {}
         """A private copy of all states, as of the last event."""
@@ -88,17 +84,13 @@ class ShareStateRuntime(ShardRuntime[StateEvent, States]):
         """Responses that did not leave; NOT_COORDINATOR when the process dies."""
         super().__init__(
             event_queue,
-            config,
+            replace(ports, perform=self._delete_records),
             journal=StateJournal(log, at_once=False, decode=_decode),
             serde=SHARE_STATE_SERDE,
             empty={},
-            topics=topics,
-            load_ms=load_ms,
-            observe=observe,
-            perform=self._cut,
         )
 
-    # --- what the world does with it ---
+    # --- operation ---
 
     def die(self) -> None:
         super().die()
@@ -120,7 +112,7 @@ class ShareStateRuntime(ShardRuntime[StateEvent, States]):
     def finish(self) -> None:
         self.end_event()
 
-    def _cut(self, effect: Effect) -> None:
+    def _delete_records(self, effect: Effect) -> None:
         """Delete the beginning of the log; SH10: the rest replays to the current state."""
         assert effect.verb == DELETE_RECORDS
         removed = self.log.lose_beginning(effect.subject)
@@ -134,9 +126,9 @@ class ShareStateRuntime(ShardRuntime[StateEvent, States]):
         replayed = {key: in_log(state) for key, state in left.states.items()}
         if replayed != current:
             why = f"the log from offset {effect.subject} on holds {replayed}, the state is {current}"
-            self.failed(InvariantViolation("WhatIsCutIsSuperfluous", why))
+            self.failed(InvariantViolation("DeletedRecordsAreRedundant", why))
 
-    # --- what the shard does ---
+    # --- decisions ---
 
     def new_shard(self) -> ShareStateShard:
         return ShareStateShard(self.updates)

@@ -115,7 +115,7 @@ class Ledger:
         fenced = producer_id in self._retired.get(name, ()) or (producer_id == owner[0] and epoch < owner[1])
         if fenced and not was_open:
             why = f"{name}: producer {producer_id}, epoch {epoch} wrote to {partition}, the owner is {owner}"
-            raise InvariantViolation("ZombiesWriteNothing", why)
+            raise InvariantViolation("FencedProducersWriteNothing", why)
         known = self._node.runtime.shadow.transactions.get(name)
         is_ongoing = (
             known is not None
@@ -125,7 +125,7 @@ class Ledger:
         )
         if not (is_ongoing or was_open):
             raise InvariantViolation(
-                "NothingIsWrittenOutside", f"{writer} wrote to {partition}, the transaction is {known!r}"
+                "WritesNeedAnOpenTransaction", f"{writer} wrote to {partition}, the transaction is {known!r}"
             )
 
     # --- records and markers ---
@@ -144,7 +144,7 @@ class Ledger:
         """Check that a transaction has no result yet. Late records are ended by a marker under way."""
         if label in self.results and not was_open:
             why = f"{label} wrote to {partition} after its end: {self._result(label)}"
-            raise InvariantViolation("TransactionsAreWhole", why)
+            raise InvariantViolation("TransactionsAreAtomic", why)
 
     def _result(self, label: str) -> str:
         committed, partition = self.results[label]
@@ -158,7 +158,7 @@ class Ledger:
         elif self.results[label][0] != committed:
             result = "committed" if committed else "aborted"
             why = f"{label} is {result} in {partition}, but {self._result(label)}"
-            raise InvariantViolation("TransactionsAreWhole", why)
+            raise InvariantViolation("TransactionsAreAtomic", why)
 
     def record_marker(
         self, markers: MarkersToWrite, partition: TopicPartition, open_values: tuple[bytes, ...]
@@ -175,12 +175,12 @@ class Ledger:
             if known.producer_id == producer_id:
                 if known.state is not state:
                     raise InvariantViolation(
-                        "MarkersSayWhatWasDecided",
+                        "MarkersMatchDecisions",
                         f"{partition} has a marker with committed={committed}, the transaction is {known!r}",
                     )
                 return
         raise InvariantViolation(
-            "MarkersSayWhatWasDecided", f"{partition} has a marker of the unknown producer {producer_id}"
+            "MarkersMatchDecisions", f"{partition} has a marker of the unknown producer {producer_id}"
         )
 
     # --- events of coordinators ---
@@ -208,7 +208,7 @@ class Ledger:
             is_open = bool(self._node.logs[partition[1]].open_of(producer_id))
         if is_open:
             why = f"the transaction of {producer_id} is complete after {state.name}, but open in {partition}"
-            raise InvariantViolation("NothingStaysOpen", why)
+            raise InvariantViolation("CompletedTransactionsAreClosed", why)
 
     def group_event(self, event: GroupEvent) -> None:
         """Record an event of the group coordinator: offsets committed in transactions, and their markers."""

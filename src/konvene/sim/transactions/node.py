@@ -40,6 +40,7 @@ from konvene.shard.contract import Effect, Ending
 from konvene.shard.image import Topic, Topics
 from konvene.sim.journal import Log, batch_of
 from konvene.sim.members.committer import Committer
+from konvene.sim.runtime import SimulatedPorts
 from konvene.sim.transactions.invariants import TransactionInvariant, transaction_invariants
 from konvene.sim.transactions.ledger import Ledger, TopicPartition
 from konvene.sim.transactions.logs import OutputLog
@@ -129,13 +130,15 @@ class Transactions:
         world = self.world
         new = TransactionRuntime(
             world.event_queue,
-            lambda: world.config,
+            SimulatedPorts(
+                config=lambda: world.config,
+                topics=lambda: self.topics,
+                features=lambda: self.features,
+                load_ms=lambda: world.latency_ms("load.ms"),
+                observe=lambda event: self._observe(new, event),
+                perform=lambda effect: self._perform(new, effect),
+            ),
             log=self.log,
-            topics=lambda: self.topics,
-            features=lambda: self.features,
-            load_ms=lambda: world.latency_ms("load.ms"),
-            observe=lambda event: self._observe(new, event),
-            perform=lambda effect: self._perform(new, effect),
         )
         return new
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from konvene.errors import Errors
 from konvene.records.coordinator import decode_transaction_record, encode_transaction_record
 from konvene.runtime.ports import RecordSerde
-from konvene.shard.contract import Context, Effect, Outcome
-from konvene.shard.image import Topics
+from konvene.shard.contract import Context, Outcome
 from konvene.sim.event_queue import EventQueue
 from konvene.sim.journal import Batch, Journal, Log, read_values
-from konvene.sim.runtime import REQUEST, TIMER, ShardRuntime
+from konvene.sim.runtime import REQUEST, TIMER, ShardRuntime, SimulatedPorts
 from konvene.sim.world.event import InvariantViolation
 from konvene.transactions.shard import TransactionShard
 from konvene.transactions.state import NO_EPOCH, Transaction
@@ -66,31 +65,21 @@ class TransactionRuntime(ShardRuntime[Event, Transactions]):
     def __init__(
         self,
         event_queue: EventQueue,
-        config: Callable[[], Any],
+        ports: SimulatedPorts,
         *,
         log: Log,
-        topics: Callable[[], Topics],
-        features: Callable[[], Mapping[str, int]],
-        load_ms: Callable[[], int] = lambda: 0,
-        observe: Callable[[Event], None] = lambda event: None,
-        perform: Callable[[Effect], None] = lambda effect: None,
     ) -> None:
-        self.features = features()
+        self.features = ports.features()
         self.kept: Transactions = {}
         """A private copy of all transactions, as of the last event."""
         self._durable_end = 0
         """Number of batches that must be durable before the next response may leave."""
         super().__init__(
             event_queue,
-            config,
+            ports,
             journal=Journal(log, at_once=False, decode=decode_transaction_record),
             serde=TRANSACTION_SERDE,
             empty={},
-            topics=topics,
-            features=features,
-            load_ms=load_ms,
-            observe=observe,
-            perform=perform,
         )
 
     def new_shard(self) -> TransactionShard:

@@ -28,6 +28,7 @@ from konvene.sim.event_queue import EventQueue
 from konvene.sim.group_runtime import TOPICS, GroupRuntime
 from konvene.sim.invariants import invariants_of, observer
 from konvene.sim.journal import Log
+from konvene.sim.runtime import SimulatedPorts
 from konvene.sim.transcript.lines import effect_line, record_line, why_line
 from konvene.sim.world.event import Event
 from konvene.sim.world.member_ids import MemberIds
@@ -189,14 +190,16 @@ class Sandbox:
     def _start(self) -> GroupRuntime:
         return GroupRuntime(
             self.event_queue,
-            lambda: self.config,
+            SimulatedPorts(
+                config=lambda: self.config,
+                topics=lambda: self.topics,
+                task_assignors=self.task_assignors,
+                observe=self._observe,
+                on_rebalance=self._rebalance_explained,
+                perform=self._perform,
+            ),
             log=self.log,
-            topics=lambda: self.topics,
-            task_assignors=self.task_assignors,
             at_once=not self.holds,
-            observe=self._observe,
-            on_rebalance=self._rebalance_explained,
-            perform=self._perform,
         )
 
     def _observe(self, event: Event) -> None:

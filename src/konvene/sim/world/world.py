@@ -42,6 +42,7 @@ from konvene.sim.members import assigns, kinds, runs_applications, shares, trans
 from konvene.sim.members.simple import SimpleClient
 from konvene.sim.members.streams.application import Application
 from konvene.sim.members.streams.state import Stores
+from konvene.sim.runtime import SimulatedPorts
 from konvene.sim.share.node import ShareNode
 from konvene.sim.share.settings import share_settings
 from konvene.sim.transactions.node import Transactions, transaction_settings
@@ -276,14 +277,16 @@ class World:
         """Return another coordinator on the same log, not loaded yet."""
         new = GroupRuntime(
             self.event_queue,
-            lambda: self.config,
+            SimulatedPorts(
+                config=lambda: self.config,
+                topics=lambda: self.topics,
+                load_ms=lambda: self._about(self.conditions["load.ms"]),
+                observe=self._observe,
+                on_rebalance=self.measure.explained,
+                perform=lambda effect: self._perform_effect(new, effect),
+            ),
             log=self.log,
-            topics=lambda: self.topics,
             at_once=False,
-            load_ms=lambda: self._about(self.conditions["load.ms"]),
-            observe=self._observe,
-            on_rebalance=self.measure.explained,
-            perform=lambda effect: self._perform_effect(new, effect),
         )
         return new
 

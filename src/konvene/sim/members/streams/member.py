@@ -85,7 +85,7 @@ class StreamsMember(MachineMember, Application):
         self._version = 0 if options["varied"] and random.random() < 0.2 else 1
         self._silent = bool(options["silent"]) and random.random() < options["silent"]
         if self._silent:
-            self._version = 0  # After a restart, version 1 could not say that it does not report offsets.
+            self._version = 0  # After a restart, version 1 could not express that it does not report offsets.
         self.plan_topology()
         address = (self.host, 9000 + random.randint(0, 1))
         endpoint = address if random.random() < options["endpoints"] else None
