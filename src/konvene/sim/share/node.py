@@ -37,6 +37,7 @@ from konvene.sim.share.runtime import ShareStateRuntime, StateEvent
 from konvene.sim.share.share_services import HANDLE, Connection, Deliveries
 from konvene.sim.share.state_log import StateLog
 from konvene.sim.world import fault_actions
+from konvene.sim.world.coordinator_node import CoordinatorNode
 from konvene.sim.world.event import InvariantViolation
 
 if TYPE_CHECKING:
@@ -71,11 +72,14 @@ class _GroupCoordinator:
             self._runtime.coordinator.inform(completion)
 
 
-class ShareNode:
+class ShareNode(CoordinatorNode[ShareStateRuntime]):
     """Share coordinator and share partitions of the simulated broker, with a ledger per share partition."""
 
+    log_name = "share state"
+    log: StateLog
+
     def __init__(self, world: World) -> None:
-        self.world = world
+        super().__init__(world)
         self.log = StateLog()
         self.logs: dict[tuple[Uuid, int], ReadPartition] = {}
         self.ledgers: dict[SharePartitionKey, DeliveryLedger] = {}
@@ -84,7 +88,7 @@ class ShareNode:
         self.altering: set[Initialize] = set()
         """Pending alterations of administrators."""
         self.invariants: list[ShareStateInvariant] = share_state_invariants()
-        self.runtime = self._new_runtime()
+        self.runtime = self.new_runtime()
         self.deliveries = Deliveries(self)
         self._ids = {topic.id for topic in world.topics.by_id.values()}
         self.grow()
@@ -94,7 +98,7 @@ class ShareNode:
 
     # --- the share coordinator ---
 
-    def _new_runtime(self) -> ShareStateRuntime:
+    def new_runtime(self) -> ShareStateRuntime:
         world = self.world
         return ShareStateRuntime(
             world.event_queue,
@@ -158,9 +162,7 @@ class ShareNode:
         failure = self.failure or runtime.failure
         if failure is not None:
             raise failure
-        if runtime.sync_pending and not runtime.disk_busy:
-            runtime.disk_busy = True
-            world.event_queue.after(world.latency_ms("sync.ms"), self._synced, runtime)
+        self.start_sync()
         deliveries = self.deliveries
         if world.faults_disabled:
             deliveries.share_partitions.sessions.limit = SESSIONS_WITHOUT_FAULTS
@@ -179,27 +181,6 @@ class ShareNode:
     def _disconnected(self, deliveries: Deliveries, connection: Connection) -> None:
         if deliveries.loop.alive:
             deliveries.share_partitions.disconnected(connection)
-
-    def _synced(self, runtime: ShareStateRuntime) -> None:
-        runtime.disk_busy = False
-        if runtime is not self.runtime:
-            return
-        fails = self.world.conditions["sync.fails"]
-        if fails and self.world.random.random() < fails:
-            self.world.log_event("disk", "fails to sync share state", None)
-            runtime.fail_sync()
-        else:
-            runtime.complete_sync()
-
-    def fail_over(self) -> None:
-        """Fail over the share coordinator; the log loses a part of its tail that is not durable."""
-        random, old = self.world.random, self.runtime
-        old.die()
-        pending = len(self.log.batches) - self.log.durable
-        lost = self.log.lose_tail(random.choice([0, pending, random.randint(0, pending)]))
-        self.runtime = new = self._new_runtime()
-        new.ended, new.lost = old.ended, old.lost + lost
-        new.load()
 
     def fail_over_deliveries(self) -> None:
         """Replace the share partitions: all locks, sessions and pending requests to the share coordinator are

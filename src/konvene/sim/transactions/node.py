@@ -46,6 +46,7 @@ from konvene.sim.transactions.ledger import Ledger, TopicPartition
 from konvene.sim.transactions.logs import OutputLog
 from konvene.sim.transactions.runtime import Event, TransactionRuntime
 from konvene.sim.world import fault_actions
+from konvene.sim.world.coordinator_node import CoordinatorNode
 from konvene.sim.world.event import Event as GroupEvent
 from konvene.transactions.markers import (
     WRITE_MARKERS,
@@ -85,11 +86,13 @@ Respond = Callable[[Struct | Errors], None]
 """Receives the response."""
 
 
-class Transactions:
+class Transactions(CoordinatorNode[TransactionRuntime]):
     """Transaction coordinator and output topic of the simulated broker, with a ledger."""
 
+    log_name = "transactions"
+
     def __init__(self, world: World) -> None:
-        self.world = world
+        super().__init__(world)
         count: int = world.options["output.partitions"]
         self.topics = Topics(
             [Topic(OUTPUT, Uuid(OUTPUT.ljust(16, "-").encode()), count),
@@ -100,7 +103,7 @@ class Transactions:
         self.log = Log()
         self.ledger = Ledger(world, self)
         self.invariants: list[TransactionInvariant] = transaction_invariants()
-        self.runtime = self._new_runtime()
+        self.runtime = self.new_runtime()
         self._last_id = 1_000
 
     def __repr__(self) -> str:
@@ -126,7 +129,7 @@ class Transactions:
 
     # --- coordinator ---
 
-    def _new_runtime(self) -> TransactionRuntime:
+    def new_runtime(self) -> TransactionRuntime:
         world = self.world
         new = TransactionRuntime(
             world.event_queue,
@@ -155,34 +158,14 @@ class Transactions:
 
     def step(self) -> None:
         """Schedule the disk after a step of the world. Raises the first failure."""
-        runtime = self.runtime
-        runtime.finish()
-        if runtime.sync_pending and not runtime.disk_busy:
-            runtime.disk_busy = True
-            self.world.event_queue.after(self.world.latency_ms("sync.ms"), self._synced, runtime)
+        self.runtime.finish()
+        self.start_sync()
 
-    def _synced(self, runtime: TransactionRuntime) -> None:
-        runtime.disk_busy = False
-        if runtime is not self.runtime:
-            return
-        fails = self.world.conditions["sync.fails"]
-        if fails and self.world.random.random() < fails:
-            self.world.log_event("disk", "fails to sync transactions", None)
-            runtime.fail_sync()
-        else:
-            runtime.complete_sync()
-
-    def fail_over(self) -> None:
-        """Fail over the coordinator; the log loses a part of its tail that is not durable."""
-        random, old = self.world.random, self.runtime
-        old.die()
-        pending, least = len(self.log.batches) - self.log.durable, 0
-        if not self.world.config["konvene.log.fsync.topics"]:  # Written batches were acknowledged.
-            least = max(0, self.log.written - self.log.durable)
-        lost = self.log.lose_tail(random.choice([least, pending, random.randint(least, pending)]))
-        self.runtime = new = self._new_runtime()
-        new.ended, new.lost = old.last_state(), old.lost + lost
-        new.load()
+    def retained_batches(self) -> int:
+        """Return how many batches survive: without fsync, written ones were acknowledged."""
+        if self.world.config["konvene.log.fsync.topics"]:
+            return 0
+        return max(0, self.log.written - self.log.durable)
 
     # --- requests of clients ---
 

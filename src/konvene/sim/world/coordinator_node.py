@@ -1,4 +1,4 @@
-"""A further coordinator of the simulated world, beside the group coordinator: its log, its disk and its failover."""
+"""Base of further coordinators of the simulated world: their log, their disk and their failover."""
 
 from __future__ import annotations
 
