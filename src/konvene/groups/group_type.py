@@ -202,7 +202,7 @@ CONSUMER: Final = GroupType(
         ConsumerGroupDescribeRequest: describe_consumer_groups,
     },
     cacheable={ConsumerGroupHeartbeatRequest: consumer_heartbeat.cacheable},
-    replays=consumer_log.REPLAYS,
+    replays=consumer_log.RECORDS.replays,
 )
 
 
@@ -258,7 +258,7 @@ STREAMS: Final = GroupType(
         HeartbeatRequest: streams_classic_members.cacheable,
         StreamsGroupHeartbeatRequest: streams_heartbeat.cacheable,
     },
-    replays=streams_log.REPLAYS,
+    replays=streams_log.RECORDS.replays,
 )
 
 
@@ -288,7 +288,7 @@ SHARE: Final = GroupType(
     assignment_computed=share_assignment_computed,
     handlers=SHARE_HANDLERS,
     cacheable={ShareGroupHeartbeatRequest: share_cacheable},
-    replays=share_log.REPLAYS,
+    replays=share_log.RECORDS.replays,
 )
 
 

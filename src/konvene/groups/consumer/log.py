@@ -19,7 +19,7 @@ from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.current_assignment import CurrentAssignment, Epochs, MemberState, Partitions
 from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved, topic_names
 from konvene.groups.modern.classic_member import from_metadata, to_metadata
-from konvene.groups.modern.log import Groups, RecordTypes, Replay
+from konvene.groups.modern.log import RecordTypes, assignment_epochs, read_epoch
 from konvene.records.consumer import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -118,10 +118,6 @@ def _write_epochs(epochs: Epochs) -> tuple[TopicPartitions, ...]:
 # --- replay ------------------------------------------------------------------------------
 
 
-def _read_group(group: ConsumerGroup, value: ConsumerGroupMetadataValue) -> None:
-    group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
-
-
 def _read_member(
     member_id: str, value: ConsumerGroupMemberMetadataValue, current: CurrentAssignment
 ) -> Member:
@@ -155,15 +151,7 @@ def _read_current(value: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAs
 
 
 def _read_epochs(topics: tuple[TopicPartitions, ...], member_epoch: int) -> dict[Uuid, dict[int, int]]:
-    """The epoch since which the member has each partition. Before Kafka 4.3 that was not written: it is the
-    member's epoch then."""
-    found: dict[Uuid, dict[int, int]] = {}
-    for topic in topics:
-        epochs = topic.assignment_epochs
-        if epochs is None or len(epochs) != len(topic.partitions):
-            epochs = (member_epoch,) * len(topic.partitions)
-        found[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
-    return found
+    return {topic.topic_id: assignment_epochs(topic, member_epoch) for topic in topics}
 
 
 def _write_regex(group: ConsumerGroup, key: ConsumerGroupRegularExpressionKey, value: Any) -> None:
@@ -198,26 +186,18 @@ RECORDS: Final = RecordTypes(
     member_record=member_record,
     target_record=target_record,
     current_record=current_record,
-    read_group=_read_group,
+    read_group=read_epoch,
     read_member=_read_member,
     read_target=_read_target,
     read_current=_read_current,
     new_member=Member,
     departed=CurrentAssignment(epoch=-1, previous_epoch=-1),
     other_keys=_other_keys,
+    other_records={ConsumerGroupRegularExpressionKey: (_write_regex, _clear_regex)},
+    ignored_keys=(ConsumerGroupPartitionMetadataKey,),  # Replaced by the metadata hash.
 )
 
 assignment_record = RECORDS.assignment_record
 member_tombstones = RECORDS.member_tombstones
 group_tombstones = RECORDS.group_tombstones
-
-REPLAYS: Final[dict[type, Replay]] = {
-    **RECORDS.replays(),
-    ConsumerGroupPartitionMetadataKey: lambda groups, key, value: None,  # Replaced by the metadata hash.
-    ConsumerGroupRegularExpressionKey: RECORDS.replay_as(_write_regex, _clear_regex),
-}
-
-
-def replay(groups: Groups, record: Record) -> None:
-    """Apply a record to its group."""
-    REPLAYS[type(record.key)](groups, record.key, record.value)
+replay = RECORDS.replay

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved
-from konvene.groups.consumer.log import replay
+from konvene.groups.consumer.log import RECORDS
 from konvene.groups.history.conversion import ConvertibleHistory
 from konvene.groups.history.modern import (
     EpochHistory,
@@ -84,19 +84,11 @@ class _Memory(Memory):
 class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
     """Consumer groups of a partition."""
 
-    group_type: ClassVar[str] = "consumer"
-
-    def _begin(self, group_id: str) -> tuple[ConsumerGroup, _Memory]:
-        return ConsumerGroup(group_id), _Memory()
-
-    def _replay(self, record: Record) -> None:
-        replay(self._groups, record)
+    records = RECORDS
+    new_memory = _Memory
 
     def _without_units(self, value: Any) -> Any:
         return value.replace(assigned_partitions=(), partitions_pending_revocation=())
-
-    def _state(self, group: ConsumerGroup) -> str:
-        return group.state.value
 
     # --- record handlers ---
 
@@ -105,13 +97,10 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
     ) -> RebalanceValue | None:
         member_id = key_of(record).member_id
         before = group.members.get(member_id)
-        memory.members.setdefault(member_id, before)
-        memory.latest = member_id
-        replay(self._groups, record)
+        super()._take_member(group, memory, record, position)
         member = group.members.get(member_id)
         if member is None:
             memory.stop_waiting(member_id)
-            memory.reached_ms.pop(member_id, None)
         elif before is None or (before.topics, before.regex) != (member.topics, member.regex):
             memory.stop_waiting(member_id)
             only_regex = member.topics == (before.topics if before is not None else frozenset())
@@ -129,7 +118,7 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
     ) -> RebalanceValue | None:
         regex = key_of(record).regular_expression
         memory.regexes.setdefault(regex, group.regexes.get(regex))
-        replay(self._groups, record)
+        self._replay(record)
         return None
 
     # --- causes ---

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from konvene.groups import audit_members
 from konvene.groups.audit_members import AuditedMember, rebalanced_member
 from konvene.groups.modern.group import ModernGroup
+from konvene.groups.modern.log import RecordTypes
 from konvene.groups.modern.rebalance_trace import MOST_CAUSES
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.coordinator import Record
@@ -95,7 +96,8 @@ RecordHandler = Callable[..., RebalanceValue | None]
 class EpochHistory(ABC, Generic[G, M]):
     """Groups of one type in a partition."""
 
-    group_type: ClassVar[str]
+    records: ClassVar[RecordTypes[Any]]
+    new_memory: ClassVar[Callable[[], Memory]] = Memory
     handlers: ClassVar[Mapping[type, RecordHandler]]
     """The handlers of records by the type of their key."""
 
@@ -107,17 +109,9 @@ class EpochHistory(ABC, Generic[G, M]):
         self._batch = 0
 
     def __repr__(self) -> str:
-        return f"<history of {len(self._groups)} {self.group_type} groups>"
+        return f"<history of {len(self._groups)} {self.records.group_class.group_type} groups>"
 
     # --- what differs between group types ---
-
-    @abstractmethod
-    def _begin(self, group_id: str) -> tuple[G, M]:
-        """Return a new group and its memory."""
-
-    @abstractmethod
-    def _replay(self, record: Record) -> None:
-        """Apply a record to its group."""
 
     @abstractmethod
     def _without_units(self, value: Any) -> Any:
@@ -127,13 +121,22 @@ class EpochHistory(ABC, Generic[G, M]):
     def _why(self, group: G, memory: M, value: Any, position: Position) -> list[Cause]:
         """Return the causes in the batch before a new epoch, which `value` has."""
 
-    @abstractmethod
     def _state(self, group: G) -> str:
         """Return the state of a group that is reconciled or empty."""
+        return group.state.value
 
     def _is_conversion(self, group: G, first: bool) -> bool:
         """Return whether an epoch is the generation of the classic group that was converted."""
         return False
+
+    def _begin(self, group_id: str) -> tuple[G, M]:
+        """Return a new group and its memory."""
+        memory: Any = type(self).new_memory()
+        return self.records.group_class(group_id), memory
+
+    def _replay(self, record: Record) -> None:
+        """Apply a record to its group."""
+        self.records.replay(self._groups, record)
 
     # --- called by the reader of the partition ---
 
@@ -178,6 +181,15 @@ class EpochHistory(ABC, Generic[G, M]):
 
     # --- record handlers ---
 
+    def _take_member(self, group: G, memory: M, record: Record, position: Position) -> RebalanceValue | None:
+        member_id = key_of(record).member_id
+        memory.members.setdefault(member_id, group.members.get(member_id))
+        memory.latest = member_id
+        self._replay(record)
+        if member_id not in group.members:
+            memory.reached_ms.pop(member_id, None)
+        return None
+
     def _take_assignment(
         self, group: G, memory: M, record: Record, position: Position
     ) -> RebalanceValue | None:
@@ -208,7 +220,7 @@ class EpochHistory(ABC, Generic[G, M]):
 
     def _stable(self, group: G, memory: M, rebalance: PendingRebalance, position: Position) -> RebalanceValue:
         return RebalanceValue(
-            group_type=self.group_type,
+            group_type=group.group_type,
             epoch=group.assignment_epoch,
             state=self._state(group),
             started_ms=rebalance.started_ms,
@@ -271,7 +283,7 @@ class EpochHistory(ABC, Generic[G, M]):
         base_offset = memory.first_offset
         memory.forget_batch(self._batch, position.offset + 1)
         return RebalanceValue(
-            group_type=self.group_type,
+            group_type=group.group_type,
             epoch=group.epoch,
             state="Assigning" if group.members else "Empty",
             started_ms=position.timestamp_ms,

@@ -33,10 +33,9 @@ from konvene.groups.history.modern import (
     RecordHandler,
     cause_of,
     changed_members,
-    key_of,
 )
 from konvene.groups.share.group import ShareGroup
-from konvene.groups.share.log import replay
+from konvene.groups.share.log import RECORDS
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.coordinator import Record
 from konvene.records.share import (
@@ -55,32 +54,12 @@ __all__ = ["ShareHistory"]
 class ShareHistory(EpochHistory[ShareGroup, Memory]):
     """Share groups of a partition."""
 
-    group_type: ClassVar[str] = "share"
-
-    def _begin(self, group_id: str) -> tuple[ShareGroup, Memory]:
-        return ShareGroup(group_id), Memory()
-
-    def _replay(self, record: Record) -> None:
-        replay(self._groups, record)
+    records = RECORDS
 
     def _without_units(self, value: Any) -> Any:
         return value.replace(assigned_partitions=())
 
-    def _state(self, group: ShareGroup) -> str:
-        return group.state.value
-
     # --- record handlers ---
-
-    def _take_member(
-        self, group: ShareGroup, memory: Memory, record: Record, position: Position
-    ) -> RebalanceValue | None:
-        member_id = key_of(record).member_id
-        memory.members.setdefault(member_id, group.members.get(member_id))
-        memory.latest = member_id
-        self._replay(record)
-        if member_id not in group.members:
-            memory.reached_ms.pop(member_id, None)
-        return None
 
     def _take_assignment_record(
         self, group: ShareGroup, memory: Memory, record: Record, position: Position
@@ -111,7 +90,7 @@ class ShareHistory(EpochHistory[ShareGroup, Memory]):
 
     handlers: ClassVar[Mapping[type, RecordHandler]] = {
         ShareGroupMetadataKey: EpochHistory._take_epoch,
-        ShareGroupMemberMetadataKey: _take_member,
+        ShareGroupMemberMetadataKey: EpochHistory._take_member,
         ShareGroupTargetAssignmentMetadataKey: EpochHistory._take_assignment,
         ShareGroupTargetAssignmentMemberKey: _take_assignment_record,
         ShareGroupCurrentMemberAssignmentKey: EpochHistory._take_current,

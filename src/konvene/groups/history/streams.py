@@ -49,7 +49,7 @@ from konvene.groups.history.modern import (
 from konvene.groups.streams.current_assignment import CurrentAssignment
 from konvene.groups.streams.decision import settled_state
 from konvene.groups.streams.group import NO_EPOCH, Member, State, StreamsGroup
-from konvene.groups.streams.log import replay
+from konvene.groups.streams.log import RECORDS
 from konvene.groups.streams.targets import count_gained_tasks
 from konvene.groups.streams.topology.changes import changes
 from konvene.records.audit import Cause, RebalanceValue
@@ -93,13 +93,8 @@ class _Memory(Memory):
 class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
     """Streams groups of a partition."""
 
-    group_type: ClassVar[str] = "streams"
-
-    def _begin(self, group_id: str) -> tuple[StreamsGroup, _Memory]:
-        return StreamsGroup(group_id), _Memory()
-
-    def _replay(self, record: Record) -> None:
-        replay(self._groups, record)
+    records = RECORDS
+    new_memory = _Memory
 
     def _without_units(self, value: Any) -> Any:
         return value.replace(
@@ -128,13 +123,9 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
         member_id = key_of(record).member_id
         before = group.members.get(member_id)
         memory.members.setdefault(member_id, before)
-        memory.latest = member_id
         if record.value is None and before is not None:
             _note_departed(memory, before)
-        self._replay(record)
-        if member_id not in group.members:
-            memory.reached_ms.pop(member_id, None)
-        return None
+        return super()._take_member(group, memory, record, position)
 
     def _take_topology(
         self, group: StreamsGroup, memory: _Memory, record: Record, position: Position

@@ -15,8 +15,8 @@ and a record replaces a group of another type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from konvene.groups.modern.group import FIRST_EPOCH, Member, ModernGroup
@@ -31,9 +31,32 @@ Replay = Callable[[Groups, Any, Any], None]
 """Apply the key and the value of a record to its group; the value of a tombstone is None."""
 
 
+def read_epoch(group: ModernGroup[Any], value: Any) -> None:
+    """Set a group's epoch and metadata hash."""
+    group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+
+
+def assignment_epochs(units: Any, member_epoch: int) -> dict[int, int]:
+    """Return the epoch in which each partition or task was assigned.
+
+    Before Kafka 4.3 (consumer groups) and 4.2 (streams groups) it was not written: then it is the member's
+    epoch."""
+    epochs = units.assignment_epochs
+    if epochs is None or len(epochs) != len(units.partitions):
+        return dict.fromkeys(units.partitions, member_epoch)
+    return dict(zip(units.partitions, epochs, strict=True))
+
+
+Write = Callable[[G, Any, Any], None]
+"""Apply the key and the value of a record to its group."""
+
+Clear = Callable[[G, Any], None]
+"""Apply the key of a tombstone to its group."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordTypes(Generic[G]):
-    """The record types of one type of group, and how their values are read."""
+    """The record types of one type of group: how records are written, and how they are replayed."""
 
     group_class: type[G]
     group_key: type
@@ -60,6 +83,18 @@ class RecordTypes(Generic[G]):
     """The current assignment of a member whose record of it is deleted."""
     other_keys: Callable[[G], Iterable[Any]]
     """The keys whose tombstones end a group, behind those of its members."""
+    other_records: Mapping[type, tuple[Write[G], Clear[G]]] = field(default_factory=dict)
+    """How the other records of the type are replayed, by the type of their key."""
+    ignored_keys: tuple[type, ...] = ()
+    """Keys of records that are not replayed."""
+    replays: dict[type, Replay] = field(init=False)
+    """How all records of the type are replayed, by the type of their key."""
+
+    def __post_init__(self) -> None:
+        replays: dict[type, Replay] = dict.fromkeys(self.ignored_keys, lambda groups, key, value: None)
+        replays |= self._common_replays()
+        replays |= {key: self._replay_as(write, clear) for key, (write, clear) in self.other_records.items()}
+        object.__setattr__(self, "replays", replays)
 
     def assignment_record(self, group_id: str, epoch: int, timestamp_ms: int) -> Record:
         """The record that targets were computed for this epoch."""
@@ -90,9 +125,13 @@ class RecordTypes(Generic[G]):
 
     # --- replay ---
 
-    def replay_as(self, write: Callable[[G, Any, Any], None], clear: Callable[[G, Any], None]) -> Replay:
-        """How one kind of record is replayed: `write` a value to the group, which is created where it does
-        not exist; `clear` it at a tombstone, where the group exists."""
+    def replay(self, groups: Groups, record: Record) -> None:
+        """Apply a record to its group."""
+        self.replays[type(record.key)](groups, record.key, record.value)
+
+    def _replay_as(self, write: Write[G], clear: Clear[G]) -> Replay:
+        """Return how one kind of record is replayed: `write` a value to the group, which is created if
+        necessary; `clear` it at a tombstone, if the group exists."""
         group_class = self.group_class
 
         def replay(groups: Groups, key: Any, value: Any) -> None:
@@ -106,21 +145,23 @@ class RecordTypes(Generic[G]):
 
         return replay
 
-    def replays(self) -> dict[type, Replay]:
-        """How the five kinds of records are replayed, by the type of their key."""
+    def _common_replays(self) -> dict[type, Replay]:
+        """Return how the five kinds of records are replayed, by the type of their key."""
         return {
             self.group_key: self._replay_group,
-            self.member_key: self.replay_as(self._write_member, lambda group, key: group.drop(key.member_id)),
-            self.assignment_key: self.replay_as(
+            self.member_key: self._replay_as(
+                self._write_member, lambda group, key: group.drop(key.member_id)
+            ),
+            self.assignment_key: self._replay_as(
                 lambda group, key, value: group.set_assignment_epoch(
                     value.assignment_epoch, value.assignment_timestamp
                 ),
                 lambda group, key: group.set_assignment_epoch(FIRST_EPOCH, 0),
             ),
-            self.target_key: self.replay_as(
+            self.target_key: self._replay_as(
                 self._write_target, lambda group, key: group.targets.pop(key.member_id, None)
             ),
-            self.current_key: self.replay_as(self._write_current, self._clear_current),
+            self.current_key: self._replay_as(self._write_current, self._clear_current),
         }
 
     def _replay_group(self, groups: Groups, key: Any, value: Any) -> None:

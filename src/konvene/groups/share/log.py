@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.group import topic_names
-from konvene.groups.modern.log import Groups, RecordTypes, Replay
+from konvene.groups.modern.log import RecordTypes, read_epoch
 from konvene.groups.share.current_assignment import CurrentAssignment, Partitions
 from konvene.groups.share.group import Member, ShareGroup
 from konvene.groups.share.state_topics import Listed, Some, StateTopics
@@ -105,10 +105,6 @@ def _write_listed(listed: Listed) -> tuple[TopicPartitionsInfo, ...]:
 # --- replay ------------------------------------------------------------------------------
 
 
-def _read_group(group: ShareGroup, value: ShareGroupMetadataValue) -> None:
-    group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
-
-
 def _read_member(member_id: str, value: ShareGroupMemberMetadataValue, current: CurrentAssignment) -> Member:
     return Member(
         member_id,
@@ -160,7 +156,7 @@ RECORDS: Final = RecordTypes(
     member_record=member_record,
     target_record=target_record,
     current_record=current_record,
-    read_group=_read_group,
+    read_group=read_epoch,
     read_member=_read_member,
     read_target=_read_target,
     read_current=_read_current,
@@ -170,18 +166,10 @@ RECORDS: Final = RecordTypes(
         ShareGroupStatePartitionMetadataKey(group_id=group.group_id),
         ShareGroupMetadataKey(group_id=group.group_id),
     ),
+    other_records={ShareGroupStatePartitionMetadataKey: (_write_state, _clear_state)},
 )
 
 assignment_record = RECORDS.assignment_record
 member_tombstones = RECORDS.member_tombstones
 group_tombstones = RECORDS.group_tombstones
-
-REPLAYS: Final[dict[type, Replay]] = {
-    **RECORDS.replays(),
-    ShareGroupStatePartitionMetadataKey: RECORDS.replay_as(_write_state, _clear_state),
-}
-
-
-def replay(groups: Groups, record: Record) -> None:
-    """Apply a record to its group."""
-    REPLAYS[type(record.key)](groups, record.key, record.value)
+replay = RECORDS.replay

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from konvene.groups.assignors.tasks.contract import NO_TASKS, MemberAssignment, Tasks
 from konvene.groups.modern.classic_member import from_metadata, to_metadata
-from konvene.groups.modern.log import Groups, RecordTypes, Replay
+from konvene.groups.modern.log import RecordTypes, assignment_epochs, read_epoch
 from konvene.groups.streams.current_assignment import (
     NO_OWNED_TASKS,
     CurrentAssignment,
@@ -154,7 +154,7 @@ def _write_epochs(epochs: Epochs) -> tuple[TaskIdsWithEpochs, ...]:
 
 
 def _read_group(group: StreamsGroup, value: StreamsGroupMetadataValue) -> None:
-    group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+    read_epoch(group, value)
     group.validated_topology_epoch = value.validated_topology_epoch
     group.assignment_configs = {row.key: row.value for row in value.last_assignment_configs or ()}
     group.stored_description_epoch = value.stored_description_topology_epoch
@@ -214,15 +214,7 @@ def _read_tasks(tasks: Iterable[TaskIds | TaskIdsWithEpochs]) -> Tasks:
 
 
 def _read_epochs(tasks: tuple[TaskIdsWithEpochs, ...], member_epoch: int) -> dict[str, dict[int, int]]:
-    """The epoch since which the member has each task. Before Kafka 4.2 that was not written: it is the
-    member's epoch then."""
-    found: dict[str, dict[int, int]] = {}
-    for each in tasks:
-        epochs = each.assignment_epochs
-        if epochs is None or len(epochs) != len(each.partitions):
-            epochs = (member_epoch,) * len(each.partitions)
-        found[each.subtopology_id] = dict(zip(each.partitions, epochs, strict=True))
-    return found
+    return {each.subtopology_id: assignment_epochs(each, member_epoch) for each in tasks}
 
 
 def _write_topology(group: StreamsGroup, key: Any, value: StreamsGroupTopologyValue) -> None:
@@ -254,18 +246,10 @@ RECORDS: Final = RecordTypes(
         StreamsGroupMetadataKey(group_id=group.group_id),
         StreamsGroupTopologyKey(group_id=group.group_id),
     ),
+    other_records={StreamsGroupTopologyKey: (_write_topology, _clear_topology)},
 )
 
 assignment_record = RECORDS.assignment_record
 member_tombstones = RECORDS.member_tombstones
 group_tombstones = RECORDS.group_tombstones
-
-REPLAYS: Final[dict[type, Replay]] = {
-    **RECORDS.replays(),
-    StreamsGroupTopologyKey: RECORDS.replay_as(_write_topology, _clear_topology),
-}
-
-
-def replay(groups: Groups, record: Record) -> None:
-    """Apply a record to its group."""
-    REPLAYS[type(record.key)](groups, record.key, record.value)
+replay = RECORDS.replay

@@ -61,7 +61,7 @@ class DowngradesKeepMembers(Invariant):
     def _replay(self, records: Any) -> None:
         for record in records:
             key: Any = getattr(record, "key", None)
-            if type(key) in consumer_log.REPLAYS:
+            if type(key) in consumer_log.RECORDS.replays:
                 keys = self.live_keys.setdefault(key.group_id, set())
                 (keys.discard if record.value is None else keys.add)(key)
 
