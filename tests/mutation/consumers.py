@@ -145,8 +145,8 @@ TARGETS = (
     _row(
         "smaller-target-is-not-written", "targets.py", ("M8", "KAFKA-12984"),
         "A member that is to have less keeps its target: two are meant to have the same partition.",
-        "    if before is None or (target is not before and target != before):\n",
-        "    if before is None or len(target) > len(before):\n",
+        "        if old is not None and (new is old or new == old):\n",
+        "        if old is not None and len(new) <= len(old):\n",
     ),
     _row(
         "target-of-who-was-replaced", "targets.py", ("M8",),

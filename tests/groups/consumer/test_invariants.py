@@ -433,7 +433,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
                 for (key, _), record in zip(b.pairs, b.records, strict=True)
             }
             for key, value in last.items():
-                ours = type(getattr(records[key], "key", None)) in log.REPLAYS
+                ours = type(getattr(records[key], "key", None)) in log.RECORDS.replays
                 assert not ours or value is None, f"MG4: left of the consumer group: {records[key]}"
 
 

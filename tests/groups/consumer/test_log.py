@@ -15,7 +15,7 @@ from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.current_assignment import NO_OWNER, CurrentAssignment, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member, State
 from konvene.groups.consumer.log import (
-    REPLAYS,
+    RECORDS,
     assignment_record,
     current_record,
     group_record,
@@ -41,7 +41,9 @@ def batches(partition: str) -> list[Batch]:
         for header, batch in rb.batches(file.read_bytes()):
             log_batch = batch_of((bytes(r.key or b""), r.value) for r in rb.records(batch, header))
             ours = [
-                i for i, r in enumerate(log_batch.records) if type(r) is Record and type(r.key) in REPLAYS
+                i
+                for i, r in enumerate(log_batch.records)
+                if type(r) is Record and type(r.key) in RECORDS.replays
             ]
             found.append(
                 Batch(tuple(log_batch.pairs[i] for i in ours), tuple(log_batch.records[i] for i in ours))

@@ -15,7 +15,7 @@ from konvene.codec import batches as rb
 from konvene.groups.streams.current_assignment import CurrentAssignment, MemberState, OwnedTasks, Role
 from konvene.groups.streams.group import Member, State, StreamsGroup
 from konvene.groups.streams.log import (
-    REPLAYS,
+    RECORDS,
     assignment_record,
     current_record,
     group_record,
@@ -41,7 +41,9 @@ def batches(partition: str) -> list[Batch]:
         for header, batch in rb.batches(file.read_bytes()):
             log_batch = batch_of((bytes(r.key or b""), r.value) for r in rb.records(batch, header))
             ours = [
-                i for i, r in enumerate(log_batch.records) if type(r) is Record and type(r.key) in REPLAYS
+                i
+                for i, r in enumerate(log_batch.records)
+                if type(r) is Record and type(r.key) in RECORDS.replays
             ]
             found.append(
                 Batch(tuple(log_batch.pairs[i] for i in ours), tuple(log_batch.records[i] for i in ours))

@@ -26,6 +26,7 @@ class Decision(ModernDecision[ConsumerGroup, Member]):
     """One decision about one group."""
 
     log: ClassVar[RecordTypes[Any]] = log.RECORDS
+    session_timeout: ClassVar[str] = "consumer.session.timeout.ms"
     unrevoked: ClassVar[object] = MemberState.UNREVOKED_PARTITIONS
 
     __slots__ = ("metadata_hash",)
@@ -36,13 +37,6 @@ class Decision(ModernDecision[ConsumerGroup, Member]):
 
     # --- timers ---
 
-    def arm_session(self, member: Member) -> None:
-        """Start the session of a member anew."""
-        timeout_ms = self.config["consumer.session.timeout.ms"]
-        if member.classic is not None:
-            timeout_ms = member.classic.session_timeout_ms
-        self.arm(session_key(self.group.group_id, member.member_id), timeout_ms)
-
     def disarm_all(self, member_id: str) -> None:
         """Stop all timers of a member that is removed."""
         group_id = self.group.group_id
@@ -50,16 +44,10 @@ class Decision(ModernDecision[ConsumerGroup, Member]):
             Disarm(key(group_id, member_id)) for key in (session_key, revocation_key, rejoin_key, resync_key)
         )
 
-    def disarm_classic(self, member_id: str) -> None:
-        """Stop the rejoin and resync timers of a member that uses the consumer protocol now. Kafka leaves
-        them running."""
-        group_id = self.group.group_id
-        self.timers += (Disarm(rejoin_key(group_id, member_id)), Disarm(resync_key(group_id, member_id)))
-
     # --- steps that requests share ---
 
     def bump(self, metadata_hash: int) -> None:
-        """Bump the group's epoch, since something changed that its assignment rests on."""
+        """Bump the group's epoch, since an input of its assignment changed."""
         self.epoch += 1
         self.metadata_hash = metadata_hash
         self.record(log.group_record(self.group.group_id, self.epoch, metadata_hash))

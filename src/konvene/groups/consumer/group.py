@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import in_hash_order
@@ -138,21 +138,16 @@ class ConsumerGroup(ModernGroup[Member]):
             return State.ASSIGNING
         return State.RECONCILING if self.behind else State.STABLE
 
-    def copy(self) -> ConsumerGroup:
-        """Return a copy; members and other values in it are frozen, and shared."""
-        return replace(
+    def copy(self, **indexes: Any) -> Self:
+        return ModernGroup.copy(
             self,
-            members=dict(self.members),
-            instances=dict(self.instances),
-            targets=dict(self.targets),
             regexes=dict(self.regexes),
             subscribers=self.subscribers.copy(),
             regex_users=self.regex_users.copy(),
             owners={topic: dict(owners) for topic, owners in self.owners.items()},
-            behind=set(self.behind),
             assignors=self.assignors.copy(),
             classic_protocols=self.classic_protocols.copy(),
-            reached_ms=dict(self.reached_ms),
+            **indexes,
         )
 
     def preferred_assignor(self, old: Member | None = None, new: Member | None = None) -> str | None:

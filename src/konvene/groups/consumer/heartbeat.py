@@ -28,14 +28,14 @@ from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.consumer import conversion, log
 from konvene.groups.consumer.current_assignment import CurrentAssignment, Epochs, Partitions
-from konvene.groups.consumer.decision import Decision, offered, session_key
+from konvene.groups.consumer.decision import Decision, offered
 from konvene.groups.consumer.group import ConsumerGroup, Member, topic_names
 from konvene.groups.consumer.heartbeat_fast_path import heartbeat_fast_path
 from konvene.groups.consumer.leave import leave
 from konvene.groups.consumer.subscriptions import maybe_bump_epoch, update_regex
 from konvene.groups.consumer.targets import maybe_reconcile, retarget
 from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
-from konvene.groups.modern.admit import admit
+from konvene.groups.modern.admit import admit, cached_heartbeat
 from konvene.groups.modern.group import (
     JOIN,
     LEAVE,
@@ -283,17 +283,8 @@ def _assignment(current: CurrentAssignment) -> Assignment:
 def cacheable(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """Return what the response to an unchanged heartbeat rests on, for a member that has reached its target,
-    and its session timer; None if the heartbeat has to be decided."""
-    if group.epoch != group.assignment_epoch or group.regex_users:
-        return None
-    member = group.members.get(request.member_id)
-    if member is None or member.classic is not None or request.member_epoch != member.current.epoch:
-        return None
-    if request.member_epoch <= JOIN or not member.is_reconciled_to(group.assignment_epoch):
-        return None
-    if request.instance_id not in (None, member.instance_id):
+    """Return what the response to an unchanged heartbeat depends on; None if it has to be decided."""
+    if group.regex_users:
         return None
     timeout_ms = context.group_configs.of(group.group_id)["consumer.session.timeout.ms"]
-    key = session_key(group.group_id, member.member_id)
-    return CachedHeartbeat(group, member), (Arm(key, timeout_ms),)
+    return cached_heartbeat(group, request.member_id, request.instance_id, request.member_epoch, timeout_ms)

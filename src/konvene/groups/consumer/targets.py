@@ -16,7 +16,6 @@ from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.assignors import (
     Assignor,
-    GroupAssignment,
     GroupSpec,
     MemberAssignment,
     MemberSpec,
@@ -25,7 +24,6 @@ from konvene.groups.assignors import (
     each_once,
 )
 from konvene.groups.assignors.contract import NOTHING
-from konvene.groups.consumer import log
 from konvene.groups.consumer.current_assignment import Partitions, Target, next_assignment
 from konvene.groups.consumer.decision import Decision, offered
 from konvene.groups.consumer.group import ConsumerGroup, Member
@@ -70,8 +68,8 @@ def retarget(decision: Decision, old: Member, new: Member, *, replaced: str | No
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR, message) from failed
     for member_id, (_, before) in members.items():
         known = member_id in group.targets or (replaced is not None and member_id == new.member_id)
-        _write(decision, member_id, before if known else None, assignment)
-    _record_assignment_epoch(decision)
+        decision.record_target(member_id, before if known else None, assignment.get(member_id, NOTHING))
+    decision.complete_assignment(context.now_ms)
     target: Partitions = assignment.get(new.member_id, NOTHING)
     return target
 
@@ -87,8 +85,10 @@ def assignment_computed(group: ConsumerGroup, event: AssignmentComputed, context
         return decision.outcome()  # A static member may have another id by now, without an epoch bump.
     if group.epoch == event.epoch > group.assignment_epoch:
         for member_id in group.members:
-            _write(decision, member_id, group.targets.get(member_id), assignment)
-        _record_assignment_epoch(decision)
+            decision.record_target(
+                member_id, group.targets.get(member_id), assignment.get(member_id, NOTHING)
+            )
+        decision.complete_assignment(context.now_ms)
     return decision.outcome()
 
 
@@ -151,19 +151,6 @@ def _existing(target: Partitions, topics: Topics) -> MemberAssignment:
 def ids_of(names: Iterable[str], topics: Topics) -> frozenset[Uuid]:
     """Return the ids of these topics; those that do not exist are left out."""
     return frozenset(topics.by_name[name].id for name in names if name in topics.by_name)
-
-
-def _write(decision: Decision, member_id: str, before: Partitions | None, given: GroupAssignment) -> None:
-    """Record a member's target, if it changed."""
-    target = given.get(member_id, NOTHING)
-    if before is None or (target is not before and target != before):
-        decision.record(log.target_record(decision.group.group_id, member_id, target))
-
-
-def _record_assignment_epoch(decision: Decision) -> None:
-    """Record that the target is that of the group's epoch."""
-    decision.assignment_epoch = decision.epoch
-    decision.record(log.assignment_record(decision.group.group_id, decision.epoch, decision.context.now_ms))
 
 
 # --- reconciliation ------------------------------------------------------------------------------------

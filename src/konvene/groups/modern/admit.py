@@ -15,14 +15,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from konvene.groups.modern.decision import ModernDecision
+from konvene.groups.modern.decision import ModernDecision, session_key
 from konvene.groups.modern.group import (
     JOIN,
     LEAVE_STATIC,
+    CachedHeartbeat,
+    ModernGroup,
     get_or_throw_member,
     get_or_throw_static_member,
     unreleased_instance_id,
 )
+from konvene.shard.contract import Arm, Disarm
+
+
+def cached_heartbeat(
+    group: ModernGroup[Any], member_id: str, instance_id: str | None, epoch: int, timeout_ms: int
+) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
+    """Return what the response to an unchanged heartbeat depends on, and its session timer.
+
+    None if the heartbeat has to be decided: only a member of the new protocol that has its target gets the
+    same response again."""
+    if group.epoch != group.assignment_epoch or epoch <= JOIN:
+        return None
+    member = group.members.get(member_id)
+    if member is None or member.classic is not None or epoch != member.current.epoch:
+        return None
+    if not member.is_reconciled_to(group.assignment_epoch) or instance_id not in (None, member.instance_id):
+        return None
+    key = session_key(group.group_id, member_id)
+    return CachedHeartbeat(group, member), (Arm(key, timeout_ms),)
 
 
 def admit(

@@ -54,6 +54,8 @@ class ModernDecision(ABC, Generic[G, M]):
     """One decision about one group."""
 
     log: ClassVar[RecordTypes[Any]]
+    session_timeout: ClassVar[str]
+    """The group config with the session timeout of members."""
     unrevoked: ClassVar[object] = None
     """The state of a member that owes a revocation; None where revocations need no acknowledgement."""
     assigning: ClassVar[str] = "Assigning"
@@ -134,9 +136,12 @@ class ModernDecision(ABC, Generic[G, M]):
 
     # --- steps that requests share ---
 
-    @abstractmethod
     def arm_session(self, member: M) -> None:
         """Start the session of a member anew."""
+        timeout_ms = self.config[self.session_timeout]
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self.arm(session_key(self.group.group_id, member.member_id), timeout_ms)
 
     def arm_all(self) -> None:
         """After a restart: start each member's session, and its time to revoke, from the beginning."""
@@ -171,8 +176,20 @@ class ModernDecision(ABC, Generic[G, M]):
     def assign_nothing(self) -> None:
         """Complete the assignment of a group that is empty at its new epoch: the next member to join need not
         wait."""
+        self.complete_assignment(0)
+
+    def record_target(self, member_id: str, old: Any, new: Any) -> bool:
+        """Record a member's target if it changed; return whether it did. `old` is None without a record of
+        it."""
+        if old is not None and (new is old or new == old):
+            return False
+        self.record(self.log.target_record(self.group.group_id, member_id, new))
+        return True
+
+    def complete_assignment(self, timestamp_ms: int) -> None:
+        """Record that the targets are those of the group's epoch, computed at this time."""
         self.assignment_epoch = self.epoch
-        self.record(self.log.assignment_record(self.group.group_id, self.epoch, 0))
+        self.record(self.log.assignment_record(self.group.group_id, self.epoch, timestamp_ms))
 
     def set_aside(self, member: M, current: Any) -> None:
         """Keep the place and the current assignment of a static member that leaves temporarily."""
@@ -184,6 +201,12 @@ class ModernDecision(ABC, Generic[G, M]):
     @abstractmethod
     def disarm_all(self, member_id: str) -> None:
         """Stop all timers of a member that is removed."""
+
+    def disarm_classic(self, member_id: str) -> None:
+        """Stop the rejoin and resync timers of a member, which may use the new protocol now. Kafka leaves
+        them running."""
+        group_id = self.group.group_id
+        self.timers += (Disarm(rejoin_key(group_id, member_id)), Disarm(resync_key(group_id, member_id)))
 
     def replace_static_member(self, old: M, member_id: str) -> M:
         """Return a static member that is back under another member id: its assignments are copied, at epoch

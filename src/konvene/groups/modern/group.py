@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from konvene.errors import Errors
 from konvene.shard.errors import GroupError
@@ -99,6 +99,19 @@ class ModernGroup(ABC, Generic[M]):
     @property
     def is_empty(self) -> bool:
         return not self.members
+
+    def copy(self, **indexes: Any) -> Self:
+        """Return a copy; members and other frozen values in it are shared. `indexes`: copies of fields that
+        only this type has."""
+        return replace(
+            self,
+            members=dict(self.members),
+            instances=dict(self.instances),
+            targets=dict(self.targets),
+            behind=set(self.behind),
+            reached_ms=dict(self.reached_ms),
+            **indexes,
+        )
 
     def static_member(self, instance_id: str | None) -> M | None:
         """Return the member with this instance id; None if there is none."""

@@ -23,6 +23,7 @@ class Decision(ModernDecision[ShareGroup, Member]):
     """One decision about one group."""
 
     log: ClassVar[RecordTypes[Any]] = log.RECORDS
+    session_timeout: ClassVar[str] = "share.session.timeout.ms"
 
     __slots__ = ("metadata_hash", "state_topics")
 
@@ -40,11 +41,8 @@ class Decision(ModernDecision[ShareGroup, Member]):
 
     # --- steps that requests share ---
 
-    def arm_session(self, member: Member) -> None:
-        self.arm(session_key(self.group.group_id, member.member_id), self.config["share.session.timeout.ms"])
-
     def bump(self, metadata_hash: int) -> None:
-        """Bump the group's epoch, since something changed that its assignment rests on."""
+        """Bump the group's epoch, since an input of its assignment changed."""
         self.epoch += 1
         self.metadata_hash = metadata_hash
         self.record(log.group_record(self.group.group_id, self.epoch, metadata_hash))

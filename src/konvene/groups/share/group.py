@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.modern.group import ModernGroup
@@ -112,17 +112,8 @@ class ShareGroup(ModernGroup[Member]):
         have joined and left since the deletion began."""
         return self.is_empty and not self.state_topics.has_some
 
-    def copy(self) -> ShareGroup:
-        """Return a copy; members and other values in it are frozen, and shared."""
-        return replace(
-            self,
-            members=dict(self.members),
-            instances=dict(self.instances),
-            targets=dict(self.targets),
-            subscribers=self.subscribers.copy(),
-            behind=set(self.behind),
-            reached_ms=dict(self.reached_ms),
-        )
+    def copy(self, **indexes: Any) -> Self:
+        return ModernGroup.copy(self, subscribers=self.subscribers.copy(), **indexes)
 
     def names_with(self, departed: Iterable[Member], joined: Iterable[Member] = ()) -> set[str]:
         """Return the topics that the group subscribes to without some members, and with others."""

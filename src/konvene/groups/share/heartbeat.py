@@ -18,6 +18,7 @@ from konvene.errors import Errors
 from konvene.groups.consumer.group import topic_names
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
+from konvene.groups.modern.admit import cached_heartbeat
 from konvene.groups.modern.group import (
     JOIN,
     LEAVE,
@@ -29,7 +30,7 @@ from konvene.groups.modern.group import (
 )
 from konvene.groups.share import log
 from konvene.groups.share.current_assignment import CurrentAssignment
-from konvene.groups.share.decision import Decision, session_key
+from konvene.groups.share.decision import Decision
 from konvene.groups.share.group import Member, ShareGroup
 from konvene.groups.share.initialize import assignment_lacks_some, initialize, is_beginning
 from konvene.groups.share.leave import leave
@@ -226,16 +227,9 @@ def _assignment(current: CurrentAssignment) -> Assignment:
 def cacheable(
     group: ShareGroup, request: ShareGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """Return what the response to an unchanged heartbeat rests on, for a member that has reached its target,
-    and its session timer; None if the heartbeat has to be decided."""
-    if group.epoch != group.assignment_epoch or is_beginning(group):
-        return None
-    member = group.members.get(request.member_id)
-    if member is None or not JOIN < request.member_epoch == member.current.epoch:
-        return None
-    if not member.is_reconciled_to(group.assignment_epoch):
-        return None
-    if assignment_lacks_some(group, context.topics):
-        return None
+    """Return what the response to an unchanged heartbeat depends on; None if it has to be decided."""
     timeout_ms = context.group_configs.of(group.group_id)["share.session.timeout.ms"]
-    return CachedHeartbeat(group, member), (Arm(session_key(group.group_id, member.member_id), timeout_ms),)
+    cached = cached_heartbeat(group, request.member_id, None, request.member_epoch, timeout_ms)
+    if cached is None or is_beginning(group) or assignment_lacks_some(group, context.topics):
+        return None
+    return cached

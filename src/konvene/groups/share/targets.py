@@ -19,7 +19,6 @@ from konvene.groups.assignors.contract import (
 )
 from konvene.groups.consumer.targets import OFFLOAD_WEIGHT, SubscribedTopics, ids_of
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
-from konvene.groups.share import log
 from konvene.groups.share.current_assignment import Partitions, next_assignment
 from konvene.groups.share.decision import Decision
 from konvene.groups.share.group import Member, ShareGroup
@@ -105,13 +104,11 @@ def _spec(decision: Decision, members: Members) -> GroupSpec:
 
 def _write(decision: Decision, members: Members, assignment: GroupAssignment) -> None:
     """Record each changed target, and the assignment epoch."""
-    group_id, targets = decision.group.group_id, decision.group.targets
+    targets = decision.group.targets
     for member_id, (_, before) in members.items():
-        target = assignment.get(member_id, NOTHING)
-        if member_id not in targets or target != before:
-            decision.record(log.target_record(group_id, member_id, target))
-    decision.assignment_epoch = decision.epoch
-    decision.record(log.assignment_record(group_id, decision.epoch, decision.context.now_ms))
+        old = before if member_id in targets else None
+        decision.record_target(member_id, old, assignment.get(member_id, NOTHING))
+    decision.complete_assignment(decision.context.now_ms)
 
 
 def maybe_reconcile(

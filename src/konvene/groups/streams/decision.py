@@ -44,6 +44,7 @@ class Decision(ModernDecision[StreamsGroup, Member]):
     """One decision about one group."""
 
     log: ClassVar[RecordTypes[Any]] = log.RECORDS
+    session_timeout: ClassVar[str] = "streams.session.timeout.ms"
     unrevoked: ClassVar[object] = MemberState.UNREVOKED_TASKS
 
     __slots__ = (
@@ -85,24 +86,12 @@ class Decision(ModernDecision[StreamsGroup, Member]):
 
     # --- timers and reports ---
 
-    def arm_session(self, member: Member) -> None:
-        """Start the session of a member anew."""
-        timeout_ms: int = self.config["streams.session.timeout.ms"]
-        if member.classic is not None:
-            timeout_ms = member.classic.session_timeout_ms
-        self.arm(session_key(self.group.group_id, member.member_id), timeout_ms)
-
     def disarm_all(self, member_id: str) -> None:
         """Stop all timers of a member that is removed."""
         group_id = self.group.group_id
         self.timers += (Disarm(session_key(group_id, member_id)), Disarm(revocation_key(group_id, member_id)))
         if self.group.classic_members:
             self.disarm_classic(member_id)
-
-    def disarm_classic(self, member_id: str) -> None:
-        """Stop the rejoin and resync timers of a member."""
-        group_id = self.group.group_id
-        self.timers += (Disarm(rejoin_key(group_id, member_id)), Disarm(resync_key(group_id, member_id)))
 
     def report(self, member_id: str, reported: Reported | None) -> None:
         """Set the report of a member; None: the member is removed."""
@@ -121,7 +110,7 @@ class Decision(ModernDecision[StreamsGroup, Member]):
     # --- steps that requests share ---
 
     def bump(self) -> None:
-        """Bump the group's epoch, since something changed that its assignment rests on."""
+        """Bump the group's epoch, since an input of its assignment changed."""
         self.epoch += 1
         self.record(
             log.group_record(

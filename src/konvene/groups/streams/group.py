@@ -21,9 +21,9 @@ read may have the record of an earlier owner after that of its successor.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from konvene.groups.assignors.tasks.contract import NO_OFFSETS, NOTHING, MemberAssignment, TaskOffsets, Tasks
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
@@ -162,12 +162,12 @@ class StreamsGroup(ModernGroup[Member]):
     """Reports by member id, since the coordinator loaded the group. Kept beside the log as `soft`, but apart
     from it: a report of one member does not change the responses to others."""
     endpoints: dict[str, tuple[Any, Any, Any, Any]] = field(default_factory=dict, compare=False, repr=False)
-    """Cache of the endpoint information sent of a member, behind the values that it rests on."""
+    """Cache of the endpoint information of members, after the values on which it depends."""
     hosts: dict[int, tuple[frozenset[int], Any, bytes]] = field(
         default_factory=dict, compare=False, repr=False
     )
-    """Cache of the endpoint information encoded for classic members, by version of their user data, behind
-    the values that it rests on."""
+    """Cache of the endpoint information encoded for classic members, by version of their user data, after the
+    values on which it depends."""
 
     @property
     def state(self) -> State:
@@ -179,21 +179,16 @@ class StreamsGroup(ModernGroup[Member]):
             return State.ASSIGNING
         return State.RECONCILING if self.behind else State.STABLE
 
-    def copy(self) -> StreamsGroup:
-        """Return a copy; members and other values in it are frozen, and shared."""
-        return replace(
+    def copy(self, **indexes: Any) -> Self:
+        return ModernGroup.copy(
             self,
-            members=dict(self.members),
-            instances=dict(self.instances),
-            targets=dict(self.targets),
             active={name: dict(owners) for name, owners in self.active.items()},
             standby=_copied(self.standby),
             warmup=_copied(self.warmup),
-            behind=set(self.behind),
-            reached_ms=dict(self.reached_ms),
             reported=dict(self.reported),
             endpoints={},
             hosts={},
+            **indexes,
         )
 
     @property

@@ -28,7 +28,7 @@ from konvene.groups.assignors.tasks.contract import MemberAssignment, Tasks
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
-from konvene.groups.modern.admit import admit
+from konvene.groups.modern.admit import admit, cached_heartbeat
 from konvene.groups.modern.group import (
     JOIN,
     LEAVE,
@@ -42,7 +42,7 @@ from konvene.groups.streams import log
 from konvene.groups.streams.assignors import TAGS
 from konvene.groups.streams.classic import conversion
 from konvene.groups.streams.current_assignment import CurrentAssignment, Epochs, units
-from konvene.groups.streams.decision import Decision, delay_key, session_key
+from konvene.groups.streams.decision import Decision, delay_key
 from konvene.groups.streams.endpoints import endpoint_partitions
 from konvene.groups.streams.epoch_bumps import maybe_bump_epoch
 from konvene.groups.streams.group import Member, StreamsGroup
@@ -435,23 +435,16 @@ def _response_tasks(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
 def cacheable(
     group: StreamsGroup, request: StreamsGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """Return what the response to an unchanged heartbeat rests on, for a member that has reached its target,
-    and its session timer; None if the heartbeat has to be decided."""
-    if group.epoch != group.assignment_epoch or request.member_epoch <= JOIN:
-        return None
-    member = group.members.get(request.member_id)
-    if member is None or member.classic is not None or request.member_epoch != member.current.epoch:
-        return None
+    """Return what the response to an unchanged heartbeat depends on; None if it has to be decided."""
     soft = group.soft
-    is_ready = soft.configured is not None and soft.configured.is_ready
-    if not is_ready or soft.delayed or not member.is_reconciled_to(group.assignment_epoch):
-        return None
-    if request.instance_id not in (None, member.instance_id):
+    if soft.configured is None or not soft.configured.is_ready or soft.delayed:
         return None
     if request.task_offsets is not None or request.task_end_offsets is not None:
         return None  # The time of the report counts as well.
     config = context.group_configs.of(group.group_id)
-    if would_bump_epoch(group, member, config["streams.acceptable.recovery.lag"]):
-        return None
     timeout_ms = config["streams.session.timeout.ms"]
-    return CachedHeartbeat(group, member), (Arm(session_key(group.group_id, member.member_id), timeout_ms),)
+    cached = cached_heartbeat(group, request.member_id, request.instance_id, request.member_epoch, timeout_ms)
+    if cached is None:
+        return None
+    lag = config["streams.acceptable.recovery.lag"]
+    return None if would_bump_epoch(group, group.members[request.member_id], lag) else cached

@@ -29,7 +29,6 @@ from konvene.groups.assignors.tasks.contract import (
     Tasks,
 )
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
-from konvene.groups.streams import log
 from konvene.groups.streams.assignors import read_configs
 from konvene.groups.streams.current_assignment import Target, next_assignment
 from konvene.groups.streams.decision import Decision
@@ -84,7 +83,7 @@ def retarget(
         known = name in group.targets or (name == new.member_id and replaced is not None)
         previous = last if name == new.member_id else group.target_of(name)
         _record_target(decision, name, previous if known else None, targets)
-    _record_assignment_epoch(decision)
+    decision.complete_assignment(decision.context.now_ms)
     return targets.get(new.member_id, NOTHING)
 
 
@@ -205,7 +204,7 @@ def _spec(decision: Decision, member: Member) -> AssignmentMemberSpec:
 def _record_targets(decision: Decision, targets: GroupAssignment) -> None:
     for name in decision.group.members:
         _record_target(decision, name, decision.group.targets.get(name), targets)
-    _record_assignment_epoch(decision)
+    decision.complete_assignment(decision.context.now_ms)
 
 
 def _record_target(
@@ -213,11 +212,9 @@ def _record_target(
 ) -> None:
     """Record a member's target if it changed."""
     target = targets.get(member_id, NOTHING)
-    if previous is None or (target is not previous and target != previous):
-        decision.moved = tuple(
-            map(sum, zip(decision.moved, count_gained_tasks(previous or NOTHING, target), strict=True))
-        )
-        decision.record(log.target_record(decision.group.group_id, member_id, target))
+    if decision.record_target(member_id, previous, target):
+        gained = count_gained_tasks(previous or NOTHING, target)
+        decision.moved = tuple(map(sum, zip(decision.moved, gained, strict=True)))
 
 
 def count_gained_tasks(old: MemberAssignment, new: MemberAssignment) -> tuple[int, int, int]:
@@ -233,12 +230,6 @@ def count_gained_tasks(old: MemberAssignment, new: MemberAssignment) -> tuple[in
 
 def _count_gained(old: Tasks, new: Tasks) -> int:
     return sum(len(set(new[name]).difference(old.get(name, ()))) for name in new)
-
-
-def _record_assignment_epoch(decision: Decision) -> None:
-    """Record that the targets are those of the group's epoch."""
-    decision.assignment_epoch = decision.epoch
-    decision.record(log.assignment_record(decision.group.group_id, decision.epoch, decision.context.now_ms))
 
 
 # --- reconcile -------------------------------------------------------------------------------------
