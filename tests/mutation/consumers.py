@@ -143,7 +143,7 @@ TARGETS = (
         "    changed = False\n    if not bump",
     ),
     _row(
-        "smaller-target-is-not-written", "targets.py", ("M8", "KAFKA-12984"),
+        "smaller-target-is-not-written", "groups/modern/decision.py", ("M8", "KAFKA-12984"),
         "A member that is to have less keeps its target: two are meant to have the same partition.",
         "        if old is not None and (new is old or new == old):\n",
         "        if old is not None and len(new) <= len(old):\n",

@@ -2,6 +2,6 @@
 
 Each type of group has a package (`classic`, `consumer`, `share`, `streams`) and a row in `group_type`;
 `modern` holds what the last three have in common, `offsets` the committed offsets of all groups. `shard` is
-one partition of `__consumer_offsets`, `history` derives from such a log why groups rebalanced, `migration`
-plans a change of type.
+one partition of `__consumer_offsets`, `history` infers from its log why groups rebalanced, `migration` is the
+dry run of a protocol migration.
 """

@@ -70,13 +70,13 @@ Groups = MutableMapping[str, Any]
 G = TypeVar("G", bound=Group)
 
 Decide = Callable[[G, Any, Context], Outcome]
-"""What follows from a request or an event, for the group that it names."""
+"""Decide a request or an event for the group that it names."""
 
 OnMemberTimer = Callable[[G, str, Context], Outcome]
-"""What follows when the timer of a member ends."""
+"""Decide the expiry of a member's timer."""
 
 Cacheable = Callable[[G, Any, Context], tuple[object, tuple[Arm | Disarm, ...]] | None]
-"""What the response to a heartbeat rests on, and the timers that it moves; None if it must be decided."""
+"""Return what the response to a heartbeat depends on, and its timers; None if it has to be decided."""
 
 
 def _ignore(group: Any, event: Any, context: Context) -> Outcome:
@@ -89,7 +89,7 @@ def _no_timers(group: Any) -> Iterable[Disarm]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupType(Generic[G]):
-    """What one type of group does. Its fields are functions of a group of that type, and tables of those."""
+    """The behaviour of one type of group: functions of a group of that type, and tables of them."""
 
     name: str
     """Kafka's name of the type, as ListGroups returns it."""
@@ -106,14 +106,14 @@ class GroupType(Generic[G]):
     running_timers: Callable[[G], Iterable[Disarm]] = _no_timers
     """The timers that may run for a group without members, and stop when it is deleted."""
     load: Callable[[G, Context], Outcome]
-    """The timers of a group that was loaded from the log, and what follows from the settings it finds."""
+    """Start the timers of a group that was loaded from the log, and apply changed configs."""
 
     join: Decide[G]
     sync: Decide[G]
     heartbeat: Decide[G]
     leave: Decide[G]
     becomes_classic: bool = False
-    """Whether a classic group takes the place of an empty one when a member joins it."""
+    """Whether a classic member that joins an empty group replaces it by a classic group."""
 
     keeps_offsets: bool = True
     """Whether OffsetCommit, OffsetDelete and retention apply to the group."""
@@ -121,9 +121,9 @@ class GroupType(Generic[G]):
     """Check that a member may fetch offsets, by member id and epoch. Raises `GroupError`."""
 
     member_timers: Mapping[str, OnMemberTimer[G]]
-    """By the name of the timer."""
+    """Handlers of the timers of members, by name."""
     group_timers: Mapping[str, Callable[[G, Context], Outcome]] = field(default_factory=dict)
-    """By the name of the timer."""
+    """Handlers of the timers of groups, by name."""
     disconnected: OnMemberTimer[G] = _ignore
     assignment_computed: Decide[G] = _ignore
     regexes_resolved: Decide[G] = _ignore
@@ -131,9 +131,9 @@ class GroupType(Generic[G]):
     handlers: Mapping[type, Callable[[Groups, Any, Context], Outcome]] = field(default_factory=dict)
     """Requests and events of this type alone, by their class; they find their groups themselves."""
     cacheable: Mapping[type, Cacheable[G]]
-    """Heartbeats whose response may be repeated while nothing changes, by their class."""
+    """Heartbeats with cacheable responses, by class of the request."""
     replays: Mapping[type, Callable[[Groups, Any, Any], None]] = field(default_factory=dict)
-    """How records are applied, by the class of their key: `replay(groups, key, value)`."""
+    """Functions that apply records, by class of their key."""
 
 
 # --- classic ---------------------------------------------------------------------------------------

@@ -1,5 +1,4 @@
-"""Heartbeat intervals: how soon a member is to send its next heartbeat, and how long a response may be held
-back.
+"""Heartbeat intervals: the interval that a member gets, and how long a response may be held back.
 
 A member learns of a new target only from the response to its heartbeat, so a rebalance takes at least one
 interval. Kafka returns the configured interval to every member, always (`konvene.heartbeat.policy=kafka`).

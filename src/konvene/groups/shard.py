@@ -79,7 +79,7 @@ class GroupShard:
         return HANDLERS[type(request)](self, request, context)
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        """Decide what follows from a timer that ended."""
+        """Decide the expiry of a timer."""
         name, *rest = key
         return TIMERS[name](self, *rest, context)
 
@@ -95,7 +95,7 @@ class GroupShard:
             apply(self, record)
 
     def cacheable(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
-        """What the response to a heartbeat rests on, and the timers that it moves; see `shard.contract`."""
+        """Return what the response to a heartbeat depends on, and its timers; see `shard.contract`."""
         by_class = CACHEABLE.get(type(request))
         if by_class is None:
             return None
@@ -104,14 +104,14 @@ class GroupShard:
         return None if decide is None else decide(group, request, context)
 
     def is_current(self, value: object) -> bool:
-        """Whether the state that a response rests on is unchanged. A classic group is replaced by every
-        change."""
+        """Return whether the state on which a response depends is unchanged. Every change replaces a classic
+        group."""
         if isinstance(value, CachedHeartbeat):
             return value.is_current(self.groups)
         return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value
 
     def load(self, context: Context) -> Outcome:
-        """What follows when the log has been read: timers start from the beginning."""
+        """Decide the start after the log was read: timers run from the beginning."""
         timers: list[Any] = [next_check(context), *share_partitions.armed(self.groups.values())]
         soft: list[Any] = []
         for group in self.groups.values():

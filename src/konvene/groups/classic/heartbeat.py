@@ -31,7 +31,8 @@ def heartbeat(group: ClassicGroup | None, request: HeartbeatRequest, context: Co
 def cacheable(
     group: ClassicGroup, request: HeartbeatRequest, context: Context
 ) -> tuple[ClassicGroup, tuple[Arm | Disarm, ...]] | None:
-    """Return the group that the response rests on, and the session timer; None if the heartbeat may fail."""
+    """Return the group on which the response depends, and the session timer; None if the heartbeat may
+    fail."""
     if group.state is State.PREPARING_REBALANCE or request.generation_id != group.generation:
         return None
     member = group.members.get(request.member_id)

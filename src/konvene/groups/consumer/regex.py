@@ -32,25 +32,26 @@ from typing import Any, Final
 from konvene.errors import Errors
 from konvene.shard.errors import GroupError
 
-# What an expression may cost.
+# Limits of one expression.
 
 MEMORY_BYTES: Final = 2 << 20
-"""Of a compiled expression. Some 170,000 instructions; a list of 4,000 names of 30 characters."""
+"""Memory of a compiled expression: about 170,000 instructions, as for a list of 4,000 names of 30
+characters."""
 LENGTH_LIMIT: Final = 200_000
-"""More characters than that are too many instructions anyway; it takes less time to see it here."""
+"""Maximum length in characters. A longer expression has too many instructions, which is slower to detect."""
 BRANCHING_MEMORY_BYTES: Final = 128 << 10
-"""The same where many things may be left out. Some 10,000 instructions."""
+"""Memory of a compiled expression with many optional parts: about 10,000 instructions."""
 BRANCHING_LENGTH_LIMIT: Final = 4096
 MANY_BRANCHES: Final = 64
 _BRANCH: Final = re.compile(r"[?*]|\(\||\|\||\|\)|\(\)")
-"""Where something may be left out, or a little more often. Counted repetitions are looked for apart."""
+"""Optional and alternative parts. Counted repetitions are searched separately."""
 
-# What is matched at once.
+# Limits of expressions that are matched together.
 
 SET_MEMORY_BYTES: Final = 16 << 20
 SET_INSTRUCTIONS: Final = 50_000
 SMALL_INSTRUCTIONS: Final = 1000
-"""An expression up to here is matched together with others."""
+"""An expression with at most this number of instructions is matched together with others."""
 
 RE2J_MESSAGES: Final = {
     "missing ]": "missing closing ]",
@@ -85,27 +86,27 @@ def validate(pattern: str, field: str = "SubscribedTopicRegex") -> None:
 
 
 def matching(patterns: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The names that each expression matches whole, by expression, in the order in which they are given.
+    """Return the names that each expression matches as a whole, by expression in the given order.
 
-    An expression that is not valid matches nothing: it was accepted by Kafka, or where google-re2 was
-    installed.
+    An invalid expression matches nothing: it was accepted by Kafka, or by a broker with google-re2.
     """
     found: dict[str, set[str]] = {pattern: set() for pattern in patterns}
     names = tuple(names)
     re2 = _google_re2()
     if re2 is None:
-        _match_without(found, names)
+        _match_with_fallback(found, names)
     else:
-        _match_with(re2, found, names)
+        _match_with_re2(re2, found, names)
     return {pattern: frozenset(matched) for pattern, matched in found.items()}
 
 
 class _Invalid(Exception):
-    """What is wrong with an expression."""
+    """An expression is invalid, for the reason in the message."""
 
 
 def _google_re2() -> Any | None:
-    """The module, or None where the extra is not installed. Other distributions have a `re2` as well."""
+    """Return the module `re2`, None if google-re2 is not installed. Other packages have a module `re2`
+    too."""
     try:
         import re2
     except ImportError:
@@ -113,11 +114,11 @@ def _google_re2() -> Any | None:
     return re2 if hasattr(re2, "Options") and hasattr(re2, "Set") else None
 
 
-# With google-re2.
+# google-re2.
 
 
 def _compile(re2: Any, pattern: str) -> Any:
-    """Raises `_Invalid`."""
+    """Return the compiled expression. Raises `_Invalid`."""
     branches = "{" in pattern or sum(1 for _ in _BRANCH.finditer(pattern)) > MANY_BRANCHES
     if len(pattern) > (BRANCHING_LENGTH_LIMIT if branches else LENGTH_LIMIT):
         raise _Invalid("expression too large")
@@ -149,8 +150,8 @@ def _message(error: Exception) -> str:
     return RE2J_MESSAGES.get(code, code)
 
 
-def _match_with(re2: Any, found: dict[str, set[str]], names: tuple[str, ...]) -> None:
-    """Small expressions together, large ones one by one."""
+def _match_with_re2(re2: Any, found: dict[str, set[str]], names: tuple[str, ...]) -> None:
+    """Match small expressions together and large ones one by one."""
     batch: list[tuple[str, Any]] = []
     size = 0
     for pattern, matched in found.items():
@@ -197,12 +198,12 @@ def _match_as_set(
                     found[pattern].add(name)
 
 
-# Without it.
+# The fallback.
 
 PUNCTUATION: Final = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ ")
-"""What may be escaped, and then means itself."""
+"""Characters that may be escaped, and then stand for themselves."""
 
-OUTSIDE: Final = {
+UNSUPPORTED: Final = {
     "?": "`?`",
     "|": "an alternative (`|`)",
     "(": "a group (`(`)",
@@ -211,16 +212,16 @@ OUTSIDE: Final = {
     "^": "`^` after the beginning",
     "$": "`$` before the end",
 }
-"""Signs that only RE2 can read, and what they are called."""
+"""Syntax that only RE2 supports, with its name in error messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Atom:
-    """One character of a name: in one of these ranges, or in none. With `many`, any number of such."""
+    """One character in one of these ranges, or in none if `negated`; any number of them if `is_repeated`."""
 
     ranges: tuple[tuple[str, str], ...]
     negated: bool = False
-    many: bool = False
+    is_repeated: bool = False
 
     def accepts(self, char: str) -> bool:
         return any(low <= char <= high for low, high in self.ranges) != self.negated
@@ -228,48 +229,48 @@ class _Atom:
 
 @dataclass(slots=True)
 class _Fallback:
-    """An expression as a row of atoms. Being at place i means that the atoms before i are done.
+    """An expression as a sequence of atoms: a nondeterministic automaton whose state i has matched i atoms.
 
-    Places are bits of an integer. A decision keeps, of the places whose atom accepts the character, those of
-    atoms that may come again, and moves the others on by one. Then an atom that may come any number of times
-    is passed over, and so is each such atom in a row after it: log2(n) shifts for n (`_skips`).
+    The set of reached states is an integer with one bit per state. For each character, states whose atom
+    accepts it remain if the atom is repeated, and otherwise advance by one. Then repeated atoms are skipped,
+    also several in a row: log2(n) shifts for n of them (`_skip_steps`).
     """
 
     atoms: tuple[_Atom, ...]
-    _many: int = field(init=False)
-    _skips: tuple[tuple[int, int], ...] = field(init=False)
+    _repeated: int = field(init=False)
+    _skip_steps: tuple[tuple[int, int], ...] = field(init=False)
     _accepting: dict[str, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._many = _bits(atom.many for atom in self.atoms)
-        skips, reach, shift = [], self._many << 1, 1
-        while reach:
-            skips.append((reach, shift))
-            reach &= reach << shift
+        self._repeated = _bits(atom.is_repeated for atom in self.atoms)
+        skip_steps, sources, shift = [], self._repeated << 1, 1
+        while sources:
+            skip_steps.append((sources, shift))
+            sources &= sources << shift
             shift *= 2
-        self._skips = tuple(skips)
+        self._skip_steps = tuple(skip_steps)
 
     @classmethod
     def parse(cls, pattern: str) -> _Fallback:
-        """Raises `_Invalid`, naming what is not understood."""
+        """Return the parsed expression. Raises `_Invalid` with the unsupported syntax."""
         if len(pattern) > BRANCHING_LENGTH_LIMIT:
             raise _needs_re2(f"one of more than {BRANCHING_LENGTH_LIMIT} characters")
         return cls(tuple(_atoms(pattern)))
 
     def matches(self, name: str) -> bool:
-        places = self._passed(1)
+        positions = self._skip_repeated(1)
         for char in name:
-            going = places & self._accepted(char)
-            if not going:
+            accepted = positions & self._accepted(char)
+            if not accepted:
                 return False
-            places = self._passed((going & self._many) | ((going & ~self._many) << 1))
-        return bool(places >> len(self.atoms))
+            positions = self._skip_repeated((accepted & self._repeated) | ((accepted & ~self._repeated) << 1))
+        return bool(positions >> len(self.atoms))
 
-    def _passed(self, places: int) -> int:
-        """With the places that are reached by passing over what may be left out."""
-        for reach, shift in self._skips:
-            places |= reach & (places << shift)
-        return places
+    def _skip_repeated(self, positions: int) -> int:
+        """Return the states with those that are reached by skipping repeated atoms."""
+        for sources, shift in self._skip_steps:
+            positions |= sources & (positions << shift)
+        return positions
 
     def _accepted(self, char: str) -> int:
         if char not in self._accepting:
@@ -277,7 +278,7 @@ class _Fallback:
         return self._accepting[char]
 
 
-def _match_without(found: dict[str, set[str]], names: tuple[str, ...]) -> None:
+def _match_with_fallback(found: dict[str, set[str]], names: tuple[str, ...]) -> None:
     for pattern, matched in found.items():
         try:
             expression = _Fallback.parse(pattern)
@@ -290,78 +291,80 @@ def _bits(flags: Iterable[bool]) -> int:
     return int("".join("1" if flag else "0" for flag in flags)[::-1] or "0", 2)
 
 
-def _needs_re2(what: str) -> _Invalid:
-    return _Invalid(f"{what} needs google-re2, which is not installed here (pip install 'konvene[re2]')")
+def _needs_re2(feature: str) -> _Invalid:
+    return _Invalid(f"{feature} needs google-re2, which is not installed here (pip install 'konvene[re2]')")
 
 
 def _atoms(pattern: str) -> Iterator[_Atom]:
-    """The atoms of an expression; `x+` is `x` and `x*`."""
-    at, end = 0, len(pattern)
-    while at < end:
-        if (at == 0 and pattern[at] == "^") or (at == end - 1 and pattern[at] == "$"):
-            at += 1
+    """Yield the atoms of an expression; `x+` is `x` and `x*`."""
+    index, end = 0, len(pattern)
+    while index < end:
+        if (index == 0 and pattern[index] == "^") or (index == end - 1 and pattern[index] == "$"):
+            index += 1
             continue
-        atom, at = _atom(pattern, at)
-        sign = pattern[at : at + 1]
+        atom, index = _atom(pattern, index)
+        sign = pattern[index : index + 1]
         if sign not in ("*", "+"):
             yield atom
             continue
-        at += 1
-        if pattern[at : at + 1] in ("*", "+"):
+        index += 1
+        if pattern[index : index + 1] in ("*", "+"):
             raise _Invalid("invalid nested repetition operator")
         if sign == "+":
             yield atom
-        yield _Atom(atom.ranges, atom.negated, many=True)
+        yield _Atom(atom.ranges, atom.negated, is_repeated=True)
 
 
-def _atom(pattern: str, at: int) -> tuple[_Atom, int]:
-    """What stands here, without its repetition, and where it ends."""
-    char = pattern[at]
+def _atom(pattern: str, index: int) -> tuple[_Atom, int]:
+    """Return the atom at an index, without its repetition, and the index after it."""
+    char = pattern[index]
     if char == ".":
-        return _Atom((("\n", "\n"),), negated=True), at + 1
+        return _Atom((("\n", "\n"),), negated=True), index + 1
     if char == "[":
-        return _class(pattern, at)
+        return _class(pattern, index)
     if char in "*+":
-        if pattern[:at] == "^":
+        if pattern[:index] == "^":
             raise _needs_re2(f"`^{char}`")
         raise _Invalid("missing argument to repetition operator")
-    if char in OUTSIDE:
-        raise _needs_re2(OUTSIDE[char])
-    char, at = _char(pattern, at)
-    return _Atom(((char, char),)), at
+    if char in UNSUPPORTED:
+        raise _needs_re2(UNSUPPORTED[char])
+    char, index = _char(pattern, index)
+    return _Atom(((char, char),)), index
 
 
-def _class(pattern: str, at: int) -> tuple[_Atom, int]:
-    """`[...]`. A `]` that is first in it, and a `-` that is first, last or after a range, mean themselves."""
-    at += 1
-    negated = pattern[at : at + 1] == "^"
-    at += negated
-    first, ranges = at, []
-    while at == first or pattern[at : at + 1] != "]":
-        if pattern.startswith("[:", at):
+def _class(pattern: str, index: int) -> tuple[_Atom, int]:
+    """Return the class `[...]` at an index, and the index after it.
+
+    A `]` at its beginning, and a `-` at its beginning, end or after a range, stand for themselves."""
+    index += 1
+    negated = pattern[index : index + 1] == "^"
+    index += negated
+    first, ranges = index, []
+    while index == first or pattern[index : index + 1] != "]":
+        if pattern.startswith("[:", index):
             raise _needs_re2("a named class (`[:`)")
-        low, at = _char(pattern, at)
+        low, index = _char(pattern, index)
         high = low
-        if pattern[at : at + 1] == "-" and pattern[at + 1 : at + 2] != "]":
-            high, at = _char(pattern, at + 1)
+        if pattern[index : index + 1] == "-" and pattern[index + 1 : index + 2] != "]":
+            high, index = _char(pattern, index + 1)
         if high < low:
             raise _Invalid("invalid character class range")
         ranges.append((low, high))
-    return _Atom(tuple(ranges), negated), at + 1
+    return _Atom(tuple(ranges), negated), index + 1
 
 
-def _char(pattern: str, at: int) -> tuple[str, int]:
-    """One character, perhaps escaped, and where it ends. Only a class can end before it."""
-    if at >= len(pattern):
+def _char(pattern: str, index: int) -> tuple[str, int]:
+    """Return the possibly escaped character at an index, and the index after it."""
+    if index >= len(pattern):
         raise _Invalid("missing closing ]")
-    char = pattern[at]
+    char = pattern[index]
     if "\ud800" <= char <= "\udfff":
         raise _Invalid("invalid UTF-8")
     if char != "\\":
-        return char, at + 1
-    escaped = pattern[at + 1 : at + 2]
+        return char, index + 1
+    escaped = pattern[index + 1 : index + 2]
     if not escaped:
         raise _Invalid("trailing backslash at end of expression")
     if escaped not in PUNCTUATION:
         raise _needs_re2(f"`\\{escaped}`")
-    return escaped, at + 2
+    return escaped, index + 2

@@ -60,7 +60,7 @@ class PendingRebalance:
 
 @dataclass(slots=True)
 class Memory:
-    """What is known of a group besides its state."""
+    """State of the inference for a group, besides the group itself."""
 
     batch: int = -1
     first_offset: int = -1

@@ -137,7 +137,7 @@ class DryRun:
 
 
 class DryRunInputs(NamedTuple):
-    """What is known besides the group."""
+    """Inputs of the dry run besides the group."""
 
     topology: wire.Topology | None = None
     unseen_topics: bool = True

@@ -1,12 +1,12 @@
 """Simulate a rolling restart on a copy of the group: all members rejoin with the new protocol, one by one.
 
 The decisions are those of a real broker: a `GroupShard` with this one group handles the heartbeats that
-members would send. Each member comes back as itself, so partitions move only because the assignor differs,
-not because members left. Static members rejoin under a new member id, as after a real restart. All members
+members would send. Each member rejoins as itself, so partitions move only because the assignor differs, not
+because members left. Static members rejoin under a new member id, as after a real restart. All members
 have their state on disk.
 
-A member that comes back as itself changes nothing that affects the target, so there may be no new target; a
-real rolling restart computes several. So the epoch is bumped once after all members rejoined, as the next
+A member that rejoins as itself does not affect the target, so there may be no new target, whereas a real
+rolling restart computes several. Therefore the epoch is bumped once after all members rejoined, as the next
 real change would do, and rounds of heartbeats follow until one changes nothing."""
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import ClassicGroup, Member
 from konvene.groups.classic.subscriptions import STREAM, read_subscription
-from konvene.groups.consumer.decision import Decision as ConsumerStep
+from konvene.groups.consumer.decision import Decision as ConsumerDecision
 from konvene.groups.consumer.targets import retarget as retarget_partitions
 from konvene.groups.shard import GroupShard
 from konvene.groups.streams.classic.tasks import read_metadata
 from konvene.groups.streams.classic.user_data import Task
-from konvene.groups.streams.decision import Decision as StreamsStep
+from konvene.groups.streams.decision import Decision as StreamsDecision
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.targets import retarget as retarget_tasks
 from konvene.messages import consumer_group_heartbeat as consumer_wire
@@ -162,12 +162,12 @@ class _RollingRestart:
         member = next(iter(group.members.values()))
         try:
             if isinstance(group, StreamsGroup):
-                step = StreamsStep(group, self._context)
+                step = StreamsDecision(group, self._context)
                 step.bump()
                 assert group.soft.configured is not None, "a heartbeat has configured the topology"
                 retarget_tasks(step, member, group.soft.configured, None, [])
                 return step.outcome()
-            consumer_step = ConsumerStep(group, self._context)
+            consumer_step = ConsumerDecision(group, self._context)
             consumer_step.bump(group.metadata_hash)
             retarget_partitions(consumer_step, member, member)
             return consumer_step.outcome()

@@ -1,5 +1,4 @@
-"""Which member of a consumer or streams group may commit and fetch offsets, at which epoch (KIP-848,
-KIP-1251).
+"""Checks of members that commit or fetch offsets of consumer and streams groups (KIP-848, KIP-1251).
 
     epoch of the request      commit accepted for
     the member's own          all partitions
@@ -7,7 +6,7 @@ KIP-1251).
     an older one              partitions that the member has had since that epoch or longer
     below 0                   all partitions, while the group is empty
 
-A commit that was on its way while the epoch moved is thus accepted. A member of the classic protocol is
+A commit that was in flight while the epoch advanced is thus accepted. A member of the classic protocol is
 answered ILLEGAL_GENERATION instead. One partition that may not be committed rejects the whole request, as in
 Kafka.
 """
@@ -33,7 +32,7 @@ def check_committer(
     *,
     transactional: bool = False,
 ) -> Any | None:
-    """None if the member may commit every partition; the member if each partition is to be checked.
+    """Return None if the member may commit every partition, the member if each partition has to be checked.
 
     Raises `GroupError`."""
     if epoch < 0 and group.is_empty:
@@ -55,7 +54,7 @@ def check_committer(
 
 
 def check_partition(group: Any, member: Any, epoch: int, topic: Topic, partition: int) -> None:
-    """Check that the member had this partition at an epoch that is past. Raises `GroupError`."""
+    """Check that the member had this partition at a past epoch. Raises `GroupError`."""
     since = group.assigned_since(member, topic, partition)
     if since is None or epoch < since:
         raise _stale(member)

@@ -1,10 +1,9 @@
-"""Conversion between classic groups and consumer or streams groups: the steps that both have in common.
+"""Conversion between classic groups and consumer or streams groups: the common steps.
 
 The `conversion` module of each type defines what happens to its members (KIP-848 for consumer groups; for
-streams groups, KIP-1071 with konvene's own migration). Here are the migration policies, what may block a
-conversion, the classic group that a downgrade creates, and the requests of classic members in groups of the
-other types.
-"""
+streams groups, KIP-1071 with konvene's own migration). This module has the migration policies, what may block
+a conversion, the classic group that a downgrade creates, and the requests of classic members in groups of the
+other types. """
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A decision about a consumer, share or streams group while it is being made: the steps that all types share.
+"""The steps of a decision that are common to consumer, share and streams groups.
 
 A group of ten thousand members is not copied for each heartbeat. A decision reads the group as it was before,
-and collects what follows: records, replies, timers, effects, and the causes. Only the replay of the records
+and collects its results: records, replies, timers, effects, and the causes. Only the replay of the records
 changes the group, so a request that is rejected half-way leaves no trace. Functions that share a decision
 pass on what it has changed so far (`epoch`, the member at hand) instead of reading it from the group.
 
@@ -101,7 +101,7 @@ class ModernDecision(ABC, Generic[G, M]):
         self.rebalances: list[Rebalance] = []
 
     def outcome(self) -> Outcome:
-        """Return all that follows, after the audit of rebalances is complete."""
+        """Return the results, after auditing the rebalance."""
         self._trace_rebalance()
         soft: tuple[SoftStateRecord, ...] = ()
         reported = self._reported()
@@ -192,7 +192,7 @@ class ModernDecision(ABC, Generic[G, M]):
         self.record(self.log.assignment_record(self.group.group_id, self.epoch, timestamp_ms))
 
     def set_aside(self, member: M, current: Any) -> None:
-        """Keep the place and the current assignment of a static member that leaves temporarily."""
+        """Keep a static member that leaves temporarily, with this current assignment."""
         group_id, member_id = self.group.group_id, member.member_id
         self.record(self.log.current_record(group_id, member_id, current))
         self.assignments[member_id] = current

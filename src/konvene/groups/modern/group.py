@@ -1,9 +1,9 @@
-"""What consumer, share and streams groups have in common: members, epochs, and which members are behind.
+"""The common part of consumer, share and streams groups: members, epochs, and members behind their target.
 
-Three epochs rise. The group's epoch rises when anything changes that assignments rest on; the assignment
-epoch is that of the group for which the last target assignment was computed; a member's epoch rises when the
-member has revoked what is not in its target. No member's epoch exceeds the assignment epoch, which never
-exceeds the group's.
+There are three epochs. The group's epoch is bumped when an input of assignments changes. The assignment epoch
+is the group epoch for which the last target assignment was computed. A member's epoch advances when it has
+revoked what is not in its target. No member's epoch exceeds the assignment epoch, which never exceeds the
+group's.
 
 Members are frozen values. A group is changed in place, and by the replay of records alone (`put`,
 `set_current`, `drop`, `set_assignment_epoch`); each type of group indexes its members' assignments in
@@ -46,7 +46,7 @@ class Member(Protocol):
 
     @property
     def classic(self) -> Any:
-        """What is known of a member of the classic protocol; None of any other."""
+        """The metadata of a member of the classic protocol; None for others."""
 
     @property
     def rebalance_timeout_ms(self) -> int: ...
@@ -83,7 +83,7 @@ class ModernGroup(ABC, Generic[M]):
     behind: set[str] = field(default_factory=set)
     """Ids of members that are not reconciled to the assignment epoch."""
     soft: Any = None
-    """What the coordinator knows of the group beside its log: a `SoftState` of the group's type."""
+    """State of the group that is not in its log: a `SoftState` of the group's type."""
     reached_ms: dict[str, int] = field(default_factory=dict)
     """By member id, when the member reached its current target. Kept beside the log, as `soft`."""
 
@@ -293,10 +293,10 @@ def is_waiting(member: Member, epoch: int, assignment_epoch: int) -> bool:
 
 
 class CachedHeartbeat:
-    """What the response to a settled member's heartbeat rests on: while it is current, the response is the
-    same.
+    """The state on which the response to a reconciled member's heartbeat depends, which is cached while it
+    lasts.
 
-    Of the soft state that is its `basis`; the trace of a rebalance, for example, changes no response."""
+    Of the soft state only its `basis` counts; the trace of a rebalance, for example, affects no response."""
 
     __slots__ = ("assignment_epoch", "epoch", "group", "member", "soft")
 
@@ -308,7 +308,7 @@ class CachedHeartbeat:
         self.soft = group.soft
 
     def is_current(self, groups: Mapping[str, Any]) -> bool:
-        """Whether the group and the member are still as they were."""
+        """Return whether the group and the member are unchanged."""
         group, soft = self.group, self.group.soft
         if soft is not self.soft:
             if soft.basis != self.soft.basis:

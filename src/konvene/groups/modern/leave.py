@@ -1,7 +1,6 @@
 """How members leave consumer, share and streams groups without a request: sessions and time limits that end.
 
-Each type of group fences its members in its own way (`leave.fence` of its package); what may end, and what
-that means, is common:
+Each type of group has its own way to remove a member (`leave.fence` of its package). The timers are common:
 
     session      no heartbeat came within the session timeout, or soon enough after the connection was lost
     revocation   a member did not acknowledge a revocation within its rebalance timeout

@@ -2,7 +2,7 @@
 
 Each of these types keeps five kinds of records, under keys of its own:
 
-    group metadata        the group's epoch and what it rests on       tombstone: the group is deleted
+    group metadata        the group's epoch and its inputs             tombstone: the group is deleted
     member metadata       what a member subscribes to                  tombstone: the member is removed
     assignment metadata   the epoch of the target assignment           tombstone: there is no assignment
     target assignment     the target of one member                     tombstone: the target is empty

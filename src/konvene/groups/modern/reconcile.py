@@ -1,8 +1,8 @@
 """How the assignment of a member becomes its target, one step at a time.
 
 A member owns units and has a target. It keeps the units that are in both, and revokes the others that it
-owns. The others of the target it is granted when they are free; it waits for a unit that another member still
-owns.
+owns. The other units of the target are granted if they are free; the member waits for units that another
+member still owns.
 
     type       unit                             free                          revocations are acknowledged
     consumer   (topic id, partition)            no other member owns it       yes

@@ -1,1 +1,1 @@
-"""Share groups (KIP-932): members that read the same partitions side by side, record by record."""
+"""Share groups (KIP-932): members that consume the same partitions concurrently, record by record."""

@@ -85,7 +85,7 @@ class SoftState:
 
     @property
     def basis(self) -> tuple[object, ...]:
-        """The part that the response to an unchanged heartbeat rests on."""
+        """The part on which the response to an unchanged heartbeat depends."""
         return (self.seen,)
 
 

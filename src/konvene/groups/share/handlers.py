@@ -1,4 +1,4 @@
-"""What a shard does with requests and event that are about share groups alone."""
+"""The handlers of requests and events that concern only share groups."""
 
 from __future__ import annotations
 

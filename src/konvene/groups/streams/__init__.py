@@ -1,1 +1,2 @@
-"""Streams groups (KIP-1071): the coordinator knows the topology, makes its topics and assigns its tasks."""
+"""Streams groups (KIP-1071): the coordinator stores the topology, creates its topics and assigns its
+tasks."""

@@ -129,7 +129,7 @@ class SoftState:
 
     @property
     def basis(self) -> tuple[object, ...]:
-        """The part that the response to an unchanged heartbeat rests on."""
+        """The part on which the response to an unchanged heartbeat depends."""
         return self.seen, self.configured, self.shutdown, self.endpoint_epoch, self.description
 
 
@@ -145,7 +145,7 @@ class StreamsGroup(ModernGroup[Member]):
 
     validated_topology_epoch: int = NO_EPOCH
     assignment_configs: Mapping[str, str] = field(default_factory=dict)
-    """The settings that targets rest on, as of the group's last epoch."""
+    """The configs on which targets depend, as of the group's last epoch."""
     stored_description_epoch: int = NO_EPOCH
     failed_description_epoch: int = NO_EPOCH
     topology: Topology | None = None

@@ -233,7 +233,7 @@ def _record_member(
 ) -> bool:
     """Record the member. Return whether the epoch has to be bumped for it.
 
-    For a static member only the fields count that targets rest on."""
+    For a static member only fields that affect targets count."""
     if new is old:
         return False
     decision.record(log.member_record(decision.group.group_id, new))
@@ -260,8 +260,8 @@ def _configure_topology(
 ) -> ConfiguredTopology:
     """Return the topology, configured with the existing topics.
 
-    Bumps the epoch, at most once, if the topology or its topics changed, or anything else (`changed`) that
-    targets rest on."""
+    Bumps the epoch, at most once, if the topology or its topics changed, or another input of
+    targets (`changed`)."""
     group, context = decision.group, decision.context
     mode = context.config["konvene.streams.mode"]
     if request.topology is not None:
