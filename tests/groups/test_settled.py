@@ -34,8 +34,8 @@ def test_the_trace_of_a_rebalance_does_not_invalidate_it(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
-        (consumer, {"seen": Topics()}),
-        (streams, {"seen": Topics()}),
+        (consumer, {"hashed_topics": Topics()}),
+        (streams, {"hashed_topics": Topics()}),
         (streams, {"shutdown": "bob"}),
         (streams, {"endpoint_epoch": 1}),
         (streams, {"description": "told"}),

@@ -101,7 +101,7 @@ EPOCHS = (
     _row(
         "topics-that-changed-are-not-seen", "groups/streams/topology/resolution.py", ("T13", "T10", "KAFKA-19521"),
         "A source that was deleted, or has grown, is not seen before members come or go.",
-        "    if before is not None and decision.soft.seen is context.topics and not replaced:\n",
+        "    if before is not None and decision.soft.hashed_topics is context.topics and not replaced:\n",
         "    if before is not None and not replaced:\n",
     ),
     _row(

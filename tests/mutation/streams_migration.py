@@ -91,7 +91,7 @@ STREAMS_MIGRATION = (
     _row(
         "alone-they-do-not-see-topics", "groups/streams/classic/members.py",
         "Where classic members are alone, new partitions are nobody's.",
-        "    if only_classic and (group.soft.seen is not decision.context.topics or _configs_changed(decision)):\n        return True\n",
+        "    if only_classic and (topics_changed or _configs_changed(decision)):\n        return True\n",
         "",
     ),
     _row(

@@ -100,7 +100,7 @@ def test_an_assignor_that_fails_is_an_answer() -> None:
         "g", 3, "mine", given
     )
     for assign, why in ((refuses, "no"), (fails, "Assignor mine: KeyError: 'm'")):
-        failed = compute_assignment(group_before(assign), lambda *q: True).given
+        failed = compute_assignment(group_before(assign), lambda *q: True).result
         assert isinstance(failed, PartitionAssignorError)
         assert failed.message == why
 

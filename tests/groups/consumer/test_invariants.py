@@ -146,7 +146,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def check_target(self, group: ConsumerGroup) -> None:
         """Check M8 for a target that was just computed. A late one refers to the topics of its time."""
         topics = self.harness.topics
-        if group.soft.seen is not topics:
+        if group.soft.hashed_topics is not topics:
             return
         assigned: dict[tuple[Uuid, int], str] = {}
         for member_id, target in group.targets.items():

@@ -165,7 +165,7 @@ class StreamsGroupMachine(RuleBasedStateMachine):
         code = member.beat(self.play, offsets=f"0-{task}:{lag}", ends=f"0-{task}:9")
         if code is not Errors.NONE or not quiet or group is None or group is not self.play.group:
             return
-        if group.soft.seen is topics:
+        if group.soft.hashed_topics is topics:
             known = group.members.get(member.member_id)
             assert group.epoch <= epoch + 1, "T13: offsets moved the epoch"
             assert known is None or group.reported_by(member.member_id).offsets["0"] == {task: lag}

@@ -28,7 +28,7 @@ class PlacementCosts:
         """Return a group's cost; None if it has neither tags nor racks."""
         cache_key = (
             group.epoch, group.assignment_epoch, group.assignment_timestamp_ms, group.soft.configured,
-            group.soft.seen,
+            group.soft.hashed_topics,
         )  # fmt: skip
         cached = self._cached.get(group.group_id)
         if cached is None or cached[0] != cache_key:

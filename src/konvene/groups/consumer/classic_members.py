@@ -252,10 +252,12 @@ def _has_to_rejoin(decision: Decision, member: Member) -> bool:
         or current.state is MemberState.UNREVOKED_PARTITIONS
     ):
         return True
-    return current.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member, current)
+    return current.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_partitions(
+        group, member, current
+    )
 
 
-def _waits(group: ConsumerGroup, member: Member, current: CurrentAssignment) -> bool:
+def _waits_for_partitions(group: ConsumerGroup, member: Member, current: CurrentAssignment) -> bool:
     return any(
         partition not in current.assigned.get(topic, ()) and group.owner_epoch(topic, partition) != NO_OWNER
         for topic, partitions in group.targets.get(member.member_id, {}).items()

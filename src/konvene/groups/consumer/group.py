@@ -95,7 +95,7 @@ class Resolved:
 class SoftState:
     """State of a group that is not in its log, and lost by a restart."""
 
-    seen: Topics | None = None
+    hashed_topics: Topics | None = None
     """The topics of which the metadata hash was last computed."""
     resolving: bool = False
     """Whether the expressions are being resolved."""
@@ -106,7 +106,7 @@ class SoftState:
     @property
     def basis(self) -> tuple[object, ...]:
         """The part on which the response to an unchanged heartbeat depends."""
-        return (self.seen,)
+        return (self.hashed_topics,)
 
 
 @dataclass(slots=True, repr=False)

@@ -42,7 +42,7 @@ def heartbeat_fast_path(
     if type(group) is not ConsumerGroup or not _is_keep_alive(request):
         return None
     epoch, soft = group.epoch, group.soft
-    if group.assignment_epoch != epoch or soft.seen is not context.topics or group.regex_users:
+    if group.assignment_epoch != epoch or soft.hashed_topics is not context.topics or group.regex_users:
         return None
     member = group.members.get(request.member_id)
     if member is None or not _is_unchanged(group, member, request, context):

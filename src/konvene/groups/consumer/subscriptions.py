@@ -46,7 +46,7 @@ def hash_with(
 ) -> int:
     """Return the group's metadata hash with member `new` in place of `old`."""
     group = decision.group
-    if _is_subscription_unchanged(group, old, new) and decision.soft.seen is decision.context.topics:
+    if _is_subscription_unchanged(group, old, new) and decision.soft.hashed_topics is decision.context.topics:
         return decision.metadata_hash
     names = names_without(group, [old]) | group.topics_of(new)
     return hash_of(names, decision.context)
@@ -88,11 +88,11 @@ def names_without(group: ConsumerGroup, departed: Iterable[Member]) -> set[str]:
 def maybe_bump_epoch(decision: Decision, old: Member, new: Member, *, bump: bool) -> bool:
     """Bump the epoch if `bump` is set, or if the metadata hash changed. Return whether it was bumped."""
     context = decision.context
-    if not bump and decision.soft.seen is context.topics:
+    if not bump and decision.soft.hashed_topics is context.topics:
         return False
     found = hash_with(decision, old, new)
-    if decision.soft.seen is not context.topics:
-        decision.remember(seen=context.topics)
+    if decision.soft.hashed_topics is not context.topics:
+        decision.remember(hashed_topics=context.topics)
     changed = found != decision.metadata_hash
     if not bump and not changed:
         return False
@@ -180,7 +180,7 @@ def regexes_resolved(group: ConsumerGroup, event: RegexesResolved, context: Cont
         names |= event.matches.get(expression, before.topics if before is not None else frozenset())
     found_hash = hash_of(names, context)
     if changed or found_hash != decision.metadata_hash:
-        decision.remember(seen=context.topics)
+        decision.remember(hashed_topics=context.topics)
         decision.cause(causes.REGEX_REFRESHED if changed else causes.TOPIC_METADATA_CHANGED)
         decision.bump(found_hash)
     return decision.outcome()

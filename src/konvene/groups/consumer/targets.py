@@ -80,7 +80,7 @@ def assignment_computed(group: ConsumerGroup, event: AssignmentComputed, context
         return NO_OUTCOME
     decision = Decision(group, context)
     decision.remember(computing=0)
-    assignment = event.given
+    assignment = event.result
     if isinstance(assignment, PartitionAssignorError) or not assignment.keys() <= group.members.keys():
         return decision.outcome()  # A static member may have another id by now, without an epoch bump.
     if group.epoch == event.epoch > group.assignment_epoch:

@@ -68,7 +68,7 @@ class AssignmentComputed:
     group_id: str
     epoch: int
     assignor: str
-    given: Any
+    result: Any
     """The assignment by member id, or the error of the assignor."""
 
 
@@ -76,4 +76,4 @@ def failed_result(result: RegexesResolved | AssignmentComputed) -> RegexesResolv
     """Return the result of a failed computation, in place of one that does not fit into the log."""
     if isinstance(result, RegexesResolved):
         return replace(result, matches={})
-    return replace(result, given=PartitionAssignorError("The assignment does not fit into the log."))
+    return replace(result, result=PartitionAssignorError("The assignment does not fit into the log."))

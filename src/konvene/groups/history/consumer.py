@@ -123,7 +123,9 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
 
     # --- causes ---
 
-    def _why(self, group: ConsumerGroup, memory: _Memory, value: Any, position: Position) -> list[Cause]:
+    def _infer_causes(
+        self, group: ConsumerGroup, memory: _Memory, value: Any, position: Position
+    ) -> list[Cause]:
         """Return the causes in the batch before the new epoch, with those that waited for an expression."""
         departed, new, changed = _changes(group, memory)
         found = [cause_of(causes.MEMBER_DEPARTED, m, position) for m in departed]

@@ -118,7 +118,7 @@ class EpochHistory(ABC, Generic[G, M]):
         """Return a member's current assignment without partitions or tasks, which only `units` needs."""
 
     @abstractmethod
-    def _why(self, group: G, memory: M, value: Any, position: Position) -> list[Cause]:
+    def _infer_causes(self, group: G, memory: M, value: Any, position: Position) -> list[Cause]:
         """Return the causes in the batch before a new epoch, which `value` has."""
 
     def _state(self, group: G) -> str:
@@ -260,7 +260,7 @@ class EpochHistory(ABC, Generic[G, M]):
             memory.settled, memory.rebalance = False, None
             memory.forget_batch(self._batch, position.offset + 1)
             return None
-        found = self._why(group, memory, value, position) if increase == 1 or first else []
+        found = self._infer_causes(group, memory, value, position) if increase == 1 or first else []
         return self._bumped(group, memory, record, found or [Cause(kind=causes.UNKNOWN)], position)
 
     def _end(self, group: G, memory: M) -> None:

@@ -70,7 +70,7 @@ class ShareHistory(EpochHistory[ShareGroup, Memory]):
 
     # --- causes ---
 
-    def _why(self, group: ShareGroup, memory: Memory, value: Any, position: Position) -> list[Cause]:
+    def _infer_causes(self, group: ShareGroup, memory: Memory, value: Any, position: Position) -> list[Cause]:
         departed, present = changed_members(group, memory)
         found = [cause_of(causes.MEMBER_DEPARTED, m, position) for m in departed]
         for before, after in present:

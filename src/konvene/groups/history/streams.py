@@ -173,7 +173,9 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
 
     # --- causes ---
 
-    def _why(self, group: StreamsGroup, memory: _Memory, value: Any, position: Position) -> list[Cause]:
+    def _infer_causes(
+        self, group: StreamsGroup, memory: _Memory, value: Any, position: Position
+    ) -> list[Cause]:
         """Return the causes in the batch before the new epoch, and those in the epoch's record."""
         departed, present = changed_members(group, memory)
         found = [cause_of(causes.MEMBER_DEPARTED, m, position) for m in departed]

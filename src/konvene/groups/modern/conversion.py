@@ -3,7 +3,7 @@
 The `conversion` module of each type defines what happens to its members (KIP-848 for consumer groups; for
 streams groups, KIP-1071 with konvene's own migration). This module has the migration policies, what may block
 a conversion, the classic group that a downgrade creates, and the requests of classic members in groups of the
-other types. """
+other types."""
 
 from __future__ import annotations
 

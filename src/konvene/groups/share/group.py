@@ -75,7 +75,7 @@ class Member:
 class SoftState:
     """State of a group that is not in its log, and lost by a restart."""
 
-    seen: Topics | None = None
+    hashed_topics: Topics | None = None
     """The topics of which the metadata hash was last computed."""
     requested_ms: Mapping[Uuid, int] = field(default_factory=dict)
     """When the initialization of a topic's share partitions was requested, while it is pending."""
@@ -86,7 +86,7 @@ class SoftState:
     @property
     def basis(self) -> tuple[object, ...]:
         """The part on which the response to an unchanged heartbeat depends."""
-        return (self.seen,)
+        return (self.hashed_topics,)
 
 
 @dataclass(slots=True, repr=False)

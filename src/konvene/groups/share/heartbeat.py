@@ -165,12 +165,12 @@ def _subscribe(decision: Decision, old: Member, new: Member) -> tuple[bool, Coll
     if lacks and not changed:
         decision.cause(causes.SHARE_PARTITIONS_INITIALIZED)
     bump = changed or lacks
-    if not bump and decision.soft.seen is context.topics:
+    if not bump and decision.soft.hashed_topics is context.topics:
         return False, group.subscribers
     names = group.names_with((old,) if not is_new else (), (new,))
     found = hash_of(names, context)
-    if decision.soft.seen is not context.topics:
-        decision.remember(seen=context.topics)
+    if decision.soft.hashed_topics is not context.topics:
+        decision.remember(hashed_topics=context.topics)
     if not bump and found == decision.metadata_hash:
         return False, names
     if not bump:

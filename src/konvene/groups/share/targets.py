@@ -58,7 +58,7 @@ def retarget(decision: Decision, new: Member) -> Partitions:
 
 def assignment_computed(group: ShareGroup, event: AssignmentComputed, context: Context) -> Outcome:
     """Record a target that was computed outside the core, unless it is outdated."""
-    decision, assignment = Decision(group, context), event.given
+    decision, assignment = Decision(group, context), event.result
     if decision.soft.computing != event.epoch:
         return decision.outcome()
     decision.remember(computing=0)

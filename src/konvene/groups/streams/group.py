@@ -105,7 +105,7 @@ NOTHING_REPORTED = Reported()
 class SoftState:
     """State of a group that is not in its log, and lost by a restart."""
 
-    seen: Topics | None = None
+    hashed_topics: Topics | None = None
     """The topics of which the metadata hash was last computed."""
     configured: ConfiguredTopology | None = None
     """The topology, configured with these topics."""
@@ -130,7 +130,7 @@ class SoftState:
     @property
     def basis(self) -> tuple[object, ...]:
         """The part on which the response to an unchanged heartbeat depends."""
-        return self.seen, self.configured, self.shutdown, self.endpoint_epoch, self.description
+        return self.hashed_topics, self.configured, self.shutdown, self.endpoint_epoch, self.description
 
 
 Holders = dict[str, dict[int, set[str]]]

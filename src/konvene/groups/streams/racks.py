@@ -79,7 +79,7 @@ def with_standby_exchange(assignor: TaskAssignor, configs: AssignmentConfigs, mo
 def group_cost(group: StreamsGroup) -> Cost | None:
     """Return the cost of the group's target by tags and racks; None if its tasks, or all of these, are
     unknown."""
-    configured, topics = group.soft.configured, group.soft.seen
+    configured, topics = group.soft.configured, group.soft.hashed_topics
     if group.topology is None or topics is None or configured is None or not configured.is_ready:
         return None
     topology = describe_topology(configured.topology or group.topology, configured.tasks, topics)

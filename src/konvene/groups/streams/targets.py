@@ -104,7 +104,7 @@ def compute_first_target(decision: Decision) -> Outcome:
 
 def assignment_computed(group: StreamsGroup, event: AssignmentComputed, context: Context) -> Outcome:
     """Record a target that was computed outside the core, unless it is outdated."""
-    decision, targets = Decision(group, context), event.given
+    decision, targets = Decision(group, context), event.result
     if group.soft.computing != event.epoch:
         return NO_OUTCOME
     decision.remember(computing=0)

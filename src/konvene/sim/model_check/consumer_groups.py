@@ -162,7 +162,7 @@ class ConsumerGroupModel(GroupModel):
         if group is not None:
             shape = (
                 group.assignment_epoch - base,
-                group.soft.seen is not None and self.topics.index(group.soft.seen),
+                group.soft.hashed_topics is not None and self.topics.index(group.soft.hashed_topics),
                 tuple(
                     sorted(
                         (names.get(i, i), tuple(sorted(t.get(ORDERS, ())))) for i, t in group.targets.items()

@@ -172,7 +172,7 @@ class ShareGroupModel(GroupModel):
         state = group.state_topics
         return (
             since(group.assignment_epoch),
-            group.soft.seen is not None and self.topics.index(group.soft.seen),
+            group.soft.hashed_topics is not None and self.topics.index(group.soft.hashed_topics),
             tuple(group.soft.requested_ms),
             group.metadata_hash,
             tuple((name, target.get(ORDERS)) for name, target in sorted(group.targets.items())),
@@ -323,7 +323,7 @@ class ShareGroupModel(GroupModel):
             late = any(j.awaited and j.kind in (INITIALIZE, ALTER) for j in state.jobs)
             if state.faults or not late:
                 forgotten = group.copy()
-                forgotten.soft = SoftState(group.soft.seen)
+                forgotten.soft = SoftState(group.soft.hashed_topics)
                 less = state._replace(group=forgotten, faults=state.faults - late)
                 yield Transition("the request may be sent again", less, not late)
 

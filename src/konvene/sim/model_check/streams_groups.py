@@ -196,7 +196,7 @@ class StreamsGroupModel(GroupModel):
             return None
         return (
             since(group.assignment_epoch),
-            group.soft.seen is not None and self.topics.index(group.soft.seen),
+            group.soft.hashed_topics is not None and self.topics.index(group.soft.hashed_topics),
             group.validated_topology_epoch,
             group.metadata_hash,
             tuple(group.assignment_configs.items()),

@@ -119,8 +119,8 @@ def blockers(
         found.append(Blocker("size", "the group size exceeds the streams group maximum size."))
     others = [m.member_id for m in classic.members.values() if STREAM not in dict(m.protocols)]
     if others:
-        why = f"not all of its members use Kafka Streams' assignor {STREAM}."
-        return [*found, Blocker("assignor", why, tuple(others))]
+        reason = f"not all of its members use Kafka Streams' assignor {STREAM}."
+        return [*found, Blocker("assignor", reason, tuple(others))]
     for member in classic.members.values():
         try:
             metadata, _ = cache.read(member)
@@ -131,8 +131,8 @@ def blockers(
             continue
         if metadata.info.named_topologies:
             names = ", ".join(sorted(metadata.info.named_topologies))
-            why = f"a member runs named topologies ({names}), which the streams protocol does not have."
-            found.append(Blocker("named-topologies", why, (member.member_id,)))
+            reason = f"a member runs named topologies ({names}), which the streams protocol does not have."
+            found.append(Blocker("named-topologies", reason, (member.member_id,)))
     return found
 
 
@@ -152,28 +152,28 @@ def topology_blockers(
             )
         ]
     if not has_numeric_subtopologies(topology):
-        why = "subtopologies are numbers in the classic protocol, and those of the topology are not."
-        return [Blocker("subtopologies", why)]
+        reason = "subtopologies are numbers in the classic protocol, and those of the topology are not."
+        return [Blocker("subtopologies", reason)]
     if not configured.is_ready:
-        why = configured.failure.detail if configured.failure is not None else "its topics are not known"
-        return [Blocker("not-ready", f"the topology cannot run: {why}")]
+        reason = configured.failure.detail if configured.failure is not None else "its topics are not known"
+        return [Blocker("not-ready", f"the topology cannot run: {reason}")]
     found = []
     for member in classic.members.values():
         metadata, assignment = cache.read(member)
         wrong = sorted(set(_mismatches(assignment, topology, configured)))
         if wrong:
             more = f" and {len(wrong) - MAX_TASKS_NAMED} more" if len(wrong) > MAX_TASKS_NAMED else ""
-            why = (
+            reason = (
                 f"a member's tasks are not those of the topology: {'; '.join(wrong[:MAX_TASKS_NAMED])}{more}."
             )
-            found.append(Blocker("tasks", why, (member.member_id,)))
+            found.append(Blocker("tasks", reason, (member.member_id,)))
         reads = subscribed_topics(topology)
         if metadata.subscription.topics != reads:
-            why = (
+            reason = (
                 f"a member subscribes to {_named(metadata.subscription.topics)}, "
                 f"and the topology reads {_named(reads)}."
             )
-            found.append(Blocker("topics", why, (member.member_id,)))
+            found.append(Blocker("topics", reason, (member.member_id,)))
     return found
 
 

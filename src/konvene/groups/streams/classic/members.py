@@ -318,7 +318,8 @@ def _has_to_rejoin(decision: Decision, member: Member) -> bool:
     only_classic = group.classic_members == len(group.members)
     if current.epoch < (group.epoch if only_classic else group.assignment_epoch):
         return True
-    if only_classic and (group.soft.seen is not decision.context.topics or _configs_changed(decision)):
+    topics_changed = group.soft.hashed_topics is not decision.context.topics
+    if only_classic and (topics_changed or _configs_changed(decision)):
         return True
     if current.state is MemberState.UNRELEASED_TASKS:
         target = Target(

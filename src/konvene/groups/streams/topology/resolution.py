@@ -59,7 +59,7 @@ def configure_topology(
     `GroupError` as `configure` does."""
     context, before = decision.context, decision.soft.configured
     replaced = topology is not decision.group.topology
-    if before is not None and decision.soft.seen is context.topics and not replaced:
+    if before is not None and decision.soft.hashed_topics is context.topics and not replaced:
         return before, False
     if expressions(decision.group.topology) and not expressions(topology):
         decision.timers.append(Disarm(refresh_key(decision.group.group_id)))
@@ -78,7 +78,7 @@ def configure_topology(
         by_name = context.topics.by_name
         counts = {name: by_name[name].partitions for name in expanded.required_topics if name in by_name}
         configured = configure(topology, counts, context.config["konvene.streams.mode"], matches)
-    decision.remember(seen=context.topics, configured=configured)
+    decision.remember(hashed_topics=context.topics, configured=configured)
     if not replaced and (is_other or (before is None and expressions(topology))):
         # Heartbeats so far got no endpoints: make them outdated.
         decision.remember(endpoint_epoch=decision.soft.endpoint_epoch + 1)
@@ -167,7 +167,7 @@ def apply_resolution(group: StreamsGroup, result: RegexesResolved, context: Cont
 
 def _configure_again(decision: Decision, topology: Topology) -> None:
     before = decision.soft
-    decision.remember(seen=None)
+    decision.remember(hashed_topics=None)
     try:
         configured, is_changed = configure_topology(decision, topology, changed=False)
     except GroupError:  # The next heartbeat is answered with it.

@@ -271,7 +271,7 @@ def _rejoin_causes(event: Event, group: StreamsGroup, member: Member) -> Iterato
         yield "a revocation"
     if current.epoch < (group.epoch if all_classic else group.assignment_epoch):
         yield "a newer target"
-    if all_classic and group.soft.seen is not event.context.topics:
+    if all_classic and group.soft.hashed_topics is not event.context.topics:
         yield "changed topics"
     config = event.context.group_configs.of(group.group_id)
     if all_classic and assignment_configs(config, group.topology) != group.assignment_configs:
@@ -375,7 +375,7 @@ class SyncGroupReturnsOwnedTasks(Invariant):
             topic not in event.runtime.topics.by_name for topic in group.topology.source_topics
         )
         shutdown = group.soft.shutdown is not None
-        if not shutdown and group.soft.seen is not event.context.topics:
+        if not shutdown and group.soft.hashed_topics is not event.context.topics:
             return  # The response is of the topics at the last heartbeat.
         error = SHUTDOWN_REQUESTED if shutdown else INCOMPLETE_SOURCE_TOPICS if missing else 0
         error = error if returned.version >= 4 else 0
