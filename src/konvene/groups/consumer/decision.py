@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from konvene.groups.assignors import OFFERED, Assignor
 from konvene.groups.consumer import log
 from konvene.groups.consumer.current_assignment import MemberState
-from konvene.groups.consumer.group import ConsumerGroup, Member
+from konvene.groups.consumer.group import ConsumerGroup, Member, SoftState
 from konvene.groups.modern.decision import ModernDecision, rejoin_key, resync_key, revocation_key, session_key
 from konvene.groups.modern.log import RecordTypes
 from konvene.shard import causes
@@ -25,6 +25,7 @@ def offered(context: Context) -> Mapping[str, Assignor]:
 class Decision(ModernDecision[ConsumerGroup, Member]):
     """One decision about one group."""
 
+    soft: SoftState
     log: ClassVar[RecordTypes[Any]] = log.RECORDS
     session_timeout: ClassVar[str] = "consumer.session.timeout.ms"
     unrevoked: ClassVar[object] = MemberState.UNREVOKED_PARTITIONS

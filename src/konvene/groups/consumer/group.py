@@ -31,9 +31,8 @@ from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import in_hash_order
 from konvene.groups.consumer.current_assignment import NO_OWNER, CurrentAssignment, Partitions
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
-from konvene.groups.modern.group import ModernGroup
-from konvene.groups.modern.rebalance_trace import RebalanceTrace
-from konvene.shard.image import Topic, Topics
+from konvene.groups.modern.group import ModernGroup, ModernSoftState
+from konvene.shard.image import Topic
 
 
 class State(StrEnum):
@@ -92,21 +91,11 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
-class SoftState:
+class SoftState(ModernSoftState):
     """State of a group that is not in its log, and lost by a restart."""
 
-    hashed_topics: Topics | None = None
-    """The topics of which the metadata hash was last computed."""
     resolving: bool = False
     """Whether the expressions are being resolved."""
-    computing: int = 0
-    """The epoch for which a target is being computed outside the core; 0: none."""
-    trace: RebalanceTrace | None = None
-
-    @property
-    def basis(self) -> tuple[object, ...]:
-        """The part on which the response to an unchanged heartbeat depends."""
-        return (self.hashed_topics,)
 
 
 @dataclass(slots=True, repr=False)

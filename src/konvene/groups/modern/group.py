@@ -19,7 +19,9 @@ from enum import StrEnum
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from konvene.errors import Errors
+from konvene.groups.modern.rebalance_trace import RebalanceTrace
 from konvene.shard.errors import GroupError
+from konvene.shard.image import Topics
 
 FIRST_EPOCH = 1
 """The epoch of a new group, at which nothing is assigned; its first target is for the next epoch. Also the
@@ -62,6 +64,22 @@ class Member(Protocol):
 M = TypeVar("M", bound=Member)
 
 
+@dataclass(frozen=True, slots=True)
+class ModernSoftState:
+    """State of a group that is not in its log, and lost by a restart."""
+
+    hashed_topics: Topics | None = None
+    """The topics of which the metadata hash was last computed."""
+    computing: int = 0
+    """The epoch for which a target is being computed outside the core; 0: none."""
+    trace: RebalanceTrace | None = None
+
+    @property
+    def basis(self) -> tuple[object, ...]:
+        """The part on which the response to an unchanged heartbeat depends."""
+        return (self.hashed_topics,)
+
+
 @dataclass(slots=True, repr=False)
 class ModernGroup(ABC, Generic[M]):
     """A group whose coordinator computes the assignment (KIP-848, KIP-932, KIP-1071)."""
@@ -82,7 +100,7 @@ class ModernGroup(ABC, Generic[M]):
     """The target assignment by member id."""
     behind: set[str] = field(default_factory=set)
     """Ids of members that are not reconciled to the assignment epoch."""
-    soft: Any = None
+    soft: ModernSoftState = field(default_factory=ModernSoftState)
     """State of the group that is not in its log: a `SoftState` of the group's type."""
     reached_ms: dict[str, int] = field(default_factory=dict)
     """By member id, when the member reached its current target. Kept beside the log, as `soft`."""

@@ -52,6 +52,15 @@ class MemberTimers(Generic[G]):
     unrevoked: object = None
     """The state of a member that owes a revocation."""
 
+    def by_name(self) -> dict[str, Callable[[G, str, Context], Outcome]]:
+        """Return the handlers of the timers of members, by the name of the timer."""
+        return {
+            "session": self.session_expired,
+            "revocation": self.revocation_timed_out,
+            "rejoin": self.rejoin_timed_out,
+            "resync": self.resync_timed_out,
+        }
+
     def session_expired(self, group: G, member_id: str, context: Context) -> Outcome:
         """Fence a member that sent no heartbeat within its session timeout."""
         return self._fence(group, member_id, context, causes.SESSION_EXPIRED)

@@ -9,7 +9,7 @@ from konvene.groups.assignors.share.table import assignor_of
 from konvene.groups.modern.decision import ModernDecision, session_key
 from konvene.groups.modern.log import RecordTypes
 from konvene.groups.share import log
-from konvene.groups.share.group import Member, ShareGroup
+from konvene.groups.share.group import Member, ShareGroup, SoftState
 from konvene.groups.share.state_topics import StateTopics
 from konvene.shard.contract import Context, Disarm
 
@@ -22,6 +22,7 @@ TIDY = ("share-state",)
 class Decision(ModernDecision[ShareGroup, Member]):
     """One decision about one group."""
 
+    soft: SoftState
     log: ClassVar[RecordTypes[Any]] = log.RECORDS
     session_timeout: ClassVar[str] = "share.session.timeout.ms"
 

@@ -20,11 +20,9 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.modern.group import ModernGroup
-from konvene.groups.modern.rebalance_trace import RebalanceTrace
+from konvene.groups.modern.group import ModernGroup, ModernSoftState
 from konvene.groups.share.current_assignment import CurrentAssignment, Partitions
 from konvene.groups.share.state_topics import StateTopics
-from konvene.shard.image import Topics
 
 
 class State(StrEnum):
@@ -72,21 +70,11 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class SoftState:
+class SoftState(ModernSoftState):
     """State of a group that is not in its log, and lost by a restart."""
 
-    hashed_topics: Topics | None = None
-    """The topics of which the metadata hash was last computed."""
     requested_ms: Mapping[Uuid, int] = field(default_factory=dict)
     """When the initialization of a topic's share partitions was requested, while it is pending."""
-    computing: int = 0
-    """The epoch for which a target is being computed outside the core; 0: none."""
-    trace: RebalanceTrace | None = None
-
-    @property
-    def basis(self) -> tuple[object, ...]:
-        """The part on which the response to an unchanged heartbeat depends."""
-        return (self.hashed_topics,)
 
 
 @dataclass(slots=True, repr=False)

@@ -13,7 +13,7 @@ from konvene.groups.modern.rebalance_trace import RebalanceTrace
 from konvene.groups.streams import log
 from konvene.groups.streams.assignors import assignor_of
 from konvene.groups.streams.current_assignment import MemberState
-from konvene.groups.streams.group import Member, Reported, State, StreamsGroup
+from konvene.groups.streams.group import Member, Reported, SoftState, State, StreamsGroup
 from konvene.groups.streams.topology.topology import Topology
 from konvene.shard.contract import Context, Disarm
 
@@ -43,6 +43,7 @@ def settled_state(topology: Topology | None, validated_topology_epoch: int) -> s
 class Decision(ModernDecision[StreamsGroup, Member]):
     """One decision about one group."""
 
+    soft: SoftState
     log: ClassVar[RecordTypes[Any]] = log.RECORDS
     session_timeout: ClassVar[str] = "streams.session.timeout.ms"
     unrevoked: ClassVar[object] = MemberState.UNREVOKED_TASKS

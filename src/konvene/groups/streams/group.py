@@ -27,14 +27,13 @@ from typing import Any, ClassVar, Self
 
 from konvene.groups.assignors.tasks.contract import NO_OFFSETS, NOTHING, MemberAssignment, TaskOffsets, Tasks
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
-from konvene.groups.modern.group import ModernGroup
-from konvene.groups.modern.rebalance_trace import RebalanceTrace
+from konvene.groups.modern.group import ModernGroup, ModernSoftState
 from konvene.groups.streams.current_assignment import CurrentAssignment, Role
 from konvene.groups.streams.topology.configure import ConfiguredTopology
 from konvene.groups.streams.topology.expressions import Resolved, reader_of
 from konvene.groups.streams.topology.internal_topics import CreationFailure
 from konvene.groups.streams.topology.topology import Topology
-from konvene.shard.image import Topic, Topics
+from konvene.shard.image import Topic
 
 NO_EPOCH = -1
 """The epoch of a group without a topology."""
@@ -102,19 +101,15 @@ NOTHING_REPORTED = Reported()
 
 
 @dataclass(frozen=True, slots=True)
-class SoftState:
+class SoftState(ModernSoftState):
     """State of a group that is not in its log, and lost by a restart."""
 
-    hashed_topics: Topics | None = None
-    """The topics of which the metadata hash was last computed."""
     configured: ConfiguredTopology | None = None
     """The topology, configured with these topics."""
     resolved: Resolved | None = None
     """The topics that its expressions match."""
     resolving: bool = False
     """Whether the expressions are being resolved."""
-    computing: int = 0
-    """The epoch for which a target is being computed outside the core; 0: none."""
     delayed: bool = False
     """Whether the first assignment after the group was empty waits for more members."""
     shutdown: str | None = None
@@ -125,7 +120,6 @@ class SoftState:
     """Why internal topics could not be created."""
     description: Any = None
     """The topology description, or the pending request for it (`descriptions.Description`)."""
-    trace: RebalanceTrace | None = None
 
     @property
     def basis(self) -> tuple[object, ...]:
