@@ -195,7 +195,7 @@ def on_group_emptied(decision: Decision) -> None:
     decision.timers.append(Disarm(refresh_key(decision.group.group_id)))
     last = decision.soft.resolved
     if last is not None:
-        decision.remember(resolved=replace(last, version=OUTDATED), seen=None)
+        decision.remember(resolved=replace(last, version=OUTDATED), hashed_topics=None)
 
 
 def on_group_loaded(decision: Decision) -> None:
