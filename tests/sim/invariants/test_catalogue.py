@@ -7,8 +7,8 @@ from collections import Counter
 from konvene.sim.invariants import classes_of, invariants_of
 
 
-def test_each_file_speaks_for_its_kinds() -> None:
-    """`invariants_of` gives the invariants of a kind and of all kinds, each made anew."""
+def test_modules_apply_to_their_group_types() -> None:
+    """`invariants_of` returns new instances of the invariants of a group type, or of all types."""
 
     def files(*kinds: str) -> set[str]:
         modules = {cls.__module__ for cls in classes_of(kinds)}
@@ -37,9 +37,9 @@ def test_each_file_speaks_for_its_kinds() -> None:
 NUMBERS = ("G", "C", "ST", "M", "MG", "O", "L", "T", "SH")
 
 
-def test_each_invariant_names_itself() -> None:
-    """The first line of its docstring begins with its numbers in the catalogue."""
-    said = Counter((cls.__doc__ or "").partition(":")[0] for cls in classes_of())
-    for numbers in said:
+def test_docstring_of_each_invariant_begins_with_its_numbers() -> None:
+    """The numbers are those of the catalogue, or "Ours"."""
+    prefixes = Counter((cls.__doc__ or "").partition(":")[0] for cls in classes_of())
+    for numbers in prefixes:
         for one in numbers.split(", "):
             assert one == "Ours" or one.rstrip("0123456789") in NUMBERS, numbers

@@ -1,4 +1,4 @@
-"""Invariants of consumer groups that seeds alone would break too seldom: planted bugs, a few lines each."""
+"""Planted bugs in consumer groups that random runs would rarely find: a short scenario for each."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ HANDED_OVER = [
     "consumer-heartbeat bob owns=told",
     "consumer-heartbeat cid",
 ]
-"""Partitions go from one member to the next, and who gave them up goes on."""
+"""Partitions move from member to member, and each member advances after its revocation."""
 
 
-def test_an_owner_that_stands_in_front_of_who_had_it_before_is_found_out(
+def test_released_partition_with_a_new_owner_breaks_compaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """KAFKA-19862: the log was compacted while somebody read it. Whoever lets go of a partition must not take
-    it from who has it by then. Members are there when the log is looked at; later nobody owns anything."""
+    """KAFKA-19862: the log is compacted while it is read. A member that releases a partition must not remove
+    its new owner. The members still own partitions when the log is checked."""
     scenario = Scenario()
     scenario.run(HANDED_OVER)
     assert scenario.broken is None
@@ -57,42 +57,42 @@ def test_an_owner_that_stands_in_front_of_who_had_it_before_is_found_out(
         assert_compaction_changes_nothing(runtime, Random(1), most=40)
 
 
-@pytest.mark.parametrize(("word", "commands"), [
+@pytest.mark.parametrize(("field", "commands"), [
     ("resolving", ["consumer-heartbeat ann join regex=or.*", "work"]),
     ("computing", ["heavy 1", "consumer-heartbeat ann join", "work"]),
 ])  # fmt: skip
-def test_who_waits_for_what_has_come_is_found_out(
-    word: str, commands: list[str], monkeypatch: pytest.MonkeyPatch
+def test_waiting_for_completed_work_is_detected(
+    field: str, commands: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group that goes on waiting asks for nothing new, for ever."""
+    """A group that keeps waiting never requests new work."""
     first = ["kinds consumer", "config group.consumer.assignment.interval.ms=0", *commands]
     sound = Scenario()
     sound.run(first)
     assert sound.broken is None
     remember = ModernDecision.remember
 
-    def forgets(step: Any, **said: Any) -> None:
-        remember(step, **{name: value for name, value in said.items() if name != word or value})
+    def remember_without_reset(step: Any, **changes: Any) -> None:
+        remember(step, **{name: value for name, value in changes.items() if name != field or value})
 
-    monkeypatch.setattr(ModernDecision, "remember", forgets)
+    monkeypatch.setattr(ModernDecision, "remember", remember_without_reset)
     scenario = Scenario()
     scenario.run(first)
     assert isinstance(scenario.broken, InvariantViolation)
     assert scenario.broken.invariant == "CompletedWorkIsNotPending"
 
 
-def test_members_of_both_protocols_read_other_topics_as_they_run() -> None:
-    """A classic member in a consumer group says so when it joins again."""
+def test_members_of_both_protocols_change_their_subscriptions() -> None:
+    """A classic member in a consumer group rejoins with its new subscription."""
     joins = 0
     for seed in range(6):
-        told: list[str] = []
+        lines: list[str] = []
         sets = (("fault.resubscribe", "9"), ("fault.every", "20"), ("upgraded", "0.3"))
-        assert simulate(Run(seed, ("migration",), 600, sets=sets), trace=told.append).violation is None
-        joins += sum("the subscription has changed" in line for line in told)
+        assert simulate(Run(seed, ("migration",), 600, sets=sets), trace=lines.append).violation is None
+        joins += sum("the subscription has changed" in line for line in lines)
     assert joins > 3
 
 
-CHANGES_ITS_MIND = [
+CHANGED_SUBSCRIPTION = [
     "kinds migration",
     "config group.consumer.assignment.interval.ms=0",
     "consumer-heartbeat new join topics=orders,audit",
@@ -106,25 +106,27 @@ CHANGES_ITS_MIND = [
     "join old reads=audit owns=orders:2-5",
     "heartbeat old",
 ]
-"""A classic member does not read `orders` any more, and has yet to give it up; no newer target yet."""
+"""A classic member unsubscribes from `orders` and has to revoke it, before there is a newer target."""
 
 
-def test_a_classic_member_that_is_not_told_to_give_something_up_is_found_out(
+def test_classic_member_that_need_not_rejoin_to_revoke_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would keep what it does not read. Seeds hardly ever come here: a member joins again as soon as it
-    has given up, and its heartbeat has to fall in between, before the next target is there."""
+    """It would keep partitions of a topic that it does not subscribe to. Random runs rarely get here: the
+    heartbeat has to fall between the revocation and the next JoinGroup, before the next target."""
     sound = Scenario()
-    assert sound.run(CHANGES_ITS_MIND)[-1] == "old <- Heartbeat REBALANCE_IN_PROGRESS"
+    assert sound.run(CHANGED_SUBSCRIPTION)[-1] == "old <- Heartbeat REBALANCE_IN_PROGRESS"
     assert sound.broken is None
     has_to_rejoin = classic_members._has_to_rejoin
 
-    def forgets(step: Any, member: Any) -> bool:
-        owes = member.current.state is MemberState.UNREVOKED_PARTITIONS
-        return not (owes and member.current.epoch == step.assignment_epoch) and has_to_rejoin(step, member)
+    def has_to_rejoin_unless_unrevoked(step: Any, member: Any) -> bool:
+        unrevoked = member.current.state is MemberState.UNREVOKED_PARTITIONS
+        return not (unrevoked and member.current.epoch == step.assignment_epoch) and has_to_rejoin(
+            step, member
+        )
 
-    monkeypatch.setattr(classic_members, "_has_to_rejoin", forgets)
+    monkeypatch.setattr(classic_members, "_has_to_rejoin", has_to_rejoin_unless_unrevoked)
     scenario = Scenario()
-    scenario.run(CHANGES_ITS_MIND)
+    scenario.run(CHANGED_SUBSCRIPTION)
     assert isinstance(scenario.broken, InvariantViolation)
     assert scenario.broken.invariant == "ClassicMembersRejoinOnChanges"

@@ -1,5 +1,4 @@
-"""Invariants can be broken: a core in which one thing is wrong is found out, by the invariant that says
-so."""
+"""Each invariant detects a violation: a core with one planted bug breaks the expected invariant."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ STABLE = [
 """Two members, one of them static, and an offset."""
 
 
-def mutates_in_a_decision(m: Patch) -> None:
+def decision_changes_a_group(m: Patch) -> None:
     decide = shard_module.HANDLERS[HeartbeatRequest]
 
     def wrong(shard: GroupShard, request: Any, context: Any) -> Outcome:
@@ -65,11 +64,11 @@ def mutates_in_a_decision(m: Patch) -> None:
     m.setitem(shard_module.HANDLERS, HeartbeatRequest, wrong)
 
 
-def forgets_an_offset(m: Patch) -> None:
+def offset_is_not_replayed(m: Patch) -> None:
     m.setitem(shard_module.REPLAYS, OffsetCommitted, lambda shard, record: None)
 
 
-def writes_no_assignment(m: Patch) -> None:
+def assignment_is_not_written(m: Patch) -> None:
     write = classic_log.to_record
 
     def wrong(group: ClassicGroup) -> Any:
@@ -80,7 +79,7 @@ def writes_no_assignment(m: Patch) -> None:
     m.setattr(classic_log, "to_record", wrong)
 
 
-def makes_a_group_of_nothing(m: Patch) -> None:
+def replay_creates_a_group(m: Patch) -> None:
     replay = shard_module.REPLAYS[ClassicGroupSnapshot]
 
     def wrong(shard: GroupShard, record: Any) -> None:
@@ -90,27 +89,27 @@ def makes_a_group_of_nothing(m: Patch) -> None:
     m.setitem(shard_module.REPLAYS, ClassicGroupSnapshot, wrong)
 
 
-def arms_no_session(m: Patch) -> None:
+def session_is_not_armed(m: Patch) -> None:
     m.setattr(Decision, "arm_session", lambda step, member: None)
 
 
-def arms_a_longer_session(m: Patch) -> None:
+def session_is_too_long(m: Patch) -> None:
     def wrong(step: Decision, member: Any) -> None:
         step.arm(("session", step.group.group_id, member.member_id), 3 * member.session_timeout_ms)
 
     m.setattr(Decision, "arm_session", wrong)
 
 
-def waits_longer(m: Patch) -> None:
+def sync_timer_is_too_long(m: Patch) -> None:
     arm = Decision.arm
     m.setattr(Decision, "arm", lambda step, key, ms: arm(step, key, ms * 3 if key[0] == "sync" else ms))
 
 
-def waits_longer_for_the_first(m: Patch) -> None:
+def initial_delay_is_wrong(m: Patch) -> None:
     m.setattr(step_module, "initial_delay_ms", lambda context: 15)
 
 
-def skips_a_generation(m: Patch) -> None:
+def generation_is_skipped(m: Patch) -> None:
     complete = Decision.complete_join
 
     def wrong(step: Decision) -> None:
@@ -120,7 +119,7 @@ def skips_a_generation(m: Patch) -> None:
     m.setattr(Decision, "complete_join", wrong)
 
 
-def gives_all_the_same(m: Patch) -> None:
+def assignments_are_equal(m: Patch) -> None:
     stabilise = Decision.propagate_assignment
     m.setattr(
         Decision,
@@ -129,36 +128,36 @@ def gives_all_the_same(m: Patch) -> None:
     )
 
 
-def has_always_room(m: Patch) -> None:
+def maximum_size_is_ignored(m: Patch) -> None:
     m.setattr(join, "_accepts_joining_member", lambda *args: True)
 
 
-def hears_anybody(m: Patch) -> None:
+def member_id_is_not_checked(m: Patch) -> None:
     def wrong(group: ClassicGroup, member_id: str, instance_id: str | None) -> Any:
         return group.members.get(member_id) or next(iter(group.members.values()))
 
     m.setattr(ClassicGroup, "check_member", wrong)
 
 
-def forgets_why(m: Patch) -> None:
+def generation_has_no_trace(m: Patch) -> None:
     m.setattr(Decision, "audit_generation", lambda step, state: None)
 
 
-def leaves_timers_behind(m: Patch) -> None:
+def timers_are_not_disarmed(m: Patch) -> None:
     m.setattr(Decision, "disarm", lambda step, key: None)
 
 
-def lets_go_at_once(m: Patch) -> None:
+def subscriptions_are_ignored(m: Patch) -> None:
     row = replace(TYPES[ClassicGroup], subscribes_to=lambda group, topic: False)
     m.setitem(TYPES, ClassicGroup, row)
 
 
-def answers_nobody(m: Patch) -> None:
+def join_is_not_answered(m: Patch) -> None:
     m.setattr(Decision, "answer_join", lambda step, member, response: step.group.put(
         replace(member, join_waiter=None)) or replace(member, join_waiter=None))  # fmt: skip
 
 
-def answers_twice(m: Patch) -> None:
+def requests_are_answered_twice(m: Patch) -> None:
     reply = Decision.reply
 
     def wrong(step: Decision, waiter: int, response: Any) -> None:
@@ -168,15 +167,15 @@ def answers_twice(m: Patch) -> None:
     m.setattr(Decision, "reply", wrong)
 
 
-def counts_wrong(m: Patch) -> None:
+def counters_are_wrong(m: Patch) -> None:
     m.setattr(ClassicGroup, "_count", lambda group, member, step: group.protocol_counts.update("x"))
 
 
-def accepts_any_commit(m: Patch) -> None:
+def committer_is_not_checked(m: Patch) -> None:
     m.setattr(commit_module, "_check_committer", lambda *args: ())
 
 
-def forgets_instances(m: Patch) -> None:
+def instance_ids_are_lost(m: Patch) -> None:
     put = ClassicGroup.put
 
     def wrong(group: ClassicGroup, member: Any) -> None:
@@ -186,7 +185,7 @@ def forgets_instances(m: Patch) -> None:
     m.setattr(ClassicGroup, "put", wrong)
 
 
-def forgets_what_it_had(m: Patch) -> None:
+def returning_member_loses_its_assignment(m: Patch) -> None:
     take = join._replace_member_id
     m.setattr(
         join,
@@ -195,7 +194,7 @@ def forgets_what_it_had(m: Patch) -> None:
     )
 
 
-def drops_static_members(m: Patch) -> None:
+def absent_static_members_are_removed(m: Patch) -> None:
     complete = Decision.complete_join
 
     def wrong(step: Decision) -> None:
@@ -209,11 +208,11 @@ def drops_static_members(m: Patch) -> None:
     m.setattr(Decision, "complete_join", wrong)
 
 
-def answers_before_it_is_durable(m: Patch) -> None:
+def responses_do_not_wait_for_the_sync(m: Patch) -> None:
     m.setattr(Coordinator, "_release_or_hold", Coordinator._release)
 
 
-def loses_what_was_durable(m: Patch) -> None:
+def durable_batch_is_lost(m: Patch) -> None:
     def wrong(log: Log, keep: int) -> int:
         del log.batches[-1:]
         log.durable = len(log.batches)
@@ -222,11 +221,11 @@ def loses_what_was_durable(m: Patch) -> None:
     m.setattr(Log, "lose_tail", wrong)
 
 
-def says_the_same_again(m: Patch) -> None:
+def every_request_is_cacheable(m: Patch) -> None:
     m.setattr(GroupShard, "cacheable", lambda shard, request, context: ("anything", (Arm(("session",), 1),)))
 
 
-def tells_another_offset(m: Patch) -> None:
+def fetched_offset_is_wrong(m: Patch) -> None:
     fetch = shard_module.HANDLERS[OffsetFetchRequest]
 
     def wrong(shard: GroupShard, request: Any, context: Any) -> Outcome:
@@ -238,53 +237,53 @@ def tells_another_offset(m: Patch) -> None:
     m.setitem(shard_module.HANDLERS, OffsetFetchRequest, wrong)
 
 
-def raises_in_a_timer(m: Patch) -> None:
+def timer_raises(m: Patch) -> None:
     def wrong(*args: Any) -> Outcome:
         raise KeyError("a timer that cannot be decided")
 
     m.setitem(shard_module.TIMERS, "session", wrong)
 
 
-def rebalances_for_whoever_asks(m: Patch) -> None:
+def returning_member_starts_a_rebalance(m: Patch) -> None:
     answer = Decision.joined_response
 
-    def wrong(step: Decision, member: Any, **told: Any) -> Any:
-        said = answer(step, member, **told)
+    def wrong(step: Decision, member: Any, **options: Any) -> Any:
+        response = answer(step, member, **options)
         if step.group.state is State.STABLE:
             step.start_rebalance()
-        return said
+        return response
 
     m.setattr(Decision, "joined_response", wrong)
 
 
-def believes_no_rebalance_timeout(m: Patch) -> None:
+def rebalance_timeout_is_ignored(m: Patch) -> None:
     m.setattr(join, "rebalance_timeout_ms", lambda request: 12_345)
 
 
-def waits_for_one(m: Patch) -> None:
+def generation_begins_with_one_member(m: Patch) -> None:
     m.setattr(ClassicGroup, "all_joined", property(lambda group: group.waiting > 0 or not group.members))
 
 
-def is_impatient(m: Patch) -> None:
+def rebalance_timeout_is_too_short(m: Patch) -> None:
     m.setattr(ClassicGroup, "rebalance_timeout_ms", property(lambda group: 1_000))
 
 
-def tells_again(m: Patch) -> None:
+def trace_is_reported_again(m: Patch) -> None:
     audit = Decision.audit_generation
 
     def wrong(step: Decision, state: str) -> None:
-        story = step.group.trace
+        trace = step.group.trace
         audit(step, state)
-        step.group.trace = story
+        step.group.trace = trace
 
     m.setattr(Decision, "audit_generation", wrong)
 
 
-def has_no_cause(m: Patch) -> None:
+def causes_are_not_recorded(m: Patch) -> None:
     m.setattr(Decision, "cause", lambda step, kind, member, reason=None: None)
 
 
-def makes_a_group_of_a_tombstone(m: Patch) -> None:
+def tombstone_creates_a_group(m: Patch) -> None:
     replay = shard_module.REPLAYS[OffsetCommitted]
 
     def wrong(shard: GroupShard, record: OffsetCommitted) -> None:
@@ -294,7 +293,7 @@ def makes_a_group_of_a_tombstone(m: Patch) -> None:
     m.setitem(shard_module.REPLAYS, OffsetCommitted, wrong)
 
 
-def forgets_who_waits(m: Patch) -> None:
+def pending_requests_are_dropped(m: Patch) -> None:
     stop = Coordinator._stop_serving
 
     def wrong(coordinator: Coordinator, state: str) -> None:
@@ -304,7 +303,7 @@ def forgets_who_waits(m: Patch) -> None:
     m.setattr(Coordinator, "_stop_serving", wrong)
 
 
-def syncs_once(m: Patch) -> None:
+def responses_after_the_sync_wait(m: Patch) -> None:
     async def wrong(coordinator: Coordinator) -> None:
         await coordinator._journal.sync()
         durable = coordinator._journal.synced_offset
@@ -315,7 +314,7 @@ def syncs_once(m: Patch) -> None:
     m.setattr(Coordinator, "_sync", wrong)
 
 
-def keeps_alive_who_is_looked_at(m: Patch) -> None:
+def describe_restarts_sessions(m: Patch) -> None:
     describe = shard_module.HANDLERS[DescribeGroupsRequest]
 
     def wrong(shard: GroupShard, request: Any, context: Any) -> Outcome:
@@ -327,7 +326,7 @@ def keeps_alive_who_is_looked_at(m: Patch) -> None:
     m.setitem(shard_module.HANDLERS, DescribeGroupsRequest, wrong)
 
 
-def hears_no_heartbeat(m: Patch) -> None:
+def heartbeat_during_rebalance_does_not_restart_session(m: Patch) -> None:
     decide = shard_module.HANDLERS[HeartbeatRequest]
 
     def wrong(shard: GroupShard, request: Any, context: Any) -> Outcome:
@@ -337,64 +336,73 @@ def hears_no_heartbeat(m: Patch) -> None:
     m.setitem(shard_module.HANDLERS, HeartbeatRequest, wrong)
 
 
-def fences_nobody(m: Patch) -> None:
+def instance_id_is_not_checked(m: Patch) -> None:
     check = ClassicGroup.check_member
     m.setattr(ClassicGroup, "check_member", lambda group, member_id, _: check(group, member_id, None))
 
 
-WRONG: list[tuple[Callable[[Patch], None], str, str]] = [
-    (mutates_in_a_decision, "heartbeat ann", "DecisionsChangeNothing"),
-    (forgets_an_offset, "", "OffsetsAreTheLastCommitted"),
-    (writes_no_assignment, "", "SettledGroupsAreStored"),
-    (makes_a_group_of_nothing, "", "SettledGroupsAreStored"),
-    (arms_no_session, "", "ResponsesRestartSessions"),
-    (leaves_timers_behind, "", "TimersMatchState"),
-    (arms_a_longer_session, "", "ResponsesRestartSessions"),
-    (keeps_alive_who_is_looked_at, "advance 8000\ndescribe g\nadvance 8000\njoin bob",
+PLANTED_BUGS: list[tuple[Callable[[Patch], None], str, str]] = [
+    (decision_changes_a_group, "heartbeat ann", "DecisionsChangeNothing"),
+    (offset_is_not_replayed, "", "OffsetsAreTheLastCommitted"),
+    (assignment_is_not_written, "", "SettledGroupsAreStored"),
+    (replay_creates_a_group, "", "SettledGroupsAreStored"),
+    (session_is_not_armed, "", "ResponsesRestartSessions"),
+    (timers_are_not_disarmed, "", "TimersMatchState"),
+    (session_is_too_long, "", "ResponsesRestartSessions"),
+    (describe_restarts_sessions, "advance 8000\ndescribe g\nadvance 8000\njoin bob",
      "SilentMembersExpire"),
-    (waits_longer, "", "RebalancesEnd"),
-    (skips_a_generation, "", "GenerationsIncrease"),
-    (gives_all_the_same, "", "AssignmentsComeFromTheLeader"),
-    (has_always_room, "config group.max.size=2\njoin cas version=3", "GroupSizeIsLimited"),
-    (hears_anybody, "sync bob member=nobody generation=1", "NonMembersAreRejected"),
-    (forgets_why, "", "EveryGenerationHasATrace"),
-    (lets_go_at_once, "clock 3600000\nexpire retention", "OffsetsExpireAfterRetention"),
-    (answers_nobody, "", "PendingRequestsAreTracked"),
-    (answers_twice, "", "RequestsAreAnsweredOnce"),
-    (counts_wrong, "", "CountersMatchMembers"),
-    (accepts_any_commit, "commit bob orders-0:9 member=nobody generation=1", "OnlyMembersCommit"),
-    (forgets_instances, "", "InstanceIdsAreUnique"),
-    (forgets_what_it_had, f"join DAN member=- {READS_ORDERS}", "AssignmentsComeFromTheLeader"),
-    (drops_static_members, f"join ann {READS_ORDERS}\nadvance 30000",
+    (sync_timer_is_too_long, "", "RebalancesEnd"),
+    (generation_is_skipped, "", "GenerationsIncrease"),
+    (assignments_are_equal, "", "AssignmentsComeFromTheLeader"),
+    (maximum_size_is_ignored, "config group.max.size=2\njoin cas version=3", "GroupSizeIsLimited"),
+    (member_id_is_not_checked, "sync bob member=nobody generation=1", "NonMembersAreRejected"),
+    (generation_has_no_trace, "", "EveryGenerationHasATrace"),
+    (subscriptions_are_ignored, "clock 3600000\nexpire retention", "OffsetsExpireAfterRetention"),
+    (join_is_not_answered, "", "PendingRequestsAreTracked"),
+    (requests_are_answered_twice, "", "RequestsAreAnsweredOnce"),
+    (counters_are_wrong, "", "CountersMatchMembers"),
+    (committer_is_not_checked,
+     "commit bob orders-0:9 member=nobody generation=1", "OnlyMembersCommit"),
+    (instance_ids_are_lost, "", "InstanceIdsAreUnique"),
+    (returning_member_loses_its_assignment,
+     f"join DAN member=- {READS_ORDERS}", "AssignmentsComeFromTheLeader"),
+    (absent_static_members_are_removed, f"join ann {READS_ORDERS}\nadvance 30000",
      "StaticMembersStay"),
-    (answers_before_it_is_durable, "hold\ncommit ann orders-0:9", "ResponsesWaitForDurability"),
-    (syncs_once, "hold\ncommit ann orders-0:8\ncommit ann orders-0:9\ndurable but=1",
-     "ResponsesWaitForDurability"),
-    (forgets_who_waits, "join bob version=3\nfail\ncommit ann orders-0:9", "EveryRequestIsAnswered"),
-    (loses_what_was_durable, "restart", "LoadRestores"),
-    (says_the_same_again, "", "HeartbeatsChangeNothing"),
-    (tells_another_offset, "fetch tool", "OffsetsAreTheLastCommitted"),
-    (waits_longer_for_the_first, "", "FirstGenerationsAreDelayed"),
-    (rebalances_for_whoever_asks, f"join DAN instance=DAN session=60000 {READS_ORDERS}",
+    (responses_do_not_wait_for_the_sync,
+     "hold\ncommit ann orders-0:9", "ResponsesWaitForDurability"),
+    (responses_after_the_sync_wait,
+     "hold\ncommit ann orders-0:8\ncommit ann orders-0:9\ndurable but=1", "ResponsesWaitForDurability"),
+    (pending_requests_are_dropped,
+     "join bob version=3\nfail\ncommit ann orders-0:9", "EveryRequestIsAnswered"),
+    (durable_batch_is_lost, "restart", "LoadRestores"),
+    (every_request_is_cacheable, "", "HeartbeatsChangeNothing"),
+    (fetched_offset_is_wrong, "fetch tool", "OffsetsAreTheLastCommitted"),
+    (initial_delay_is_wrong, "", "FirstGenerationsAreDelayed"),
+    (returning_member_starts_a_rebalance,
+     f"join DAN instance=DAN session=60000 {READS_ORDERS}",
      "RejoinsStartRebalances"),
-    (believes_no_rebalance_timeout, "", "JoinsUpdateMembers"),
-    (hears_no_heartbeat, f"join ann {READS_ORDERS}\nadvance 1000\nheartbeat DAN",
+    (rebalance_timeout_is_ignored, "", "JoinsUpdateMembers"),
+    (heartbeat_during_rebalance_does_not_restart_session,
+     f"join ann {READS_ORDERS}\nadvance 1000\nheartbeat DAN",
      "ResponsesRestartSessions"),
-    (waits_for_one, f"join ann {READS_ORDERS}", "GenerationsIncludeAllMembers"),
-    (is_impatient, "", "RebalanceTimeoutsAreTheLongest"),
-    (tells_again, f"join ann {READS_ORDERS}\njoin DAN instance=DAN session=60000 {READS_ORDERS}\n"
+    (generation_begins_with_one_member, f"join ann {READS_ORDERS}", "GenerationsIncludeAllMembers"),
+    (rebalance_timeout_is_too_short, "", "RebalanceTimeoutsAreTheLongest"),
+    (trace_is_reported_again, f"join ann {READS_ORDERS}\njoin DAN instance=DAN session=60000 {READS_ORDERS}\n"
      "sync ann assign=ann:one", "CausesAreReportedOnce"),
-    (has_no_cause, "", "MembershipChangesHaveACause"),
-    (makes_a_group_of_a_tombstone, "commit tool audit-1:1 group=s\ndelete s", "TombstonesLeaveNothing"),
-    (fences_nobody, "sync DAN member=nobody instance=DAN generation=1", "OldMemberIdsAreFenced"),
+    (causes_are_not_recorded, "", "MembershipChangesHaveACause"),
+    (tombstone_creates_a_group, "commit tool audit-1:1 group=s\ndelete s", "TombstonesLeaveNothing"),
+    (instance_id_is_not_checked,
+     "sync DAN member=nobody instance=DAN generation=1", "OldMemberIdsAreFenced"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wrong", "then", "invariant"), WRONG, ids=lambda x: getattr(x, "__name__", None))
-def test_what_is_wrong_is_found_out(
+@pytest.mark.parametrize(
+    ("wrong", "then", "invariant"), PLANTED_BUGS, ids=lambda x: getattr(x, "__name__", None)
+)
+def test_planted_bug_breaks_the_expected_invariant(
     wrong: Callable[[Patch], None], then: str, invariant: str, monkeypatch: Patch
 ) -> None:
-    """With one thing wrong in the core the same scenario breaks this invariant; without it, none."""
+    """The scenario breaks the invariant with the planted bug, and none without it."""
     sound = Scenario()
     sound.run([*STABLE, *then.split("\n")])
     assert sound.broken is None
@@ -405,20 +413,20 @@ def test_what_is_wrong_is_found_out(
     assert scenario.broken.invariant == invariant, scenario.broken
 
 
-def test_an_error_of_the_core_is_not_hidden(monkeypatch: Patch) -> None:
-    """A coordinator logs what it cannot decide and goes on; a shell remembers it, and says so."""
-    raises_in_a_timer(monkeypatch)
+def test_error_of_the_core_breaks_the_scenario(monkeypatch: Patch) -> None:
+    """A coordinator logs an exception of the core and continues; the scenario ends with it."""
+    timer_raises(monkeypatch)
     scenario = Scenario()
-    said = scenario.run([*STABLE, "advance 10000", "heartbeat ann"])
+    lines = scenario.run([*STABLE, "advance 10000", "heartbeat ann"])
     assert isinstance(scenario.broken, KeyError)
-    assert said[-1] == "broken KeyError: 'a timer that cannot be decided'"
+    assert lines[-1] == "broken KeyError: 'a timer that cannot be decided'"
 
 
-def test_a_violation_names_the_invariant_and_the_cause() -> None:
-    """`observer` gives the name of the class and the text of its assertion."""
+def test_violation_names_the_invariant_and_the_cause() -> None:
+    """`observer` raises a violation with the name of the class and the message of its assertion."""
 
     class Never(Invariant):
-        """Ours: never kept."""
+        """Ours: never holds."""
 
         def after(self, event: Event) -> None:
             assert event is None, "there is an event"
@@ -433,33 +441,35 @@ def test_a_violation_names_the_invariant_and_the_cause() -> None:
         observer([Never()])(event)
 
 
-def test_a_coordinator_that_loads_says_so(monkeypatch: Patch) -> None:
-    """Who is asked while it reads its log answers so, and not that it is somebody else's group."""
+def test_loading_coordinator_answers_load_in_progress(monkeypatch: Patch) -> None:
+    """A coordinator that loads its log answers COORDINATOR_LOAD_IN_PROGRESS, not NOT_COORDINATOR."""
     config = BrokerConfig.load(overrides=[])[0]
     runtime = GroupRuntime(
         EventQueue(Random(1)),
         SimulatedPorts(config=lambda: config, topics=lambda: TOPICS, load_ms=lambda: 100),
     )
     runtime.load()
-    heard: list[Any] = []
-    runtime.ask(OffsetFetchRequest(), RequestContext(9), heard.append)
-    assert heard == [Errors.COORDINATOR_LOAD_IN_PROGRESS]
+    responses: list[Any] = []
+    runtime.ask(OffsetFetchRequest(), RequestContext(9), responses.append)
+    assert responses == [Errors.COORDINATOR_LOAD_IN_PROGRESS]
     runtime.event_queue.run_until(runtime.event_queue.now_ms + 200)
-    runtime.ask(OffsetFetchRequest(), RequestContext(9), heard.append)
-    assert heard[1] == OffsetFetchResponse()
+    runtime.ask(OffsetFetchRequest(), RequestContext(9), responses.append)
+    assert responses[1] == OffsetFetchResponse()
 
-    def lies(coordinator: Coordinator, request: Any, call: RequestContext) -> Deferred[Any]:
-        later: Deferred[Any] = Deferred()
-        later.resolve(Errors.NOT_COORDINATOR)
-        return later
+    def answers_not_coordinator(
+        coordinator: Coordinator, request: Any, call: RequestContext
+    ) -> Deferred[Any]:
+        deferred: Deferred[Any] = Deferred()
+        deferred.resolve(Errors.NOT_COORDINATOR)
+        return deferred
 
-    monkeypatch.setattr(Coordinator, "submit", lies)
+    monkeypatch.setattr(Coordinator, "submit", answers_not_coordinator)
     with pytest.raises(InvariantViolation, match="UnavailableCoordinatorsRejectRequests"):
         runtime.ask(OffsetFetchRequest(), RequestContext(9))
 
 
-def test_who_is_handed_an_id_by_what_makes_a_group_classic_has_its_own_time(monkeypatch: Patch) -> None:
-    """And not that of whoever is handed one next. Nobody looks at everything in between, as in a run."""
+def test_member_id_handed_out_by_a_downgrade_has_its_own_session_timeout(monkeypatch: Patch) -> None:
+    """The session timeout is that of its JoinGroup, not of the next one. No audit runs in between."""
     after = SilentMembersExpire.after
     monkeypatch.setattr(
         SilentMembersExpire,

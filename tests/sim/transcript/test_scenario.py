@@ -1,4 +1,4 @@
-"""Scenarios: each command does what `docs/scenarios.md` says, and a line that is no command is told so."""
+"""Scenarios: each command works as `docs/scenarios.md` describes, and an invalid line is rejected."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ STABLE = [
 
 
 def play(*commands: str) -> list[str]:
-    """What follows from the last of these commands, after there is a stable group of one."""
+    """Return the lines that the last of these commands adds, with a stable group of one member."""
     scenario = Scenario()
     scenario.run([*STABLE, *commands[:-1]])
-    said = scenario.run([commands[-1]])
+    lines = scenario.run([commands[-1]])
     assert scenario.broken is None
-    return said
+    return lines
 
 
-def test_the_example_of_the_page_is_what_happens() -> None:
-    """The example is run, as it stands there."""
+def test_example_of_the_page_runs_as_shown() -> None:
+    """The output of the example equals the page."""
     (example,) = re.findall(r"```text\n(.*?)```", PAGE.read_text(), re.S)
     assert run_file(example) == example
 
 
-def test_the_page_describes_each_command() -> None:
-    """And with each of its options."""
+def test_page_describes_each_command() -> None:
+    """Each command is described with all its options."""
     rows = {
         row.split("`")[1].split()[0]: row for row in PAGE.read_text().splitlines() if row.startswith("| `")
     }
@@ -67,29 +67,29 @@ def test_the_page_describes_each_command() -> None:
         ("restart now=1", "no option now, it has no options"),
     ],
 )
-def test_what_is_no_command_is_told_so(line: str, why: str) -> None:
-    """With the line's number, and what was expected."""
+def test_invalid_line_is_rejected(line: str, why: str) -> None:
+    """The error has the number of the line, and what was expected."""
     with pytest.raises(ScenarioError, match=re.escape(why)) as error:
         run_file(f"# a remark\n\nlist\n----\n\n{line}\n")
     assert str(error.value).startswith("line 6: ")
     assert str(error.value).endswith(f": {line}")
 
 
-def test_a_block_without_dashes_is_given_them() -> None:
-    """Remarks and settings stay as they are."""
+def test_block_without_dashes_gets_its_output() -> None:
+    """Comments and settings stay as they are."""
     assert run_file("# nothing\nconfig group.max.size=7\n\nlist") == (
         "# nothing\nconfig group.max.size=7\n\nlist\n----\nadmin <- ListGroups NONE\n"
     )
 
 
-def test_ids_do_not_depend_on_who_else_is_there() -> None:
-    """The n-th id of a client is its n-th, so that lines of others can be taken away."""
+def test_member_ids_do_not_depend_on_other_clients() -> None:
+    """Each client numbers its own ids, so that lines of other clients can be removed."""
     alone = Scenario().run(["join bob", "restart", "join bob member=-"])
     among = Scenario().run(["join ann", "join bob", "join cas", "restart", "join ann", "join bob member=-"])
     assert alone[-1] == among[-1] == "bob <- JoinGroup MEMBER_ID_REQUIRED generation_id=-1 member_id=bob-2"
 
 
-def test_what_a_client_remembers_can_be_said_otherwise() -> None:
+def test_options_override_the_state_of_a_client() -> None:
     """Member id, generation, instance id, group and raw bytes, in any command."""
     assert play("show g")[0] == "<classic g Stable generation 1, 1 members>"
     assert play("heartbeat ann") == ["ann <- Heartbeat NONE"]
@@ -104,8 +104,8 @@ def test_what_a_client_remembers_can_be_said_otherwise() -> None:
     )
 
 
-def test_what_is_held_waits_for_the_disk() -> None:
-    """Nobody hears of what is not durable; `durable` lets go."""
+def test_responses_wait_until_records_are_durable() -> None:
+    """`hold` holds responses back; `durable` releases them."""
     assert play("hold", "commit ann orders-0:3") == ["record offset g orders-0 offset 3"]
     assert play("hold", "commit ann orders-0:3", "heartbeat ann") == []
     assert play("hold", "commit ann orders-0:3", "heartbeat ann", "durable") == [
@@ -118,32 +118,32 @@ def test_what_is_held_waits_for_the_disk() -> None:
 
 
 @pytest.mark.parametrize(("crash", "offset"), [("crash", 3), ("crash keep=1", 4), ("restart", 5)])
-def test_a_crash_loses_what_was_not_durable(crash: str, offset: int) -> None:
-    """But for so many batches; a restart loses none."""
+def test_crash_loses_records_that_are_not_durable(crash: str, offset: int) -> None:
+    """`keep` keeps some batches; a restart loses none."""
     held = ["commit ann orders-0:3", "hold", "commit ann orders-0:4", "commit ann orders-0:5"]
     assert f"committed_offset={offset} " in play(*held, crash, "fetch x")[-1]
 
 
-def test_appends_fail_and_do_not_fit() -> None:
-    """The next one only."""
+def test_next_append_fails_or_is_too_large() -> None:
+    """`fail` and `too-large` affect the next append only."""
     assert play("fail", "commit ann orders-0:3") == ["ann <- NOT_COORDINATOR"]
     assert play("too-large", "commit ann orders-0:3") == ["ann <- UNKNOWN_SERVER_ERROR"]
     assert len(play("fail", "commit ann orders-0:3", "commit ann orders-0:3")) == 2
 
 
 def test_time_the_clock_and_timers() -> None:
-    """Sessions go by the time that passes, offsets by the wall clock; a timer can be told to run out."""
+    """Sessions follow elapsed time, offsets the wall clock; `expire` expires a timer."""
     assert "timer session g ann-1" in play("advance 10000")
     assert play("clock 3600000", "heartbeat ann") == ["ann <- Heartbeat NONE"]
     assert "timer session g ann-1 in 10000" in play("clock -3600000", "show g")
     assert play("expire session g ann-1")[0] == "timer session g ann-1"
     assert play("expire session g nobody") == ["no timer session g nobody"]
-    gone = ["commit tool orders-0:3 group=s", "clock 604800000", "expire retention"]
-    assert play(*gone)[-2:] == ["record offset s orders-0 deleted", "record group s deleted"]
+    commands = ["commit tool orders-0:3 group=s", "clock 604800000", "expire retention"]
+    assert play(*commands)[-2:] == ["record offset s orders-0 deleted", "record group s deleted"]
 
 
-def test_topics_come_grow_go_and_come_again() -> None:
-    """A topic that was made anew has another id: by id, nobody is told what was committed before."""
+def test_topics_are_created_grow_and_are_recreated() -> None:
+    """A recreated topic has another id: a fetch by id does not return earlier commits."""
     assert "UNKNOWN_TOPIC_OR_PARTITION" in play("commit ann new-0:1")[-1]
     assert "NONE" in play("topic new partitions=1", "commit ann new-0:1")[-1]
     assert "UNKNOWN_TOPIC_OR_PARTITION" in play("topic new partitions=1", "commit ann new-1:1")[-1]
@@ -155,25 +155,25 @@ def test_topics_come_grow_go_and_come_again() -> None:
 
 
 @pytest.mark.parametrize("tombstones", ["yes", "no"])
-def test_compaction_is_not_seen(tombstones: str) -> None:
-    """What was committed is there, what was deleted is not."""
+def test_compaction_changes_no_response(tombstones: str) -> None:
+    """Committed offsets remain, deleted ones do not return."""
     written = ["commit ann orders-0:1", "commit ann orders-0:2", "commit tool audit-0:9 group=s", "delete s"]
-    said = play(*written, f"compact tombstones={tombstones}", "list")
-    assert said == [
+    lines = play(*written, f"compact tombstones={tombstones}", "list")
+    assert lines == [
         "admin <- ListGroups NONE groups=[{group_id=g protocol_type=consumer group_state=Stable "
         "group_type=classic}]"
     ]
     assert "committed_offset=2 " in play(*written, f"compact tombstones={tombstones}", "fetch x")[-1]
 
 
-def test_nothing_is_played_after_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the last line of what happened, and `broken` says what it was."""
+def test_violation_ends_the_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The violation is the last line of the output, and in `broken`."""
     from konvene.groups.classic.decision import Decision
 
     monkeypatch.setattr(Decision, "audit_generation", lambda step, state: None)
-    told = run_file("\n".join([*STABLE, "list"]) + "\n\nlist\n")
-    assert "broken EveryGenerationHasATrace: no trace explains <classic g Stable" in told
-    assert "ListGroups" not in told
+    output = run_file("\n".join([*STABLE, "list"]) + "\n\nlist\n")
+    assert "broken EveryGenerationHasATrace: no trace explains <classic g Stable" in output
+    assert "ListGroups" not in output
     scenario = Scenario()
     scenario.run(STABLE)
     assert "EveryGenerationHasATrace" in str(scenario.broken)

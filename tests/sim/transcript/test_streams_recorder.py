@@ -1,4 +1,4 @@
-"""What a run of streams groups is written down as can be played: it says the same, and breaks the same."""
+"""The recorder of streams groups writes a run as a scenario of the same requests and violation."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from konvene.sim.transcript.streams_recorder import heartbeat
 from konvene.sim.transcript.vocabulary import Client
 
 
-def said(**fields: Any) -> StreamsGroupHeartbeatRequest:
+def heartbeat_request(**fields: Any) -> StreamsGroupHeartbeatRequest:
     return StreamsGroupHeartbeatRequest(group_id="g1", member_id="c1.1", **fields)
 
 
 def without_settings(topology: Topology) -> Topology:
-    """The language has no words for the settings of internal topics."""
+    """Return the topology without the configs of internal topics, which commands do not have."""
     return topology.replace(
         subtopologies=tuple(
             each.replace(
@@ -53,73 +53,83 @@ JOIN: dict[str, Any] = {
 }  # fmt: skip
 AT = TaskOffset(subtopology_id="1", partition=3, offset=17)
 REQUESTS = [
-    *(said(**JOIN | {"topology": without_settings(topology_of(name, "g1").to_message())}) for name in NAMES),
-    said(**JOIN | {"topology": PLAIN.replace(epoch=5), "rebalance_timeout_ms": 7, "rack_id": "r 1"}),
-    said(**JOIN, instance_id="c1", user_endpoint=Endpoint(host="p1", port=80), endpoint_information_epoch=-1),
-    said(**JOIN, client_tags=(KeyValue(key="zone", value="a"),), task_offsets=(AT,), task_end_offsets=()),
-    said(member_epoch=0, process_id="c1"),
-    said(member_epoch=7),
-    said(member_epoch=7, **NO_TASKS, shutdown_application=True),
-    said(member_epoch=7, **NO_TASKS | {"active_tasks": (tasks(0, 1, 2, 5), tasks(3, subtopology="1"))}),
-    said(member_epoch=7, **NO_TASKS | {"standby_tasks": (tasks(3),), "warmup_tasks": None}),
-    said(member_epoch=-1),
-    said(member_epoch=-2, instance_id="c1"),
-    said(member_epoch=-3),
+    *(
+        heartbeat_request(**JOIN | {"topology": without_settings(topology_of(name, "g1").to_message())})
+        for name in NAMES
+    ),
+    heartbeat_request(
+        **JOIN | {"topology": PLAIN.replace(epoch=5), "rebalance_timeout_ms": 7, "rack_id": "r 1"}
+    ),
+    heartbeat_request(
+        **JOIN, instance_id="c1", user_endpoint=Endpoint(host="p1", port=80), endpoint_information_epoch=-1
+    ),
+    heartbeat_request(
+        **JOIN, client_tags=(KeyValue(key="zone", value="a"),), task_offsets=(AT,), task_end_offsets=()
+    ),
+    heartbeat_request(member_epoch=0, process_id="c1"),
+    heartbeat_request(member_epoch=7),
+    heartbeat_request(member_epoch=7, **NO_TASKS, shutdown_application=True),
+    heartbeat_request(
+        member_epoch=7, **NO_TASKS | {"active_tasks": (tasks(0, 1, 2, 5), tasks(3, subtopology="1"))}
+    ),
+    heartbeat_request(member_epoch=7, **NO_TASKS | {"standby_tasks": (tasks(3),), "warmup_tasks": None}),
+    heartbeat_request(member_epoch=-1),
+    heartbeat_request(member_epoch=-2, instance_id="c1"),
+    heartbeat_request(member_epoch=-3),
 ]
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=str)
-@pytest.mark.parametrize("knows", [False, True])
-def test_a_heartbeat_in_words_is_the_same_heartbeat(
-    request_: StreamsGroupHeartbeatRequest, knows: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_member", [False, True])
+def test_recorded_heartbeat_is_the_same_request(
+    request_: StreamsGroupHeartbeatRequest, is_member: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its client remembers."""
+    """Whatever the client has remembered."""
     memory: dict[str, Any] = {"endpoint_epoch": 4, "generation": 7, "group": "g1", "instance": "c1"}
-    memory = {"member_id": "c1.1", **memory} if knows else {}
-    words = heartbeat(Client("c1", **memory), request_, 1)
-    assert words is not None
-    heard: list[Any] = []
+    memory = {"member_id": "c1.1", **memory} if is_member else {}
+    command = heartbeat(Client("c1", **memory), request_, 1)
+    assert command is not None
+    requests: list[Any] = []
     scenario = Scenario()
     scenario.clients["c1"] = Client("c1", **memory)
-    monkeypatch.setattr(scenario, "ask", lambda who, request, o, version: heard.append(request))
-    scenario.run([" ".join(words)])
-    assert heard == [request_]
+    monkeypatch.setattr(scenario, "ask", lambda client, request, options, version: requests.append(request))
+    scenario.run([" ".join(command)])
+    assert requests == [request_]
 
 
 @pytest.mark.parametrize("request_", [
-    said(**JOIN | {"topology": Topology(epoch=0, subtopologies=())}),
-    said(**JOIN | {"topology": PLAIN.replace(epoch=-1)}),
-    said(member_epoch=7, **NO_TASKS | {"active_tasks": (tasks(-1),)}),
-    said(member_epoch=7, **NO_TASKS | {"active_tasks": (tasks(),)}),
-    said(member_epoch=7, task_offsets=(AT.replace(partition=-1),)),
-    said(member_epoch=7, instance_id=""),
+    heartbeat_request(**JOIN | {"topology": Topology(epoch=0, subtopologies=())}),
+    heartbeat_request(**JOIN | {"topology": PLAIN.replace(epoch=-1)}),
+    heartbeat_request(member_epoch=7, **NO_TASKS | {"active_tasks": (tasks(-1),)}),
+    heartbeat_request(member_epoch=7, **NO_TASKS | {"active_tasks": (tasks(),)}),
+    heartbeat_request(member_epoch=7, task_offsets=(AT.replace(partition=-1),)),
+    heartbeat_request(member_epoch=7, instance_id=""),
 ], ids=str)  # fmt: skip
-def test_what_there_are_no_words_for_is_a_remark(request_: StreamsGroupHeartbeatRequest) -> None:
-    """An empty topology or one below epoch 0, negative partitions, none at all, an instance id without a
-    letter."""
+def test_heartbeat_without_a_command_is_not_recorded(request_: StreamsGroupHeartbeatRequest) -> None:
+    """An empty topology, one with a negative epoch, no or negative partitions, and an empty instance id."""
     assert heartbeat(Client("c1"), request_, 1) is None
 
 
-def test_a_run_is_played_from_its_lines() -> None:
-    """Every line is a command, and none of them violates an invariant that the run has kept."""
-    beats = epochs = 0
+def test_recorded_run_can_be_played() -> None:
+    """Every recorded line is a command, and the scenario violates no invariant, as the run."""
+    heartbeats = epochs = 0
     for seed in (0, 3, 6):
         found: list[Recorder] = []
         with quiet():
             assert simulate(Run(seed, ("streams",), 400), record=found.append).violation is None
         commands = [line for line in found[0].lines if not line.startswith("#")]
-        beats += sum(line.startswith("streams-heartbeat") for line in commands)
+        heartbeats += sum(line.startswith("streams-heartbeat") for line in commands)
         scenario = Scenario()
         scenario.run(commands)
         assert scenario.broken is None, (seed, scenario.broken)
         epochs += sum(getattr(group, "epoch", 0) for group in scenario.life.shard.groups.values())
-    assert beats > 50
+    assert heartbeats > 50
     assert epochs > 4
 
 
 @pytest.mark.deep
-def test_a_bug_in_streams_groups_shrinks_to_a_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is seen to have anything, so each is given at once what others run: two members, few lines."""
+def test_violation_in_streams_groups_shrinks_to_a_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks count as released at once, so that members get tasks of others: two members, few lines."""
     monkeypatch.setattr(StreamsGroup, "processes", lambda group, role, subtopology, partition: frozenset())
     sets = (("hostile", "0"), ("topology", "stateless"))
     with quiet():
@@ -132,7 +142,7 @@ def test_a_bug_in_streams_groups_shrinks_to_a_scenario(monkeypatch: pytest.Monke
     assert shrunk.invariant == "ActiveTasksHaveOneOwner"
     assert shrunk.scenario is not None
     commands = shrunk.scenario.partition("\n----\n")[0].splitlines()
-    beats = [line for line in commands if line.startswith("streams-heartbeat")]
-    assert 2 <= len(beats) <= 6
+    heartbeats = [line for line in commands if line.startswith("streams-heartbeat")]
+    assert 2 <= len(heartbeats) <= 6
     assert len(commands) < 20
     assert shrunk.scenario.rstrip().splitlines()[-1].startswith("broken ActiveTasksHaveOneOwner")
