@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from tests.mutation.checking import CHECKS, GRACE_S, PATIENCE, Scope, Unusable, Verdict, Workspace
+from tests.mutation.checking import CHECKS, GRACE_S, TIME_FACTOR, Scope, Unusable, Verdict, Workspace
 from tests.mutation.mutant import Mutant
 from tests.mutation.mutants import MUTANTS
 
@@ -51,8 +51,8 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def chosen(only: str | None, level: int | None) -> list[Mutant]:
-    """The rows that are asked for. Raises `Unusable` for a name that is not in the table."""
+def selected_mutants(only: str | None, level: int | None) -> list[Mutant]:
+    """Return the selected rows. Raises `Unusable` for an unknown name."""
     rows = {mutant.name: mutant for mutant in MUTANTS if level in (None, mutant.level)}
     if only is None:
         return list(rows.values())
@@ -62,23 +62,23 @@ def chosen(only: str | None, level: int | None) -> list[Mutant]:
     return [rows[name] for name in names]
 
 
-def tell(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
+def log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def baseline(spaces: list[Workspace], scope: Scope, levels: set[int]) -> dict[int, float]:
-    """How long each level may take, by how long the clean copy takes with as many at the same time."""
+    """Return the time limit of each level: a multiple of the time of clean copies that run concurrently."""
     limits_s = {}
     for level in sorted(levels):
         with ThreadPoolExecutor(len(spaces)) as pool:
             seconds = max(pool.map(lambda space: space.clean(scope, level), spaces))  # noqa: B023
-        tell(f"without any bug: level {level} is clean, {seconds:.1f} s")
-        limits_s[level] = seconds * PATIENCE + GRACE_S
+        log(f"without any bug: level {level} is clean, {seconds:.1f} s")
+        limits_s[level] = seconds * TIME_FACTOR + GRACE_S
     return limits_s
 
 
-def hunt(mutants: list[Mutant], scope: Scope, jobs: int) -> list[Verdict]:
-    """Check all of them, `jobs` at a time. Raises `Unusable`."""
+def check_all(mutants: list[Mutant], scope: Scope, jobs: int) -> list[Verdict]:
+    """Check all mutants, `jobs` at a time. Raises `Unusable`."""
     spaces = [Workspace() for _ in range(min(jobs, len(mutants)))]
     free: queue.SimpleQueue[Workspace] = queue.SimpleQueue()
     stop = threading.Event()
@@ -96,19 +96,19 @@ def hunt(mutants: list[Mutant], scope: Scope, jobs: int) -> list[Verdict]:
             finally:
                 free.put(space)
 
-        found: dict[str, Verdict] = {}
+        verdicts_by_name: dict[str, Verdict] = {}
         with ThreadPoolExecutor(len(spaces)) as pool:
             tasks = [pool.submit(check, mutant) for mutant in mutants]
             try:
                 for done in as_completed(tasks):
                     verdict = done.result()
                     assert verdict is not None
-                    found[verdict.name] = verdict
-                    tell(f"[{len(found)}/{len(mutants)}] {verdict.name}: {verdict}")
+                    verdicts_by_name[verdict.name] = verdict
+                    log(f"[{len(verdicts_by_name)}/{len(mutants)}] {verdict.name}: {verdict}")
             except BaseException:
                 stop.set()
                 raise
-        return [found[mutant.name] for mutant in mutants]
+        return [verdicts_by_name[mutant.name] for mutant in mutants]
     finally:
         for space in spaces:
             space.remove()
@@ -171,7 +171,7 @@ def document(mutants: list[Mutant], verdicts: list[Verdict], scope: Scope) -> st
         for mutant, verdict in zip(mutants, verdicts, strict=True)
     ]
     caught = sum(verdict.caught for verdict in verdicts)
-    told = {
+    result = {
         "check": scope.check,
         "groups": scope.groups,
         "seeds": scope.seeds,
@@ -181,21 +181,21 @@ def document(mutants: list[Mutant], verdicts: list[Verdict], scope: Scope) -> st
         "total": len(verdicts),
         "mutants": rows,
     }
-    return json.dumps(told, indent=2, ensure_ascii=False)
+    return json.dumps(result, indent=2, ensure_ascii=False)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    asked = arguments(words)
-    scope = Scope(asked.check, asked.groups, asked.seeds, asked.steps, asked.whole_seeds)
+    options = arguments(words)
+    scope = Scope(options.check, options.groups, options.seeds, options.steps, options.whole_seeds)
     began = time.monotonic()
     try:
-        mutants = chosen(asked.only, asked.level)
-        verdicts = hunt(mutants, scope, asked.jobs)
+        mutants = selected_mutants(options.only, options.level)
+        verdicts = check_all(mutants, scope, options.jobs)
     except Unusable as error:
-        tell(f"nothing is proved: {error}")
+        log(f"the check cannot be run: {error}")
         return 2
-    print(document(mutants, verdicts, scope) if asked.json else report(mutants, verdicts))
-    tell(f"{time.monotonic() - began:.0f} s")
+    print(document(mutants, verdicts, scope) if options.json else report(mutants, verdicts))
+    log(f"{time.monotonic() - began:.0f} s")
     return int(sum(verdict.caught for verdict in verdicts) < ENOUGH * len(verdicts))
 
 

@@ -1,8 +1,8 @@
-"""Holding one copy of the source, mutated or not, against a check, and reading what the check found.
+"""Run a check on a copy of the source, with or without a planted bug, and read its result.
 
-A check is a command for each level. It runs in a process of its own, on a copy of `src/konvene` that stands
-first in its path; whoever runs it sees to that. What it finds it says as its last line of JSON: the invariant
-that was broken, the seed and the step. A check of unit tests says it in pytest's words.
+A check is a command for each level. It runs in its own process, with a copy of `src/konvene` first in its
+path. The simulator prints its result as the last line of JSON: the violated invariant, the seed and the step.
+For unit tests the result is read from the output of pytest.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ CHECKS: dict[str, dict[int, tuple[str, ...]]] = {
             "tests/log"),
     },
 }  # fmt: skip
-"""By name and level: what Python is called with. `sim` is the proof, `tests` what unit tests find."""
+"""Arguments of Python by name and level. `sim` is the real check; `tests` shows what unit tests detect."""
 
-LIVES = (
+RANDOM_RUNS = (
     "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging",
     "tests/groups/streams/test_invariants.py", "tests/groups/streams/test_nothing_is_stranded.py",
     "tests/groups/streams/test_racks.py", "tests/groups/assignors/tasks/test_racks.py",
@@ -58,46 +58,46 @@ LIVES = (
     "tests/groups/streams/classic/test_conversion_midway.py",
     "tests/groups/streams/classic/test_changelog_ends.py",
 )  # fmt: skip
-"""Level 4, whatever the check: random lives of the core, held against the simulator's invariants; and tests
-of racks, warm-ups and changes of the protocol, which no invariant of these looks at."""
+"""Level 4, for any check: random runs of the core with the simulator's invariants; and tests of racks,
+warm-ups and protocol changes, which those invariants do not cover."""
 
 CLEAN, FOUND = 0, 1
-"""What a check exits with."""
+"""Exit codes of a check."""
 
-PATIENCE = 5
-"""A run that takes so many times as long as that of the clean copy, and `GRACE_S` more, hangs."""
+TIME_FACTOR = 5
+"""A run hangs if it takes longer than this multiple of the clean run, plus `GRACE_S`."""
 GRACE_S = 30.0
 
-_SEES_THE_COPY = "import konvene, konvene.groups.shard, konvene.broker.broker; print(konvene.__file__)"
+_IMPORT_COPY = "import konvene, konvene.groups.shard, konvene.broker.broker; print(konvene.__file__)"
 
 
 class Unusable(Exception):
-    """The check cannot be run, or the copy cannot: nothing is proved either way."""
+    """The check, or the copy of the source, cannot be run: there is no result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How much of a check is run."""
+    """The selected part of a check."""
 
     check: str = "sim"
     groups: str = "classic,static"
     seeds: str = "0..99"
     steps: int = 5000
     whole_seeds: str = "0..29"
-    """Of whole brokers."""
+    """Seeds of runs of whole brokers."""
     consumers: str = "consumer,consumer-static,migration"
-    """The kinds of groups that show the bugs of consumer groups."""
+    """Group types that show bugs of consumer groups."""
     transactional: str = "transactional"
-    """Those that show the bugs of transactions."""
+    """Group types that show bugs of transactions."""
     sharing: str = "share"
-    """Those that show the bugs of share groups."""
+    """Group types that show bugs of share groups."""
 
     def command(self, level: int) -> list[str]:
         if level == 4:
-            return [sys.executable, *LIVES]
+            return [sys.executable, *RANDOM_RUNS]
         if level == 6:
             return [*self.command(2), "--groups", "transactional"]
-        told = {
+        values = {
             "groups": {3: self.consumers, 5: self.transactional, 7: self.sharing}.get(level, self.groups),
             "seeds": self.seeds,
             "steps": str(self.steps),
@@ -105,18 +105,18 @@ class Scope:
         }
         return [
             sys.executable,
-            *(word.format_map(told) for word in CHECKS[self.check][2 if level == 2 else 1]),
+            *(argument.format_map(values) for argument in CHECKS[self.check][2 if level == 2 else 1]),
         ]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one mutant, or of the clean copy."""
+    """The result of one mutant, or of the clean copy."""
 
     name: str
     caught: bool
     by: str = ""
-    """The invariant that was violated; "hang", or "crash" and the error, where it came to no invariant."""
+    """The violated invariant; or "hang", or "crash" and the error."""
     level: int = 1
     seed: int | None = None
     step: int | None = None
@@ -125,8 +125,8 @@ class Verdict:
     def __str__(self) -> str:
         where = "" if self.seed is None else f", seed {self.seed}"
         where += "" if self.step is None else f", step {self.step}"
-        told = f"caught by {self.by} (level {self.level}{where})" if self.caught else "SURVIVED"
-        return f"{told}, {self.seconds:.1f} s"
+        result = f"caught by {self.by} (level {self.level}{where})" if self.caught else "SURVIVED"
+        return f"{result}, {self.seconds:.1f} s"
 
 
 class Workspace:
@@ -136,11 +136,11 @@ class Workspace:
         self.path = Path(tempfile.mkdtemp(prefix="konvene-mutation-"))
         self.source = self.path / "konvene"
         shutil.copytree(SOURCE, self.source, ignore=shutil.ignore_patterns("__pycache__"))
-        # Compiled once. By content, not by time, so that a file with a bug in it is always read anew.
+        # Compiled once; by content, not by time, so that a file with a planted bug is always compiled again.
         self._run(
             [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "."], 300.0
         )
-        self._must_be_seen()
+        self._check_import()
 
     def __repr__(self) -> str:
         return f"<workspace {self.path}>"
@@ -149,18 +149,18 @@ class Workspace:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def check(self, scope: Scope, mutant: Mutant | None, limits_s: dict[int, float]) -> Verdict:
-        """Plant the bug, if there is one, run the check of its level, and take it out again."""
+        """Plant the bug, if there is one, run the check of its level, and remove the bug."""
         if mutant is None:
             return self._run_level("", scope, 1, limits_s)
         text = mutant.apply(self.source)
         try:
-            self._must_be_seen()
+            self._check_import()
             return self._run_level(mutant.name, scope, mutant.level, limits_s)
         finally:
             (self.source / mutant.file).write_text(text, "utf-8")
 
     def clean(self, scope: Scope, level: int) -> float:
-        """Run a level on the clean copy; how long it took. Raises `Unusable` where it is not clean."""
+        """Run a level on the clean copy and return its seconds. Raises `Unusable` if it fails."""
         verdict = self._run_level("", scope, level, {level: 3600.0})
         if verdict.caught:
             raise Unusable(f"level {level}: the source without any bug is {verdict}")
@@ -183,19 +183,19 @@ class Workspace:
         by, seed, step = found
         return Verdict(name, True, by, level, seed, step, seconds)
 
-    def _must_be_seen(self) -> None:
-        """What is checked is the copy, and it can be imported."""
-        code, output = self._run([sys.executable, "-c", _SEES_THE_COPY], 120.0)
+    def _check_import(self) -> None:
+        """Check that the copy is imported. Raises `Unusable`."""
+        code, output = self._run([sys.executable, "-c", _IMPORT_COPY], 120.0)
         if code != 0 or str(self.source) not in output:
             raise Unusable(f"the copy in {self.path} cannot be run:\n{output[-2000:]}")
 
     def _run(self, command: list[str], limit_s: float, cwd: Path | None = None) -> tuple[int | None, str]:
-        """Exit status and output; None where the time was up, and then all of it is ended."""
+        """Return exit code and output; after the time limit, end all processes and return None."""
         environment = os.environ | {
             "PYTHONPATH": str(self.path),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "KONVENE_UNSHRUNK": "1",  # That a test fails is enough.
-            "PYTHONWARNINGS": "ignore",  # What a bug leaves unfinished is told at the very end.
+            "KONVENE_UNSHRUNK": "1",  # A failed test is enough.
+            "PYTHONWARNINGS": "ignore",  # A bug may leave resources open.
         }
         with subprocess.Popen(
             command,
@@ -220,39 +220,40 @@ class Workspace:
 
 
 Found = tuple[str, int | None, int | None]
-"""By what, at which seed and step."""
+"""What detected the bug, with seed and step."""
 
 
 def read_sim(output: str) -> Found | None:
-    """What the simulator says in JSON: the last object that names an invariant, however deep."""
+    """Read the JSON output of the simulator: return the last object with an invariant, at any depth."""
     for line in (output, *reversed(output.splitlines())):
         try:
-            told = json.loads(line)
+            document = json.loads(line)
         except ValueError:
             continue
-        if (found := _violation(told)) is not None:
+        if (found := _violation(document)) is not None:
             return found
     return None
 
 
-def _violation(told: Any, seed: int | None = None) -> Found | None:
-    """The first object that names an invariant; the seed may stand around it."""
-    if isinstance(told, dict):
-        seed = told.get("seed", seed)
-        if told.get("invariant"):
-            return str(told["invariant"]), seed, told.get("step")
-    inside = told.values() if isinstance(told, dict) else told if isinstance(told, list) else ()
-    return next((found for each in inside if (found := _violation(each, seed)) is not None), None)
+def _violation(document: Any, seed: int | None = None) -> Found | None:
+    """Return the first object with an invariant; its seed may be in an enclosing object."""
+    children: Any = document if isinstance(document, list) else ()
+    if isinstance(document, dict):
+        seed = document.get("seed", seed)
+        if document.get("invariant"):
+            return str(document["invariant"]), seed, document.get("step")
+        children = document.values()
+    return next((found for each in children if (found := _violation(each, seed)) is not None), None)
 
 
 def read_pytest(output: str) -> Found | None:
-    """The first test that failed."""
+    """Return the first failed test in the output of pytest."""
     failed = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", output, re.MULTILINE)
     return None if failed is None else (failed.group(1), None, None)
 
 
 def read_crash(output: str) -> Found | None:
-    """The error with which Python ended."""
+    """Return the error of an unhandled exception in the output of Python."""
     if "Traceback (most recent call last)" not in output:
         return None
     errors = re.findall(r"^([A-Za-z_][\w.]*(?:Error|Exception|Iteration|Exit))\b", output, re.MULTILINE)

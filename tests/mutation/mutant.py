@@ -22,12 +22,12 @@ LOG = "log/"
 
 
 class RottenRow(Exception):
-    """A row whose text is not in the source exactly once."""
+    """The text of a row does not occur exactly once in the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A bug that somebody could have made."""
+    """A planted bug: a plausible mistake."""
 
     name: str
     file: str

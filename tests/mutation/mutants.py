@@ -1,6 +1,6 @@
-"""All planted bugs, in one table: such as somebody could have made, and a user would suffer from.
+"""All planted bugs, in one table: plausible mistakes that users would notice.
 
-What is not in here: changes that nobody could see, changes that fail at import, and mere slowness.
+It has no changes without effect, no changes that fail at import, and none that only cost time.
 """
 
 from __future__ import annotations

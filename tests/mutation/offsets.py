@@ -1,4 +1,4 @@
-"""Bugs in committed offsets: who may commit, what is kept, how long, and what is told of it."""
+"""Bugs in committed offsets: accepted commits, storage, retention, and responses."""
 
 # Lines of the source are quoted as they are.
 # ruff: noqa: E501

@@ -1,7 +1,6 @@
-"""Bugs in where copies of tasks are put, by tags and racks, and in what is said of it.
+"""Bugs in the placement of task copies by tags and racks, and in its warnings.
 
-Tests of the assignors and of the core's racks show them by name; random lives of the core do not look at
-tags.
+Tests of the assignors and of racks in the core detect them; random runs of the core do not check tags.
 """
 
 # Lines of the source are quoted as they are.

@@ -1,7 +1,6 @@
-"""Bugs in streams groups: tasks and processes, epochs, targets, topologies, static members, what is told.
+"""Bugs in streams groups: tasks and processes, epochs, targets, topologies, static members, responses.
 
-They are shown by random lives of the core (`tests/groups/streams`), held against the invariants that the
-simulator asks as well.
+Random runs of the core (`tests/groups/streams`) with the simulator's invariants detect them.
 """
 
 # Lines of the source are quoted as they are.
@@ -187,7 +186,7 @@ TARGETS = (
     ),
 )  # fmt: skip
 
-TOLD = (
+RESPONSES = (
     _row(
         "lost-answer-is-lost-for-good", "groups/streams/heartbeat.py", ("M10", "L1"),
         "A member that lost an answer is not told its tasks again, and nobody runs them.",
@@ -396,4 +395,4 @@ ROLLS = (
     ),
 )  # fmt: skip
 
-STREAMS = (*TASKS, *EPOCHS, *TARGETS, *TOLD, *STATIC, *WARMUPS, *ROLLS)
+STREAMS = (*TASKS, *EPOCHS, *TARGETS, *RESPONSES, *STATIC, *WARMUPS, *ROLLS)

@@ -1,6 +1,6 @@
-"""The table of planted bugs fits today's source, and the harness reads what a check says.
+"""The table of planted bugs fits the source, and the harness reads the results of checks.
 
-Whether the bugs are caught is what `python -m tests.mutation` shows; it takes minutes and is not run here.
+`python -m tests.mutation` shows whether the bugs are caught; it takes minutes and is not run here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ FEW_NEED_A_BROKER = 20
 
 
 @each
-def test_its_text_stands_in_the_source_once_and_what_comes_out_compiles(mutant: Mutant) -> None:
-    """A row whose text moved is noticed here, and not when the proof is wanted."""
+def test_text_of_a_row_is_in_the_source_once_and_the_result_compiles(mutant: Mutant) -> None:
+    """A row with outdated text is detected here, before the bugs are checked."""
     text = (SOURCE / mutant.file).read_text("utf-8")
     planted = mutant.planted(text)
     assert planted != text
@@ -27,16 +27,16 @@ def test_its_text_stands_in_the_source_once_and_what_comes_out_compiles(mutant: 
 
 
 @each
-def test_it_says_what_it_breaks(mutant: Mutant) -> None:
-    """A sentence, and numbers that the catalogue has."""
+def test_row_describes_what_it_breaks(mutant: Mutant) -> None:
+    """A row has a sentence, and numbers of the catalogue."""
     assert mutant.breaks.endswith(".")
     assert len(mutant.breaks) > 30
     assert set(mutant.ids) <= INVARIANTS | KNOWN_BUGS
     assert mutant.level in (1, 2, 3, 4, 5, 6, 7)
 
 
-def test_there_are_enough_and_no_two_are_the_same() -> None:
-    """Names are unique, and so are the changes."""
+def test_rows_are_enough_and_distinct() -> None:
+    """Names and changes are unique."""
     assert len(MUTANTS) >= AT_LEAST
     assert len({m.name for m in MUTANTS}) == len({(m.file, m.old, m.new) for m in MUTANTS}) == len(MUTANTS)
     assert sum(m.level == 2 for m in MUTANTS) <= FEW_NEED_A_BROKER
@@ -51,8 +51,8 @@ def test_every_known_bug_and_every_kind_of_invariant_has_a_row() -> None:
     }  # fmt: skip
 
 
-def test_a_row_that_rotted_is_refused(tmp_path: Path) -> None:
-    """Text that is not there, or twice, is never guessed at, and nothing is written."""
+def test_row_with_outdated_text_is_rejected(tmp_path: Path) -> None:
+    """If the text is missing or occurs twice, nothing is written."""
     path = tmp_path / "core.py"
     path.write_text("a = 1\nb = 1\n", "utf-8")
     for old in ("c = 1", "= 1"):
@@ -63,8 +63,8 @@ def test_a_row_that_rotted_is_refused(tmp_path: Path) -> None:
     assert path.read_text("utf-8") == "a = 1\nb = 2\n"
 
 
-def test_a_bug_is_in_the_copy_while_it_is_checked_and_then_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the check runs is the copy with the bug; the source itself is never touched."""
+def test_bug_is_planted_in_the_copy_during_its_check_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check runs the copy with the bug; the source itself does not change."""
     program = (
         "import sys, konvene.groups.offsets.expiry as e; sys.exit(e.NEXT_BATCH_MS != 10 and 'FAILED tests/t')"
     )
@@ -83,8 +83,8 @@ def test_a_bug_is_in_the_copy_while_it_is_checked_and_then_gone(monkeypatch: pyt
     assert "NEXT_BATCH_MS = 10\n" in (SOURCE / mutant.file).read_text("utf-8")
 
 
-def test_what_does_not_end_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run whose time is up is ended, and counts as a hang."""
+def test_endless_run_counts_as_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that exceeds its time limit is ended, and counts as a hang."""
     monkeypatch.setattr("tests.mutation.checking.CHECKS", {"sim": {1: ("-c", "while True: pass")}})
     space = Workspace()
     try:

@@ -165,7 +165,7 @@ def test_a_broker_dies_at_any_operation_of_its_disk(power: bool) -> None:
     play(story)
 
 
-def test_a_process_that_is_gone_cannot_write() -> None:
+def test_dead_process_cannot_write() -> None:
     disk = SimDisk(Random(1))
     file = disk.open("/f", create=True)
     file.append(b"one")

@@ -59,9 +59,9 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 def test_a_report_is_for_people_and_for_programs() -> None:
     report = run_end_to_end(5, STEPS)
-    told = json.loads(json.dumps(report.as_dict()))
-    assert told["seed"] == 5
-    assert told["knobs"]["order"] in ("fifo", "hosts", "all")
+    document = json.loads(json.dumps(report.as_dict()))
+    assert document["seed"] == 5
+    assert document["knobs"]["order"] in ("fifo", "hosts", "all")
     assert report.lines()[0].startswith(f"seed 5: {report.steps} steps, ")
     assert any(line.startswith("  deeds: ") for line in report.lines())
 
@@ -80,7 +80,7 @@ def broken(invariant: str, seeds: range = range(25), steps: int = 4_000) -> Viol
     pytest.fail(f"nobody noticed within {len(seeds)} seeds")
 
 
-def test_a_violation_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_violation_has_the_command_that_reproduces_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Coordinator, "_release_or_hold", lambda self, held: self._release(held))
     violation = broken("RepliesAreDurable")
     lines = str(violation).split("\n")
@@ -95,7 +95,7 @@ def test_a_violation_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -
     assert str(again.value) == str(violation)
 
 
-def test_a_disk_that_is_not_asked_loses_what_was_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acknowledging_without_a_sync_loses_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def sync(self: PartitionLog) -> None:
         self.synced_offset = self.end_offset
 
@@ -151,7 +151,7 @@ def test_sessions_that_never_end_keep_groups_from_settling(monkeypatch: pytest.M
     ("where", "name", "invariant"),
     [(Connection, "connection_lost", "NoUnexpectedErrors"), (Timers, "disarm", "NoUnexpectedErrors")],
 )
-def test_an_error_that_nobody_expects_ends_the_run(
+def test_unexpected_error_ends_the_run(
     monkeypatch: pytest.MonkeyPatch, where: type, name: str, invariant: str
 ) -> None:
     def wrong(*_args: Any) -> None:

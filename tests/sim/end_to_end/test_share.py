@@ -34,7 +34,7 @@ def traced(seed: int, steps: int = STEPS) -> str:
 
 @pytest.mark.parametrize("seed", [0, 1, 3])
 def test_chaos_violates_no_invariant(seed: int) -> None:
-    """Every record comes to somebody, and ends."""
+    """Every record is delivered and archived."""
     report = run_end_to_end(seed, STEPS, share=True)
     assert report.records_shared
     assert report.answers["ShareFetch NONE"]
@@ -62,7 +62,7 @@ def test_what_else_a_seed_decides_is_as_it_was() -> None:
         assert with_them.settings.items() >= without.settings.items()
 
 
-def test_a_job_says_how_to_run_it_again() -> None:
+def test_job_has_the_command_that_repeats_it() -> None:
     job = Job(Run(7, ("share", "transactional"), 900), 2)
     assert job.command() == "konvene sim run --level 2 --seed 7 --steps 900 --groups transactional+share"
     assert job.groups == "whole broker, transactional, share"
@@ -82,7 +82,7 @@ def broken(seeds: range = range(12), steps: int = STEPS, **more: Any) -> str:
 
 
 def test_what_is_answered_before_it_is_written_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The write comes to nothing, and the member is told that all is well."""
+    """The write is lost, but the member gets a success response."""
 
     def forgetful(self: SharePartitionServer, change: Change, waiter: Any) -> None:
         self.core.finished(change, Errors.NONE)

@@ -25,7 +25,7 @@ def test_chaos_violates_no_invariant(seed: int) -> None:
 
 
 def test_other_runs_are_as_they_were() -> None:
-    """Nobody transacts where nobody asks for it."""
+    """Without the option no client uses transactions."""
     report = run_end_to_end(1, 500)
     assert not [name for name in report.answers if "Txn" in name]
 
@@ -41,14 +41,14 @@ def broken(seeds: range = range(20)) -> str:
 
 
 def test_offsets_that_are_not_held_make_records_come_twice_or_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was aborted is read again by nobody."""
+    """Aborted records are not read again."""
     end = Pending.end
     monkeypatch.setattr(Pending, "end", lambda self, producer_id, committed: end(self, producer_id, True))
     assert broken() in ("ExactlyOnce", "ShardIsItsLog")
 
 
 def test_a_marker_that_is_not_written_leaves_a_transaction_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its partition is said to have it."""
+    """The marker is reported as written to its partition."""
 
     def lost(self: Delivery, place: Any, partition: Any) -> None:
         self._written(place)
@@ -61,5 +61,5 @@ def test_a_marker_that_is_not_written_leaves_a_transaction_open(monkeypatch: pyt
 def test_a_restart_that_forgets_what_ends_leaves_transactions_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clients wait for ever."""
     load = TransactionShard.load
-    monkeypatch.setattr(TransactionShard, "load", lambda self, told: load(self, told)._replace(effects=()))
+    monkeypatch.setattr(TransactionShard, "load", lambda self, value: load(self, value)._replace(effects=()))
     assert broken() in ("CompletedTransactionsAreClosed", "Settles", "ExactlyOnce")

@@ -40,29 +40,29 @@ def test_asyncio_is_at_home() -> None:
     """Timeouts, gathering, waiting, events, queues, locks and shields do what they do elsewhere."""
 
     async def main() -> list[Any]:
-        told: list[Any] = list(await asyncio.gather(asyncio.sleep(2, "b"), asyncio.sleep(1, "a")))
+        results: list[Any] = list(await asyncio.gather(asyncio.sleep(2, "b"), asyncio.sleep(1, "a")))
         try:
             async with asyncio.timeout(5):
                 await asyncio.Event().wait()
         except TimeoutError:
-            told.append("timeout")
+            results.append("timeout")
         try:
             await asyncio.wait_for(asyncio.sleep(10), 1)
         except TimeoutError:
-            told.append("waited")
+            results.append("waited")
         queue: asyncio.Queue[int] = asyncio.Queue()
         here().call_later(3, queue.put_nowait, 7)
-        told.append(await queue.get())
+        results.append(await queue.get())
         async with asyncio.Lock():
-            told.append(await asyncio.shield(asyncio.sleep(1, "shielded")))
-        told.append(await here().run_in_executor(None, lambda: "thread"))
+            results.append(await asyncio.shield(asyncio.sleep(1, "shielded")))
+        results.append(await here().run_in_executor(None, lambda: "thread"))
         done, pending = await asyncio.wait([asyncio.create_task(asyncio.sleep(i)) for i in (1, 9)], timeout=5)
-        return [*told, len(done), len(pending)]
+        return [*results, len(done), len(pending)]
 
     assert run(main()) == ["b", "a", "timeout", "waited", 7, "shielded", "thread", 1, 1]
 
 
-def test_a_loop_on_which_nothing_will_ever_happen_says_who_waits() -> None:
+def test_loop_without_events_reports_the_waiting_tasks() -> None:
     loop = SimLoop()
 
     async def forever() -> None:
@@ -101,7 +101,7 @@ def test_what_is_ready_together_runs_in_the_order_that_the_seed_draws(order: Ord
     assert (len(orders) == 1) is (order == "fifo")
 
 
-def test_whoever_is_killed_never_runs_again() -> None:
+def test_killed_process_never_runs_again() -> None:
     """Neither what it waits for, nor its timers, nor what it would do in the end."""
     loop = SimLoop(Random(1))
     seen: list[str] = []
@@ -123,9 +123,9 @@ def test_whoever_is_killed_never_runs_again() -> None:
         loop.spawn("one", live())
         await asyncio.sleep(10)
         assert loop.is_up("one")
-        told = list(seen)
+        events = list(seen)
         seen.clear()
-        assert sorted(told) == ["finally", "timer", "woke"]
+        assert sorted(events) == ["finally", "timer", "woke"]
 
     run(main(), loop)
 
@@ -148,7 +148,7 @@ def test_a_host_can_kill_itself_in_the_middle_of_a_step() -> None:
     assert seen == []
 
 
-def test_whoever_is_paused_does_nothing_and_then_all_of_it() -> None:
+def test_paused_process_catches_up_when_it_resumes() -> None:
     loop = SimLoop(Random(1))
     seen: list[tuple[float, int]] = []
 
@@ -190,7 +190,7 @@ def test_a_thread_takes_its_time_and_dies_with_its_host() -> None:
     assert seen == ["ran", "ran", "told"]
 
 
-def test_an_error_in_a_callback_ends_the_run_unless_somebody_takes_it() -> None:
+def test_error_in_a_callback_ends_the_run_unless_it_is_handled() -> None:
     def wrong() -> None:
         raise ValueError("wrong")
 
@@ -204,7 +204,7 @@ def test_an_error_in_a_callback_ends_the_run_unless_somebody_takes_it() -> None:
         loop.run_until_complete(main())
     loop.close()
     loop = SimLoop()
-    told: list[str] = []
-    loop.errors = lambda host, context: told.append(f"{host.name}: {context['exception']}")
+    errors: list[str] = []
+    loop.errors = lambda host, context: errors.append(f"{host.name}: {context['exception']}")
     assert run(main(), loop) == "went on"
-    assert told == ["world: wrong"]
+    assert errors == ["world: wrong"]

@@ -70,15 +70,15 @@ def test_every_application_of_the_catalogue_runs(name: str) -> None:
 
 
 def test_a_task_is_run_when_it_is_restored_and_a_copy_makes_that_short() -> None:
-    """With a standby the other process has little to restore when the first one is gone."""
+    """With a standby the other process has little to restore when the first one dies."""
     longest = {}
     for standbys in (0, 1):
         world = world_of("streams", topology="stateful", standbys=standbys, restore_rate=20)
         world.run_for(60_000)
-        gone, stays = members(world)
-        assert len(gone.running) + len(stays.running) == 3
-        behind = [world.stores.lag(stays.process_id, ("g1", task)) for task in gone.running]
-        gone.die()
+        dying, stays = members(world)
+        assert len(dying.running) + len(stays.running) == 3
+        behind = [world.stores.lag(stays.process_id, ("g1", task)) for task in dying.running]
+        dying.die()
         world.run_for(12_000)
         waits = stays.tasks.active - stays.running
         assert len(stays.tasks.active) == 3, stays
@@ -114,7 +114,7 @@ def test_what_does_not_fit_its_sources_is_deleted_and_made_again() -> None:
 def test_two_that_run_the_same_task_are_found_out_by_what_they_believe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody but the oracle looks: what the coordinator notes is wrong as well."""
+    """Only the oracle detects it: the indexes of the coordinator are wrong as well."""
     monkeypatch.setattr(StreamsGroup, "processes", lambda group, role, subtopology, partition: frozenset())
     world = world_of(topology="stateless", members=1)
     world.run_for(20_000)

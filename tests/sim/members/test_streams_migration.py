@@ -20,10 +20,10 @@ KIND = "streams-migration"
 
 
 def world(**sets: str) -> World:
-    """Nothing goes wrong in it but what is asked for."""
-    told = {"streams.mode": "kip", "standbys": "1", "members": "4", **sets}
+    """Return a world with the given faults only."""
+    options = {"streams.mode": "kip", "standbys": "1", "members": "4", **sets}
     options = Options.without_faults().with_set(
-        [(name.replace("_", "."), value) for name, value in told.items()]
+        [(name.replace("_", "."), value) for name, value in options.items()]
     )
     found = World(Random(7), options, kinds=(KIND,), invariants=invariants_of((KIND,)))
     found.begin()

@@ -36,8 +36,8 @@ def traced(seed: int) -> str:
 def test_the_same_seed_is_the_same_run_in_any_process() -> None:
     """G10: byte for byte, whatever order the sets of a process have."""
     code = "from tests.sim.runs.test_run import traced; print([traced(seed) for seed in (3, 4)])"
-    told = told_by_processes(code, 1, 77)
-    assert told == {f"{[traced(3), traced(4)]}\n"}
+    outputs = told_by_processes(code, 1, 77)
+    assert outputs == {f"{[traced(3), traced(4)]}\n"}
 
 
 def test_another_seed_is_another_run() -> None:
@@ -52,8 +52,10 @@ def test_where_nothing_goes_wrong_nothing_goes_wrong(kind: str) -> None:
     assert report.options == ()
     assert report.violation is None
     assert report.counts.get("timer join") or kinds()[kind].assigned
-    told = {name for name in report.counts if name.split()[0] in ("Heartbeat", "OffsetCommit", "SyncGroup")}
-    assert told <= {
+    answered = {
+        name for name in report.counts if name.split()[0] in ("Heartbeat", "OffsetCommit", "SyncGroup")
+    }
+    assert answered <= {
         "Heartbeat NONE", "Heartbeat REBALANCE_IN_PROGRESS", "OffsetCommit NONE", "SyncGroup NONE",
         "SyncGroup waits", "OffsetCommit REBALANCE_IN_PROGRESS", "SyncGroup REBALANCE_IN_PROGRESS",
     }  # fmt: skip
@@ -102,7 +104,7 @@ def test_every_fault_strikes_and_every_state_and_answer_is_reached() -> None:
     assert set(counts) >= REACHED, sorted(REACHED - set(counts))
 
 
-# --- a bug is found, told and shrunk ---------------------------------------------------------------
+# --- a bug is found, reported and shrunk ---------------------------------------------------------------
 
 
 def forget_who_is_awaited(group: ClassicGroup, old: Member, member_id: str) -> Member:
@@ -133,16 +135,16 @@ def test_a_violation_is_reported_with_all_that_reproduces_it(broken: Run) -> Non
     assert found.invariant == "TimersMatchState"
     assert len(found.recent) == 30
     assert found.command == f"konvene sim run --seed {broken.seed} --steps 5000 --groups static"
-    told = "\n".join(found.lines())
-    assert f"at step {found.step}" in told
-    assert found.recent[-1] in told
+    output = "\n".join(found.lines())
+    assert f"at step {found.step}" in output
+    assert found.recent[-1] in output
     assert simulate(broken).violation == found
 
 
 def test_a_violation_shrinks_to_a_scenario(broken: Run) -> None:
     """A handful of commands that violate the same invariant, and are a scenario file of their own."""
-    said: list[str] = []
-    shrunk = shrink(broken, said.append)
+    progress: list[str] = []
+    shrunk = shrink(broken, progress.append)
     assert shrunk.invariant == "TimersMatchState"
     assert simulate(shrunk.run).violation is not None
     assert shrunk.run.steps < broken.steps
@@ -151,7 +153,7 @@ def test_a_violation_shrinks_to_a_scenario(broken: Run) -> None:
     commands = block.split("\n----\n")[0].splitlines()
     assert len(commands) < 20
     assert block.rstrip().splitlines()[-1].startswith("broken TimersMatchState")
-    assert said, "it tells how far it is"
+    assert progress, "shrinking reports no progress"
     monkeyless = Scenario()
     monkeyless.run([line for line in shrunk.scenario.splitlines() if line.startswith("config")] + commands)
     assert monkeyless.broken is not None

@@ -22,14 +22,14 @@ from konvene.sim.world.compaction import (
 
 
 def first_commit_stays(offsets: Any, record: OffsetCommitted) -> None:
-    told = offsets.setdefault(record.group, {}).setdefault(record.topic, {})
-    told.setdefault(record.partition, record.committed)
+    partitions = offsets.setdefault(record.group, {}).setdefault(record.topic, {})
+    partitions.setdefault(record.partition, record.committed)
 
 
 def commits_are_counted(offsets: Any, record: OffsetCommitted) -> None:
-    told = offsets.setdefault(record.group, {}).setdefault(record.topic, {})
-    known, committed = told.get(record.partition), record.committed or Committed(-1)
-    told[record.partition] = committed._replace(leader_epoch=known.leader_epoch + 1 if known else 0)
+    partitions = offsets.setdefault(record.group, {}).setdefault(record.topic, {})
+    known, committed = partitions.get(record.partition), record.committed or Committed(-1)
+    partitions[record.partition] = committed._replace(leader_epoch=known.leader_epoch + 1 if known else 0)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from konvene.sim.event_queue import EventQueue
 from konvene.sim.world.process_loop import ProcessLoop
 
 
-def test_whatever_has_not_begun_is_gone_with_its_process() -> None:
+def test_scheduled_work_ends_with_its_process() -> None:
     """One after another, as where a coordinator loads anew while its disk is asked: none is left over."""
     event_queue, done = EventQueue(), list[str]()
 
@@ -17,7 +17,7 @@ def test_whatever_has_not_begun_is_gone_with_its_process() -> None:
         done.append(name)
 
     loop = ProcessLoop(event_queue, lambda: 10, lambda: None)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         loop.create_task(work("one"))
         loop.create_task(work("two"))
@@ -25,7 +25,7 @@ def test_whatever_has_not_begun_is_gone_with_its_process() -> None:
         event_queue.step()
         event_queue.step()
         gc.collect()
-    assert (done, told) == ([], [])
+    assert (done, warned) == ([], [])
 
 
 def test_what_has_begun_ends_before_its_process() -> None:
