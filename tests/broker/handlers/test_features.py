@@ -1,4 +1,4 @@
-"""UpdateFeatures: levels that are kept, levels that are refused, and who hears of them."""
+"""UpdateFeatures: accepted and rejected levels, and their effect on ApiVersions."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def request(*updates: tuple[str, int, int], validate_only: bool = False) -> Upda
     )
 
 
-def decide(now: int, asked: UpdateFeaturesRequest, version: int = 2) -> Outcome:
-    """What a cluster at `metadata.version` `now` decides."""
+def decide(now: int, request: UpdateFeaturesRequest, version: int = 2) -> Outcome:
+    """Return the decision of a cluster whose `metadata.version` is `now`."""
     catalogue = Catalogue()
     catalogue.replay(FeatureLevelRecord(name=MV, feature_level=now))
     config, _ = BrokerConfig.load(overrides=[])
-    return catalogue.handle(asked, Context(0, config, api_version=version))
+    return catalogue.handle(request, Context(0, config, api_version=version))
 
 
 def answer(outcome: Outcome) -> Any:
@@ -43,15 +43,15 @@ def answer(outcome: Outcome) -> Any:
 
 
 @pytest.mark.parametrize(("now", "level", "kind"), [(30, 33, UP), (31, 30, DOWN), (31, 30, DOWN_UNSAFELY)])
-def test_a_level_that_may_be_is_written(now: int, level: int, kind: int) -> None:
-    """Up to any that is supported, down where no record would be lost."""
+def test_allowed_level_is_written(now: int, level: int, kind: int) -> None:
+    """Upgrades to any supported level, and downgrades that lose no record."""
     outcome = decide(now, request((MV, level, kind)))
     assert outcome.records == (FeatureLevelRecord(name=MV, feature_level=level),)
     assert answer(outcome).error_code == Errors.NONE
 
 
 @pytest.mark.parametrize(
-    ("update", "why"),
+    ("update", "message"),
     [
         ((MV, 99, UP), "only supports versions 7-33"),
         ((MV, -1, UP), "cannot be less than 0"),
@@ -63,13 +63,13 @@ def test_a_level_that_may_be_is_written(now: int, level: int, kind: int) -> None
         (("what.version", 0, DOWN), "not found"),
     ],
 )
-def test_a_level_that_may_not_be_refuses_all(update: tuple[str, int, int], why: str) -> None:
-    """With the reason, no results, and no record for the others either."""
+def test_invalid_level_rejects_the_request(update: tuple[str, int, int], message: str) -> None:
+    """With a message and without results; the other updates are not written either."""
     outcome = decide(33, request((MV, 33, UP), update))
     assert (outcome.records, outcome.effects) == ((), ())
     response = answer(outcome)
     assert (response.error_code, response.results) == (Errors.INVALID_UPDATE_VERSION, ())
-    assert why in response.error_message
+    assert message in response.error_message
 
 
 def test_validating_writes_nothing() -> None:
@@ -78,7 +78,7 @@ def test_validating_writes_nothing() -> None:
 
 
 def test_older_versions_have_a_result_for_each() -> None:
-    """As Kafka fills them in; version 0 says `allow_downgrade` instead of a type."""
+    """As in Kafka. Version 0 has `allow_downgrade` instead of an upgrade type."""
     for version in (0, 1):
         (result,) = answer(decide(33, request((MV, 33, UP)), version)).results
         assert (result.feature, result.error_code, result.error_message) == (MV, 0, "NONE")
@@ -93,8 +93,8 @@ TV = "transaction.version"
 
 
 @pytest.mark.parametrize(("now", "level", "kind"), [(0, 1, UP), (1, 0, DOWN), (1, 0, DOWN_UNSAFELY)])
-def test_consumer_groups_may_be_turned_on_and_off(now: int, level: int, kind: int) -> None:
-    """Whatever `metadata.version` is; nothing that was written is lost."""
+def test_consumer_groups_can_be_enabled_and_disabled(now: int, level: int, kind: int) -> None:
+    """At any `metadata.version`, without losing records."""
     catalogue = Catalogue()
     catalogue.replay(FeatureLevelRecord(name=GV, feature_level=now))
     config, _ = BrokerConfig.load(overrides=[])
@@ -104,14 +104,14 @@ def test_consumer_groups_may_be_turned_on_and_off(now: int, level: int, kind: in
 
 
 @pytest.mark.parametrize(
-    ("update", "why"), [((GV, 2, UP), "only supports versions 0-1"), ((GV, 1, DOWN), "to a newer version")]
+    ("update", "message"), [((GV, 2, UP), "only supports versions 0-1"), ((GV, 1, DOWN), "to a newer version")]
 )
-def test_consumer_groups_have_two_levels(update: tuple[str, int, int], why: str) -> None:
-    assert why in answer(decide(33, request(update))).error_message
+def test_consumer_groups_have_two_levels(update: tuple[str, int, int], message: str) -> None:
+    assert message in answer(decide(33, request(update))).error_message
 
 
-def test_a_directory_is_told_the_levels_that_it_lacks() -> None:
-    """A new one all of them, an older one what came since; a level that was lowered to 0 is one."""
+def test_missing_levels_are_added_at_the_start() -> None:
+    """A new directory gets all levels, an older one those of newer features. A level of 0 is kept."""
     config, _ = BrokerConfig.load(overrides=[])
     mv, gv, sv, shared, tv = (
         FeatureLevelRecord(name=name, feature_level=level)
@@ -130,14 +130,14 @@ def test_a_directory_is_told_the_levels_that_it_lacks() -> None:
         assert catalogue.load(Context(0, config)).records == expected
 
 
-def test_level_0_is_no_level_and_older_clients_do_not_hear_of_it(tmp_path: Path) -> None:
-    """What is at 0 is not finalized; a range that begins at 0 is told from version 4 on."""
+def test_level_0_is_not_finalized_and_hidden_from_older_clients(tmp_path: Path) -> None:
+    """A supported range that begins at 0 is returned since version 4."""
 
     known = {MV, GV, SV, SHARE, TV}
 
     async def features(client: BrokerClient, version: int) -> tuple[set[str], dict[str, int]]:
-        asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
-        response = await client.send(asked, version)
+        request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        response = await client.send(request, version)
         ranges = {f.name for f in response.supported_features}
         return ranges, {f.name: f.max_version_level for f in response.finalized_features}
 
@@ -154,12 +154,12 @@ def test_level_0_is_no_level_and_older_clients_do_not_hear_of_it(tmp_path: Path)
     run_with_broker(tmp_path, second)
 
 
-def test_clients_hear_of_it_and_it_lasts(tmp_path: Path) -> None:
-    """ApiVersions tells the new level at once, and after a restart."""
+def test_new_level_is_returned_and_survives_a_restart(tmp_path: Path) -> None:
+    """ApiVersions has the new level at once, and after a restart."""
 
     async def level(client: BrokerClient) -> int:
-        asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
-        (feature,) = [f for f in (await client.send(asked)).finalized_features if f.name == MV]
+        request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        (feature,) = [f for f in (await client.send(request)).finalized_features if f.name == MV]
         return int(feature.max_version_level)
 
     async def first(client: BrokerClient) -> None:

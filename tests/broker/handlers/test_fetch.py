@@ -1,4 +1,4 @@
-"""Fetch over a connection: what is read, who waits and for how long, what is refused."""
+"""Fetch over a connection: records, limits, waiting, errors and sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from konvene.messages.fetch import (
     ReplicaState,
 )
 
-NOBODY = Uuid(b"nobody's topic..")
+UNKNOWN_TOPIC_ID = Uuid(b"an unknown topic")
 A_WHILE = 150
 
 
@@ -37,7 +37,7 @@ def fetch(topic: Uuid, *partitions: FetchPartition, **more: Any) -> FetchRequest
 
 
 def brief(response: FetchResponse) -> list[tuple[int, int, int]]:
-    """Each partition: its index, its error, the records it gave."""
+    """Summarize each partition of a response: index, error and records."""
     return [
         (p.partition_index, p.error_code, sum(header.record_count for header, _ in batches(p.records or b"")))
         for topic in response.responses
@@ -45,8 +45,8 @@ def brief(response: FetchResponse) -> list[tuple[int, int, int]]:
     ]
 
 
-def test_records_and_watermarks(tmp_path: Path) -> None:
-    """By id and by name; a partition that is at its end gives none."""
+def test_response_has_records_and_watermarks(tmp_path: Path) -> None:
+    """By topic id and by name. A partition without further records has none."""
 
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t", 2)
@@ -65,8 +65,8 @@ def test_records_and_watermarks(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
-    """Each partition by itself, at once, and with the error that Kafka gives."""
+def test_invalid_partitions_have_errors(tmp_path: Path) -> None:
+    """Each partition has its own error, as in Kafka, and the response is not delayed."""
 
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
@@ -77,12 +77,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
             Errors.UNKNOWN_LEADER_EPOCH: part(0, current_leader_epoch=5),
             Errors.UNKNOWN_SERVER_ERROR: part(0, partition_max_bytes=-1),
         }
-        for error, asked in cases.items():
-            answer = await client.send(fetch(topic, asked, max_wait_ms=60_000))
-            assert brief(answer) == [(asked.partition, error, 0)]
+        for error, request in cases.items():
+            answer = await client.send(fetch(topic, request, max_wait_ms=60_000))
+            assert brief(answer) == [(request.partition, error, 0)]
             told_ = answer.responses[0].partitions[0]
             assert (told_.high_watermark, told_.log_start_offset) == (-1, -1)
-        assert brief(await client.send(fetch(NOBODY, part()))) == [(0, Errors.UNKNOWN_TOPIC_ID, 0)]
+        assert brief(await client.send(fetch(UNKNOWN_TOPIC_ID, part()))) == [(0, Errors.UNKNOWN_TOPIC_ID, 0)]
         assert brief(await client.send(fetch(ZERO_UUID, part()))) == [(0, Errors.UNKNOWN_TOPIC_ID, 0)]
         hidden = FetchRequest(topics=(FetchTopic(topic="__cluster_metadata", partitions=(part(),)),))
         assert brief(await client.send(hidden, 12)) == [(0, Errors.UNKNOWN_TOPIC_OR_PARTITION, 0)]
@@ -90,17 +90,17 @@ def test_what_is_refused(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_numbers_that_make_no_sense_are_answered_as_by_kafka(tmp_path: Path) -> None:
-    """A negative limit fails where there is something to read; an isolation level that is none, always."""
+def test_invalid_limits_and_isolation_levels_fail_as_in_kafka(tmp_path: Path) -> None:
+    """A negative limit fails if there are records to read, an unknown isolation level always."""
 
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
-        wrong = fetch(topic, part(partition_max_bytes=-1)), fetch(topic, part(), max_bytes=-1)
-        for asked in wrong:
-            assert brief(await client.send(asked)) == [(0, Errors.NONE, 0)]
+        invalid = fetch(topic, part(partition_max_bytes=-1)), fetch(topic, part(), max_bytes=-1)
+        for request in invalid:
+            assert brief(await client.send(request)) == [(0, Errors.NONE, 0)]
         client.write("t", b"a")
-        for asked in wrong:
-            assert brief(await client.send(asked)) == [(0, Errors.UNKNOWN_SERVER_ERROR, 0)]
+        for request in invalid:
+            assert brief(await client.send(request)) == [(0, Errors.UNKNOWN_SERVER_ERROR, 0)]
         answer = await client.send(fetch(topic, part(0), isolation_level=2))
         assert (answer.error_code, answer.responses) == (Errors.UNKNOWN_SERVER_ERROR, ())
         named = FetchRequest(topics=(FetchTopic(topic="t", partitions=(part(0),)),), isolation_level=2)
@@ -111,8 +111,8 @@ def test_numbers_that_make_no_sense_are_answered_as_by_kafka(tmp_path: Path) -> 
     run_with_broker(tmp_path, scenario)
 
 
-def test_followers_are_refused(tmp_path: Path) -> None:
-    """There is one replica, and it is here. Negative ids are consumers."""
+def test_fetches_of_replicas_are_rejected(tmp_path: Path) -> None:
+    """There is only one replica, the leader. Negative replica ids are consumers."""
 
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
@@ -123,14 +123,14 @@ def test_followers_are_refused(tmp_path: Path) -> None:
             (-2, 0, Errors.NONE),
         ):
             state = ReplicaState(replica_id=replica)
-            asked = fetch(topic, part(0, current_leader_epoch=epoch), replica_state=state)
-            assert brief(await client.send(asked))[0][1] == error
+            request = fetch(topic, part(0, current_leader_epoch=epoch), replica_state=state)
+            assert brief(await client.send(request))[0][1] == error
 
     run_with_broker(tmp_path, scenario)
 
 
-def test_divergence(tmp_path: Path) -> None:
-    """A client that has read further than its last epoch went is told where that ended."""
+def test_diverging_epoch_is_returned(tmp_path: Path) -> None:
+    """A client whose offset is above the end of its last epoch receives the end of that epoch."""
 
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
@@ -144,8 +144,8 @@ def test_divergence(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_size_limits(tmp_path: Path) -> None:
-    """The first batch is given however small the limits; what follows has to fit."""
+def test_first_batch_ignores_size_limits(tmp_path: Path) -> None:
+    """The first batch is returned whatever the limits; the following ones have to fit."""
 
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t", 3)
@@ -166,7 +166,7 @@ def test_size_limits(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_partition_named_twice_is_answered_once(tmp_path: Path) -> None:
+def test_repeated_partition_has_one_result(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t", 2)
         client.write("t", b"a")
@@ -176,14 +176,14 @@ def test_partition_named_twice_is_answered_once(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-async def _timed(client: BrokerClient, asked: FetchRequest) -> tuple[FetchResponse, bool]:
+async def send_timed(client: BrokerClient, request: FetchRequest) -> tuple[FetchResponse, bool]:
     began = time.monotonic()
-    answer = await client.send(asked)
+    answer = await client.send(request)
     return answer, time.monotonic() - began >= A_WHILE / 1000 * 0.9
 
 
-def test_who_waits(tmp_path: Path) -> None:
-    """Only a fetch that can read something and found too little; a missing partition is no hurry."""
+def test_fetch_without_enough_records_waits(tmp_path: Path) -> None:
+    """Only if it has a readable partition and no error. A missing partition does not end the wait."""
 
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t", 2)
@@ -200,19 +200,19 @@ def test_who_waits(tmp_path: Path) -> None:
             (False, fetch(topic, part(1), part(0, 99), **wait)),
             (False, fetch(topic, **wait)),
         ]
-        for slow, asked in cases:
-            assert (await _timed(client, asked))[1] == slow, asked
+        for slow, request in cases:
+            assert (await send_timed(client, request))[1] == slow, request
 
     run_with_broker(tmp_path, scenario)
 
 
-def test_waiting_ends_when_there_is_enough(tmp_path: Path) -> None:
+def test_waiting_fetch_completes_with_min_bytes(tmp_path: Path) -> None:
     """Records of several batches and partitions add up to `min_bytes`."""
 
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t", 2)
-        asked = fetch(topic, part(0), part(1), max_wait_ms=60_000, min_bytes=500)
-        waiting = asyncio.ensure_future(client.send(asked))
+        request = fetch(topic, part(0), part(1), max_wait_ms=60_000, min_bytes=500)
+        waiting = asyncio.ensure_future(client.send(request))
         await asyncio.sleep(0.05)
         for index in (0, 1, 0):
             assert not waiting.done()
@@ -225,7 +225,7 @@ def test_waiting_ends_when_there_is_enough(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_waiting_ends_when_the_topic_is_deleted(tmp_path: Path) -> None:
+def test_waiting_fetch_completes_when_its_topic_is_deleted(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
         waiting = asyncio.ensure_future(client.send(fetch(topic, part(), max_wait_ms=60_000)))
@@ -236,8 +236,8 @@ def test_waiting_ends_when_the_topic_is_deleted(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_readers_of_committed_data_stop_at_an_open_transaction(tmp_path: Path) -> None:
-    """And are told which transactions were aborted once it ends."""
+def test_read_committed_stops_at_an_open_transaction(tmp_path: Path) -> None:
+    """After its end the response has the aborted transactions."""
 
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
@@ -261,8 +261,8 @@ def test_readers_of_committed_data_stop_at_an_open_transaction(tmp_path: Path) -
     run_with_broker(tmp_path, scenario)
 
 
-def test_session_from_full_to_closed(tmp_path: Path) -> None:
-    """A consumer's life: all, nothing, one partition that grew, another topic of the same name, the end."""
+def test_fetch_session_from_full_fetch_to_close(tmp_path: Path) -> None:
+    """All partitions, none, one that grew, a recreated topic, and the final epoch."""
 
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t", 2)
@@ -297,14 +297,14 @@ def test_session_from_full_to_closed(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_very_many_partitions_take_time_in_proportion(tmp_path: Path) -> None:
+def test_session_cost_is_linear_in_its_partitions(tmp_path: Path) -> None:
     """Ten times as many unknown partitions cost ten times the CPU to fetch and forget, not a hundred."""
 
     async def scenario(client: BrokerClient) -> None:
         topic = await client.topic("t")
 
         async def cost(count: int) -> float:
-            """Seconds of CPU for a session of `count` partitions, opened and emptied."""
+            """Return the CPU seconds of a session of `count` partitions, opened and emptied."""
             before = time.process_time()
             full = await client.send(fetch(topic, *(part(i) for i in range(count)), session_epoch=0))
             assert len(full.responses[0].partitions) == count

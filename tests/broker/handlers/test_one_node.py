@@ -1,4 +1,4 @@
-"""What is asked of clusters, answered by one node: directories, leaders, moves, the quorum, producers."""
+"""Cluster APIs on a single node: log directories, elections, reassignments, the quorum, producers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from konvene.messages.list_partition_reassignments import ListPartitionReassignm
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
-def test_the_directory_and_what_it_holds(tmp_path: Path) -> None:
-    """All partitions, those that are asked for, or none; the cluster's own log is not among them."""
+def test_log_directory_is_described(tmp_path: Path) -> None:
+    """All partitions, the requested ones, or none; never the log of `__cluster_metadata`."""
 
     async def scenario(client: BrokerClient) -> None:
         await client.topic("t", 2)
@@ -50,8 +50,8 @@ def test_the_directory_and_what_it_holds(tmp_path: Path) -> None:
             (0, False),
             (1, True),
         ]
-        asked = (DescribableLogDirTopic(topic="t", partitions=(1, 9)), DescribableLogDirTopic(topic="no"))
-        (some,) = (await client.send(DescribeLogDirsRequest(topics=asked))).results
+        requested = (DescribableLogDirTopic(topic="t", partitions=(1, 9)), DescribableLogDirTopic(topic="no"))
+        (some,) = (await client.send(DescribeLogDirsRequest(topics=requested))).results
         assert [p.partition_index for t in some.topics for p in t.partitions] == [1]
         (none,) = (await client.send(DescribeLogDirsRequest(topics=()))).results
         assert none.topics == ()
@@ -59,8 +59,8 @@ def test_the_directory_and_what_it_holds(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_a_replica_stays_where_it_is(tmp_path: Path) -> None:
-    """Its own directory is fine; another is not there."""
+def test_only_the_log_directory_of_a_replica_is_accepted(tmp_path: Path) -> None:
+    """Any other directory is LOG_DIR_NOT_FOUND."""
 
     async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
@@ -77,14 +77,17 @@ def test_a_replica_stays_where_it_is(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_nobody_else_can_lead(tmp_path: Path) -> None:
-    """Of named partitions each is answered, of all of them none; an unknown election is refused."""
+def test_elections_are_not_needed(tmp_path: Path) -> None:
+    """Requested partitions have a result each; without a list there is none. Unknown types are rejected."""
 
     async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
-        asked = (TopicPartitions(topic="t", partitions=(0, 9)), TopicPartitions(topic="no", partitions=(0,)))
+        requested = (
+            TopicPartitions(topic="t", partitions=(0, 9)),
+            TopicPartitions(topic="no", partitions=(0,)),
+        )
         for version in (0, 1, 2):
-            answer = await client.send(ElectLeadersRequest(topic_partitions=asked), version)
+            answer = await client.send(ElectLeadersRequest(topic_partitions=requested), version)
             codes = [p.error_code for t in answer.replica_election_results for p in t.partition_result]
             missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
             assert codes == [Errors.ELECTION_NOT_NEEDED, missing, missing]
@@ -92,14 +95,14 @@ def test_nobody_else_can_lead(tmp_path: Path) -> None:
             await client.send(ElectLeadersRequest(topic_partitions=None))
         ).replica_election_results
         assert (everything.topic, everything.partition_result) == ("t", ())
-        odd = await client.send(ElectLeadersRequest(election_type=7, topic_partitions=asked))
-        assert odd.error_code == Errors.INVALID_REQUEST
+        invalid = await client.send(ElectLeadersRequest(election_type=7, topic_partitions=requested))
+        assert invalid.error_code == Errors.INVALID_REQUEST
 
     run_with_broker(tmp_path, scenario)
 
 
-def test_nothing_moves(tmp_path: Path) -> None:
-    """A partition may be assigned to this node, and no move is ever under way."""
+def test_only_this_node_can_be_assigned(tmp_path: Path) -> None:
+    """Reassignment to this node succeeds, and no reassignment is ever in progress."""
 
     async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
@@ -121,8 +124,8 @@ def test_nothing_moves(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, {"node.id": "1"})
 
 
-def test_a_quorum_of_one(tmp_path: Path) -> None:
-    """This node leads, votes and is caught up; no other topic has a quorum."""
+def test_this_node_is_the_only_voter(tmp_path: Path) -> None:
+    """It leads and is caught up. Other topics have no quorum."""
 
     async def scenario(client: BrokerClient) -> None:
         the_log = TopicData(topic_name="__cluster_metadata", partitions=(PartitionData(partition_index=0),))
@@ -142,8 +145,8 @@ def test_a_quorum_of_one(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_producers_of_a_partition(tmp_path: Path) -> None:
-    """Who wrote with a producer id, and from where on its transaction is open."""
+def test_producers_of_a_partition_are_described(tmp_path: Path) -> None:
+    """Active producers, and the start offset of an ongoing transaction."""
 
     async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
@@ -153,8 +156,8 @@ def test_producers_of_a_partition(tmp_path: Path) -> None:
         partition.log.append_built(
             [(None, b"b")], 0, 5_000, producer_id=9, producer_epoch=3, transactional=True
         )
-        asked = tuple(TopicRequest(name=name, partition_indexes=(0,)) for name in ("t", "no", "b@d"))
-        first, missing, wrong = (await client.send(DescribeProducersRequest(topics=asked))).topics
+        requested = tuple(TopicRequest(name=name, partition_indexes=(0,)) for name in ("t", "no", "b@d"))
+        first, missing, wrong = (await client.send(DescribeProducersRequest(topics=requested))).topics
         (producer,) = first.partitions[0].active_producers
         assert (producer.producer_id, producer.producer_epoch, producer.last_timestamp) == (9, 3, 5_000)
         assert (producer.current_txn_start_offset, producer.coordinator_epoch) == (1, -1)
@@ -164,8 +167,8 @@ def test_producers_of_a_partition(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_latest_committed_offset(tmp_path: Path) -> None:
-    """A reader of committed data finds the end, and any time, before the open transaction."""
+def test_read_committed_offsets_end_at_the_last_stable_offset(tmp_path: Path) -> None:
+    """Latest offset and timestamp lookups ignore an open transaction."""
 
     async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
@@ -190,8 +193,8 @@ def test_latest_committed_offset(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_resources_that_have_settings(tmp_path: Path) -> None:
-    """Topics, this node, groups that were told something; an unknown kind refuses all."""
+def test_resources_with_settings_are_listed(tmp_path: Path) -> None:
+    """Topics, this node, and groups with settings. An unknown type rejects the request."""
 
     async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
@@ -203,20 +206,20 @@ def test_resources_that_have_settings(tmp_path: Path) -> None:
         listed = [(r.resource_type, r.resource_name) for r in everything.config_resources]
         assert listed == [(8, node), (4, node), (2, "t")]
         assert (await client.send(ListConfigResourcesRequest(), 0)).config_resources == ()
-        odd = await client.send(ListConfigResourcesRequest(resource_types=(2, 5)))
-        assert (odd.error_code, odd.config_resources) == (Errors.UNSUPPORTED_VERSION, ())
+        invalid = await client.send(ListConfigResourcesRequest(resource_types=(2, 5)))
+        assert (invalid.error_code, invalid.config_resources) == (Errors.UNSUPPORTED_VERSION, ())
 
     run_with_broker(tmp_path, scenario)
 
 
-def test_operations_are_kafkas_numbers(tmp_path: Path) -> None:
-    """3576 for a topic, missing or not, and 8096 for the cluster: what Kafka 4.4 answers to everybody."""
+def test_authorized_operations_have_kafkas_bits(tmp_path: Path) -> None:
+    """3576 for a topic, missing or not, and 8096 for the cluster: as Kafka 4.4 without an authorizer."""
 
     async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
         topics = tuple(MetadataRequestTopic(name=name) for name in ("t", "no"))
-        asked = {"include_topic_authorized_operations": True, "allow_auto_topic_creation": False}
-        answer = await client.send(MetadataRequest(topics=topics, **asked))
+        requested = {"include_topic_authorized_operations": True, "allow_auto_topic_creation": False}
+        answer = await client.send(MetadataRequest(topics=topics, **requested))
         assert [t.topic_authorized_operations for t in answer.topics] == [3576, 3576]
         older = await client.send(MetadataRequest(include_cluster_authorized_operations=True), 10)
         assert older.cluster_authorized_operations == 8096
@@ -224,16 +227,16 @@ def test_operations_are_kafkas_numbers(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_metadata_by_id(tmp_path: Path) -> None:
-    """An id counts, whatever name is beside it (Java's client sends an empty one, librdkafka none), and where
-    there is one, topics that are asked for by name only are passed over."""
+def test_metadata_by_topic_id_ignores_the_name(tmp_path: Path) -> None:
+    """The Java client sends an empty name with an id, librdkafka none. If any topic is requested by id, those
+    requested by name only are ignored."""
 
     async def scenario(client: BrokerClient) -> None:
         topic_id = await client.topic("t", 2)
         unknown = Uuid(b"\1" * 16)
         for name in ("", None, "no"):
-            asked = MetadataRequestTopic(topic_id=topic_id, name=name)
-            (found,) = (await client.send(MetadataRequest(topics=(asked,)))).topics
+            requested = MetadataRequestTopic(topic_id=topic_id, name=name)
+            (found,) = (await client.send(MetadataRequest(topics=(requested,)))).topics
             assert (found.error_code, found.name, found.topic_id, len(found.partitions)) == (
                 0, "t", topic_id, 2,
             )  # fmt: skip
@@ -246,17 +249,17 @@ def test_metadata_by_id(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, {"auto.create.topics.enable": "true"})
 
 
-def test_partitions_by_hand(tmp_path: Path) -> None:
-    """Kafka's words on each wrong choice of brokers, the lowest id first, for topics and for partitions."""
-    said = "The manual partition assignment includes"
+def test_invalid_manual_assignments_have_kafkas_messages(tmp_path: Path) -> None:
+    """For new topics and new partitions; the lowest invalid broker id is reported first."""
+    prefix = "The manual partition assignment includes"
 
     async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
         for brokers, words in (
-            ((), f"{said} an empty replica list."),
-            ((1, 2), f"{said} broker 2, but no such broker is registered."),
-            ((1, 1, 0), f"{said} broker 0, but no such broker is registered."),
-            ((2, 1, 1), f"{said} the broker 1 more than once."),
+            ((), f"{prefix} an empty replica list."),
+            ((1, 2), f"{prefix} broker 2, but no such broker is registered."),
+            ((1, 1, 0), f"{prefix} broker 0, but no such broker is registered."),
+            ((2, 1, 1), f"{prefix} the broker 1 more than once."),
         ):
             assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=brokers)
             new = CreatableTopic(

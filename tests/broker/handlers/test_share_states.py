@@ -1,4 +1,4 @@
-"""The APIs of share state and FindCoordinator for it, over a connection: errors in Kafka's words."""
+"""The share state APIs and FindCoordinator for share partitions, over a connection."""
 
 from __future__ import annotations
 
@@ -51,25 +51,25 @@ REQUESTS: dict[str, type[Struct]] = {
 
 
 class Client:
-    """Asks about one share partition, or about what it is told to."""
+    """Sends share state requests for one share partition."""
 
     def __init__(self, broker_client: BrokerClient, topic_id: Uuid) -> None:
         self.broker_client = broker_client
         self.topic_id = topic_id
 
     async def find(self, *keys: str, version: int = 6) -> list[int]:
-        asked = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=keys)
-        answer = await self.broker_client.send(asked, version)
+        request = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=keys)
+        answer = await self.broker_client.send(request, version)
         return [found.error_code for found in answer.coordinators]
 
-    async def send(self, api: str, group: str = "g", topic_id: Uuid | None = None, **said: Any) -> Any:
-        """The result of the one partition."""
-        answer = await self.broker_client.send(self.request(api, group, topic_id, **said))
+    async def send(self, api: str, group: str = "g", topic_id: Uuid | None = None, **fields: Any) -> Any:
+        """Return the result of the partition."""
+        answer = await self.broker_client.send(self.request(api, group, topic_id, **fields))
         ((result,),) = (topic.partitions for topic in answer.results)
         return result
 
-    def request(self, api: str, group: str = "g", topic_id: Uuid | None = None, **said: Any) -> Struct:
-        partition = APIS[api].PartitionData(**{"partition": 0} | said)
+    def request(self, api: str, group: str = "g", topic_id: Uuid | None = None, **fields: Any) -> Struct:
+        partition = APIS[api].PartitionData(**{"partition": 0} | fields)
         topic = TOPICS[api](topic_id=topic_id or self.topic_id, partitions=(partition,))
         return REQUESTS[api](group_id=group, topics=(topic,))
 
@@ -81,12 +81,12 @@ def story_of(tmp_path: Path, scenario: Any) -> None:
     run_with_broker(tmp_path, begin, QUICK)
 
 
-def said(result: Any) -> tuple[int, str | None]:
+def error_of(result: Any) -> tuple[int, str | None]:
     return result.error_code, result.error_message
 
 
-def test_a_share_coordinator_is_found_and_its_topic_made(tmp_path: Path) -> None:
-    """Bug 87 (KAFKA-19033): FindCoordinator for a share partition said for ever that there is none."""
+def test_find_coordinator_creates_the_share_state_topic(tmp_path: Path) -> None:
+    """Bug 87 (KAFKA-19033): FindCoordinator for a share partition never found a coordinator."""
 
     async def scenario(client: Client) -> None:
         topics = client.broker_client.broker.catalogue.topics
@@ -136,15 +136,15 @@ ID = "AAAAAAAAAAAAAAAAAAAAAQ"
         (":::", False),
     ],
 )
-def test_what_names_a_share_partition(key: str, is_one: bool) -> None:
-    """As Apache Kafka 4.4.0 said of each when it was asked."""
+def test_share_partition_keys_are_validated(key: str, is_one: bool) -> None:
+    """Expected results were recorded from Apache Kafka 4.4.0."""
     assert is_share_key(key) is is_one
 
 
-def test_a_share_partition_from_its_beginning_to_its_end(tmp_path: Path) -> None:
+def test_share_partition_is_initialized_written_read_and_deleted(tmp_path: Path) -> None:
     async def scenario(client: Client) -> None:
         await client.find(f"g:{client.topic_id}:0")
-        assert said(await client.send("Initialize", state_epoch=3, start_offset=-1)) == (0, None)
+        assert error_of(await client.send("Initialize", state_epoch=3, start_offset=-1)) == (0, None)
         batch = write_share_group_state.StateBatch(
             first_offset=5, last_offset=9, delivery_state=0, delivery_count=1
         )
@@ -156,7 +156,7 @@ def test_a_share_partition_from_its_beginning_to_its_end(tmp_path: Path) -> None
             delivery_complete_count=2,
             state_batches=(batch,),
         )
-        assert said(wrote) == (0, None)
+        assert error_of(wrote) == (0, None)
         read = await client.send("Read", leader_epoch=4)
         assert (read.state_epoch, read.start_offset) == (3, 5)
         assert [
@@ -165,7 +165,7 @@ def test_a_share_partition_from_its_beginning_to_its_end(tmp_path: Path) -> None
         summary = await client.send("ReadSummary", leader_epoch=4)
         assert (summary.state_epoch, summary.leader_epoch) == (3, 4)
         assert (summary.start_offset, summary.delivery_complete_count) == (5, 2)
-        assert said(await client.send("Delete")) == (0, None)
+        assert error_of(await client.send("Delete")) == (0, None)
         summary = await client.send("ReadSummary", leader_epoch=4)
         assert (summary.state_epoch, summary.leader_epoch) == (0, 0)
         assert (summary.start_offset, summary.delivery_complete_count) == (-1, -1)
@@ -173,7 +173,7 @@ def test_a_share_partition_from_its_beginning_to_its_end(tmp_path: Path) -> None
     story_of(tmp_path, scenario)
 
 
-def test_what_is_refused_is_refused_in_kafkas_words(tmp_path: Path) -> None:
+def test_errors_have_kafkas_messages(tmp_path: Path) -> None:
     async def scenario(client: Client) -> None:
         await client.find(f"g:{client.topic_id}:0")
         invalid = Errors.INVALID_REQUEST
@@ -197,21 +197,21 @@ def test_what_is_refused_is_refused_in_kafkas_words(tmp_path: Path) -> None:
             ("Delete", {"partition": -1}, invalid, "The partition id cannot be a negative number."),
             ("Delete", {"partition": 2}, Errors.UNKNOWN_TOPIC_OR_PARTITION, NO_TOPIC),
         ]
-        for api, asked, error, message in cases:
-            assert said(await client.send(api, **asked)) == (error, message), (api, asked)
+        for api, fields, error, message in cases:
+            assert error_of(await client.send(api, **fields)) == (error, message), (api, fields)
         await client.send("Initialize", state_epoch=5, start_offset=0)
         await client.send("Read", leader_epoch=5)
         old_leader = Errors.FENCED_LEADER_EPOCH, FENCED_LEADER
-        assert said(await client.send("Read", leader_epoch=4)) == old_leader
-        assert said(await client.send("Write", leader_epoch=4, state_epoch=4)) == old_leader
+        assert error_of(await client.send("Read", leader_epoch=4)) == old_leader
+        assert error_of(await client.send("Write", leader_epoch=4, state_epoch=4)) == old_leader
         old_state = Errors.FENCED_STATE_EPOCH, FENCED_STATE
-        assert said(await client.send("Write", leader_epoch=5, state_epoch=4)) == old_state
-        assert said(await client.send("Initialize", state_epoch=4)) == old_state
+        assert error_of(await client.send("Write", leader_epoch=5, state_epoch=4)) == old_state
+        assert error_of(await client.send("Initialize", state_epoch=4)) == old_state
 
     story_of(tmp_path, scenario)
 
 
-def test_nothing_is_answered_with_nothing(tmp_path: Path) -> None:
+def test_empty_request_has_an_empty_response(tmp_path: Path) -> None:
     async def scenario(client: Client) -> None:
         await client.find(f"g:{client.topic_id}:0")
         for api, request in REQUESTS.items():
@@ -225,7 +225,7 @@ def test_nothing_is_answered_with_nothing(tmp_path: Path) -> None:
     story_of(tmp_path, scenario)
 
 
-def test_without_a_topic_of_state_nobody_is_the_coordinator(tmp_path: Path) -> None:
+def test_without_the_share_state_topic_requests_are_rejected(tmp_path: Path) -> None:
     async def scenario(client: Client) -> None:
         message = "Unable to {} share group state: This is not the correct coordinator."
         for api, verb in (
@@ -234,14 +234,14 @@ def test_without_a_topic_of_state_nobody_is_the_coordinator(tmp_path: Path) -> N
             ("Write", "write"),
             ("Delete", "delete"),
         ):
-            assert said(await client.send(api)) == (Errors.NOT_COORDINATOR, message.format(verb))
-        told = said(await client.send("ReadSummary"))
-        assert told == (Errors.NOT_COORDINATOR, message.format("read").replace("state:", "state summary:"))
+            assert error_of(await client.send(api)) == (Errors.NOT_COORDINATOR, message.format(verb))
+        summary = error_of(await client.send("ReadSummary"))
+        assert summary == (Errors.NOT_COORDINATOR, message.format("read").replace("state:", "state summary:"))
 
     story_of(tmp_path, scenario)
 
 
-def test_many_are_asked_at_once_and_twice_is_once(tmp_path: Path) -> None:
+def test_repeated_partitions_of_a_large_request_have_one_result(tmp_path: Path) -> None:
     async def scenario(client: Client) -> None:
         await client.find(f"g:{client.topic_id}:0")
         one = initialize_share_group_state.PartitionData(partition=0, state_epoch=1)

@@ -1,4 +1,4 @@
-"""Streams groups over a connection: who may ask, internal topics, and descriptions of topologies."""
+"""Streams groups over a connection: authorization, internal topics, and topology descriptions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stays(epoch: int) -> StreamsGroupHeartbeatRequest:
 
 
 async def ready(client: BrokerClient) -> None:
-    """There are coordinators, and a topic to read."""
+    """Create the coordinators and a source topic."""
     await client.broker.groups.make_ready()
     await client.broker.groups.loaded()
     await client.topic("orders", 2)
@@ -74,13 +74,13 @@ def draws(
 
 
 async def described(client: BrokerClient) -> Any:
-    asked = StreamsGroupDescribeRequest(group_ids=("g",), include_topology_description=True)
-    (group,) = (await client.send(asked, 1)).groups
+    request = StreamsGroupDescribeRequest(group_ids=("g",), include_topology_description=True)
+    (group,) = (await client.send(request, 1)).groups
     return group
 
 
-def test_a_member_is_asked_once_and_what_it_says_is_shown(tmp_path: Path) -> None:
-    """Who joins is asked; nobody is while that may still come; each name is shown once."""
+def test_topology_description_is_requested_once_and_described(tmp_path: Path) -> None:
+    """A joining member is asked for it, others only if it does not come; each name is described once."""
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
@@ -101,8 +101,8 @@ def test_a_member_is_asked_once_and_what_it_says_is_shown(tmp_path: Path) -> Non
     run_with_broker(tmp_path, scenario, KEPT)
 
 
-def test_what_is_no_description_is_refused(tmp_path: Path) -> None:
-    """Of another epoch, by a stranger, of nodes that there are not; and all of it where none is kept."""
+def test_invalid_topology_description_is_rejected(tmp_path: Path) -> None:
+    """Another epoch, an unknown member, unknown nodes; or descriptions are disabled."""
     store = TopologyDescriptionGlobalStore(source=SINK, processor=SINK)
     odd = TopologyDescriptionNode(name="x", node_type=9)
 
@@ -132,8 +132,8 @@ def test_what_is_no_description_is_refused(tmp_path: Path) -> None:
 # --- internal topics -------------------------------------------------------------------------------
 
 
-def test_a_topic_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    """The member hears why with its next heartbeat, and the topic is not tried again at once."""
+def test_error_of_topic_creation_is_reported_to_the_member(tmp_path: Path) -> None:
+    """The next heartbeat response has the reason, and the creation is not retried at once."""
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
@@ -152,8 +152,8 @@ def test_a_topic_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
-def test_a_topic_is_made_once_and_by_who_may(tmp_path: Path) -> None:
-    """Who asks again meanwhile asks for nothing; whom neither the cluster nor the topic allows is told so."""
+def test_internal_topic_is_created_once_and_with_permission(tmp_path: Path) -> None:
+    """Concurrent creations are merged. Without permission on cluster or topic an error is returned."""
     wanted = TopicsToCreate("g", (InternalTopic("g-a", 2, 0), InternalTopic("g-b", 1, 0)))
 
     async def scenario(client: BrokerClient) -> None:
@@ -162,22 +162,22 @@ def test_a_topic_is_made_once_and_by_who_may(tmp_path: Path) -> None:
         assert client.broker.catalogue.topics.by_name["g-a"].partitions == 2
         assert await topics.create(wanted) is None
 
-        def asked(call: RequestContext, operation: Operation, resource: Any) -> bool:
+        def authorize(call: RequestContext, operation: Operation, resource: Any) -> bool:
             return resource.type is ResourceType.TOPIC and resource.name == "h-a"
 
         more = TopicsToCreate("h", (InternalTopic("h-a", 1, 0), InternalTopic("h-b", 1, 0)))
-        denied = await InternalTopics(client.broker, asked).create(more)
+        denied = await InternalTopics(client.broker, authorize).create(more)
         assert denied == TopicsNotCreated("h", unauthorized=("h-b",))
         assert "h-a" not in client.broker.catalogue.topics.by_name
 
     run_with_broker(tmp_path, scenario)
 
 
-# --- who may ask -----------------------------------------------------------------------------------
+# --- authorization ---------------------------------------------------------------------------------
 
 
-def test_who_may_not_see_the_group_or_a_topic_is_told_so(tmp_path: Path) -> None:
-    """Each is asked about; a topology that names the broker's own topics is refused before."""
+def test_unauthorized_group_or_topic_is_rejected(tmp_path: Path) -> None:
+    """Each topic is authorized. A topology with internal topics of the broker is rejected before."""
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
