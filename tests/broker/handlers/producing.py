@@ -52,9 +52,14 @@ def request(
 
 
 def answer(
-    target: Target, name: str | Uuid, data: bytes | None, version: int = VERSION, index: int = 0, **said: Any
+    target: Target,
+    name: str | Uuid,
+    data: bytes | None,
+    version: int = VERSION,
+    index: int = 0,
+    **fields: Any,
 ) -> PartitionProduceResponse:
-    response = target.ask(request(name, (index, data), **said), version)
+    response = target.ask(request(name, (index, data), **fields), version)
     (found,) = response.responses[0].partition_responses
     return found
 
@@ -86,10 +91,10 @@ def refused(error: Errors, start: int = 0, *faults: tuple[int, str], index: int 
     )
 
 
-def timed(*times: int, key: bytes = b"\x01", **said: Any) -> bytes:
+def timed(*times: int, key: bytes = b"\x01", **fields: Any) -> bytes:
     """A batch whose base timestamp is the first one."""
     body = b"".join(record(delta=delta, time=at - times[0], key=key) for delta, at in enumerate(times))
-    return batch(body, len(times), **{"base_timestamp": times[0], "max_timestamp": max(times)} | said)
+    return batch(body, len(times), **{"base_timestamp": times[0], "max_timestamp": max(times)} | fields)
 
 
 def now_ms() -> int:

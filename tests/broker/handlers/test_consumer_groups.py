@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe before a coordinator has them: who may ask, what is told.
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe before they reach a coordinator: authorization and errors.
 
 What the coordinator would decide is set by the test: it is held elsewhere."""
 
@@ -61,7 +61,7 @@ def described(request: Any, context: Context) -> ConsumerGroupDescribeResponse:
 
 @pytest.fixture(autouse=True)
 def core(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the core decides; `seen` is every context in which it was asked."""
+    """Responses of a stubbed shard; `seen` has the context of each request."""
     core: dict[str, Any] = {"beaten": beaten, "described": described, "seen": []}
 
     def decides(name: str) -> Callable[[Any, Any, Context], Outcome]:
@@ -90,8 +90,8 @@ async def codes(client: BrokerClient) -> list[int]:
     return [beat.error_code, *(group.error_code for group in groups)]
 
 
-def test_the_settings_may_leave_the_protocol_out(tmp_path: Path, core: dict[str, Any]) -> None:
-    """Then nobody is asked, whatever the feature's level."""
+def test_settings_can_disable_the_protocol(tmp_path: Path, core: dict[str, Any]) -> None:
+    """Then no request reaches a coordinator, whatever the feature's level."""
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
@@ -101,8 +101,8 @@ def test_the_settings_may_leave_the_protocol_out(tmp_path: Path, core: dict[str,
     run_with_broker(tmp_path, scenario, {"group.coordinator.rebalance.protocols": "classic"})
 
 
-def test_the_feature_turns_it_on_and_off(tmp_path: Path) -> None:
-    """At once, and for who was just answered as well."""
+def test_feature_enables_and_disables_consumer_groups(tmp_path: Path) -> None:
+    """At once, also for clients with a cached response."""
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
@@ -115,8 +115,8 @@ def test_the_feature_turns_it_on_and_off(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_where_nobody_coordinates_each_is_told_so(tmp_path: Path) -> None:
-    """Before there is a coordinator, and while it reads its log."""
+def test_requests_without_a_coordinator_are_rejected(tmp_path: Path) -> None:
+    """Before the coordinator exists, and while it is loading."""
 
     async def scenario(client: BrokerClient) -> None:
         assert await codes(client) == [Errors.NOT_COORDINATOR] * 3
@@ -128,8 +128,8 @@ def test_where_nobody_coordinates_each_is_told_so(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_a_member_that_has_no_id_may_be_given_one(tmp_path: Path, core: dict[str, Any]) -> None:
-    """Another one each time, in Kafka's text; who has one does not make the broker throw dice."""
+def test_member_without_an_id_gets_a_fresh_one(tmp_path: Path, core: dict[str, Any]) -> None:
+    """Each in Kafka's format. With a member id no random id is generated."""
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
@@ -144,8 +144,8 @@ def test_a_member_that_has_no_id_may_be_given_one(tmp_path: Path, core: dict[str
     run_with_broker(tmp_path, scenario)
 
 
-def test_a_description_tells_what_may_be_done(tmp_path: Path, core: dict[str, Any]) -> None:
-    """Where it is asked for, and where there is a group."""
+def test_description_has_authorized_operations(tmp_path: Path, core: dict[str, Any]) -> None:
+    """If requested, and if the group exists."""
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
@@ -153,8 +153,8 @@ def test_a_description_tells_what_may_be_done(tmp_path: Path, core: dict[str, An
         full = (await client.send(DESCRIBE.replace(include_authorized_operations=True))).groups[0]
         assert plain.authorized_operations == -(1 << 31)
         assert full.authorized_operations > 0
-        gone = DescribedGroup(group_id="g", error_code=Errors.GROUP_ID_NOT_FOUND)
-        core["described"] = lambda request, context: ConsumerGroupDescribeResponse(groups=(gone,))
+        missing = DescribedGroup(group_id="g", error_code=Errors.GROUP_ID_NOT_FOUND)
+        core["described"] = lambda request, context: ConsumerGroupDescribeResponse(groups=(missing,))
         (group,) = (
             await client.send(
                 ConsumerGroupDescribeRequest(group_ids=("g",), include_authorized_operations=True)
@@ -176,10 +176,10 @@ def test_a_description_tells_what_may_be_done(tmp_path: Path, core: dict[str, An
         ({"g", "b"}, Errors.TOPIC_AUTHORIZATION_FAILED, Errors.TOPIC_AUTHORIZATION_FAILED),
     ],
 )
-def test_who_may_not_is_told_what_it_is_about(
+def test_unauthorized_group_or_topic_is_rejected(
     tmp_path: Path, core: dict[str, Any], may: set[str], beat: Errors, seen: Errors
 ) -> None:
-    """The group comes first; of a group's topics those count that its members have."""
+    """The group is checked first; a described group's topics are those of its members."""
 
     def described(request: Any, context: Context) -> ConsumerGroupDescribeResponse:
         had = Assignment(topic_partitions=(TopicPartitions(topic_name="a", partitions=(0,)),))
@@ -209,20 +209,20 @@ def test_who_may_not_is_told_what_it_is_about(
     run_with_broker(tmp_path, scenario)
 
 
-def test_a_repeated_heartbeat_is_answered_unread_until_anything_changes(
+def test_repeated_heartbeat_is_cached_until_the_catalogue_changes(
     tmp_path: Path, core: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic, a setting, a feature: each makes the next one be read again."""
+    """A change of a topic, a setting or a feature invalidates the cache."""
     held = SimpleNamespace(member=SimpleNamespace(instance_id=None))
     same = (held, (Arm(("session", "g", "m"), 45_000),))
-    monkeypatch.setattr(shard.GroupShard, "cacheable", lambda _shard, *asked: same)
+    monkeypatch.setattr(shard.GroupShard, "cacheable", lambda _shard, *_: same)
     monkeypatch.setattr(shard.GroupShard, "is_current", lambda _shard, value: value is held)
 
     async def scenario(client: BrokerClient) -> None:
         coordinator = await ready(client)
 
         async def read() -> int:
-            """How many of three heartbeats are read."""
+            """Return how many of three heartbeats are decoded."""
             before = len(core["seen"])
             for _ in range(3):
                 assert (await client.send(BEAT)).error_code == NONE

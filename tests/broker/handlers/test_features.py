@@ -104,7 +104,8 @@ def test_consumer_groups_can_be_enabled_and_disabled(now: int, level: int, kind:
 
 
 @pytest.mark.parametrize(
-    ("update", "message"), [((GV, 2, UP), "only supports versions 0-1"), ((GV, 1, DOWN), "to a newer version")]
+    ("update", "message"),
+    [((GV, 2, UP), "only supports versions 0-1"), ((GV, 1, DOWN), "to a newer version")],
 )
 def test_consumer_groups_have_two_levels(update: tuple[str, int, int], message: str) -> None:
     assert message in answer(decide(33, request(update))).error_message

@@ -1,4 +1,4 @@
-"""Produce, answer for answer: batches, requests and producers; see `producing` for what is expected."""
+"""Results of Produce: batches, requests and producers; see `producing` for what is expected."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("case", BATCHES)
-def test_a_batch_is_refused_with_kafkas_code(case: str, target: Target) -> None:
-    """The code, no words, and where the log starts if the log was asked."""
+def test_invalid_batch_has_kafkas_error_code(case: str, target: Target) -> None:
+    """An error code without a message, and the log start offset if the log was reached."""
     data, expected = BATCHES[case]
     assert answer(target, topic(target, "batches"), data) == expected
 
@@ -65,8 +65,8 @@ def test_a_batch_is_refused_with_kafkas_code(case: str, target: Target) -> None:
     ],
     ids=["magic 3", "magic -1", "length 5", "length -1"],
 )
-def test_what_is_no_batch_at_all_spoils_the_request(data: bytes, why: str, target: Target) -> None:
-    """No partition is written to, and this once there are words for it."""
+def test_data_without_a_batch_rejects_the_request(data: bytes, why: str, target: Target) -> None:
+    """Nothing is appended, and the error has a message."""
     name = topic(target, "spoilt", 2)
     response = target.ask(request(name, (0, batch()), (1, data)), VERSION)
     found = {p.index: p for t in response.responses for p in t.partition_responses}
@@ -75,14 +75,14 @@ def test_what_is_no_batch_at_all_spoils_the_request(data: bytes, why: str, targe
     assert stored(target, name) == []
 
 
-def test_what_is_cut_behind_a_batch_is_not_there(target: Target) -> None:
+def test_truncated_batch_after_the_first_is_ignored(target: Target) -> None:
     name = topic(target, "cut")
     assert answer(target, name, batch() + batch()[:40]) == taken(0)
     assert answer(target, name, batch() + b"\0") == taken(1)
     assert [head.base_offset for head, _ in stored(target, name)] == [0, 1]
 
 
-def test_zstd_before_its_time(target: Target) -> None:
+def test_zstd_is_rejected_in_older_versions(target: Target) -> None:
     name = topic(target, "zstd-early")
     data = packed(ZSTD, records(1))
     assert answer(target, name, data, 6) == refused(Errors.UNSUPPORTED_COMPRESSION_TYPE, -1).replace(
@@ -91,8 +91,8 @@ def test_zstd_before_its_time(target: Target) -> None:
     assert answer(target, name, data, 7) == taken(0)
 
 
-def test_sizes(target: Target) -> None:
-    """A batch may have max.message.bytes and no more, and no more than segment.bytes."""
+def test_batch_size_limits(target: Target) -> None:
+    """A batch may have up to max.message.bytes, and up to segment.bytes."""
     small = topic(target, "small", max_message_bytes=200)
     spare = 200 - len(batch(record(value=rb._sized(b"v" * 100))))
     assert answer(target, small, batch(record(value=rb._sized(b"v" * (100 + spare))))) == taken(0)
@@ -103,8 +103,8 @@ def test_sizes(target: Target) -> None:
     assert answer(target, segment, data) == refused(Errors.RECORD_LIST_TOO_LARGE, -1)
 
 
-def test_names_ids_and_partitions(target: Target) -> None:
-    """Up to version 12 a topic has a name, from 13 on an id; each is missing in its own way."""
+def test_unknown_topics_and_partitions(target: Target) -> None:
+    """By name up to version 12, by id since version 13; each has its own error."""
     name = topic(target, "names")
     known = target.topic(name)
     unknown = refused(Errors.UNKNOWN_TOPIC_OR_PARTITION, -1)
@@ -116,8 +116,8 @@ def test_names_ids_and_partitions(target: Target) -> None:
     assert answer(target, known, batch(), 13) == taken(0)
 
 
-def test_acks(target: Target) -> None:
-    """Another number is refused, after what is wrong with the topic or the batch."""
+def test_invalid_acks_are_rejected(target: Target) -> None:
+    """Errors of the topic or the batch come first."""
     name = topic(target, "acks")
     for acks in (2, -2, 100):
         assert answer(target, name, batch(), acks=acks) == refused(Errors.INVALID_REQUIRED_ACKS, -1)
@@ -127,15 +127,15 @@ def test_acks(target: Target) -> None:
     assert answer(target, name, batch(), acks=-1) == taken(0)
 
 
-def test_nothing_asked_nothing_answered(target: Target) -> None:
-    """No topics, or none of their partitions, is no error, whatever the acks."""
+def test_empty_request_has_an_empty_response(target: Target) -> None:
+    """No topics, or topics without partitions, with any acks."""
     name = topic(target, "nothing")
-    for asked in (
+    for empty in (
         ProduceRequest(acks=1, timeout_ms=1, topic_data=()),
         ProduceRequest(acks=7, timeout_ms=1, topic_data=()),
         request(name),
     ):
-        assert target.ask(asked, VERSION).responses == ()
+        assert target.ask(empty, VERSION).responses == ()
 
 
 QUIET = {
@@ -149,27 +149,27 @@ QUIET = {
 
 @pytest.mark.parametrize("case", QUIET)
 def test_without_acks_an_error_closes_the_connection(case: str, target: Target) -> None:
-    """And what is no error is not answered: the next answer is that to the next request."""
-    said, data, ends = QUIET[case]
+    """Without an error there is no response: the next one belongs to the next request."""
+    fields, data, ends = QUIET[case]
     name = topic(target, "quiet")
     answer(target, name, batch(**PRODUCER))
     with target.client() as client:
-        client.send(frame(header(0, VERSION) + encode(request(name, (0, data), acks=0, **said), VERSION)))
+        client.send(frame(header(0, VERSION) + encode(request(name, (0, data), acks=0, **fields), VERSION)))
         found = client.ask(request(name, (9, b"")), VERSION)
     assert (None if found else "closed") == ends
 
 
-def test_a_partition_that_is_named_twice_takes_what_is_named_last(target: Target) -> None:
-    """It is answered once; and a batch that is none is told, though the other one is written."""
+def test_last_batch_of_a_repeated_partition_is_appended(target: Target) -> None:
+    """There is one result: an error if either batch is invalid, although the other one is appended."""
     name = topic(target, "twice", 2)
-    for data, told in (
+    for data, expected in (
         ([batch(), batch(records(3), 3)], taken(0)),
         ([batch(b"", 0)[:20], batch()], refused(Errors.INVALID_RECORD, -1)),
         ([batch(), b""], refused(Errors.INVALID_RECORD, -1)),
         ([batch(), batch(crc=1)], refused(Errors.CORRUPT_MESSAGE, -1)),
     ):
         response = target.ask(request(name, *((0, found) for found in data)), VERSION)
-        assert [p for t in response.responses for p in t.partition_responses] == [told]
+        assert [p for t in response.responses for p in t.partition_responses] == [expected]
     once = request(name, (0, batch()))
     response = target.ask(once.replace(topic_data=once.topic_data * 2), VERSION)
     assert [p for t in response.responses for p in t.partition_responses] == [taken(5)]
@@ -183,8 +183,8 @@ def of(sequence: int, count: int = 1, epoch: int = 0, producer: int = 70) -> byt
     return batch(records(count), count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
 
 
-def test_a_producers_sequence(target: Target) -> None:
-    """One of the last five batches again is answered with its offset and time; an older one is too late."""
+def test_producer_sequence_is_checked(target: Target) -> None:
+    """A duplicate of the last five batches gets their offset and time; an older one is rejected."""
     name = topic(target, "sequence")
     out_of_order = refused(Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
     written = 1_700_000_000_000
@@ -201,8 +201,8 @@ def test_a_producers_sequence(target: Target) -> None:
     assert answer(target, name, of(6)) == refused(Errors.INVALID_PRODUCER_EPOCH)
 
 
-def test_a_producer_of_whom_nothing_is_known(target: Target) -> None:
-    """It may begin anywhere, with an epoch or without, and its numbers begin again behind 2^31-1."""
+def test_unknown_producer_may_begin_at_any_sequence(target: Target) -> None:
+    """With an epoch or without. Sequence numbers wrap after 2^31-1."""
     name = topic(target, "unknown-producer")
     assert answer(target, name, of(5, producer=71)) == taken(0)
     assert answer(target, name, of(0, producer=71)) == refused(Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -214,12 +214,12 @@ def test_a_producer_of_whom_nothing_is_known(target: Target) -> None:
     assert answer(target, name, of(-3, producer=75)) == refused(Errors.INVALID_RECORD)
 
 
-def test_transactions_that_nobody_coordinates(target: Target) -> None:
-    """Without its id such a request is not allowed at all; with it nobody can say that it was begun."""
+def test_transactional_batch_without_a_transaction_is_rejected(target: Target) -> None:
+    """Without a transactional id the request is not allowed; with one the transaction is unknown."""
     name = topic(target, "transactions")
     data = batch(attributes=0x10, **PRODUCER)
-    asked = request(name, (0, data), (7, batch()))
-    response = target.ask(asked, VERSION)
+    produce = request(name, (0, data), (7, batch()))
+    response = target.ask(produce, VERSION)
     codes = {p.index: p for t in response.responses for p in t.partition_responses}
     not_allowed = refused(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
     assert codes == {0: not_allowed, 7: not_allowed.replace(index=7)}

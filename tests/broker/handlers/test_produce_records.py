@@ -1,4 +1,4 @@
-"""Produce, answer for answer: single records, their times and codecs; see `producing` for what is expected.
+"""Results of Produce: single records, their timestamps and codecs; see `producing` for what is expected.
 
 Where konvene answers otherwise than Kafka, both answers stand here.
 """
@@ -43,8 +43,8 @@ def keyless(name: str) -> str:
     return f"Compacted topic cannot accept message without key in topic partition {name}-0"
 
 
-def test_records_without_a_key_in_a_compacted_topic(target: Target) -> None:
-    """Each is told by its place, the first three of them again in the message; compressed ones as well."""
+def test_records_without_a_key_are_rejected_in_a_compacted_topic(target: Target) -> None:
+    """Each has an error with its index, and the message has the first three; also if compressed."""
     name = topic(target, "keys", cleanup_policy="compact")
     mixed = batch(record(key=b"\x02k") + b"".join(record(delta=i) for i in range(1, 5)), 5)
     for data, faults in (
@@ -59,9 +59,9 @@ def test_records_without_a_key_in_a_compacted_topic(target: Target) -> None:
 
 
 def within(found: PartitionProduceResponse, at_ms: int, before: int, after: int) -> tuple[int, int]:
-    """The range that an answer tells, which stands at the broker's time; it was asked at `at_ms`."""
-    said = found.record_errors[-1].batch_index_error_message or ""
-    low, high = (int(word) for word in said.rpartition("[")[2].rstrip("]").split(", "))
+    """Return the allowed timestamps of an error message, for a request sent at `at_ms`."""
+    message = found.record_errors[-1].batch_index_error_message or ""
+    low, high = (int(bound) for bound in message.rpartition("[")[2].rstrip("]").split(", "))
     assert at_ms <= low + before == high - after <= now_ms()
     return low, high
 
@@ -73,8 +73,8 @@ def out_of_range(timestamp: int, offset: int, bounds: tuple[int, int]) -> str:
     )
 
 
-def test_records_too_far_from_the_clock(target: Target) -> None:
-    """Too old, too new, negative: each record by itself, whatever stands in the header."""
+def test_timestamps_too_far_from_the_clock_are_rejected(target: Target) -> None:
+    """Too old, too new or negative: each record by itself, whatever the header has."""
     name = topic(
         target, "stamps", message_timestamp_before_max_ms=60_000, message_timestamp_after_max_ms=30_000
     )
@@ -93,28 +93,28 @@ def test_records_too_far_from_the_clock(target: Target) -> None:
     assert [head.max_timestamp for head, _ in stored(target, name)] == [at, at]
 
 
-def test_any_fault_of_time_decides_the_code(target: Target) -> None:
-    """A key that is missing is told first, and the answer is INVALID_TIMESTAMP all the same."""
+def test_timestamp_error_determines_the_error_code(target: Target) -> None:
+    """INVALID_TIMESTAMP, even if the first record error is a missing key."""
     name = topic(target, "both", cleanup_policy="compact", message_timestamp_after_max_ms=30_000)
     at = now_ms()
     body = record() + record(delta=1, time=90_000, key=b"\x02k") + record(delta=2, time=90_000)
     found = answer(target, name, batch(body, 3, base_timestamp=at, max_timestamp=at))
-    said = found.record_errors[1].batch_index_error_message or ""
-    assert said.startswith(f"Timestamp {at + 90_000} of message with offset 1 is out of range.")
-    assert found == refused(Errors.INVALID_TIMESTAMP, 0, (0, keyless(name)), (1, said), (2, keyless(name)))
+    message = found.record_errors[1].batch_index_error_message or ""
+    assert message.startswith(f"Timestamp {at + 90_000} of message with offset 1 is out of range.")
+    assert found == refused(Errors.INVALID_TIMESTAMP, 0, (0, keyless(name)), (1, message), (2, keyless(name)))
 
 
-def test_a_time_beyond_all_numbers_wraps_as_in_java(target: Target) -> None:
-    """A distance of 2^63-1 from a first record of today is a time long before it."""
+def test_timestamp_overflow_wraps_as_in_java(target: Target) -> None:
+    """A delta of 2^63-1 from the first timestamp is negative."""
     name = topic(target, "wrap")
     at = now_ms()
     data = batch(record(time=2**63 - 1), base_timestamp=at, max_timestamp=at)
-    said = answer(target, name, data).record_errors[0].batch_index_error_message or ""
-    assert said.startswith(f"Timestamp {at + 2**63 - 1 - 2**64} ")
+    message = answer(target, name, data).record_errors[0].batch_index_error_message or ""
+    assert message.startswith(f"Timestamp {at + 2**63 - 1 - 2**64} ")
 
 
-def test_a_producer_may_not_say_that_the_time_is_the_brokers(target: Target) -> None:
-    """Where the topic has the broker's time it is refused; elsewhere all records get the header's time."""
+def test_log_append_time_of_a_producer_is_rejected(target: Target) -> None:
+    """In topics with log append time. Elsewhere all records get the header's timestamp."""
     name = topic(target, "claims", message_timestamp_type="LogAppendTime")
     for data, shown in (
         (batch(attributes=8), "DefaultRecord(offset=0, timestamp=1700000000000, key=0 bytes, value=1 bytes)"),
@@ -134,8 +134,8 @@ def test_a_producer_may_not_say_that_the_time_is_the_brokers(target: Target) -> 
     assert [entry.timestamp for entry in found] == [at, at + 5]
 
 
-def test_the_header_cannot_lie_about_the_newest_time(target: Target) -> None:
-    """What is stored is the newest time of the records, in compressed batches too."""
+def test_max_timestamp_is_computed_from_the_records(target: Target) -> None:
+    """Whatever the header has, also in compressed batches."""
     name = topic(target, "lies")
     at = now_ms()
     packed_ = packed(
@@ -151,8 +151,8 @@ def test_the_header_cannot_lie_about_the_newest_time(target: Target) -> None:
     assert [head.max_timestamp - at for head, _ in stored(target, name)] == [5000, 5000, -1 - at, 7]
 
 
-def test_the_brokers_own_time(target: Target) -> None:
-    """The answer tells it, and it stands in the header."""
+def test_log_append_time_is_returned_and_stored(target: Target) -> None:
+    """The result and the stored header have the same timestamp."""
     name = topic(target, "appended", message_timestamp_type="LogAppendTime")
     at = now_ms()
     first = answer(target, name, timed(5, 10**15))
@@ -170,8 +170,8 @@ GAPS = {
 
 
 @pytest.mark.parametrize("case", GAPS)
-def test_offsets_that_are_not_dense(case: str, target: Target) -> None:
-    """Refused here; Kafka looks at none but compressed ones, and stumbles over those."""
+def test_sparse_offsets_are_rejected(case: str, target: Target) -> None:
+    """Kafka only checks compressed batches, and fails on those."""
     data, kafkas = GAPS[case]
     found = answer(target, topic(target, "gaps"), data)
     assert found.error_code == (kafkas if target.is_kafka else Errors.INVALID_RECORD)
@@ -183,8 +183,8 @@ PRODUCER = {"producer_id": 9, "producer_epoch": 2, "base_sequence": 11}
 
 
 @pytest.mark.parametrize("kind", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_a_topic_with_a_codec_of_its_own(kind: str, target: Target) -> None:
-    """Batches are packed again, and their headers say what Kafka's say; those of the codec stay."""
+def test_batches_are_recompressed_with_the_codec_of_the_topic(kind: str, target: Target) -> None:
+    """Their headers equal Kafka's. Batches that have the codec already are stored unchanged."""
     name = topic(target, f"codec-{kind}", compression_type=kind)
     codec = Compression.NONE if kind == "uncompressed" else Compression[kind.upper()]
     at = now_ms()
@@ -215,24 +215,24 @@ def test_a_topic_with_a_codec_of_its_own(kind: str, target: Target) -> None:
     assert times == [[5, 3, 7], [0, 1], [0, 3] if same else [77, 77]]
 
 
-def test_a_codec_and_the_brokers_time(target: Target) -> None:
+def test_recompressed_batch_has_log_append_time(target: Target) -> None:
     name = topic(target, "codec-time", compression_type="lz4", message_timestamp_type="LogAppendTime")
     at = now_ms()
-    told = answer(target, name, timed(at, at + 5)).log_append_time_ms
+    append_time_ms = answer(target, name, timed(at, at + 5)).log_append_time_ms
     ((head, _),) = stored(target, name)
-    assert (head.attributes, head.base_timestamp, head.max_timestamp) == (8 | LZ4, at, told)
+    assert (head.attributes, head.base_timestamp, head.max_timestamp) == (8 | LZ4, at, append_time_ms)
 
 
-def test_what_grows_when_it_is_packed_again_may_be_too_large(target: Target) -> None:
-    """The size is asked before and after."""
+def test_recompressed_batch_may_be_too_large(target: Target) -> None:
+    """The size is checked before and after recompression."""
     name = topic(target, "codec-size", compression_type="uncompressed", max_message_bytes=200)
     data = packed(GZIP, record(value=rb._sized(b"v" * 300)))
     assert len(data) < 200
     assert answer(target, name, data) == refused(Errors.MESSAGE_TOO_LARGE, -1)
 
 
-def test_what_a_record_may_unpack_to(target: Target) -> None:
-    """`max.decompressed.message.bytes` is asked of each record, and only of compressed ones."""
+def test_decompressed_record_size_is_limited(target: Target) -> None:
+    """`max.decompressed.message.bytes` applies to each record of a compressed batch."""
     name = topic(target, "unpacked", max_decompressed_message_bytes=100)
     long, short = record(value=rb._sized(b"v" * 300)), record(value=rb._sized(b"v" * 60))
     three = short + record(delta=1, value=rb._sized(b"v" * 60)) + record(delta=2, value=rb._sized(b"v" * 60))
@@ -241,16 +241,16 @@ def test_what_a_record_may_unpack_to(target: Target) -> None:
     assert answer(target, name, packed(GZIP, three, 3)) == taken(1)
 
 
-def test_a_codec_that_is_changed_holds_from_then_on(target: Target) -> None:
-    """And what is written stays as it is."""
+def test_changed_codec_applies_to_later_batches(target: Target) -> None:
+    """Stored batches stay unchanged."""
     name = topic(target, "codec-changed")
     assert answer(target, name, timed(now_ms())) == taken(0)
     for offset, (setting, value) in enumerate(
         (("compression.type", "gzip"), ("message.timestamp.type", "LogAppendTime")), 1
     ):
         changed = AlterableConfig(name=setting, config_operation=0, value=value)
-        asked = AlterConfigsResource(resource_type=2, resource_name=name, configs=(changed,))
-        target.ask(IncrementalAlterConfigsRequest(resources=(asked,)))
+        resource = AlterConfigsResource(resource_type=2, resource_name=name, configs=(changed,))
+        target.ask(IncrementalAlterConfigsRequest(resources=(resource,)))
         deadline = time.monotonic() + 10
         while not settings_seen(target, name, setting, value):
             assert time.monotonic() < deadline
@@ -259,8 +259,8 @@ def test_a_codec_that_is_changed_holds_from_then_on(target: Target) -> None:
 
 
 def settings_seen(target: Target, name: str, setting: str, value: str) -> bool:
-    asked = DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=(setting,))
-    (found,) = target.ask(DescribeConfigsRequest(resources=(asked,))).results
+    resource = DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=(setting,))
+    (found,) = target.ask(DescribeConfigsRequest(resources=(resource,))).results
     return bool(found.configs and found.configs[0].value == value)
 
 
@@ -269,7 +269,7 @@ LZ4_LEVELS = {9: 1, 1: 3, 2: 3, 12: 12}
 
 
 @pytest.mark.parametrize("kind", [GZIP, LZ4, Compression.ZSTD], ids=lambda kind: kind.label)
-def test_the_level_of_a_codec_is_the_topics(kind: Compression, target: Target) -> None:
+def test_compression_level_of_the_topic_is_used(kind: Compression, target: Target) -> None:
     """Here the bytes are compared; of Kafka's, which other libraries make, that the effort is to be seen."""
     setting = f"compression_{kind.label}_level"
     chance = random.Random(5)

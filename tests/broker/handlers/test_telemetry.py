@@ -1,4 +1,4 @@
-"""Client metrics that nobody wants: what Apache Kafka 4.4 answers without a plugin to give them to.
+"""Client metrics on a broker without a receiver: the responses of Apache Kafka 4.4 without a plugin.
 
 `KONVENE_AGAINST=kafka` asks Kafka again.
 """
@@ -42,10 +42,10 @@ def asks(client: Uuid, _: int = 0) -> GetTelemetrySubscriptionsRequest:
     return GetTelemetrySubscriptionsRequest(client_instance_id=client)
 
 
-def pushes(off: int = 0, **said: Any) -> Callable[[Uuid, int], PushTelemetryRequest]:
-    """A push whose subscription is `off` by so many."""
+def pushes(off: int = 0, **fields: Any) -> Callable[[Uuid, int], PushTelemetryRequest]:
+    """Return a function that builds a push with the subscription id, changed by `off`."""
     return lambda client, subscription: PushTelemetryRequest(
-        **{"client_instance_id": client, "subscription_id": subscription + off} | said
+        **{"client_instance_id": client, "subscription_id": subscription + off} | fields
     )
 
 
@@ -60,15 +60,15 @@ def subscribed(client: Uuid, subscription_id: int) -> GetTelemetrySubscriptionsR
     )
 
 
-def test_it_is_not_advertised(target: Target) -> None:
-    asked = ApiVersionsRequest(client_software_name="t", client_software_version="1")
-    keys = {api.api_key for api in target.ask(asked, 3).api_keys}
+def test_client_metrics_are_not_advertised(target: Target) -> None:
+    request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    keys = {api.api_key for api in target.ask(request, 3).api_keys}
     assert 18 in keys
     assert not keys & {71, 72}
 
 
-def test_no_metrics_are_wanted(target: Target) -> None:
-    """The whole answer; the subscription's id follows from the client's."""
+def test_subscription_has_no_metrics(target: Target) -> None:
+    """The subscription id is derived from the client instance id."""
     assert target.ask(asks(ONE_TO_SIXTEEN), 0) == subscribed(ONE_TO_SIXTEEN, -725132322)
     one = Uuid(bytes(15) + b"\1")
     assert target.ask(asks(one), 0) == subscribed(one, -725132321)
@@ -80,13 +80,13 @@ def test_a_client_without_an_id_gets_one(target: Target) -> None:
     assert len({ZERO_UUID, first.client_instance_id, second.client_instance_id}) == 3
 
 
-def test_ids_that_are_no_clients_may_not_push(target: Target) -> None:
+def test_push_with_a_reserved_instance_id_is_rejected(target: Target) -> None:
     for last, error in ((0, INVALID), (1, INVALID), (2, UNKNOWN)):
         client = Uuid(bytes(15) + bytes([last]))
         assert target.ask(pushes()(client, 1), 0) == PushTelemetryResponse(error_code=error)
 
 
-STORIES: dict[str, list[Step]] = {
+SCENARIOS: dict[str, list[Step]] = {
     "asking twice": [(asks, NONE), (asks, THROTTLED), (pushes(), NONE)],
     "pushing twice": [(asks, NONE), (pushes(), NONE), (pushes(), THROTTLED)],
     "asking after a push": [(asks, NONE), (pushes(), NONE), (asks, THROTTLED)],
@@ -109,19 +109,19 @@ STORIES: dict[str, list[Step]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("story", STORIES)
-def test_what_a_client_may_do_when(story: str, target: Target) -> None:
-    """Each request of a client in turn, on one connection."""
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_request_limits_of_a_client(scenario: str, target: Target) -> None:
+    """The requests of a client on one connection, and the error of each."""
     client_id, subscription = Uuid(os.urandom(16)), 1
     with target.client() as client:
-        for ask, error in STORIES[story]:
+        for ask, error in SCENARIOS[scenario]:
             answer = client.ask(ask(client_id, subscription), 0)
             assert Errors(answer.error_code) is error
             subscription = getattr(answer, "subscription_id", 0) or subscription
 
 
-def test_a_client_is_forgotten_with_its_connection(target: Target) -> None:
-    """On another one it may ask at once."""
+def test_client_instance_is_removed_with_its_connection(target: Target) -> None:
+    """On another connection it may fetch its subscription at once."""
     client_id = Uuid(os.urandom(16))
     assert not target.ask(asks(client_id), 0).error_code
     deadline = time.monotonic() + 10
@@ -137,8 +137,8 @@ class Clock:
         return self.now_ms
 
 
-def test_time_and_numbers_bound_what_is_remembered() -> None:
-    """Three intervals after its last word a client is forgotten; sooner, if there are too many others."""
+def test_client_instances_expire_and_are_limited() -> None:
+    """An instance expires three push intervals after its last request, or is evicted above the limit."""
     clock = Clock()
     telemetry = Telemetry(clock, lambda: Uuid(os.urandom(16)), MAX_BYTES)
     first = Uuid(b"f" * 16)

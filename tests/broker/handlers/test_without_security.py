@@ -1,4 +1,4 @@
-"""Access rules, SASL, tokens, credentials, quotas: there are none, and each API says so in its own way."""
+"""ACLs, SASL, delegation tokens, SCRAM credentials, quotas: unsupported, each with Kafka's error."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from konvene.messages.sasl_authenticate import SaslAuthenticateRequest
 from konvene.messages.sasl_handshake import SaslHandshakeRequest
 
 
-def test_access_rules(tmp_path: Path) -> None:
-    """SECURITY_DISABLED, for each rule that is given."""
+def test_acl_requests_are_answered_with_security_disabled(tmp_path: Path) -> None:
+    """Each ACL or filter has its own result."""
 
     async def scenario(client: BrokerClient) -> None:
         off = Errors.SECURITY_DISABLED
@@ -35,7 +35,7 @@ def test_access_rules(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_sasl_comes_too_late(tmp_path: Path) -> None:
+def test_sasl_requests_are_in_an_illegal_state(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         handshake = await client.send(SaslHandshakeRequest(mechanism="PLAIN"))
         assert (handshake.error_code, handshake.mechanisms) == (Errors.ILLEGAL_SASL_STATE, ())
@@ -44,8 +44,8 @@ def test_sasl_comes_too_late(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_tokens_are_not_for_strangers(tmp_path: Path) -> None:
-    """All versions of all four."""
+def test_delegation_token_requests_are_not_allowed(tmp_path: Path) -> None:
+    """All versions of the four APIs."""
 
     async def scenario(client: BrokerClient) -> None:
         for request, versions in (
@@ -61,8 +61,8 @@ def test_tokens_are_not_for_strangers(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_nobody_has_credentials(tmp_path: Path) -> None:
-    """Not when all are asked for, and each that is named is missing, or named twice."""
+def test_scram_credentials_are_not_found(tmp_path: Path) -> None:
+    """All users: no results. Named users: not found, or a duplicate."""
 
     async def scenario(client: BrokerClient) -> None:
         assert (await client.send(DescribeUserScramCredentialsRequest(users=None))).results == ()
@@ -75,8 +75,8 @@ def test_nobody_has_credentials(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario)
 
 
-def test_there_are_no_quotas(tmp_path: Path) -> None:
-    """An empty list for a filter that makes sense, and no list for one that does not."""
+def test_quotas_are_empty(tmp_path: Path) -> None:
+    """A valid filter matches no entries; an invalid one has an error."""
 
     async def scenario(client: BrokerClient) -> None:
         def filter_(*parts: tuple[str, int, str | None]) -> DescribeClientQuotasRequest:

@@ -34,8 +34,8 @@ SETTINGS = {
 @asynccontextmanager
 async def responsive(path: Path, **more: str) -> AsyncIterator[Broker]:
     """A broker that holds heartbeats, with a topic `orders` of two partitions."""
-    said = {name.replace("_", "."): value for name, value in more.items()}
-    async with running(path, SETTINGS | said) as broker:
+    settings = {name.replace("_", "."): value for name, value in more.items()}
+    async with running(path, SETTINGS | settings) as broker:
         await broker.groups.make_ready()
         await broker.groups.loaded()
         await broker.topic_creator.create_missing(["orders"])
@@ -43,26 +43,26 @@ async def responsive(path: Path, **more: str) -> AsyncIterator[Broker]:
 
 
 async def held(broker: Broker, line: Line, member: str = "a", *topics: str, **more: Any) -> int:
-    """Let a member join and become the one whose heartbeat is held; its epoch."""
+    """Let a member join and have a heartbeat held. Return its epoch."""
     before = len(broker.heartbeat_purgatory)
-    told = await line.beat(joining(member, *(topics or ("orders",)), **more))
-    assert (told.error_code, told.heartbeat_interval_ms) == (0, 5000)
-    quiet = await line.beat(staying(member, told.member_epoch, **more))
-    assert (quiet.assignment, quiet.member_epoch) == (None, told.member_epoch)
-    line.send(HEARTBEAT, 1, staying(member, told.member_epoch, **more))
+    response = await line.beat(joining(member, *(topics or ("orders",)), **more))
+    assert (response.error_code, response.heartbeat_interval_ms) == (0, 5000)
+    quiet = await line.beat(staying(member, response.member_epoch, **more))
+    assert (quiet.assignment, quiet.member_epoch) == (None, response.member_epoch)
+    line.send(HEARTBEAT, 1, staying(member, response.member_epoch, **more))
     await until(lambda: len(broker.heartbeat_purgatory) == before + 1)
-    return told.member_epoch
+    return response.member_epoch
 
 
 def deadline(broker: Broker, member: str = "a", group: str = "g") -> float:
-    """When the member's session will be over."""
+    """Return the deadline of the member's session."""
     coordinator = broker.groups.of(group)
     assert coordinator is not None
     return coordinator.deadlines[session_key(group, member)]
 
 
 def hold_left(broker: Broker) -> float:
-    """The seconds that are left of the one hold there is."""
+    """Return the remaining seconds of the only hold."""
     (ends,) = broker.heartbeat_purgatory.ends.values()
     return ends - broker.loop.time()
 

@@ -1,4 +1,4 @@
-"""Connections of raw bytes: what is sent and what is answered are seen one by one, in their order."""
+"""Connections of raw bytes, for tests of the order and timing of responses."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ API_VERSIONS, HEARTBEAT = 18, 68
 
 
 class Line:
-    """One client's connection. `send` does not wait; `answer` gives the next answer, whatever it is to."""
+    """One client's connection. `send` does not wait; `answer` returns the next response."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self.asked: dict[int, tuple[int, int]] = {}
+        self.sent_requests: dict[int, tuple[int, int]] = {}
 
     @classmethod
     async def to(cls, broker: Broker, software: tuple[str, str] | None = JAVA) -> Line:
-        """A connection that has told its software by ApiVersions, as clients do; None: it says nothing."""
+        """Open a connection and send ApiVersions with this software; None: do not send it."""
         line = cls(*await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1]))
         if software is not None:
             name, version = software
@@ -43,9 +43,9 @@ class Line:
         return line
 
     def frame(self, key: int, version: int, request: Struct) -> bytes:
-        """The bytes of a request with the next correlation id."""
-        correlation_id = len(self.asked) + 1
-        self.asked[correlation_id] = key, version
+        """Encode a request with the next correlation id."""
+        correlation_id = len(self.sent_requests) + 1
+        self.sent_requests[correlation_id] = key, version
         head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation_id.to_bytes(4, "big")
         tags = b"\0" if version >= API_KEYS[key].first_flexible else b""
         body = head + b"\0\1c" + tags + encode(request, version)
@@ -55,21 +55,21 @@ class Line:
         self.writer.write(self.frame(key, version, request))
 
     async def answer(self, within_s: float = 2) -> tuple[int, Any]:
-        """The next answer: to which request, counted from 1, and what. Less patience than any hold lasts."""
+        """Return the number of the request, from 1, and its response. Times out sooner than any hold."""
         size = int.from_bytes(await asyncio.wait_for(self.reader.readexactly(4), within_s), "big")
         return self.decoded(await self.reader.readexactly(size))
 
     def decoded(self, data: bytes) -> tuple[int, Any]:
         correlation_id = int.from_bytes(data[:4], "big")
-        key, version = self.asked[correlation_id]
+        key, version = self.sent_requests[correlation_id]
         flexible = version >= API_KEYS[key].first_flexible and key != API_VERSIONS
         return correlation_id, decode(API_KEYS[key].response, version, data, 4 + flexible)
 
     async def ask(self, key: int, version: int, request: Struct) -> Any:
-        """Send, and take the answer, which must be the one to this request."""
+        """Send a request and return its response, which must be the next one."""
         self.send(key, version, request)
         correlation_id, answer = await self.answer()
-        assert correlation_id == len(self.asked)
+        assert correlation_id == len(self.sent_requests)
         return answer
 
     async def beat(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
@@ -81,7 +81,7 @@ class Line:
 
 
 class Wire(asyncio.Transport):
-    """Passes bytes on to nobody, and notes when how many answers have passed."""
+    """A transport that discards bytes and records the time and number of responses."""
 
     def __init__(self, passed: list[int]) -> None:
         super().__init__()
@@ -103,10 +103,10 @@ class Wire(asyncio.Transport):
 
 
 class Direct(Line):
-    """A line without a socket, for there are too many of them."""
+    """A connection without a socket, for tests with thousands of them."""
 
     def __init__(self, broker: Broker, passed: list[int], software: tuple[str, str] = JAVA) -> None:
-        self.asked = {}
+        self.sent_requests = {}
         self.connection = Connection(broker.network)
         self.wire = Wire(passed)
         self.connection.connection_made(self.wire)
@@ -120,7 +120,7 @@ class Direct(Line):
         self.connection.buffer_updated(len(frame))
 
     def last_answer(self) -> Any:
-        """What was answered last."""
+        """Return the last response."""
         return self.decoded(self.wire.last[4:])[1]
 
     def end(self) -> None:
@@ -144,7 +144,7 @@ def staying(member_id: str, epoch: int, group: str = "g", **more: Any) -> Consum
 
 
 async def until(happened: Callable[[], Any], within_s: float = 5) -> Any:
-    """Wait until something is true of the broker."""
+    """Wait until a condition holds."""
     deadline = asyncio.get_running_loop().time() + within_s
     while not (found := happened()):
         assert asyncio.get_running_loop().time() < deadline, "it never happened"

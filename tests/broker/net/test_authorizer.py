@@ -1,4 +1,4 @@
-"""The questions: every API has its own, they find what a request names, and a no is a no."""
+"""Authorization: each API has its permissions, they find a request's resources, and a denial is enforced."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ TOPICS = Topics([Topic("known", KNOWN, 1)])
 SERVICES: Any = SimpleNamespace(catalogue=SimpleNamespace(topics=TOPICS), groups=None)
 
 ASKS_NOTHING = {17, 18, 36, 38, 39, 40, 41, 71, 72}
-"""Who are you, how do you speak, tokens, which are their owner's, and a client's own metrics."""
+"""Authentication, version negotiation, delegation tokens and client metrics."""
 
 
-def asked(key: int, request: Struct) -> list[tuple[str, str, str]]:
+def required(key: int, request: Struct) -> list[tuple[str, str, str]]:
     return [
         (question.operation.name, resource.type.name, resource.name)
         for question in REQUIRED_PERMISSIONS[key]
@@ -51,14 +51,14 @@ def asked(key: int, request: Struct) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_every_api_has_its_questions() -> None:
-    """A row for each API that is served, and for no other; only a few ask nothing."""
+def test_each_served_api_has_required_permissions() -> None:
+    """A row for each served API, and for no other; only a few require nothing."""
     assert set(REQUIRED_PERMISSIONS) == set(HANDLERS)
     assert {key for key, questions in REQUIRED_PERMISSIONS.items() if not questions} == ASKS_NOTHING
 
 
 @pytest.mark.parametrize("key", sorted(REQUIRED_PERMISSIONS), ids=lambda key: API_KEYS[key].name)
-def test_every_path_is_a_field(key: int) -> None:
+def test_each_path_leads_through_declared_fields(key: int) -> None:
     """A path leads through fields that the request declares."""
     for question in REQUIRED_PERMISSIONS[key]:
         declared = API_KEYS[key].request
@@ -70,51 +70,51 @@ def test_every_path_is_a_field(key: int) -> None:
                 declared = inner
 
 
-def test_names_ids_and_the_cluster() -> None:
-    """Topics by name or by id, groups wherever they stand, the cluster where nothing is named."""
+def test_resources_are_found_by_name_and_id() -> None:
+    """Topics by name or id, groups in nested fields, and the cluster for requests without names."""
     name, told_id = TopicProduceData(name="t"), TopicProduceData(topic_id=KNOWN)
     produce = ProduceRequest(topic_data=(name, told_id), transactional_id="tx")
-    assert asked(0, produce) == [
+    assert required(0, produce) == [
         ("WRITE", "TOPIC", "t"), ("WRITE", "TOPIC", "known"), ("WRITE", "TRANSACTIONAL_ID", "tx"),
     ]  # fmt: skip
     unknown = FetchTopic(topic_id=Uuid(b"u" * 16), partitions=(FetchPartition(),))
-    assert asked(1, FetchRequest(topics=(unknown,))) == []
+    assert required(1, FetchRequest(topics=(unknown,))) == []
     topics = (OffsetFetchRequestTopics(name="a"), OffsetFetchRequestTopics(topic_id=KNOWN))
     groups = (OffsetFetchRequestGroup(group_id="g", topics=topics), OffsetFetchRequestGroup(group_id="h"))
-    assert asked(9, OffsetFetchRequest(groups=groups)) == [
+    assert required(9, OffsetFetchRequest(groups=groups)) == [
         ("DESCRIBE", "GROUP", "g"), ("DESCRIBE", "GROUP", "h"),
         ("DESCRIBE", "TOPIC", "a"), ("DESCRIBE", "TOPIC", "known"),
     ]  # fmt: skip
-    assert asked(16, ListGroupsRequest()) == [("DESCRIBE", "CLUSTER", CLUSTER_NAME)]
+    assert required(16, ListGroupsRequest()) == [("DESCRIBE", "CLUSTER", CLUSTER_NAME)]
 
 
-def test_settings_are_their_resources() -> None:
-    """A topic's and a group's are its own; a broker's are the cluster's."""
+def test_configs_belong_to_their_resources() -> None:
+    """Those of a broker belong to the cluster."""
     named = ((2, "t"), (4, "1"), (32, "g"))
     wanted = tuple(DescribeConfigsResource(resource_type=kind, resource_name=name) for kind, name in named)
-    assert asked(32, DescribeConfigsRequest(resources=wanted)) == [
+    assert required(32, DescribeConfigsRequest(resources=wanted)) == [
         ("DESCRIBE_CONFIGS", "TOPIC", "t"),
         ("DESCRIBE_CONFIGS", "CLUSTER", CLUSTER_NAME),
         ("DESCRIBE_CONFIGS", "GROUP", "g"),
     ]
 
 
-def test_a_no_closes_the_connection_and_a_yes_is_handled() -> None:
-    """Who answers is told who calls, what for and to what."""
-    heard: list[tuple[str, Operation, Resource]] = []
+def test_denied_request_closes_the_connection() -> None:
+    """The authorizer receives the context, the operation and the resource."""
+    calls: list[tuple[str, Operation, Resource]] = []
 
     def only_mine(call: RequestContext, operation: Operation, resource: Resource) -> bool:
-        heard.append((call.client_id, operation, resource))
+        calls.append((call.client_id, operation, resource))
         return resource.name == "mine"
 
     handler = guarded(12, lambda request, call: "handled", lambda: TOPICS, only_mine)
     call = RequestContext(4, "me")
     assert handler(HeartbeatRequest(group_id="mine"), call) == "handled"
     assert handler(HeartbeatRequest(group_id="theirs"), call) is HANG_UP
-    assert heard[1] == ("me", Operation.READ, Resource(ResourceType.GROUP, "theirs"))
+    assert calls[1] == ("me", Operation.READ, Resource(ResourceType.GROUP, "theirs"))
 
 
-def test_routes_ask_whom_they_are_given() -> None:
-    """The table of handlers with somebody who never agrees."""
+def test_routes_use_the_given_authorizer() -> None:
+    """With an authorizer that denies everything."""
     route = routes({12: "heartbeat"}, SERVICES, lambda *question: False)[12]
     assert route.handler(HeartbeatRequest(group_id="g"), RequestContext()) is HANG_UP

@@ -1,7 +1,7 @@
-"""An answer that is kept leaves as soon as there is something to tell, or something else to answer.
+"""A held response leaves as soon as the group changes, or the client sends another request.
 
 The rules are those of real clients: a new epoch is news (R1); any other request comes first, and answers keep
-their order (R5); the session counts from the answer (R6); who waits for others is not kept waiting (R7).
+their order (R5); the session counts from the response (R6); members that wait for others are not held (R7).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ HELD = "<1 heartbeats held>"
 # --- R1: what is news ---
 
 
-def test_a_new_assignment_is_told_at_once(tmp_path: Path) -> None:
-    """Another member joins: the held one hears what it has to give up, and later of its new epoch."""
+def test_new_assignment_releases_the_heartbeat(tmp_path: Path) -> None:
+    """Another member joins: the held one receives the partitions to revoke, and later its new epoch."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
@@ -39,9 +39,9 @@ def test_a_new_assignment_is_told_at_once(tmp_path: Path) -> None:
             assert repr(broker.heartbeat_purgatory) == HELD
             joined = await b.beat(joining("b", "orders"))
             assert (joined.member_epoch, joined.heartbeat_interval_ms) == (epoch + 1, 500)
-            _, told = await a.answer()
-            assert (told.member_epoch, told.heartbeat_interval_ms) == (epoch, 500)
-            (kept,) = told.assignment.topic_partitions
+            _, response = await a.answer()
+            assert (response.member_epoch, response.heartbeat_interval_ms) == (epoch, 500)
+            (kept,) = response.assignment.topic_partitions
             assert len(kept.partitions) == 1
             owned = (Owned(topic_id=kept.topic_id, partitions=kept.partitions),)
             given_up = await a.beat(staying("a", epoch, topic_partitions=owned))
@@ -52,8 +52,8 @@ def test_a_new_assignment_is_told_at_once(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_new_epoch_is_told_at_once(tmp_path: Path) -> None:
-    """Though the member has what it had: its next heartbeat would be fenced if it did not know."""
+def test_new_epoch_releases_the_heartbeat(tmp_path: Path) -> None:
+    """Even without a new assignment, since the next heartbeat of an older epoch would be fenced."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
@@ -61,8 +61,8 @@ def test_a_new_epoch_is_told_at_once(tmp_path: Path) -> None:
             a, b = await Line.to(broker), await Line.to(broker)
             epoch = await held(broker, a)
             assert (await b.beat(joining("b", "audit"))).member_epoch == epoch + 1
-            _, told = await a.answer()
-            assert (told.error_code, told.member_epoch, told.assignment) == (0, epoch + 1, None)
+            _, response = await a.answer()
+            assert (response.error_code, response.member_epoch, response.assignment) == (0, epoch + 1, None)
             assert (await a.beat(staying("a", epoch + 1))).error_code == 0
             fenced = await a.beat(staying("a", epoch))
             assert fenced.error_code == Errors.FENCED_MEMBER_EPOCH
@@ -70,8 +70,8 @@ def test_a_new_epoch_is_told_at_once(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_member_that_is_removed_hears_of_it(tmp_path: Path) -> None:
-    """Its session is over while its heartbeat is held: UNKNOWN_MEMBER_ID, not a word of peace."""
+def test_expiry_releases_the_heartbeat(tmp_path: Path) -> None:
+    """The session expires while its heartbeat is held: the response is UNKNOWN_MEMBER_ID."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
@@ -79,14 +79,14 @@ def test_a_member_that_is_removed_hears_of_it(tmp_path: Path) -> None:
             await held(broker, a)
             coordinator = broker.groups.of("g")
             assert coordinator is not None and coordinator.fire_timer(session_key("g", "a"))
-            _, told = await a.answer()
-            assert told.error_code == Errors.UNKNOWN_MEMBER_ID
+            _, response = await a.answer()
+            assert response.error_code == Errors.UNKNOWN_MEMBER_ID
 
     asyncio.run(main())
 
 
-def test_another_group_is_no_news(tmp_path: Path) -> None:
-    """Members of other groups join and commit; the held one is left in peace."""
+def test_changes_of_other_groups_do_not_release(tmp_path: Path) -> None:
+    """Members of other groups join and commit; the heartbeat stays held."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
@@ -102,8 +102,8 @@ def test_another_group_is_no_news(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_change_of_topics_is_news(tmp_path: Path) -> None:
-    """A topic that was waited for is made, and one grows: both are told at once."""
+def test_topic_changes_release_the_heartbeat(tmp_path: Path) -> None:
+    """A missing topic is created, and another gets more partitions."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
@@ -112,15 +112,15 @@ def test_a_change_of_topics_is_news(tmp_path: Path) -> None:
             wanted = CreatableTopic(name="audit", num_partitions=1, replication_factor=1)
             made = await admin.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=(wanted,), timeout_ms=1000))
             assert made.topics[0].error_code == 0
-            _, told = await a.answer()
-            assert told.member_epoch == epoch + 1
-            assert len(told.assignment.topic_partitions) == 2
+            _, response = await a.answer()
+            assert response.member_epoch == epoch + 1
+            assert len(response.assignment.topic_partitions) == 2
 
     asyncio.run(main())
 
 
-def test_who_waits_for_others_does_not_wait_for_us(tmp_path: Path) -> None:
-    """A member without its partition, and one that owes one, are told 500 ms and answered at once."""
+def test_unreconciled_members_are_not_held(tmp_path: Path) -> None:
+    """A member that waits for a partition, and one that has to revoke one, get an interval of 500 ms."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
@@ -139,14 +139,14 @@ def test_who_waits_for_others_does_not_wait_for_us(tmp_path: Path) -> None:
 # --- R5: other requests of the connection ---
 
 
-def test_any_other_request_comes_after_the_answer(tmp_path: Path) -> None:
-    """It is not kept waiting, and the heartbeat is answered before it."""
+def test_other_request_releases_the_heartbeat_before_it(tmp_path: Path) -> None:
+    """The request is not delayed, and responses are in order."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a = await Line.to(broker)
             epoch = await held(broker, a)
-            beat = len(a.asked)
+            beat = len(a.sent_requests)
             a.send(METADATA, 12, MetadataRequest(topics=None))
             assert await a.answer() == (beat, (await quiet(broker, epoch)))
             assert (await a.answer())[0] == beat + 1
@@ -156,22 +156,22 @@ def test_any_other_request_comes_after_the_answer(tmp_path: Path) -> None:
 
 
 async def quiet(broker: Broker, epoch: int) -> Any:
-    """What a settled member is answered; asked on another connection, by a client that is never held."""
+    """Return the response of a stable member, by a connection whose heartbeats are never held."""
     return await (await Line.to(broker, None)).beat(staying("a", epoch))
 
 
 @pytest.mark.parametrize("groups", [1, 100])
-def test_what_comes_in_one_piece_with_it(tmp_path: Path, groups: int) -> None:
-    """A heartbeat with another request behind it in the same bytes, also a large one, is not held at all."""
+def test_heartbeat_with_a_following_request_is_not_held(tmp_path: Path, groups: int) -> None:
+    """Both arrive in the same read; the following request may be a large one."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a = await Line.to(broker)
-            told = await a.beat(joining("a", "orders"))
-            stays = staying("a", told.member_epoch)
+            response = await a.beat(joining("a", "orders"))
+            stays = staying("a", response.member_epoch)
             await a.beat(stays)
             fetch = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="n" * 1000),) * groups)
-            beat = len(a.asked) + 1
+            beat = len(a.sent_requests) + 1
             a.writer.write(a.frame(HEARTBEAT, 1, stays) + a.frame(OFFSET_FETCH, 8, fetch))
             a.writer.write(a.frame(METADATA, 12, MetadataRequest(topics=None)))
             assert [(await a.answer())[0] for _ in range(3)] == [beat, beat + 1, beat + 2]
@@ -181,14 +181,14 @@ def test_what_comes_in_one_piece_with_it(tmp_path: Path, groups: int) -> None:
     asyncio.run(main())
 
 
-def test_the_first_byte_of_a_request_is_enough(tmp_path: Path) -> None:
-    """The rest may take its time."""
+def test_first_byte_of_a_request_releases_the_heartbeat(tmp_path: Path) -> None:
+    """Before the request is complete."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a = await Line.to(broker)
             await held(broker, a)
-            beat = len(a.asked)
+            beat = len(a.sent_requests)
             more = a.frame(METADATA, 12, MetadataRequest(topics=None))
             a.writer.write(more[:1])
             assert (await a.answer())[0] == beat
@@ -198,8 +198,8 @@ def test_the_first_byte_of_a_request_is_enough(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_leaving_is_not_held_up(tmp_path: Path) -> None:
-    """A farewell behind the held heartbeat: both are answered, and the member is gone."""
+def test_leave_request_is_not_delayed(tmp_path: Path) -> None:
+    """It follows a held heartbeat: both are answered, and the member is removed."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
@@ -213,14 +213,14 @@ def test_leaving_is_not_held_up(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_each_heartbeat_releases_the_one_before(tmp_path: Path) -> None:
-    """A hundred without waiting for any answer: all are answered in order, and nothing is kept of them."""
+def test_next_heartbeat_releases_the_previous_one(tmp_path: Path) -> None:
+    """A hundred heartbeats without waiting: all are answered in order, and none stays held."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a = await Line.to(broker)
             epoch = await held(broker, a)
-            first = len(a.asked)
+            first = len(a.sent_requests)
             for _ in range(100):
                 a.send(HEARTBEAT, 1, staying("a", epoch))
                 await a.writer.drain()
@@ -238,8 +238,8 @@ def test_each_heartbeat_releases_the_one_before(tmp_path: Path) -> None:
 # --- R6: the session ---
 
 
-def test_the_session_counts_from_the_answer(tmp_path: Path) -> None:
-    """While it is held from the heartbeat, then from the answer: no answer shortens the time to come back."""
+def test_session_is_renewed_when_the_response_is_sent(tmp_path: Path) -> None:
+    """Until then it counts from the heartbeat, so that a hold never shortens the session."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:

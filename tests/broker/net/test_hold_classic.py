@@ -1,4 +1,4 @@
-"""Members of classic groups are held for less than the interval that they have shown (R3).
+"""Heartbeats of classic members are held for less than their observed interval (R3).
 
 What connections take for the time is the test's; holds end by the real clock, and none does here.
 """
@@ -26,7 +26,7 @@ KAFKA_PYTHON = ("kafka-python", "3.0.12")
 
 
 class Clock:
-    """An event loop, but for the time that it tells."""
+    """An event loop with a clock that the test sets."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -40,7 +40,7 @@ class Clock:
 
 
 class Classic:
-    """A stable classic group of one, and the line on which it heartbeats."""
+    """A stable classic group of one member, and the connection of its heartbeats."""
 
     def __init__(self, broker: Broker, software: tuple[str, str]) -> None:
         self.broker = broker
@@ -61,7 +61,7 @@ class Classic:
         self.request = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
 
     def beat(self, after_s: float = 3.0) -> float:
-        """Send a heartbeat after that time; for how long its answer will be held, 0 if it has been given."""
+        """Send a heartbeat after this time. Return the duration of its hold, 0 if it is answered."""
         self.clock.now += after_s
         self.line.send(HEARTBEAT, 4, self.request)
         if self.line.connection.is_idle:
@@ -86,33 +86,35 @@ def joining(protocol: str = "range") -> JoinGroupRequest:
     )
 
 
-def play(path: Path, story: Callable[[Classic], Any], software: tuple[str, str] = JAVA, **more: Any) -> None:
+def play(
+    path: Path, scenario: Callable[[Classic], Any], software: tuple[str, str] = JAVA, **more: Any
+) -> None:
     async def main() -> None:
         settings = {name: more.pop(name) for name in list(more) if name.startswith("konvene")}
         async with responsive(path, **settings) as broker:
             group = Classic(broker, software)
             await group.join(**more)
-            await story(group)
+            await scenario(group)
             broker.network.loop = asyncio.get_running_loop()
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("software", [JAVA, RDKAFKA, KAFKA_PYTHON])
-def test_held_once_its_interval_is_known(tmp_path: Path, software: tuple[str, str]) -> None:
-    """One heartbeat is decided, three gaps are learnt from; then nine tenths of the interval."""
+def test_heartbeat_is_held_once_the_interval_is_learnt(tmp_path: Path, software: tuple[str, str]) -> None:
+    """After a decided heartbeat and three intervals, for nine tenths of the interval."""
 
-    async def story(group: Classic) -> None:
+    async def scenario(group: Classic) -> None:
         assert [group.beat() for _ in range(4)] == [0, 0, 0, 2.7]
 
-    play(tmp_path, story, software)
+    play(tmp_path, scenario, software)
 
 
-def test_the_shortest_gap_counts(tmp_path: Path) -> None:
+def test_shortest_interval_limits_the_hold(tmp_path: Path) -> None:
     """Late heartbeats, and the gap behind an answer that was held, do not make the hold longer; a gap behind
     an answer that was given soon may."""
 
-    async def story(group: Classic) -> None:
+    async def scenario(group: Classic) -> None:
         assert [group.beat(after) for after in (3, 9, 1, 5)] == [0, 0, 0, 0.9]
         group.release(0.9)
         assert group.beat(4) == 0.9
@@ -123,39 +125,39 @@ def test_the_shortest_gap_counts(tmp_path: Path) -> None:
         group.release(0.0)
         assert group.beat(3) == 2.7
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
-def test_a_hold_may_be_shorter_than_a_turn(tmp_path: Path) -> None:
-    """A client that heartbeats every few milliseconds: the hold ends, and the next one too."""
+def test_hold_may_be_shorter_than_a_timer_slot(tmp_path: Path) -> None:
+    """A client with an interval of a few milliseconds: each hold ends."""
 
-    async def story(group: Classic) -> None:
+    async def scenario(group: Classic) -> None:
         for _ in range(4):
             group.beat(0.004)
         for _ in range(20):
-            told = len(group.passed)
-            await until(lambda: len(group.passed) == told + 1)  # noqa: B023 - it is over before the next round
+            count_before = len(group.passed)
+            await until(lambda: len(group.passed) == count_before + 1)  # noqa: B023 - it is over before the next round
             group.beat(0.004)
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
-def test_never_for_long(tmp_path: Path) -> None:
-    """4.5 s, whatever the interval; 0.8 s from a static member."""
+def test_hold_has_a_maximum(tmp_path: Path) -> None:
+    """4.5 s, whatever the interval; 0.8 s for a static member."""
 
-    async def story(group: Classic) -> None:
+    async def scenario(group: Classic) -> None:
         assert [group.beat(60) for _ in range(4)] == [0, 0, 0, 4.5]
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
-def test_a_static_member_is_not_held_for_long(tmp_path: Path) -> None:
-    """Also if its heartbeats do not say that it is static."""
+def test_hold_of_a_static_member_is_short(tmp_path: Path) -> None:
+    """Even if its heartbeats have no instance id."""
 
-    async def story(group: Classic) -> None:
+    async def scenario(group: Classic) -> None:
         assert [group.beat() for _ in range(4)] == [0, 0, 0, 0.8]
 
-    play(tmp_path, story, instance="desk")
+    play(tmp_path, scenario, instance="desk")
 
 
 @pytest.mark.parametrize(
@@ -170,42 +172,44 @@ def test_a_static_member_is_not_held_for_long(tmp_path: Path) -> None:
         (JAVA, {"konvene_heartbeat_hold_classic_clients": "librdkafka"}),
     ],
 )
-def test_who_is_never_held(tmp_path: Path, software: tuple[str, str], more: dict[str, str]) -> None:
-    """Unknown clients, Kafka Streams, and everybody where it is switched off."""
+def test_unsuitable_clients_are_never_held(
+    tmp_path: Path, software: tuple[str, str], more: dict[str, str]
+) -> None:
+    """Unknown clients, Kafka Streams, and all clients if holding is disabled."""
 
-    async def story(group: Classic) -> None:
+    async def scenario(group: Classic) -> None:
         assert [group.beat() for _ in range(9)] == [0] * 9
 
-    play(tmp_path, story, software, **more)
+    play(tmp_path, scenario, software, **more)
 
 
-def test_a_rebalance_is_news(tmp_path: Path) -> None:
-    """Somebody joins: the held member is told REBALANCE_IN_PROGRESS at once, and not held meanwhile."""
+def test_rebalance_releases_the_heartbeat(tmp_path: Path) -> None:
+    """A member joins: the held one gets REBALANCE_IN_PROGRESS at once, and is not held meanwhile."""
 
-    async def story(group: Classic) -> None:
+    async def scenario(group: Classic) -> None:
         for _ in range(4):
             group.beat()
-        told = len(group.passed)
+        count_before = len(group.passed)
         coordinator: Any = group.broker.groups.of("g")
         coordinator.submit(joining(), RequestContext(api_version=3, client_id="d", fresh_ids=("2",)))
         for _ in range(3):
             await asyncio.sleep(0)
-        assert (len(group.passed), len(group.broker.heartbeat_purgatory)) == (told + 1, 0)
+        assert (len(group.passed), len(group.broker.heartbeat_purgatory)) == (count_before + 1, 0)
         assert group.line.last_answer().error_code == Errors.REBALANCE_IN_PROGRESS
         assert [group.beat() for _ in range(5)] == [0] * 5
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
-def test_other_requests_come_first(tmp_path: Path) -> None:
-    """The heartbeat is answered, then the request behind it; the session counts from the answer."""
+def test_other_request_releases_the_heartbeat_before_it(tmp_path: Path) -> None:
+    """The heartbeat is answered, then the request; the session counts from the response."""
 
-    async def story(group: Classic) -> None:
+    async def scenario(group: Classic) -> None:
         for _ in range(4):
             group.beat()
         group.passed.clear()
-        beat = len(group.line.asked)
+        beat = len(group.line.sent_requests)
         group.line.send(HEARTBEAT, 4, group.request.replace(member_id="x"))
         assert group.passed == [beat, beat + 1]
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)

@@ -1,4 +1,4 @@
-"""What becomes of held heartbeats when connections, coordinators, brokers and policies end, and of many."""
+"""Held heartbeats when a connection, a coordinator, the broker or the policy ends, and in large groups."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ OFFSET = OffsetCommitRequestTopic(
 # --- connections, coordinators and brokers that end ---
 
 
-def test_a_lost_connection_is_forgotten(tmp_path: Path) -> None:
-    """Nobody is answered, nothing is kept, and the member is still one."""
+def test_lost_connection_drops_its_heartbeat(tmp_path: Path) -> None:
+    """Nothing is sent or kept, and the member stays in the group."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
@@ -53,17 +53,17 @@ from tests.broker.net.raw_connections import Direct, HEARTBEAT, Line, joining, s
 
 async def main():
     line = await Line.to(SimpleNamespace(catalogue=SimpleNamespace(advertised=("127.0.0.1", {port}))))
-    told = await line.beat(joining("a", "orders"))
-    await line.beat(staying("a", told.member_epoch))
-    line.send(HEARTBEAT, 1, staying("a", told.member_epoch))
+    response = await line.beat(joining("a", "orders"))
+    await line.beat(staying("a", response.member_epoch))
+    line.send(HEARTBEAT, 1, staying("a", response.member_epoch))
     await asyncio.sleep(60)
 
 asyncio.run(main())
 """
 
 
-def test_a_client_killed_while_it_is_held(tmp_path: Path) -> None:
-    """With grace its session is over soon, and whoever is left hears of it at once."""
+def test_killed_client_expires_after_the_grace_time(tmp_path: Path) -> None:
+    """Its session expires soon, and the remaining member is notified at once."""
 
     async def main() -> None:
         async with responsive(tmp_path, konvene_session_disconnect_grace_ms="100") as broker:
@@ -82,7 +82,7 @@ def test_a_client_killed_while_it_is_held(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_who_comes_back_within_the_grace_stays(tmp_path: Path) -> None:
+def test_member_that_reconnects_within_the_grace_time_stays(tmp_path: Path) -> None:
     """Its next heartbeat gives it the whole session, on any connection; a static member keeps its own."""
 
     async def main() -> None:
@@ -103,8 +103,8 @@ def test_who_comes_back_within_the_grace_stays(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_coordinator_that_stops_lets_go(tmp_path: Path) -> None:
-    """Members hear at once that it loads, and their heartbeats are held again when it is there."""
+def test_stopping_coordinator_releases_heartbeats(tmp_path: Path) -> None:
+    """Members get COORDINATOR_LOAD_IN_PROGRESS at once, and are held again after loading."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
@@ -124,8 +124,8 @@ def test_a_coordinator_that_stops_lets_go(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_broker_that_stops_answers_everybody(tmp_path: Path) -> None:
-    """Before it closes the connections; and nothing is held from then on."""
+def test_stopping_broker_releases_heartbeats(tmp_path: Path) -> None:
+    """Before it closes the connections; later ones are not held."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
@@ -143,14 +143,14 @@ def test_a_broker_that_stops_answers_everybody(tmp_path: Path) -> None:
 # --- the policy, changed while heartbeats are held ---
 
 
-def test_the_policy_is_changed_while_heartbeats_are_held(tmp_path: Path) -> None:
-    """Off: the held one is answered with Kafka's interval, the next ones at once. On: they are held again."""
+def test_policy_change_releases_heartbeats(tmp_path: Path) -> None:
+    """Disabled: it is answered with Kafka's interval, later ones at once. Enabled: they are held again."""
 
     async def main() -> None:
         async with responsive(tmp_path, konvene_heartbeat_interval_ms="3000") as broker:
             a = await Line.to(broker)
-            told = await a.beat(joining("a", "orders"))
-            stays = staying("a", told.member_epoch)
+            response = await a.beat(joining("a", "orders"))
+            stays = staying("a", response.member_epoch)
             assert (await a.beat(stays)).heartbeat_interval_ms == 3000
             a.send(HEARTBEAT, 1, stays)
             await until(lambda: len(broker.heartbeat_purgatory) == 1)
@@ -170,14 +170,14 @@ def test_the_policy_is_changed_while_heartbeats_are_held(tmp_path: Path) -> None
     asyncio.run(main())
 
 
-def test_a_shorter_interval_is_told_before_it_shortens_a_hold(tmp_path: Path) -> None:
-    """And a longer one before it lengthens a hold: each hold rests on the interval of the answer before."""
+def test_changed_interval_applies_after_the_next_response(tmp_path: Path) -> None:
+    """A hold depends on the interval of the previous response."""
 
     async def main() -> None:
         async with responsive(tmp_path, konvene_heartbeat_interval_ms="2000") as broker:
             a = await Line.to(broker)
-            told = await a.beat(joining("a", "orders"))
-            stays = staying("a", told.member_epoch)
+            response = await a.beat(joining("a", "orders"))
+            stays = staying("a", response.member_epoch)
             before = (await a.beat(stays)).heartbeat_interval_ms
             for interval in (1000, 3000, 500, 4000):
                 a.send(HEARTBEAT, 1, stays)
@@ -212,7 +212,7 @@ async def crowd(broker: Broker, size: int) -> tuple[list[Direct], list[int]]:
 
 
 async def in_turns(broker: Broker) -> list[int]:
-    """Wait until nobody is held; how many were let go in each turn of the loop."""
+    """Wait until no heartbeat is held. Return the number released in each iteration of the loop."""
     turns, before = [], len(broker.heartbeat_purgatory)
     while before:
         await asyncio.sleep(0)
@@ -221,7 +221,7 @@ async def in_turns(broker: Broker) -> list[int]:
     return turns
 
 
-def test_two_thousand_are_answered_in_slices(tmp_path: Path) -> None:
+def test_large_group_is_released_in_batches(tmp_path: Path) -> None:
     """A topic is made, then a hundred members join: each time all are answered, and between any two handfuls
     of them others have their turn. However often the group changes, each is on its way out once."""
 
@@ -250,8 +250,8 @@ def test_two_thousand_are_answered_in_slices(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_the_end_of_a_hold_does_not_wait_for_the_disk(tmp_path: Path) -> None:
-    """A slow disk would make it longer than the interval that was told. What has changed does wait."""
+def test_end_of_a_hold_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """A slow disk would make it longer than the heartbeat interval. A changed response does wait."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
@@ -262,7 +262,7 @@ def test_the_end_of_a_hold_does_not_wait_for_the_disk(tmp_path: Path) -> None:
             commit = OffsetCommitRequest(group_id=beside(coordinator, broker), topics=(OFFSET,))
             b.send(OFFSET_COMMIT, 8, commit)
             await until(lambda: coordinator._held)
-            beat = len(a.asked)
+            beat = len(a.sent_requests)
             a.send(METADATA, 12, MetadataRequest(topics=None))
             broker.loop.call_later(5, slow.may_go_on.set)  # Or else a broker that waits would do so for ever.
             assert (await a.answer())[0] == beat

@@ -1,4 +1,4 @@
-"""Heartbeats of share groups are held as others are, and leave as soon as there is something to tell."""
+"""Heartbeats of share groups are held, and released as soon as the group changes."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ AT_ONCE = {
 }
 
 
-def says(member: str, epoch: int, *names: str) -> ShareGroupHeartbeatRequest:
+def heartbeat(member: str, epoch: int, *names: str) -> ShareGroupHeartbeatRequest:
     return ShareGroupHeartbeatRequest(
         group_id="g", member_id=member, member_epoch=epoch, subscribed_topic_names=names or None
     )
 
 
 async def held(broker: Broker, line: Line, member: str = "a") -> int:
-    """Let a member join, have its partitions, and be one whose heartbeat is held; its epoch."""
+    """Let a member join, reach its assignment, and have a heartbeat held. Return its epoch."""
     before = len(broker.heartbeat_purgatory)
-    told = await line.ask(SHARE_HEARTBEAT, 1, says(member, 0, "orders"))
-    assert (told.error_code, told.heartbeat_interval_ms) == (0, 500), "it waits for what has to begin"
-    while told.heartbeat_interval_ms == 500:
-        told = await line.ask(SHARE_HEARTBEAT, 1, says(member, told.member_epoch))
+    response = await line.ask(SHARE_HEARTBEAT, 1, heartbeat(member, 0, "orders"))
+    assert (response.error_code, response.heartbeat_interval_ms) == (0, 500), (
+        "the group waits for its share partitions to be initialized"
+    )
+    while response.heartbeat_interval_ms == 500:
+        response = await line.ask(SHARE_HEARTBEAT, 1, heartbeat(member, response.member_epoch))
         await asyncio.sleep(0.005)
-    assert (told.member_epoch, told.heartbeat_interval_ms) == (3, 5000)
-    line.send(SHARE_HEARTBEAT, 1, says(member, 3))
+    assert (response.member_epoch, response.heartbeat_interval_ms) == (3, 5000)
+    line.send(SHARE_HEARTBEAT, 1, heartbeat(member, 3))
     await until(lambda: len(broker.heartbeat_purgatory) == before + 1)
     return 3
 
@@ -49,55 +51,55 @@ def partitions(answer: Any) -> list[int]:
     return [p for topic in answer.assignment.topic_partitions for p in topic.partitions]
 
 
-def test_a_member_hears_at_once_who_joined(tmp_path: Path) -> None:
+def test_held_member_is_notified_of_a_joined_member(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path, **AT_ONCE) as broker:
             a, b = await Line.to(broker), await Line.to(broker)
             await held(broker, a)
-            joined = await b.ask(SHARE_HEARTBEAT, 1, says("b", 0, "orders"))
+            joined = await b.ask(SHARE_HEARTBEAT, 1, heartbeat("b", 0, "orders"))
             assert (joined.member_epoch, len(partitions(joined))) == (4, 1)
-            _, told = await a.answer()
-            assert (told.error_code, told.member_epoch, len(partitions(told))) == (0, 4, 1)
-            assert partitions(joined) != partitions(told)
+            _, response = await a.answer()
+            assert (response.error_code, response.member_epoch, len(partitions(response))) == (0, 4, 1)
+            assert partitions(joined) != partitions(response)
 
     asyncio.run(main())
 
 
-def test_a_member_that_has_just_heard_of_one_change_hears_at_once_of_the_next(tmp_path: Path) -> None:
-    """The first heartbeat after news is held as well, for less than was told with the news."""
+def test_first_heartbeat_after_a_change_is_held_too(tmp_path: Path) -> None:
+    """For less than the heartbeat interval that the response with the change had."""
 
     async def main() -> None:
         async with responsive(tmp_path, **AT_ONCE) as broker:
             a, b = await Line.to(broker), await Line.to(broker)
             await held(broker, a)
-            assert (await b.ask(SHARE_HEARTBEAT, 1, says("b", 0, "orders"))).member_epoch == 4
-            _, told = await a.answer()
-            assert told.member_epoch == 4
-            a.send(SHARE_HEARTBEAT, 1, says("a", 4))
+            assert (await b.ask(SHARE_HEARTBEAT, 1, heartbeat("b", 0, "orders"))).member_epoch == 4
+            _, response = await a.answer()
+            assert response.member_epoch == 4
+            a.send(SHARE_HEARTBEAT, 1, heartbeat("a", 4))
             await until(lambda: len(broker.heartbeat_purgatory) == 1)
             assert 3.5 < hold_left(broker) <= 4.0
-            assert (await b.ask(SHARE_HEARTBEAT, 1, says("b", -1))).error_code == 0
-            _, told = await a.answer()
-            assert (told.member_epoch, len(partitions(told))) == (5, 2)
+            assert (await b.ask(SHARE_HEARTBEAT, 1, heartbeat("b", -1))).error_code == 0
+            _, response = await a.answer()
+            assert (response.member_epoch, len(partitions(response))) == (5, 2)
 
     asyncio.run(main())
 
 
-def test_on_a_new_connection_the_first_heartbeat_is_answered(tmp_path: Path) -> None:
-    """What was told before may have been lost with the other one."""
+def test_first_heartbeat_of_a_connection_is_not_held(tmp_path: Path) -> None:
+    """The previous response may have been lost with the other connection."""
 
     async def main() -> None:
         async with responsive(tmp_path, **AT_ONCE) as broker:
             a = await Line.to(broker)
             await held(broker, a)
             again = await Line.to(broker)
-            assert (await again.ask(SHARE_HEARTBEAT, 1, says("a", 3))).error_code == 0
+            assert (await again.ask(SHARE_HEARTBEAT, 1, heartbeat("a", 3))).error_code == 0
 
     asyncio.run(main())
 
 
-def test_a_member_has_added_partitions_without_waiting_for_its_interval(tmp_path: Path) -> None:
-    """Its heartbeat leaves, begins with them, and the next ones find that they have begun."""
+def test_held_member_gets_added_partitions_at_once(tmp_path: Path) -> None:
+    """Its heartbeat is released and initializes them; the next ones return them."""
 
     async def main() -> None:
         async with responsive(tmp_path, **AT_ONCE) as broker:
@@ -105,17 +107,17 @@ def test_a_member_has_added_partitions_without_waiting_for_its_interval(tmp_path
             await held(broker, a)
             wanted = CreatePartitionsTopic(name="orders", count=3, assignments=None)
             await admin.ask(CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=(wanted,)))
-            _, told = await a.answer()
-            while told.assignment is None or len(partitions(told)) < 3:
-                assert told.heartbeat_interval_ms == 500
-                told = await a.ask(SHARE_HEARTBEAT, 1, says("a", told.member_epoch))
+            _, response = await a.answer()
+            while response.assignment is None or len(partitions(response)) < 3:
+                assert response.heartbeat_interval_ms == 500
+                response = await a.ask(SHARE_HEARTBEAT, 1, heartbeat("a", response.member_epoch))
                 await asyncio.sleep(0.005)
-            assert partitions(told) == [0, 1, 2]
+            assert partitions(response) == [0, 1, 2]
 
     asyncio.run(main())
 
 
-def test_a_member_whose_session_is_over_hears_of_it(tmp_path: Path) -> None:
+def test_expired_member_is_notified(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path, **AT_ONCE) as broker:
             a = await Line.to(broker)
@@ -123,14 +125,14 @@ def test_a_member_whose_session_is_over_hears_of_it(tmp_path: Path) -> None:
             coordinator = broker.groups.of("g")
             assert coordinator is not None
             assert coordinator.fire_timer(session_key("g", "a"))
-            _, told = await a.answer()
-            assert told.error_code == Errors.UNKNOWN_MEMBER_ID
+            _, response = await a.answer()
+            assert response.error_code == Errors.UNKNOWN_MEMBER_ID
 
     asyncio.run(main())
 
 
-def test_who_is_held_is_told_to_who_asks(tmp_path: Path) -> None:
-    """Beside the group's description, in a tagged field; and to nobody else."""
+def test_held_members_are_described_on_request(tmp_path: Path) -> None:
+    """In a tagged field of the group's description, only if the request has the field."""
 
     async def main() -> None:
         async with responsive(tmp_path, **AT_ONCE) as broker:
@@ -139,12 +141,12 @@ def test_who_is_held_is_told_to_who_asks(tmp_path: Path) -> None:
             request = ShareGroupDescribeRequest(group_ids=("g",))
             (plain,) = (await admin.ask(SHARE_DESCRIBE, 1, request)).groups
             assert plain.unknown_tags == ()
-            asked = request.replace(unknown_tags=(REQUEST_FIELD,))
-            (group,) = (await admin.ask(SHARE_DESCRIBE, 1, asked)).groups
+            extended = request.replace(unknown_tags=(REQUEST_FIELD,))
+            (group,) = (await admin.ask(SHARE_DESCRIBE, 1, extended)).groups
             ((tag, data),) = group.unknown_tags
             assert tag == HEARTBEAT_EXTENSION
             notes = decode(HeartbeatExtension, 0, data)
-            told = [(m.member_id, m.interval_ms, m.is_held) for m in notes.members]
-            assert (notes.policy, told) == ("responsive", [("a", 5000, True)])
+            members = [(m.member_id, m.interval_ms, m.is_held) for m in notes.members]
+            assert (notes.policy, members) == ("responsive", [("a", 5000, True)])
 
     asyncio.run(main())

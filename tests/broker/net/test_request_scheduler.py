@@ -1,4 +1,4 @@
-"""Whose request is decided in which turn of the loop: few at a time, in their order, and nobody forgotten."""
+"""The request scheduler runs few requests per iteration of the loop, in order, and all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from konvene.broker.net.request_scheduler import BATCH, MIN_COUNTED, RequestSche
 
 
 class Loop:
-    """What is to be done in the next turn."""
+    """Stub event loop: callbacks for the next iteration."""
 
     def __init__(self) -> None:
         self.soon: deque[Callable[[], None]] = deque()
@@ -19,27 +19,27 @@ class Loop:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.soon.append(callback)
 
-    def turn(self) -> None:
-        """One turn: what was there when it began."""
+    def run_once(self) -> None:
+        """Run the callbacks of one iteration."""
         for _ in range(len(self.soon)):
             self.soon.popleft()()
 
 
 class Client:
-    """Asks, and notes in `seen` what was decided."""
+    """Sends requests, and records in `seen` those that have run."""
 
-    def __init__(self, turns: RequestScheduler, seen: list[bytes]) -> None:
-        self.turns, self.seen = turns, seen
+    def __init__(self, scheduler: RequestScheduler, seen: list[bytes]) -> None:
+        self.scheduler, self.seen = scheduler, seen
 
-    def ask(self, frame: bytes) -> None:
-        if self.turns.admit(self, frame):
+    def send(self, frame: bytes) -> None:
+        if self.scheduler.admit(self, frame):
             self.seen.append(frame)
 
     def decide(self, frame: bytes) -> None:
         self.seen.append(frame)
 
 
-def a_room() -> tuple[Any, RequestScheduler, list[bytes]]:
+def make_scheduler() -> tuple[Any, RequestScheduler, list[bytes]]:
     loop: Any = Loop()
     return loop, RequestScheduler(loop), []
 
@@ -48,70 +48,70 @@ def frames(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def test_a_crowd_is_answered_some_at_a_time_in_its_order() -> None:
-    """What is answered leaves between two turns."""
-    loop, turns, seen = a_room()
-    asked = frames(4 * BATCH + 3)
-    for frame in asked:
-        Client(turns, seen).ask(frame)
-    found = [len(seen)]
+def test_many_requests_run_in_batches_and_in_order() -> None:
+    """Responses are sent between two iterations."""
+    loop, scheduler, seen = make_scheduler()
+    sent = frames(4 * BATCH + 3)
+    for frame in sent:
+        Client(scheduler, seen).send(frame)
+    counts = [len(seen)]
     while loop.soon:
-        loop.turn()
-        found.append(len(seen))
-    assert found == [BATCH * n for n in (1, 2, 3, 4)] + [4 * BATCH + 3]
-    assert seen == asked
-    assert len(turns) == 0
+        loop.run_once()
+        counts.append(len(seen))
+    assert counts == [BATCH * n for n in (1, 2, 3, 4)] + [4 * BATCH + 3]
+    assert seen == sent
+    assert len(scheduler) == 0
 
 
-def test_who_comes_while_others_wait_waits_behind_them() -> None:
-    """However few come in a turn."""
-    loop, turns, seen = a_room()
-    asked = frames(3 * BATCH)
-    for frame in asked:
-        Client(turns, seen).ask(frame)
-    loop.turn()
-    Client(turns, seen).ask(b"late")
+def test_later_request_is_queued_behind_earlier_ones() -> None:
+    """Even if few arrive in its iteration."""
+    loop, scheduler, seen = make_scheduler()
+    sent = frames(3 * BATCH)
+    for frame in sent:
+        Client(scheduler, seen).send(frame)
+    loop.run_once()
+    Client(scheduler, seen).send(b"late")
     assert b"late" not in seen
     while loop.soon:
-        loop.turn()
-    assert seen == [*asked, b"late"]
+        loop.run_once()
+    assert seen == [*sent, b"late"]
 
 
-def test_few_requests_are_no_matter() -> None:
-    """Nothing is looked at again for one request, and each is decided at once."""
-    loop, turns, seen = a_room()
+def test_single_request_runs_at_once() -> None:
+    """And schedules no callback."""
+    loop, scheduler, seen = make_scheduler()
     for frame in frames(MIN_COUNTED - 1):
-        Client(turns, seen).ask(frame)
+        Client(scheduler, seen).send(frame)
     assert (len(seen), len(loop.soon)) == (MIN_COUNTED - 1, 0)
 
 
-def test_who_hangs_up_is_decided_before() -> None:
-    """A farewell is often the last that is heard of a client."""
-    _, turns, seen = a_room()
-    clients = [Client(turns, seen) for _ in range(BATCH + 2)]
+def test_queued_request_of_a_closed_connection_runs() -> None:
+    """The last request of a client is often to leave its group."""
+    _, scheduler, seen = make_scheduler()
+    clients = [Client(scheduler, seen) for _ in range(BATCH + 2)]
     for client, frame in zip(clients, frames(BATCH + 2), strict=True):
-        client.ask(frame)
-    turns.run_now(clients[-1])
-    turns.run_now(clients[0])
+        client.send(frame)
+    scheduler.run_now(clients[-1])
+    scheduler.run_now(clients[0])
     assert seen[BATCH:] == [b"%d" % (BATCH + 1)]
-    turns.close()
-    assert (len(seen), len(turns)) == (BATCH + 2, 0)
+    scheduler.close()
+    assert (len(seen), len(scheduler)) == (BATCH + 2, 0)
 
 
-def test_nobody_waits_for_ever_whenever_they_come() -> None:
-    """Any crowds, with any turns between them."""
+def test_each_request_runs_eventually() -> None:
+    """Random numbers of requests and iterations."""
     for seed in range(50):
         random = Random(seed)
-        loop, turns, seen = a_room()
-        asked = 0
+        loop, scheduler, seen = make_scheduler()
+        sent = 0
         for _ in range(30):
             for _ in range(random.choice((1, 3, BATCH // 2, BATCH, 2 * BATCH))):
-                Client(turns, seen).ask(b"%d" % asked)
-                asked += 1
+                Client(scheduler, seen).send(b"%d" % sent)
+                sent += 1
             for _ in range(random.randint(0, 3)):
-                loop.turn()
+                loop.run_once()
         while loop.soon:
             before = len(seen)
-            loop.turn()
+            loop.run_once()
             assert len(seen) - before <= BATCH
-        assert seen == frames(asked)
+        assert seen == frames(sent)

@@ -1,4 +1,4 @@
-"""A repeated heartbeat is answered without being read, as long as nothing has changed; then it is read."""
+"""A repeated heartbeat is answered from the cache until its group changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from konvene.runtime.coordinator import RequestContext
 
 
 async def settled(broker: Broker) -> str:
-    """A stable group of one; its member id."""
+    """Create a stable group of one member, and return the member id."""
     await broker.groups.make_ready()
     await asyncio.sleep(0.05)
     coordinator: Any = broker.groups.of("g")
@@ -49,7 +49,7 @@ class Talk:
         self.correlation_id = 0
 
     async def beat(self, request: HeartbeatRequest) -> int:
-        """Send a heartbeat; its error code."""
+        """Send a heartbeat and return the error code."""
         answer = await self.ask(b"\0\x0c\0\4", encode(request, 4))
         return decode(HeartbeatResponse, 4, answer, 5).error_code
 
@@ -59,7 +59,7 @@ class Talk:
         return decode(ConsumerGroupHeartbeatResponse, 1, answer, 5)
 
     async def ask(self, api: bytes, request: bytes) -> bytes:
-        """Send a request; its answer, in which the correlation id must come back."""
+        """Send a request and return its response; checks the correlation id."""
         self.correlation_id += 1
         body = api + self.correlation_id.to_bytes(4, "big") + b"\0\1c\0" + request
         self.writer.write(len(body).to_bytes(4, "big") + body)
@@ -69,8 +69,8 @@ class Talk:
         return answer
 
 
-def test_a_keep_alive_is_answered_until_something_changes(tmp_path: Path) -> None:
-    """The same bytes: NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID, as the group goes through its life."""
+def test_repeated_classic_heartbeat_follows_the_group(tmp_path: Path) -> None:
+    """The same bytes get NONE, REBALANCE_IN_PROGRESS and UNKNOWN_MEMBER_ID as the group changes."""
 
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -108,8 +108,8 @@ def test_a_keep_alive_is_answered_until_something_changes(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-def test_what_was_never_accepted_is_not_remembered(tmp_path: Path) -> None:
-    """Another generation, another member: refused each time."""
+def test_rejected_heartbeat_is_not_cached(tmp_path: Path) -> None:
+    """Another generation or member is rejected each time."""
 
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -126,8 +126,8 @@ def test_what_was_never_accepted_is_not_remembered(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_settled_member_is_answered_until_something_changes(tmp_path: Path) -> None:
-    """Another topic, another member: it is decided anew. What it is given is told once."""
+def test_repeated_consumer_heartbeat_follows_the_group(tmp_path: Path) -> None:
+    """Another topic or member invalidates it. An assignment is returned once."""
 
     async def main() -> None:
         async with running(tmp_path, {"group.consumer.assignment.interval.ms": "0"}) as broker:
@@ -143,9 +143,9 @@ def test_a_settled_member_is_answered_until_something_changes(tmp_path: Path) ->
             assert [await talk.report(stays) for _ in range(2)] == [quiet, quiet]
             assert repr(broker.response_cache) == "<1 cached responses>"
             await broker.topic_creator.create_missing(["audit"])
-            told = await talk.report(stays)
-            assert told.member_epoch == 3
-            assert told.assignment is not None and len(told.assignment.topic_partitions) == 2
+            response = await talk.report(stays)
+            assert response.member_epoch == 3
+            assert response.assignment is not None and len(response.assignment.topic_partitions) == 2
             assert (await talk.report(stays)).error_code == Errors.FENCED_MEMBER_EPOCH
             await talk.report(joining("b", "orders"))
             assert (await talk.report(stays.replace(member_epoch=3))).assignment is not None
@@ -154,8 +154,8 @@ def test_a_settled_member_is_answered_until_something_changes(tmp_path: Path) ->
     asyncio.run(main())
 
 
-def test_refused_heartbeat_of_a_member_is_refused_again(tmp_path: Path) -> None:
-    """What is wrong with it is wrong the next time, though the member is settled; and its session goes on."""
+def test_repeated_invalid_heartbeat_is_rejected_again(tmp_path: Path) -> None:
+    """Although the member is stable; its session continues."""
 
     async def main() -> None:
         async with running(tmp_path) as broker:
